@@ -1,0 +1,55 @@
+# Two commands: `make up` shows this machine's metrics live, `make test` checks everything.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: up test lint types imports pytest install install-test debian clean
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:
+	@echo "make up       install into $(VENV) and start everything on this machine"
+	@echo "make test     install what the tests need; lint, types, import rules, all tests"
+
+up: install
+	$(BIN)/ccpipe up $(ARGS)
+
+test: install-test debian lint types imports pytest
+
+install: $(VENV)/.installed
+install-test: $(VENV)/.installed-test
+
+# Debian's Python comes without ensurepip; pip can then install itself from outside.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
+	  rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) && \
+	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[all]'
+	touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@ $(VENV)/.installed
+
+# Real stores for the tests: installed where we may, else their tests are skipped by name.
+debian:
+	scripts/install-debian.sh
+
+lint:
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types:
+	$(BIN)/mypy
+
+imports:
+	$(BIN)/lint-imports
+
+pytest:
+	$(BIN)/pytest
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

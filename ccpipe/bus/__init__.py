@@ -1,0 +1,1 @@
+"""The broker: the only rooms that know NATS."""

@@ -1,0 +1,12 @@
+"""``ccpipe version``."""
+
+
+def version() -> None:
+    """Show the versions that matter.
+
+    x
+
+    Parameters
+    ----------
+    """
+    print("x")

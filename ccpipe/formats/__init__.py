@@ -1,0 +1,1 @@
+"""Codecs: bytes to records and back, without any I/O of their own."""

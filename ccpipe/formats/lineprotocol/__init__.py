@@ -1,0 +1,29 @@
+"""The line protocol: ``decode`` bytes to ``Lines``, ``encode`` records to bytes.
+
+>>> lines = decode(b"cpu_load,hostname=e1208,type=node value=1.5 1740027951\\n")
+>>> lines[0].name, lines[0].value, lines[0].time
+('cpu_load', 1.5, 1740027951000000000)
+>>> encode(lines)
+b'cpu_load,hostname=e1208,type=node value=1.5 1740027951\\n'
+"""
+
+from ccpipe.formats.lineprotocol.decoder import Dialect, decode
+from ccpipe.formats.lineprotocol.encoder import encode, encode_each
+from ccpipe.formats.lineprotocol.grammar import Rule
+from ccpipe.formats.lineprotocol.lines import Lines, Rejected, ValueType
+from ccpipe.formats.lineprotocol.precision import Precision
+from ccpipe.formats.lineprotocol.series import Series, SeriesTable
+
+__all__ = [
+    "Dialect",
+    "Lines",
+    "Precision",
+    "Rejected",
+    "Rule",
+    "Series",
+    "SeriesTable",
+    "ValueType",
+    "decode",
+    "encode",
+    "encode_each",
+]

@@ -1,0 +1,90 @@
+"""``Lines`` as an Arrow table: the columns of every store that keeps columns."""
+
+from typing import TYPE_CHECKING
+
+from ccpipe.errors import MissingExtra
+from ccpipe.formats.lineprotocol.lines import Lines, ValueType
+from ccpipe.formats.lineprotocol.precision import NO_TIME
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ImportError:
+    raise MissingExtra("pyarrow", "parquet") from None
+
+if TYPE_CHECKING:
+    from array import array
+
+TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
+"""Tags that have a column of their own, named with ``_`` for ``-``; the others share ``tags``."""
+
+SCHEMA = pa.schema(
+    [
+        ("time", pa.timestamp("ns", tz="UTC")),
+        ("name", pa.dictionary(pa.int32(), pa.string())),
+        ("field", pa.dictionary(pa.int32(), pa.string())),
+        *((tag.replace("-", "_"), pa.dictionary(pa.int32(), pa.string())) for tag in TAG_COLUMNS),
+        ("tags", pa.map_(pa.string(), pa.string())),
+        ("value", pa.float64()),
+        ("int", pa.int64()),
+        ("uint", pa.uint64()),
+        ("bool", pa.bool_()),
+        ("text", pa.string()),
+    ]
+)
+"""One row for each field of each line.
+
+``value`` holds every number (booleans as 0 and 1) and is null for texts; ``int``, ``uint`` and
+``bool`` hold the exact value beside it where the line said one, so that nothing is lost.
+"""
+
+
+def to_arrow(lines: Lines) -> pa.Table:
+    """Build a table of ``SCHEMA``; numeric columns share memory with `lines`."""
+    size = len(lines)
+    types = _column(lines.types, pa.uint8(), size)
+    exact = _column(lines.exact, pa.int64(), size)
+    times = _column(lines.times, pa.int64(), size)
+    columns = {
+        "time": _where(pc.not_equal(times, NO_TIME), times).cast(pa.timestamp("ns", tz="UTC")),
+        "field": _take(lines.table.fields, _column(lines.fields, pa.int32(), size)),
+        **_series_columns(lines),
+        "value": _where(
+            pc.not_equal(types, ValueType.TEXT), _column(lines.numbers, pa.float64(), size)
+        ),
+        "int": _where(pc.equal(types, ValueType.INT), exact),
+        "uint": _where(pc.equal(types, ValueType.UINT), _column(lines.exact, pa.uint64(), size)),
+        "bool": _where(pc.equal(types, ValueType.BOOL), exact).cast(pa.bool_()),
+        "text": pa.array(lines.texts, pa.string()).take(
+            _where(pc.equal(types, ValueType.TEXT), exact)
+        ),
+    }
+    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _series_columns(lines: Lines) -> "dict[str, pa.Array]":
+    """Spread what the rows' series say: each series once, then by its number over the rows."""
+    codes = _column(lines.series, pa.int32(), len(lines)).dictionary_encode()
+    used = [lines.table.series[code] for code in codes.dictionary.to_pylist()]
+    own = set(TAG_COLUMNS)
+    rest = [[(k, v) for k, v in series.tags.items() if k not in own] for series in used]
+    return {
+        "name": _take([series.name for series in used], codes.indices),
+        **{
+            tag.replace("-", "_"): _take([s.tags.get(tag) for s in used], codes.indices)
+            for tag in TAG_COLUMNS
+        },
+        "tags": pa.array(rest, SCHEMA.field("tags").type).take(codes.indices),
+    }
+
+
+def _take(values: "list[str] | list[str | None]", indices: pa.Array) -> pa.Array:
+    return pa.array(values, pa.string()).dictionary_encode().take(indices)
+
+
+def _column(values: "array[int] | array[float]", kind: pa.DataType, size: int) -> pa.Array:
+    return pa.Array.from_buffers(kind, size, [None, pa.py_buffer(values)])
+
+
+def _where(mask: pa.Array, values: pa.Array) -> pa.Array:
+    return pc.if_else(mask, values, pa.scalar(None, values.type))

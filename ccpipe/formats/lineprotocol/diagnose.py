@@ -1,0 +1,65 @@
+"""Why a line did not match the grammar: read it step by step to the first offence."""
+
+from ccpipe.formats.lineprotocol import grammar as g
+from ccpipe.formats.lineprotocol.grammar import Grammar, Rule
+
+
+def diagnose(payload: bytes, start: int, grammar: Grammar) -> tuple[Rule, int]:
+    """Return the first rule that the line at `start` breaks and the offset of the offence.
+
+    Only called where ``grammar.line`` did not match at `start`.
+    """
+    found = grammar.measurement.match(payload, start)
+    if found is None:
+        return Rule.MEASUREMENT, start
+    position = found.end()
+    while payload[position : position + 1] == b",":
+        position += 1
+        key = grammar.key.match(payload, position)
+        if key is None:
+            return Rule.TAG_KEY, position
+        if payload[key.end() : key.end() + 1] != b"=":
+            return Rule.TAG_EQUALS, key.end()
+        value = grammar.key.match(payload, key.end() + 1)
+        if value is None:
+            return Rule.TAG_VALUE, key.end() + 1
+        position = value.end()
+    if payload[position : position + 1] != b" ":
+        return Rule.NO_FIELD, position
+    return _diagnose_fields(payload, _after_spaces(payload, position), grammar)
+
+
+def _diagnose_fields(payload: bytes, position: int, grammar: Grammar) -> tuple[Rule, int]:
+    while True:
+        key = grammar.key.match(payload, position)
+        if key is None:
+            return Rule.FIELD_KEY, position
+        if payload[key.end() : key.end() + 1] != b"=":
+            return Rule.FIELD_EQUALS, key.end()
+        position = key.end() + 1
+        value = grammar.string.match(payload, position) or grammar.token.match(payload, position)
+        if value is None:
+            quoted = payload[position : position + 1] == b'"'
+            return Rule.QUOTE if quoted else Rule.VALUE, position
+        position = value.end()
+        if payload[position : position + 1] != b",":
+            return _diagnose_time(payload, position)
+        position += 1
+
+
+def _diagnose_time(payload: bytes, position: int) -> tuple[Rule, int]:
+    if payload[position : position + 1] != b" ":
+        return Rule.AFTER_VALUE, position
+    position = _after_spaces(payload, position)
+    stamp = g.STAMP.match(payload, position)
+    if stamp is None:
+        return Rule.TIME, position
+    if payload[stamp.end() : stamp.end() + 1] != b" ":
+        return Rule.TIME, position
+    return Rule.AFTER_TIME, _after_spaces(payload, stamp.end())
+
+
+def _after_spaces(payload: bytes, position: int) -> int:
+    spaces = g.SPACES.match(payload, position)
+    assert spaces is not None
+    return spaces.end()

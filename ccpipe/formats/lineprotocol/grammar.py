@@ -1,0 +1,95 @@
+"""The grammar of one line, as regular expressions, and what can be wrong with it.
+
+::
+
+    line   = measurement *("," key "=" key) 1*SP field *("," field) [1*SP [time]] *SP EOL
+    field  = key "=" (string / token)
+
+Source: ``influxdata/line-protocol`` v2.2, whose decoder ClusterCockpit uses, and InfluxDB's own
+for ``dialect="influx"``. Every quantifier is possessive: matching never backtracks, so that time
+is linear on any input. A backslash is an escape only before the characters that may be escaped
+at its place; anywhere else it stands for itself.
+"""
+
+import enum
+import re
+
+
+class Rule(enum.StrEnum):
+    """What a rejected line broke, in words for its author."""
+
+    MEASUREMENT = "the line does not begin with a measurement"
+    TAG_KEY = "expected a tag key after the comma"
+    TAG_EQUALS = "expected '=' after the tag key"
+    TAG_VALUE = "the tag has no value"
+    TAG_TWICE = "the tag stands twice"
+    KEY_LENGTH = "measurement and tags are longer than 65535 bytes"
+    NO_FIELD = "expected a space and a field after measurement and tags"
+    FIELD_KEY = "expected a field key"
+    FIELD_EQUALS = "expected '=' after the field key"
+    VALUE = "the value is neither a number, a boolean nor a string in double quotes"
+    QUOTE = "the string does not end: its closing quote is missing"
+    AFTER_VALUE = "expected a comma, a space or the end of the line after the value"
+    NUMBER = "the value is not a well-formed number"
+    RANGE = "the number is out of range"
+    BOOLEAN = "the value is not a boolean: t, true, True, TRUE, f, false, False or FALSE"
+    TIME = "the timestamp is not an integer"
+    TIME_RANGE = "the timestamp is out of range"
+    AFTER_TIME = "unexpected text after the timestamp"
+    UTF8 = "the bytes are not valid UTF-8"
+
+
+MAX_KEY = 65535
+"""Bytes that measurement and tags may have together (InfluxDB's own limit for a series key)."""
+
+
+class Grammar:
+    """The expressions of one dialect; `bare` is the class of what must not stand unescaped."""
+
+    def __init__(self, bare: bytes, unescape: dict[bytes, bytes]) -> None:
+        """Build the expressions; `unescape` holds what a backslash means inside a string."""
+        measurement = rb"(?:[^" + bare + rb",\\]++|\\[, ]?)++"
+        key = rb"(?:[^" + bare + rb",=\\]++|\\[,= ]?)++"
+        string = rb'"(?:[^"\\]++|\\.)*+"'
+        # A token's spelling is checked when it is read; here it only has to end somewhere.
+        token = rb"[-.0-9tTfF][^, \r\n]*+"
+        field = key + rb"=(?:" + string + rb"|" + token + rb")"
+        self.measurement = re.compile(measurement)
+        self.pair = re.compile(rb",(" + key + rb")=(" + key + rb")")
+        self.key = re.compile(key)
+        self.string = re.compile(string, re.DOTALL)
+        self.token = re.compile(token)
+        self.field = re.compile(rb"(" + key + rb")=(" + string + rb"|" + token + rb")", re.DOTALL)
+        self.line = re.compile(
+            rb"(" + measurement + rb"(?:," + key + rb"=" + key + rb")*+) ++"
+            rb"(" + field + rb"(?:," + field + rb")*+)"
+            rb"(?: ++(-?[0-9]++)?+)?+ *+\r?+(?:\n|\Z)",
+            re.DOTALL,
+        )
+        self.unescape = unescape
+
+
+CC = Grammar(rb"\x00-\x20\x7f", {b'"': b'"', b"\\": b"\\", b"n": b"\n", b"r": b"\r", b"t": b"\t"})
+"""What ClusterCockpit reads: ``influxdata/line-protocol`` v2.2."""
+
+INFLUX = Grammar(rb" \n\r", {b'"': b'"', b"\\": b"\\"})
+"""What InfluxDB reads: ``\\n`` in a string stays two characters, control characters may stand."""
+
+SKIP = re.compile(rb"(?: *+(?:#[^\n]*+)?+\r?+\n)*+(?: *+(?:#[^\n]*+|\r)\Z)?+ *+")
+"""Blank lines, comments, and the spaces before a line."""
+
+STRING_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+KEY_ESCAPE = re.compile(rb"\\([,= ])")
+MEASUREMENT_ESCAPE = re.compile(rb"\\([, ])")
+SPACES = re.compile(rb" *+")
+END = re.compile(rb" *+\r?+(?:\n|\Z)")
+STAMP = re.compile(rb"-?[0-9]++")
+
+FLOAT = re.compile(rb"-?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+")
+INTEGER = re.compile(rb"-?[0-9]++i")
+UNSIGNED = re.compile(rb"[0-9]++u")
+
+BOOLEANS = {
+    **dict.fromkeys((b"t", b"T", b"true", b"True", b"TRUE"), True),
+    **dict.fromkeys((b"f", b"F", b"false", b"False", b"FALSE"), False),
+}

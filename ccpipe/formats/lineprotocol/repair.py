@@ -1,0 +1,35 @@
+"""What ``lenient`` accepts: lines that real programs write against the grammar, made right.
+
+Each has a known author:
+
+- ``event={…}`` and ``control=word`` without quotes: the examples of the ClusterCockpit
+  specification itself (*Events*, *Controls*);
+- ``name, field=…``, a comma but no tag: cc-lib's ``ToLineProtocol`` for a message without tags;
+- ``partition=``, a tag without value: cc-slurm-adapter for a job without partition.
+"""
+
+import re
+
+from ccpipe.formats.lineprotocol.grammar import CC
+
+_HEAD = re.compile(
+    rb"(?P<name>" + CC.measurement.pattern + rb")"
+    rb"(?P<tags>(?:,(?:" + CC.key.pattern + rb")=(?:" + CC.key.pattern + rb")?+)*+),?+ ++"
+)
+_EMPTY_TAG = re.compile(rb",(?:" + CC.key.pattern + rb")=(?=,|\Z)")
+_UNQUOTED = re.compile(
+    rb"(?P<field>event|control)=(?P<text>\{.*\}|[^\s\",={}]++)(?P<time> ++-?[0-9]++)?+ *+\Z"
+)
+
+
+def repair(line: bytes) -> bytes | None:
+    """Return a grammatical line that means what `line` means, or None where none is known."""
+    head = _HEAD.match(line)
+    if head is None:
+        return None
+    rest = line[head.end() :]
+    unquoted = _UNQUOTED.match(rest)
+    if unquoted is not None:
+        text = unquoted["text"].replace(b"\\", rb"\\").replace(b'"', rb"\"")
+        rest = b'%b="%b"%b' % (unquoted["field"], text, unquoted["time"] or b"")
+    return head["name"] + _EMPTY_TAG.sub(b"", head["tags"]) + b" " + rest

@@ -1,0 +1,173 @@
+"""One message of the ClusterCockpit line protocol, and the words it is made of.
+
+Source: ClusterCockpit specification "InfluxData line-protocol flavor", sections *Message
+categories*, *Rules valid for all message categories* and *Message types*.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+
+class Uint(int):
+    """An integer that is written with the suffix ``u`` (0 … 2⁶⁴-1) rather than ``i``."""
+
+    __slots__ = ()
+
+
+Value = float | int | bool | str
+"""A payload. ``Uint`` marks an unsigned integer; a plain ``int`` is a signed one of 64 bits."""
+
+
+class Kind(enum.StrEnum):
+    """The category of a message, decided by its field key (*Message categories*)."""
+
+    METRIC = "metric"
+    EVENT = "event"
+    LOG = "log"
+    CONTROL = "control"
+    OTHER = "other"
+    """Any other field key: plain Influx line protocol, as Telegraf or Slurm's plug-in write it."""
+
+    @classmethod
+    def of(cls, field: str) -> "Kind":
+        """Return the category that a field key stands for."""
+        return _KIND_OF_FIELD.get(field, cls.OTHER)
+
+
+_KIND_OF_FIELD = {
+    "value": Kind.METRIC,
+    "event": Kind.EVENT,
+    "log": Kind.LOG,
+    "control": Kind.CONTROL,
+}
+
+NODE_TYPES = frozenset(
+    {"node", "socket", "die", "memoryDomain", "llc", "core", "hwthread", "accelerator"}
+)
+"""What the tag ``type`` may say (*Mandatory tags per message*)."""
+
+LOG_LEVELS = ("debug", "info", "warn", "error")
+"""What the tag ``loglevel`` may say, from chatty to grave (*Message categories*)."""
+
+CONTROL_METHODS = ("GET", "PUT")
+"""What the tag ``method`` may say (*Message categories*)."""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One line: a name, its tags, one payload and a moment.
+
+    There is one payload, and its field key decides the category, so that no illegal combination
+    can be built. A line with several fields is several messages of one series and moment.
+    """
+
+    name: str
+    """The measurement: metric name, event class, log component or control class."""
+    tags: Mapping[str, str]
+    """Sorted by key when decoded; shared between messages of one series, so never changed."""
+    value: Value
+    time: int | None = None
+    """Nanoseconds since the epoch; ``None`` where the line carries no timestamp."""
+    field: str = "value"
+
+    @property
+    def kind(self) -> Kind:
+        """The category, from the field key."""
+        return Kind.of(self.field)
+
+    @property
+    def hostname(self) -> str:
+        """The node that the message speaks of; empty where the tag is missing."""
+        return self.tags.get("hostname", "")
+
+    def problems(self) -> list[str]:
+        """Say which rules of the specification the message breaks; empty for a clean one.
+
+        Such a message is still carried: peers break these rules every day.
+        """
+        return [*_tag_problems(self.tags), *_PAYLOAD_RULES[self.kind](self)] + (
+            [] if self.time is not None else ["the timestamp is missing"]
+        )
+
+
+def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
+    if "hostname" not in tags:
+        yield "tag hostname is missing"
+    node_type = tags.get("type")
+    if node_type is None:
+        yield "tag type is missing"
+    elif node_type not in NODE_TYPES:
+        yield f"tag type is {node_type!r}, not one of {', '.join(sorted(NODE_TYPES))}"
+    elif node_type != "node" and "type-id" not in tags:
+        yield f"tag type-id is missing, which type={node_type} needs"
+    if "stype-id" in tags and "stype" not in tags:
+        yield "tag stype-id stands without stype"
+    if "stype" in tags and "stype-id" not in tags:
+        yield "tag stype stands without stype-id"
+
+
+def _metric_problems(message: Message) -> Iterator[str]:
+    if isinstance(message.value, bool | str):
+        yield f"a metric's value must be a number, not {message.value!r:.40}"
+
+
+def _text_problems(message: Message) -> Iterator[str]:
+    if not isinstance(message.value, str):
+        yield f"field {message.field} must be a string, not {message.value!r}"
+
+
+def _event_problems(message: Message) -> Iterator[str]:
+    yield from _text_problems(message)
+    if "function" not in message.tags:
+        yield "tag function is missing, which an event needs"
+
+
+def _log_problems(message: Message) -> Iterator[str]:
+    yield from _text_problems(message)
+    yield from _one_of(message.tags, "loglevel", LOG_LEVELS)
+
+
+def _control_problems(message: Message) -> Iterator[str]:
+    yield from _text_problems(message)
+    yield from _one_of(message.tags, "method", CONTROL_METHODS)
+
+
+def _other_problems(message: Message) -> Iterator[str]:
+    yield f"field {message.field} is none of {', '.join(_KIND_OF_FIELD)}"
+
+
+def _one_of(tags: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> Iterator[str]:
+    if key not in tags:
+        yield f"tag {key} is missing"
+    elif tags[key] not in allowed:
+        yield f"tag {key} is {tags[key]!r}, not one of {', '.join(allowed)}"
+
+
+_PAYLOAD_RULES = {
+    Kind.METRIC: _metric_problems,
+    Kind.EVENT: _event_problems,
+    Kind.LOG: _log_problems,
+    Kind.CONTROL: _control_problems,
+    Kind.OTHER: _other_problems,
+}
+
+
+def metric(name: str, value: float, *, time: int, tags: Mapping[str, str]) -> Message:
+    """Build a metric: a number with a name (*Metrics*)."""
+    return Message(name, tags, value, time, "value")
+
+
+def event(cls: str, function: str, payload: str, *, time: int, tags: Mapping[str, str]) -> Message:
+    """Build an event of a class such as ``job``; `function` says its purpose (*Events*)."""
+    return Message(cls, {**tags, "function": function}, payload, time, "event")
+
+
+def log(component: str, level: str, text: str, *, time: int, tags: Mapping[str, str]) -> Message:
+    """Build a log message of a component; `level` is one of ``LOG_LEVELS`` (*Logs*)."""
+    return Message(component, {**tags, "loglevel": level}, text, time, "log")
+
+
+def control(cls: str, method: str, request: str, *, time: int, tags: Mapping[str, str]) -> Message:
+    """Build a control request of a class such as ``rapl``; `method` is GET or PUT (*Controls*)."""
+    return Message(cls, {**tags, "method": method}, request, time, "control")

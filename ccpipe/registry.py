@@ -1,0 +1,107 @@
+"""Names to classes, for built-ins and plug-ins alike, through entry points.
+
+A part's options are the keyword arguments of its class: their annotations are the schema that a
+recipe's table is checked against. Arguments named in `context` (``site``, ``telemetry``) are
+given by ccpipe itself.
+"""
+
+import difflib
+import inspect
+import typing
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import msgspec
+
+from ccpipe.config import convert
+from ccpipe.errors import ConfigError
+
+GROUPS = ("collectors", "sources", "translators", "sinks")
+"""Entry-point groups are these with ``ccpipe.`` before them."""
+
+
+def names(group: str) -> dict[str, metadata.EntryPoint]:
+    """Return what is installed in a group, by name."""
+    found = metadata.entry_points(group=f"ccpipe.{group}")
+    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)}
+
+
+def find(group: str, name: str, where: str) -> type[Any]:
+    """Load the class that a name stands for.
+
+    Raises
+    ------
+    ConfigError
+        beginning with `where`, if there is no such name; it suggests the nearest.
+    MissingExtra
+        if the class needs a library that is not installed.
+
+    """
+    known = names(group)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+        raise ConfigError(f"{where}: there is no {group[:-1]} {name!r}; {hint}")
+    cls: type[Any] = known[name].load()
+    return cls
+
+
+def build(
+    group: str, options: Mapping[str, Any], *, where: str, path: str, context: Mapping[str, Any]
+) -> Any:
+    """Make a part from its table in a recipe, whose key ``use`` names the class.
+
+    `where` (a file) and `path` (a key path) begin the place that an error names.
+
+    Raises
+    ------
+    ConfigError
+        naming the key that is unknown, missing or of the wrong type.
+
+    """
+    rest = dict(options)
+    name = rest.pop("use", None)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"{where}: {path}: the key 'use' must name one of {', '.join(names(group))}"
+        )
+    cls = find(group, name, f"{where}: {path}.use")
+    return construct(cls, rest, where=where, path=path, context=context)
+
+
+def construct(
+    cls: type[Any],
+    options: Mapping[str, Any],
+    *,
+    where: str,
+    path: str,
+    context: Mapping[str, Any],
+) -> Any:
+    """Make an object of `cls` from options that its annotations check."""
+    schema = options_of(cls, context)
+    checked = convert(dict(options), schema, where, path)
+    given = {name: context[name] for name in inspect.signature(cls).parameters if name in context}
+    try:
+        return cls(**msgspec.structs.asdict(checked), **given)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {path}: {error}") from None
+
+
+def options_of(cls: type[Any], context: Mapping[str, Any] | None = None) -> type[msgspec.Struct]:
+    """Return the options of a class as a Struct: one field for each keyword argument."""
+    hints = typing.get_type_hints(cls.__init__)
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if name in (context or ()):
+            continue
+        if parameter.default is inspect.Parameter.empty:
+            fields.append((name, hints.get(name, Any)))
+        else:
+            default = parameter.default
+            if isinstance(default, list | dict | set):
+                default = msgspec.field(default_factory=default.copy)
+            fields.append((name, hints.get(name, Any), default))
+    return msgspec.defstruct(
+        cls.__name__, fields, kw_only=True, frozen=True, forbid_unknown_fields=True
+    )

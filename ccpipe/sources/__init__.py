@@ -1,0 +1,1 @@
+"""Sources: one file for each thing that is measured or read."""

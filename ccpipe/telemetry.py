@@ -1,0 +1,132 @@
+"""What a running pipe says of itself: counters, and ``/health /ready /metrics`` over HTTP.
+
+One naming rule: ``ccpipe_<what>_total`` for counts, ``ccpipe_<what>`` for levels, units spelled
+out, with the label ``part`` for the source or sink that is meant.
+"""
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from ccpipe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+
+class Telemetry:
+    """The counters of one pipe; parts get it from the pipe and count what they see."""
+
+    def __init__(self) -> None:
+        """Start every counter at zero, in a registry of its own."""
+        self.registry = CollectorRegistry()
+        self.read = self._counter("read_records", "records that the source handed over")
+        self.written = self._counter("written_records", "records that are safe in the sink")
+        self.batches = self._counter("written_batches", "writes that the sink accepted")
+        self.retries = self._counter("retries", "writes that failed and were tried again")
+        self.dead = self._counter("dead_letters", "lines and records that nothing would take")
+        self.missed = self._counter("missed_slots", "moments at which a source could not sample")
+        self.bus_errors = self._counter("bus_errors", "errors of the bus, by their class")
+        self.queued_bytes = Gauge(
+            "ccpipe_queued_bytes", "bytes read and not yet written", registry=self.registry
+        )
+        self.last_write = Gauge(
+            "ccpipe_last_write_seconds",
+            "when the sink last accepted a write",
+            registry=self.registry,
+        )
+        self.ready = False
+        """Whether the pipe runs and its last write succeeded: what ``/ready`` answers."""
+
+    def _counter(self, name: str, what: str) -> Counter:
+        return Counter(f"ccpipe_{name}", what, ["part"], registry=self.registry)
+
+    def count(self, counter: Counter, part: object, amount: float = 1) -> None:
+        """Add to a counter for a part, which goes by the name of its class or its own."""
+        label = part if isinstance(part, str) else type(part).__name__
+        counter.labels(label).inc(amount)
+
+    def total(self, counter: Counter) -> int:
+        """Return a counter's sum over all parts."""
+        return int(
+            sum(
+                sample.value
+                for family in counter.collect()
+                for sample in family.samples
+                if sample.name.endswith("_total")
+            )
+        )
+
+    def wrote(self, part: object, records: int) -> None:
+        """Note a write that succeeded."""
+        self.count(self.written, part, records)
+        self.count(self.batches, part)
+        self.last_write.set(time.time())
+        self.ready = True
+
+    def failed(self, part: object) -> None:
+        """Note a write that failed and will be tried again."""
+        self.count(self.retries, part)
+        self.ready = False
+
+    def answer(
+        self, environ: "WSGIEnvironment", start_response: "StartResponse"
+    ) -> Iterable[bytes]:
+        """Answer ``/health``, ``/ready`` and ``/metrics`` as a WSGI application."""
+        status, body = "200 OK", b"ok\n"
+        match environ["PATH_INFO"]:
+            case "/metrics":
+                body = generate_latest(self.registry)
+            case "/health":
+                pass
+            case "/ready":
+                if not self.ready:
+                    status, body = "503 Service Unavailable", b"not ready\n"
+            case _:
+                status, body = "404 Not Found", b"/health /ready /metrics\n"
+        start_response(status, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")])
+        return [body]
+
+    def serve(self, listen: str) -> "TelemetryServer":
+        """Answer HTTP at `listen` (``host:port``) until the server is closed."""
+        return TelemetryServer(self, listen)
+
+
+class TelemetryServer:
+    """The HTTP side, in a thread of its own, so that a busy pipe still answers."""
+
+    def __init__(self, telemetry: Telemetry, listen: str) -> None:
+        """Bind and answer at once; raises ConfigError where the address cannot be had."""
+        from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+        class Quiet(WSGIRequestHandler):
+            timeout = 5  # a client that says nothing does not hold the thread
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                """Say nothing: probes come every few seconds."""
+
+        address = urlsplit(f"//{listen}")
+        try:
+            self._server = make_server(
+                address.hostname or "127.0.0.1",
+                address.port or 0,
+                telemetry.answer,
+                handler_class=Quiet,
+            )
+        except (OSError, ValueError, OverflowError) as error:
+            raise ConfigError(f"telemetry.listen: cannot listen at {listen!r}: {error}") from None
+        self.port = self._server.server_port
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

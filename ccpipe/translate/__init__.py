@@ -1,0 +1,1 @@
+"""Translators: records to records, pure."""

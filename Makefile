@@ -26,11 +26,14 @@ $(BIN)/python:
 	  rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) && \
 	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+# What a new install is needed for: dependencies, entry points and the compiled kernel.
+BUILD := pyproject.toml setup.py $(wildcard ccpipe/formats/lineprotocol/*.pyx ccpipe/formats/lineprotocol/*.hpp)
+
+$(VENV)/.installed: $(BUILD) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[all]'
 	touch $@
 
-$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+$(VENV)/.installed-test: $(BUILD) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@ $(VENV)/.installed
 

@@ -84,7 +84,8 @@ class Message(msgspec.Struct, frozen=True):
     def problems(self) -> list[str]:
         """Say which rules of the specification the message breaks; empty for a clean one.
 
-        Such a message is still carried: peers break these rules every day.
+        A tag without value counts as missing: none can be written. Such a message is still
+        carried: peers break these rules every day.
         """
         return [*_tag_problems(self.tags), *_PAYLOAD_RULES[self.kind](self)] + (
             [] if self.time is not None else ["the timestamp is missing"]
@@ -92,18 +93,18 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
-    if "hostname" not in tags:
+    if not tags.get("hostname"):
         yield "tag hostname is missing"
     node_type = tags.get("type")
-    if node_type is None:
+    if not node_type:
         yield "tag type is missing"
     elif node_type not in NODE_TYPES:
         yield f"tag type is {node_type!r}, not one of {', '.join(sorted(NODE_TYPES))}"
-    elif node_type != "node" and "type-id" not in tags:
+    elif node_type != "node" and not tags.get("type-id"):
         yield f"tag type-id is missing, which type={node_type} needs"
-    if "stype-id" in tags and "stype" not in tags:
+    if tags.get("stype-id") and not tags.get("stype"):
         yield "tag stype-id stands without stype"
-    if "stype" in tags and "stype-id" not in tags:
+    if tags.get("stype") and not tags.get("stype-id"):
         yield "tag stype stands without stype-id"
 
 
@@ -119,7 +120,7 @@ def _text_problems(message: Message) -> Iterator[str]:
 
 def _event_problems(message: Message) -> Iterator[str]:
     yield from _text_problems(message)
-    if "function" not in message.tags:
+    if not message.tags.get("function"):
         yield "tag function is missing, which an event needs"
 
 
@@ -138,7 +139,7 @@ def _other_problems(message: Message) -> Iterator[str]:
 
 
 def _one_of(tags: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> Iterator[str]:
-    if key not in tags:
+    if not tags.get(key):
         yield f"tag {key} is missing"
     elif tags[key] not in allowed:
         yield f"tag {key} is {tags[key]!r}, not one of {', '.join(allowed)}"

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.config import convert
-from ccpipe.errors import ConfigError
+from ccpipe.config import convert, split
+from ccpipe.errors import ConfigError, UsageError
 
 GROUPS = ("collectors", "sources", "translators", "sinks")
 """Entry-point groups are these with ``ccpipe.`` before them."""
@@ -33,7 +33,8 @@ def find(group: str, name: str, where: str) -> type[Any]:
     Raises
     ------
     ConfigError
-        beginning with `where`, if there is no such name; it suggests the nearest.
+        beginning with `where`, if there is no such name or its class cannot be loaded; it
+        suggests the nearest.
     MissingExtra
         if the class needs a library that is not installed.
 
@@ -43,7 +44,11 @@ def find(group: str, name: str, where: str) -> type[Any]:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
         raise ConfigError(f"{where}: there is no {group[:-1]} {name!r}; {hint}")
-    cls: type[Any] = known[name].load()
+    entry = known[name]
+    try:
+        cls: type[Any] = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{where}: {name!r} is {entry.value}, which fails: {error}") from error
     return cls
 
 
@@ -80,12 +85,17 @@ def construct(
 ) -> Any:
     """Make an object of `cls` from options that its annotations check."""
     schema = options_of(cls, context)
-    checked = convert(dict(options), schema, where, path)
+    kinds = {field.name: field.type for field in msgspec.structs.fields(schema)}
+    lists = {key: split(value, kinds.get(key)) for key, value in options.items()}
+    checked = convert(lists, schema, where, path)
     given = {name: context[name] for name in inspect.signature(cls).parameters if name in context}
     try:
         return cls(**msgspec.structs.asdict(checked), **given)
-    except ConfigError as error:
+    except (ConfigError, UsageError) as error:
         raise ConfigError(f"{where}: {path}: {error}") from None
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def options_of(cls: type[Any], context: Mapping[str, Any] | None = None) -> type[msgspec.Struct]:
@@ -93,7 +103,7 @@ def options_of(cls: type[Any], context: Mapping[str, Any] | None = None) -> type
     hints = typing.get_type_hints(cls.__init__)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for name, parameter in inspect.signature(cls).parameters.items():
-        if name in (context or ()):
+        if name in (context or ()) or parameter.kind in _VARIADIC:
             continue
         if parameter.default is inspect.Parameter.empty:
             fields.append((name, hints.get(name, Any)))

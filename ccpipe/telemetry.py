@@ -4,6 +4,8 @@ One naming rule: ``ccpipe_<what>_total`` for counts, ``ccpipe_<what>`` for level
 out, with the label ``part`` for the source or sink that is meant.
 """
 
+import logging
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -16,6 +18,8 @@ from ccpipe.errors import ConfigError
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
+
+log = logging.getLogger(__name__)
 
 
 class Telemetry:
@@ -97,24 +101,35 @@ class Telemetry:
 
 
 class TelemetryServer:
-    """The HTTP side, in a thread of its own, so that a busy pipe still answers."""
+    """The HTTP side, in threads of its own, so that a busy pipe still answers."""
 
     def __init__(self, telemetry: Telemetry, listen: str) -> None:
         """Bind and answer at once; raises ConfigError where the address cannot be had."""
-        from wsgiref.simple_server import WSGIRequestHandler, make_server
+        from socketserver import ThreadingMixIn
+        from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+        class Threaded(ThreadingMixIn, WSGIServer):
+            daemon_threads = True  # a slow client holds up neither the others nor the end
+
+            def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
+                """Note that a client went away: that is no error of ours."""
+                log.debug("telemetry: %s: %s", client_address, sys.exception())
 
         class Quiet(WSGIRequestHandler):
-            timeout = 5  # a client that says nothing does not hold the thread
+            timeout = 5  # seconds that a client may say nothing
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Say nothing: probes come every few seconds."""
 
-        address = urlsplit(f"//{listen}")
         try:
+            address = urlsplit(f"//{listen}")
+            if address.port is None:
+                raise ValueError("the port is missing")
             self._server = make_server(
                 address.hostname or "127.0.0.1",
-                address.port or 0,
+                address.port,
                 telemetry.answer,
+                server_class=Threaded,
                 handler_class=Quiet,
             )
         except (OSError, ValueError, OverflowError) as error:

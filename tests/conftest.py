@@ -1,11 +1,18 @@
 """What all tests share: real programs, found or reported missing by name."""
 
+import asyncio
 import os
 import shutil
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from ccpipe.bus.server import Server
+from ccpipe.config import Bus, Site
 
 settings.register_profile("ccpipe", deadline=None, max_examples=150)
 settings.load_profile("ccpipe")
@@ -24,3 +31,37 @@ def program(name: str, package: str) -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return Path(path)
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """Give a test a loopback port of its own."""
+    return free_port()
+
+
+@pytest.fixture
+async def nats_server(tmp_path: Path) -> AsyncIterator[Server]:
+    """Run a real nats-server with JetStream on a free loopback port."""
+    async with Server(tmp_path / "nats", port=free_port()) as server:
+        yield server
+
+
+@pytest.fixture
+def site(nats_server: Server) -> Site:
+    """Configure a cluster on the real server; its name holds a dot, as real ones do."""
+    return Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[nats_server.url]))
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait until a condition holds; fail with its source if it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"never became true: {condition}"
+        await asyncio.sleep(0.02)

@@ -9,19 +9,7 @@ from cyclopts import App, CycloptsError
 from ccpipe import __version__
 from ccpipe.errors import CcpipeError, UsageError
 
-app = App(
-    name="ccpipe",
-    help="The monitoring pipe for HPC clusters.",
-    help_format="plaintext",
-    version=__version__,
-    version_flags=["--version"],
-    help_epilogue="""Examples:
-  ccpipe up                          # this machine's metrics, live and into Parquet
-  ccpipe tail --kind metric --limit 5
-  ccpipe bridge bridges/victoriametrics.toml""",
-)
-
-_COMMANDS = {
+COMMANDS = {
     "up": "Start everything on this machine: server, publisher and a Parquet bridge.",
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
@@ -32,9 +20,22 @@ _COMMANDS = {
     "plugins": "List sources, collectors, translators and sinks.",
     "version": "Show the versions that matter.",
 }
+"""Subcommands by name, with what the list of commands says of each."""
 
-for _name, _help in _COMMANDS.items():
-    app.command(f"ccpipe.cli.{_name}:{_name}", name=_name, help=_help)
+app = App(
+    name="ccpipe",
+    help="""The monitoring pipe for HPC clusters.
+
+    Examples: ccpipe up
+              ccpipe tail --kind event
+              ccpipe bridge bridges/victoriametrics.toml""",
+    help_format="plaintext",
+    version=__version__,
+    version_flags=["--version"],
+)
+
+for _name, _summary in COMMANDS.items():
+    app.command(f"ccpipe.cli.{_name}:{_name}", name=_name, help=_summary)
 
 
 def main() -> None:
@@ -44,6 +45,12 @@ def main() -> None:
         format="%(asctime)s %(levelname)-7s %(message)s",
         stream=sys.stderr,
     )
+    chosen = "".join(sys.argv[1:2])
+    if chosen in COMMANDS:
+        # The summary stands in the list, so that `ccpipe --help` imports no command; a command's
+        # own help is its docstring.
+        del app[chosen]
+        app.command(f"ccpipe.cli.{chosen}:{chosen}", name=chosen)
     try:
         app(exit_on_error=False, print_error=False)
     except CycloptsError as error:

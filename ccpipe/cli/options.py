@@ -6,7 +6,8 @@ from typing import Any
 
 from cyclopts import Parameter
 
-from ccpipe.config import Site, find_config, load
+from ccpipe.config import Duration, Site, convert, find_config, load
+from ccpipe.errors import ConfigError, UsageError
 
 
 @Parameter(name="*")
@@ -23,11 +24,25 @@ class Where:
     cluster: str | None = None
     """Name of the cluster."""
 
-    def site(self) -> Site:
-        """Load the configuration with these flags on top."""
-        return load(self.config or find_config(), Site, flags=self.flags())
+    def path(self) -> Path | None:
+        """Return the configuration file in force, if there is one."""
+        return self.config or find_config()
+
+    def site(self, **more: Any) -> Site:
+        """Load the configuration with these flags, and `more` by key path, on top."""
+        return load(self.path(), Site, flags={**self.flags(), **more})
 
     def flags(self) -> dict[str, Any]:
         """Return the flags by key path, for ``config.load``."""
         servers = self.server.split(",") if self.server else None
         return {"bus.servers": servers, "cluster": self.cluster}
+
+
+def seconds(text: str | None, flag: str) -> float | None:
+    """Read a duration such as ``30s`` or ``5m`` from a flag; raises UsageError."""
+    if text is None:
+        return None
+    try:
+        return float(convert(text, Duration, flag))
+    except ConfigError as error:
+        raise UsageError(str(error)) from None

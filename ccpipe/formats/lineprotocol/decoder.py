@@ -2,31 +2,50 @@
 
 import math
 import re
-from typing import Literal
+import threading
+from typing import TYPE_CHECKING, Literal
 
 from ccpipe.errors import UsageError
 from ccpipe.formats.lineprotocol import grammar as g
 from ccpipe.formats.lineprotocol.diagnose import diagnose
 from ccpipe.formats.lineprotocol.grammar import Grammar, Rule
+from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.lines import Lines, Rejected, ValueType
 from ccpipe.formats.lineprotocol.precision import (
     INT64_MAX,
     INT64_MIN,
     NANOSECONDS,
     NO_TIME,
+    PLACES,
+    UNITS,
     Precision,
     check_precision,
     unit_of,
 )
 from ccpipe.formats.lineprotocol.repair import repair
-from ccpipe.formats.lineprotocol.series import SeriesTable
+from ccpipe.formats.lineprotocol.series import SeriesTable, TagTwice
+
+if TYPE_CHECKING:
+    from ccpipe.formats.lineprotocol._kernel import Scanner
 
 Dialect = Literal["cc", "influx"]
 """Whose line protocol it is: ClusterCockpit's or InfluxDB's own."""
 
 _GRAMMARS: dict[str, Grammar] = {"cc": g.CC, "influx": g.INFLUX}
-_tables = {name: SeriesTable(grammar) for name, grammar in _GRAMMARS.items()}
 
+
+class _Tables(threading.local):
+    """The series tables: each thread has its own, so that none waits for another."""
+
+    def __init__(self) -> None:
+        self.of = {name: SeriesTable(grammar) for name, grammar in _GRAMMARS.items()}
+
+
+_tables = _Tables()
+
+_UNITS: tuple[Precision | None, ...] = (*UNITS, None)
+_BIT = {unit: 1 << place for place, unit in enumerate(_UNITS)}
+_UNIT_OF_BITS = {bit: unit for unit, bit in _BIT.items()}
 _MOST_DIGITS = 20  # of a 64-bit integer; int() itself refuses some thousands
 _QUOTE = ord('"')
 
@@ -64,11 +83,41 @@ def decode(
         where `precision` or `dialect` is none of those above.
 
     """
-    check_precision(precision)
-    if dialect not in _GRAMMARS:
+    if precision not in PLACES:
+        check_precision(precision)
+    tables = _tables.of
+    if dialect not in tables:
         raise UsageError(f"dialect is {dialect!r}, not one of {', '.join(_GRAMMARS)}")
-    table = _tables[dialect] = _tables[dialect].current()
-    return _Decoder(payload, table, precision, lenient=lenient).run()
+    table = tables[dialect] = tables[dialect].current()
+    if type(payload) is not bytes:
+        payload = bytes(payload)
+    take = decode_in_python if KERNEL is None else decode_compiled
+    return take(payload, table, precision, lenient)
+
+
+def decode_compiled(
+    payload: bytes, table: SeriesTable, precision: Precision | Literal["auto"], lenient: bool
+) -> Lines:
+    """Decode with the compiled kernel, which leaves the lines that it does not know to Python."""
+    assert KERNEL is not None
+    if table.scanner is None:
+        table.scanner = KERNEL.Scanner(influx=table.grammar is g.INFLUX)
+    lines: Lines = KERNEL.blank(Lines, payload, table)
+    position = table.scanner.read(lines, 0, PLACES[precision])
+    if position == len(payload):
+        lines.precision = _UNIT_OF_BITS.get(table.scanner.units)
+        return lines
+    decoder = _Decoder(lines, precision, lenient=lenient)
+    decoder.scanner = table.scanner
+    decoder.units = table.scanner.units
+    return decoder.run(position)
+
+
+def decode_in_python(
+    payload: bytes, table: SeriesTable, precision: Precision | Literal["auto"], lenient: bool
+) -> Lines:
+    """Decode without the compiled kernel: its specification, its fallback and its test."""
+    return _Decoder(Lines(payload, table), precision, lenient=lenient).run(0)
 
 
 class _Broken(Exception):  # noqa: N818 - a signal inside this module
@@ -77,50 +126,102 @@ class _Broken(Exception):  # noqa: N818 - a signal inside this module
         self.offset = offset
 
 
+_REREAD = 4
+"""How many times a payload's size may be read again after broken strings that span lines."""
+
+
 class _Decoder:
     """One payload on its way into columns."""
 
     def __init__(
-        self,
-        payload: bytes,
-        table: SeriesTable,
-        precision: Precision | Literal["auto"],
-        *,
-        lenient: bool,
+        self, lines: Lines, precision: Precision | Literal["auto"], *, lenient: bool
     ) -> None:
-        self.payload = payload
-        self.table = table
-        self.grammar = table.grammar
+        self.lines = lines
+        self.payload = payload = lines.payload
+        self.table = lines.table
+        self.grammar = lines.table.grammar
         self.precision = precision
         self.lenient = lenient
-        self.lines = Lines(payload, table)
-        self.units: set[Precision | None] = set()
+        self.scanner: Scanner | None = None
+        self.units = 0
         self.counted, self.line_ends = 0, 0
-        # A broken string can swallow good lines, so they are read again; but not for ever.
-        self.reread = 4 * len(payload)
+        self.reread = _REREAD * len(payload)
 
-    def run(self) -> Lines:
+    def run(self, position: int) -> Lines:
         payload, size = self.payload, len(self.payload)
-        skip, match = g.SKIP.match, self.grammar.line.match
-        position = 0
         while True:
-            blank = skip(payload, position)
+            if self.scanner is None:
+                position = self.plain_lines(position)
+            elif self.reread >= 0:
+                position = self.scanner.read(self.lines, position, PLACES[self.precision])
+                self.units |= self.scanner.units
+            blank = g.SKIP.match(payload, position)
             assert blank is not None
             position = blank.end()
             if position >= size:
                 break
-            found = match(payload, position)
-            try:
-                if found is None:
-                    raise _Broken(*diagnose(payload, position, self.grammar))
-                end = found.end(3) if found[3] is not None else found.end(2)
-                self.read(found, position, end)
-                position = found.end()
-            except _Broken as broken:
-                position = self.recover(position, broken)
-        if len(self.units) == 1:
-            self.lines.precision = self.units.pop()
+            position = self.line(position)
+        self.lines.precision = _UNIT_OF_BITS.get(self.units)
         return self.lines
+
+    def plain_lines(self, position: int) -> int:
+        """Take metrics of known series as long as they come; return where something else is.
+
+        This is for speed alone: ``line`` would read them alike.
+        """
+        match, codes, keys = self.grammar.plain.match, self.table.codes, self.table.field_codes
+        rows: list[tuple[int, int, float, int, int, int]] = []
+        stamp: bytes | None = b"none yet"
+        unit, time = None, NO_TIME
+        while found := match(self.payload, position):
+            key, field, token, written = found.groups()
+            number = float(token)
+            if key not in codes or field not in keys or math.isinf(number):
+                break
+            if written != stamp:
+                try:
+                    unit, time = self.moment(written, 0)
+                except _Broken:
+                    break
+                stamp = written
+                self.units |= _BIT[unit]
+            end = found.end(4 if written else 3)
+            rows.append((codes[key], keys[field], number, time, position, end))
+            position = found.end()
+        lines = self.lines
+        columns = lines.series, lines.fields, lines.numbers, lines.times, lines.starts, lines.ends
+        for column, cells in zip(columns, zip(*rows, strict=True), strict=bool(rows)):
+            column.extend(cells)  # type: ignore[attr-defined]
+        lines.types.frombytes(bytes(len(rows)))  # FLOAT is 0
+        lines.exact.frombytes(bytes(8 * len(rows)))
+        return position
+
+    def line(self, start: int) -> int:
+        """Read, repair or reject the line at `start`; return where to go on.
+
+        A string may hold line ends, so one that is broken can swallow good lines. Hence reading
+        goes on after the first line end, and what was swallowed is read again. So that no payload
+        takes more than linear time, that is done within a budget; once it is spent, a string ends
+        with its line.
+        """
+        limit = len(self.payload) if self.reread >= 0 else self.line_end(start)
+        found = self.grammar.line.match(self.payload, start, limit)
+        texts = len(self.lines.texts)
+        try:
+            if found is None:
+                raise _Broken(*diagnose(self.payload, start, limit, self.grammar))
+            self.read(found, start, found.end(3) if found[3] is not None else found.end(2))
+        except _Broken as broken:
+            del self.lines.texts[texts:]
+            if found is not None:
+                reached = found.end()
+            else:
+                reached = limit if broken.rule is Rule.QUOTE else broken.offset
+            end = self.line_end(start)
+            self.reread -= max(0, reached - end)
+            self.recover(start, end, broken)
+            return end + 1
+        return found.end()
 
     def read(self, found: re.Match[bytes], start: int, end: int) -> None:
         """Take the rows of one grammatical line: all of them, or none where a rule is broken."""
@@ -129,18 +230,13 @@ class _Decoder:
         if series is None:
             series = self.new_series(key, found.start(1))
         offset = found.start(2)
-        if b"," in fields or b'"' in fields:
-            cells = {
-                self.field(pair[1], offset + pair.start()): self.cell(
-                    pair[2], offset + pair.start(2)
-                )
-                for pair in self.grammar.field.finditer(fields)
-            }
-        else:
-            name, _, token = fields.rpartition(b"=")
-            cells = {self.field(name, offset): self.cell(token, offset + len(name) + 1)}
+        # Of a field that stands twice the last value counts, at the place of the first.
+        cells = {
+            self.field(pair[1], offset + pair.start()): self.cell(pair[2], offset + pair.start(2))
+            for pair in self.grammar.field.finditer(fields)
+        }
         unit, time = self.moment(stamp, found.start(3))
-        self.units.add(unit)
+        self.units |= _BIT[unit]
         lines = self.lines
         for field, (number, exact, kind) in cells.items():
             lines.series.append(series)
@@ -159,6 +255,8 @@ class _Decoder:
             return self.table.add(key)
         except UnicodeDecodeError as error:
             raise _Broken(Rule.UTF8, offset + error.start) from None
+        except TagTwice as error:
+            raise _Broken(Rule.TAG_TWICE, offset + error.start) from None
 
     def field(self, raw: bytes, offset: int) -> int:
         code = self.table.field_codes.get(raw)
@@ -192,14 +290,14 @@ class _Decoder:
         raise _Broken(Rule.BOOLEAN if token[0] in b"tTfF" else Rule.NUMBER, offset)
 
     def text(self, token: bytes, offset: int) -> int:
-        inside = token[1:-1]
-        if b"\\" in inside:
-            unescape = self.grammar.unescape
-            inside = g.STRING_ESCAPE.sub(lambda m: unescape.get(m[1], m[0]), inside)
         try:
-            self.lines.texts.append(inside.decode())
-        except UnicodeDecodeError:
-            raise _Broken(Rule.UTF8, offset) from None
+            text = token[1:-1].decode()
+        except UnicodeDecodeError as error:
+            raise _Broken(Rule.UTF8, offset + 1 + error.start) from None
+        if "\\" in text:
+            unescape = self.grammar.unescape
+            text = g.STRING_ESCAPE.sub(lambda m: unescape.get(m[1], m[0]), text)
+        self.lines.texts.append(text)
         return len(self.lines.texts) - 1
 
     def integer(self, digits: bytes, least: int, most: int, rule: Rule, offset: int) -> int:
@@ -220,13 +318,8 @@ class _Decoder:
             raise _Broken(Rule.TIME_RANGE, offset)
         return unit, time
 
-    def recover(self, start: int, broken: _Broken) -> int:
-        """Repair or reject the line at `start`; return where to go on."""
-        end = self.line_end(start)
-        if broken.offset > end:
-            self.reread -= broken.offset - end
-            if self.reread < 0:
-                end = self.line_end(broken.offset)
+    def recover(self, start: int, end: int, broken: _Broken) -> None:
+        """Repair or reject the line from `start` to `end`."""
         original = self.payload[start:end].removesuffix(b"\r")
         if not (self.lenient and self.repaired(original, start)):
             self.line_ends += self.payload.count(b"\n", self.counted, start)
@@ -235,16 +328,17 @@ class _Decoder:
             self.lines.rejected.append(
                 Rejected(self.line_ends + 1, broken.offset, column, broken.rule, original)
             )
-        return end + 1
 
     def repaired(self, original: bytes, start: int) -> bool:
         line = repair(original)
         found = line and self.grammar.line.fullmatch(line)
         if not found:
             return False
+        texts = len(self.lines.texts)
         try:
             self.read(found, start, start + len(original))
         except _Broken:
+            del self.lines.texts[texts:]
             return False
         self.lines.verbatim = False
         return True

@@ -4,40 +4,44 @@ from ccpipe.formats.lineprotocol import grammar as g
 from ccpipe.formats.lineprotocol.grammar import Grammar, Rule
 
 
-def diagnose(payload: bytes, start: int, grammar: Grammar) -> tuple[Rule, int]:
+def diagnose(payload: bytes, start: int, limit: int, grammar: Grammar) -> tuple[Rule, int]:
     """Return the first rule that the line at `start` breaks and the offset of the offence.
 
-    Only called where ``grammar.line`` did not match at `start`.
+    Only called where ``grammar.line`` did not match between `start` and `limit`.
     """
-    found = grammar.measurement.match(payload, start)
+    found = grammar.measurement.match(payload, start, limit)
     if found is None:
         return Rule.MEASUREMENT, start
     position = found.end()
     while payload[position : position + 1] == b",":
         position += 1
-        key = grammar.key.match(payload, position)
+        key = grammar.key.match(payload, position, limit)
         if key is None:
             return Rule.TAG_KEY, position
         if payload[key.end() : key.end() + 1] != b"=":
             return Rule.TAG_EQUALS, key.end()
-        value = grammar.key.match(payload, key.end() + 1)
+        value = grammar.key.match(payload, key.end() + 1, limit)
         if value is None:
             return Rule.TAG_VALUE, key.end() + 1
         position = value.end()
     if payload[position : position + 1] != b" ":
         return Rule.NO_FIELD, position
-    return _diagnose_fields(payload, _after_spaces(payload, position), grammar)
+    return _diagnose_fields(payload, _after_spaces(payload, position), limit, grammar)
 
 
-def _diagnose_fields(payload: bytes, position: int, grammar: Grammar) -> tuple[Rule, int]:
+def _diagnose_fields(
+    payload: bytes, position: int, limit: int, grammar: Grammar
+) -> tuple[Rule, int]:
     while True:
-        key = grammar.key.match(payload, position)
+        key = grammar.key.match(payload, position, limit)
         if key is None:
             return Rule.FIELD_KEY, position
         if payload[key.end() : key.end() + 1] != b"=":
             return Rule.FIELD_EQUALS, key.end()
         position = key.end() + 1
-        value = grammar.string.match(payload, position) or grammar.token.match(payload, position)
+        value = grammar.string.match(payload, position, limit) or grammar.token.match(
+            payload, position, limit
+        )
         if value is None:
             quoted = payload[position : position + 1] == b'"'
             return Rule.QUOTE if quoted else Rule.VALUE, position

@@ -9,17 +9,20 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from ccpipe.errors import EncodeError
+from ccpipe.formats.lineprotocol.grammar import INFLUX
+from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.lines import Lines
 from ccpipe.formats.lineprotocol.precision import (
     INT64_MAX,
     INT64_MIN,
     NANOSECONDS,
     NO_TIME,
+    PLACES,
     Precision,
     check_precision,
     coarsest,
 )
-from ccpipe.formats.lineprotocol.series import check_name, escape_key, write_series
+from ccpipe.formats.lineprotocol.series import spell, write_series
 from ccpipe.message import Message, Uint, Value
 
 
@@ -43,7 +46,15 @@ def encode(records: Iterable[Message], *, precision: Precision | Literal["auto"]
         where `precision` is none of those above.
 
     """
-    return b"".join(encode_each(records, precision=precision))
+    check_precision(precision)
+    if isinstance(records, Lines):
+        return _encode_lines(records, precision)
+    if KERNEL is None:
+        return b"".join(_encode_message(message, precision) for message in records)
+    encoded: bytes = KERNEL.encode_messages(
+        records, PLACES[precision], lambda message: _encode_message(message, precision)
+    )
+    return encoded
 
 
 def encode_each(
@@ -52,33 +63,43 @@ def encode_each(
     """Encode records one by one, each with its LF: for whoever bounds a payload's size."""
     check_precision(precision)
     if isinstance(records, Lines):
-        return _encode_rows(records, precision)
+        # No line holds a line end of its own: strings and names write none raw.
+        return iter(_encode_lines(records, precision).splitlines(keepends=True))
     return (_encode_message(message, precision) for message in records)
 
 
-def _encode_rows(lines: Lines, precision: Precision | Literal["auto"]) -> Iterator[bytes]:
-    table = lines.table
-    keys = {c: write_series(s.name, s.tags) for c in set(lines.series) for s in [table.series[c]]}
-    names = {code: _field(table.fields[code]) for code in set(lines.fields)}
+def _encode_lines(lines: Lines, precision: Precision | Literal["auto"]) -> bytes:
+    if lines.table.grammar is INFLUX:  # whose names may hold what we would not read again
+        for code in set(lines.series):
+            write_series(lines.table.series[code].name, lines.table.series[code].tags)
+    names = {code: spell(lines.table.fields[code]) for code in set(lines.fields)}
+    if KERNEL is None:
+        return b"".join(_encode_rows(lines, names, precision))
+    encoded: bytes = KERNEL.encode_lines(lines, names, PLACES[precision])
+    return encoded
+
+
+def _encode_rows(
+    lines: Lines, names: dict[int, bytes], precision: Precision | Literal["auto"]
+) -> Iterator[bytes]:
+    keys = lines.table.series
+    stamp, last = b"", NO_TIME
     for index, (series, field, time) in enumerate(
         zip(lines.series, lines.fields, lines.times, strict=True)
     ):
-        stamp = b"" if time == NO_TIME else _stamp(time, precision)
-        yield b"%b %b=%b%b\n" % (keys[series], names[field], _value(lines.value(index)), stamp)
+        if time != last:
+            last, stamp = time, b"" if time == NO_TIME else _stamp(time, precision)
+        value = _value(lines.value(index))
+        yield b"%b %b=%b%b\n" % (keys[series].key, names[field], value, stamp)
 
 
 def _encode_message(message: Message, precision: Precision | Literal["auto"]) -> bytes:
     try:
         key = write_series(message.name, message.tags)
         stamp = b"" if message.time is None else _stamp(message.time, precision)
-        return b"%b %b=%b%b\n" % (key, _field(message.field), _value(message.value), stamp)
+        return b"%b %b=%b%b\n" % (key, spell(message.field), _value(message.value), stamp)
     except EncodeError as error:
         raise EncodeError(f"{message.name[:80]!r} {dict(message.tags)!r:.200}: {error}") from None
-
-
-def _field(name: str) -> bytes:
-    check_name(name)
-    return escape_key(name).encode()
 
 
 def _stamp(time: int, precision: Precision | Literal["auto"]) -> bytes:

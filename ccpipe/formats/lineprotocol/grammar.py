@@ -43,11 +43,18 @@ MAX_KEY = 65535
 """Bytes that measurement and tags may have together (InfluxDB's own limit for a series key)."""
 
 
+_FLOAT = rb"-?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+"
+
+
 class Grammar:
     """The expressions of one dialect; `bare` is the class of what must not stand unescaped."""
 
-    def __init__(self, bare: bytes, unescape: dict[bytes, bytes]) -> None:
-        """Build the expressions; `unescape` holds what a backslash means inside a string."""
+    def __init__(self, bare: bytes, unescape: dict[str, str], *, tags_once: bool) -> None:
+        """Build the expressions.
+
+        `unescape` holds what a backslash means inside a string; `tags_once` says whether a tag
+        that stands twice breaks the line, or the last one counts.
+        """
         measurement = rb"(?:[^" + bare + rb",\\]++|\\[, ]?)++"
         key = rb"(?:[^" + bare + rb",=\\]++|\\[,= ]?)++"
         string = rb'"(?:[^"\\]++|\\.)*+"'
@@ -60,6 +67,11 @@ class Grammar:
         self.string = re.compile(string, re.DOTALL)
         self.token = re.compile(token)
         self.field = re.compile(rb"(" + key + rb")=(" + string + rb"|" + token + rb")", re.DOTALL)
+        # A line with one float, where only a table can tell whether its first word is a series.
+        self.plain = re.compile(
+            rb"([^" + bare + rb"\\]++) ++([^" + bare + rb",=\\]++)=(" + _FLOAT + rb")"
+            rb"(?: ++(-?[0-9]++))?+ *+\r?+(?:\n|\Z)"
+        )
         self.line = re.compile(
             rb"(" + measurement + rb"(?:," + key + rb"=" + key + rb")*+) ++"
             rb"(" + field + rb"(?:," + field + rb")*+)"
@@ -67,25 +79,31 @@ class Grammar:
             re.DOTALL,
         )
         self.unescape = unescape
+        self.tags_once = tags_once
 
 
-CC = Grammar(rb"\x00-\x20\x7f", {b'"': b'"', b"\\": b"\\", b"n": b"\n", b"r": b"\r", b"t": b"\t"})
+CC = Grammar(
+    rb"\x00-\x20\x7f",
+    {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"},
+    tags_once=False,
+)
 """What ClusterCockpit reads: ``influxdata/line-protocol`` v2.2."""
 
-INFLUX = Grammar(rb" \n\r", {b'"': b'"', b"\\": b"\\"})
-"""What InfluxDB reads: ``\\n`` in a string stays two characters, control characters may stand."""
+INFLUX = Grammar(rb" \n\r", {'"': '"', "\\": "\\"}, tags_once=True)
+"""What InfluxDB reads: ``\\n`` in a string stays two characters, control characters may stand,
+a tag may not stand twice (``influxdb/models/points.go``)."""
 
 SKIP = re.compile(rb"(?: *+(?:#[^\n]*+)?+\r?+\n)*+(?: *+(?:#[^\n]*+|\r)\Z)?+ *+")
 """Blank lines, comments, and the spaces before a line."""
 
-STRING_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+STRING_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 KEY_ESCAPE = re.compile(rb"\\([,= ])")
 MEASUREMENT_ESCAPE = re.compile(rb"\\([, ])")
 SPACES = re.compile(rb" *+")
 END = re.compile(rb" *+\r?+(?:\n|\Z)")
 STAMP = re.compile(rb"-?[0-9]++")
 
-FLOAT = re.compile(rb"-?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+")
+FLOAT = re.compile(_FLOAT)
 INTEGER = re.compile(rb"-?[0-9]++i")
 UNSIGNED = re.compile(rb"[0-9]++u")
 

@@ -2,14 +2,16 @@
 
 import enum
 import math
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol.grammar import Rule
+from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME, Precision
-from ccpipe.formats.lineprotocol.series import Series, SeriesTable, write_series
+from ccpipe.formats.lineprotocol.series import SeriesTable
 from ccpipe.message import Message, Uint, Value
 
 if TYPE_CHECKING:
@@ -99,7 +101,8 @@ class Lines(Sequence[Message]):
         self.precision: Precision | None = None
         """The unit that all timestamps were written in; None where they differ or one misses."""
         self.verbatim = True
-        """Whether the bytes of every row are a valid line as they stand (not so when repaired)."""
+        """Whether the rows are what their lines' bytes say: not so for lines that were repaired or
+        cut, nor for messages."""
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> "Lines":
@@ -113,17 +116,13 @@ class Lines(Sequence[Message]):
         """
         if isinstance(messages, Lines):
             return messages
-        lines = cls()
-        for message in messages:
-            tags = dict(sorted((k, v) for k, v in message.tags.items() if v))
-            key = write_series(message.name, tags)
-            lines.append(
-                lines.table.code_of(Series(message.name, tags, key)),
-                lines.table.field_code_of(message.field),
-                message.value,
-                NO_TIME if message.time is None else message.time,
-            )
-        lines.verbatim = False
+        from ccpipe.formats.lineprotocol.decoder import decode
+        from ccpipe.formats.lineprotocol.encoder import encode
+
+        # Writing and reading is one way through all rules, and a fast one.
+        lines = decode(encode(messages, precision="ns"), precision="ns")
+        if lines.rejected:
+            raise EncodeError(str(lines.rejected[0]))
         return lines
 
     def append(self, series: int, field: int, value: Value, time: int) -> None:
@@ -132,9 +131,11 @@ class Lines(Sequence[Message]):
         Raises
         ------
         EncodeError
-            where the value is no finite number or an integer outside 64 bits.
+            where the value is no finite number, or an integer or the time is outside 64 bits.
 
         """
+        if not INT64_MIN <= time <= INT64_MAX:
+            raise EncodeError(f"time {time} is outside 64 bits")
         number, exact, value_type = self._cells(value)
         self.series.append(series)
         self.fields.append(field)
@@ -144,6 +145,7 @@ class Lines(Sequence[Message]):
         self.times.append(time)
         self.starts.append(0)
         self.ends.append(0)
+        self.verbatim = False
 
     def _cells(self, value: Value) -> tuple[float, int, ValueType]:
         match value:
@@ -155,7 +157,7 @@ class Lines(Sequence[Message]):
                 return float(value), value, ValueType.INT
             case float() if math.isfinite(value):
                 return value, 0, ValueType.FLOAT
-            case str():
+            case str() if not _SURROGATE.search(value):
                 self.texts.append(value)
                 return math.nan, len(self.texts) - 1, ValueType.TEXT
             case _:
@@ -204,8 +206,16 @@ class Lines(Sequence[Message]):
             setattr(part, column, getattr(self, column)[rows])
         part.texts = self.texts
         part.precision = self.precision
-        part.verbatim = self.verbatim
+        part.verbatim = self.verbatim and not self._cuts_a_line(rows)
         return part
+
+    def _cuts_a_line(self, rows: slice) -> bool:
+        """Say whether a slice takes some rows of a line and leaves others."""
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            return True
+        edges = [edge for edge in (start, stop) if 0 < edge < len(self) and start < stop]
+        return any(self.starts[edge - 1] == self.starts[edge] for edge in edges)
 
     def stamped(self, now: int) -> "Lines":
         """Give the rows that carry no time the time `now`, in nanoseconds; in place."""
@@ -231,6 +241,9 @@ class Lines(Sequence[Message]):
         """
         if self.precision is None or not self.verbatim:
             return None
+        if KERNEL is not None:
+            passed: bytes = KERNEL.passthrough(self)
+            return passed
         lines, last = [], -1
         for start, end in zip(self.starts, self.ends, strict=True):
             if start != last:
@@ -289,6 +302,9 @@ class Lines(Sequence[Message]):
             self.starts.extend(part.starts)
             self.ends.extend(part.ends)
         self.rejected.extend(part.rejected)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _signed(unsigned: int) -> int:

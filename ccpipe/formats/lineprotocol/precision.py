@@ -14,6 +14,9 @@ Precision = Literal["s", "ms", "us", "ns"]
 
 UNITS: tuple[Precision, ...] = get_args(Precision)
 
+PLACES: dict[str, int] = {"auto": -1, **{unit: place for place, unit in enumerate(UNITS)}}
+"""The numbers by which the compiled kernel knows the units."""
+
 NANOSECONDS: dict[Precision, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 """How many nanoseconds one of the unit is."""
 

@@ -16,7 +16,7 @@ _HEAD = re.compile(
     rb"(?P<name>" + CC.measurement.pattern + rb")"
     rb"(?P<tags>(?:,(?:" + CC.key.pattern + rb")=(?:" + CC.key.pattern + rb")?+)*+),?+ ++"
 )
-_EMPTY_TAG = re.compile(rb",(?:" + CC.key.pattern + rb")=(?=,|\Z)")
+_TAG = re.compile(rb",(?:" + CC.key.pattern + rb")=(" + CC.key.pattern + rb")?+")
 _UNQUOTED = re.compile(
     rb"(?P<field>event|control)=(?P<text>\{.*\}|[^\s\",={}]++)(?P<time> ++-?[0-9]++)?+ *+\Z"
 )
@@ -32,4 +32,5 @@ def repair(line: bytes) -> bytes | None:
     if unquoted is not None:
         text = unquoted["text"].replace(b"\\", rb"\\").replace(b'"', rb"\"")
         rest = b'%b="%b"%b' % (unquoted["field"], text, unquoted["time"] or b"")
-    return head["name"] + _EMPTY_TAG.sub(b"", head["tags"]) + b" " + rest
+    tags = _TAG.sub(lambda tag: tag[0] if tag[1] else b"", head["tags"])
+    return head["name"] + tags + b" " + rest

@@ -1,14 +1,19 @@
 """Series: measurement and tags, decoded once for each new one and then known by a number."""
 
+import functools
 import re
+import threading
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ccpipe.errors import EncodeError
+from ccpipe.errors import DataError, EncodeError
 from ccpipe.formats.lineprotocol.grammar import CC, KEY_ESCAPE, MEASUREMENT_ESCAPE, Grammar
 
+if TYPE_CHECKING:
+    from ccpipe.formats.lineprotocol._kernel import Scanner
+
 MAX_SERIES = 1_000_000
-"""How many series a table holds before its oldest ones are let go."""
+"""How many spellings of series a table and the one before it hold."""
 
 
 class Series(NamedTuple):
@@ -21,44 +26,66 @@ class Series(NamedTuple):
     """Measurement and tags as they are written canonically: sorted and escaped."""
 
 
+class TagTwice(DataError):  # noqa: N818 - it names the rule
+    """A tag stands twice; `start` is where in the key."""
+
+    def __init__(self, start: int) -> None:
+        """Keep the offset of the second one's key."""
+        super().__init__(f"the tag at {start} stands twice")
+        self.start = start
+
+
 class SeriesTable:
     """Numbers for series and fields that live across payloads.
 
     A node says the same few hundred series every ten seconds, so the bytes before the first
     unescaped space are looked up as they stand; two spellings of one series get one number.
 
-    Job and process ids in tags make a table grow without end. Hence generations: at `cap` keys
-    ``current()`` starts a fresh table that takes a series over when it is seen again, and what
-    two generations have not seen is forgotten. ``Lines`` keep the table that they were decoded
-    with, so their numbers stay true.
+    Job and process ids in tags make a table grow without end. Hence generations: at half of `cap`
+    keys ``current()`` starts a fresh table that takes a series over when it is seen again, and
+    what two generations have not seen is forgotten; so both together hold `cap` keys and what one
+    payload adds. ``Lines`` keep the table that they were decoded with, so their numbers stay true.
     """
 
-    __slots__ = ("_older", "cap", "codes", "field_codes", "fields", "grammar", "series")
+    __slots__ = (
+        "_adding",
+        "_older",
+        "cap",
+        "codes",
+        "field_codes",
+        "fields",
+        "grammar",
+        "scanner",
+        "series",
+    )
 
     def __init__(
         self,
         grammar: Grammar = CC,
         cap: int = MAX_SERIES,
-        older: Mapping[bytes, Series] | None = None,
+        older: "SeriesTable | None" = None,
     ) -> None:
-        """Start empty; `older` are the series of the generation before, by their raw bytes."""
+        """Start empty; `older` is the generation before."""
         self.grammar = grammar
         self.cap = cap
         self.codes: dict[bytes, int] = {}
         self.series: list[Series] = []
         self.field_codes: dict[bytes, int] = {}
         self.fields: list[str] = []
-        self._older = older or {}
+        self.scanner: Scanner | None = None
+        """The compiled kernel's own index of this table; the decoder makes it."""
+        self._older = older
+        self._adding = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.series)
 
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or its successor when it is full."""
-        if len(self.codes) < self.cap and len(self.field_codes) < self.cap:
+        if max(len(self.codes), len(self.field_codes)) < self.cap // 2:
             return self
-        older = {raw: self.series[code] for raw, code in self.codes.items()}
-        return SeriesTable(self.grammar, self.cap, older)
+        self._older = None
+        return SeriesTable(self.grammar, self.cap, older=self)
 
     def add(self, raw: bytes) -> int:
         """Number the series that the grammatical bytes `raw` name, decoding a new one.
@@ -67,9 +94,17 @@ class SeriesTable:
         ------
         UnicodeDecodeError
             where the bytes are not UTF-8.
+        TagTwice
+            where a tag stands twice and the grammar forbids that.
 
         """
-        code = self.code_of(self._older.get(raw) or read_series(raw, self.grammar))
+        older = self._older
+        known = None if older is None else older.codes.get(raw)
+        if older is None or known is None:
+            series = read_series(raw, self.grammar)
+        else:
+            series = older.series[known]
+        code = self.code_of(series)
         self.codes[raw] = code
         return code
 
@@ -77,9 +112,10 @@ class SeriesTable:
         """Number a series, whatever its bytes looked like."""
         code = self.codes.get(series.key)
         if code is None:
-            code = len(self.series)
-            self.codes[series.key] = code
-            self.series.append(series)
+            with self._adding:
+                code = self.codes.setdefault(series.key, len(self.series))
+                if code == len(self.series):
+                    self.series.append(series)
         return code
 
     def add_field(self, raw: bytes) -> int:
@@ -91,9 +127,10 @@ class SeriesTable:
         canonical = escape_key(name).encode()
         code = self.field_codes.get(canonical)
         if code is None:
-            code = len(self.fields)
-            self.field_codes[canonical] = code
-            self.fields.append(name)
+            with self._adding:
+                code = self.field_codes.setdefault(canonical, len(self.fields))
+                if code == len(self.fields):
+                    self.fields.append(name)
         if raw is not None:
             self.field_codes[raw] = code
         return code
@@ -102,20 +139,40 @@ class SeriesTable:
 def read_series(raw: bytes, grammar: Grammar) -> Series:
     """Decode measurement and tags; of a tag that stands twice the last one counts, as in Go."""
     if b"\\" not in raw:
-        name, *pairs = raw.decode().split(",")
-        tags = dict(sorted(pair.split("=", 1) for pair in pairs))
+        name, *parts = raw.decode().split(",")
+        pairs: list[tuple[str, str]] = [part.split("=") for part in parts]  # type: ignore[misc]
+        tags = dict(pairs)
+        order = sorted(tags)
+        if order == [pair[0] for pair in pairs]:
+            return Series(name, tags, raw)  # as most are: written canonically
     else:
         raw.decode()  # the whole key must be UTF-8: report the offset in it, not in a part
         head = grammar.measurement.match(raw)
         assert head is not None
         name = MEASUREMENT_ESCAPE.sub(rb"\1", head[0]).decode()
-        tags = dict(
-            sorted(
-                (KEY_ESCAPE.sub(rb"\1", key).decode(), KEY_ESCAPE.sub(rb"\1", value).decode())
-                for key, value in grammar.pair.findall(raw, head.end())
-            )
-        )
+        pairs = [
+            (KEY_ESCAPE.sub(rb"\1", key).decode(), KEY_ESCAPE.sub(rb"\1", value).decode())
+            for key, value in grammar.pair.findall(raw, head.end())
+        ]
+        tags = dict(pairs)
+        order = sorted(tags)
+    if grammar.tags_once and len(tags) < len(pairs):
+        raise TagTwice(_second(raw, grammar))
+    tags = {key: tags[key] for key in order}
     return Series(name, tags, _join(name, tags))
+
+
+def _second(raw: bytes, grammar: Grammar) -> int:
+    """Return where in `raw` the first tag key begins that stood before."""
+    head = grammar.measurement.match(raw)
+    assert head is not None
+    seen: set[bytes] = set()
+    for pair in grammar.pair.finditer(raw, head.end()):
+        key = KEY_ESCAPE.sub(rb"\1", pair[1])
+        if key in seen:
+            return pair.start(1)
+        seen.add(key)
+    raise AssertionError  # only called where one does
 
 
 def write_series(name: str, tags: Mapping[str, str]) -> bytes:
@@ -128,18 +185,36 @@ def write_series(name: str, tags: Mapping[str, str]) -> bytes:
         backslash at its end.
 
     """
-    kept = {key: tags[key] for key in sorted(tags) if tags[key]}
-    for text in (name, *kept, *kept.values()):
-        check_name(text)
-    if name[0] == "#":
-        raise EncodeError(f"{name!r:.80} would be read as a comment")
-    return _join(name, kept)
+    pairs = b"".join([b",%b=%b" % (spell(k), spell(v)) for k, v in sorted(tags.items()) if v])
+    return _spell_measurement(name) + pairs
 
 
 def check_name(text: str) -> None:
     """Refuse what cannot stand outside quotes; raises EncodeError."""
     if not text or text[-1] == "\\" or _UNWRITABLE.search(text):
         raise EncodeError(f"{text!r:.80} cannot be a name or a tag in line protocol")
+
+
+def spell(text: str) -> bytes:
+    """Write a tag key, tag value or field key; raises EncodeError where no escape can carry it."""
+    # The same words come again and again, so their spellings are remembered.
+    return _remember(text) if len(text) <= _SHORT else _spell(text)
+
+
+def _spell(text: str) -> bytes:
+    check_name(text)
+    return escape_key(text).encode()
+
+
+_SHORT = 64
+_remember = functools.lru_cache(maxsize=1 << 14)(_spell)
+
+
+def _spell_measurement(name: str) -> bytes:
+    check_name(name)
+    if name[0] == "#":
+        raise EncodeError(f"{name!r:.80} would be read as a comment")
+    return _MEASUREMENT_SPECIAL.sub(r"\\\g<0>", name).encode()
 
 
 def escape_key(text: str) -> str:

@@ -1,0 +1,125 @@
+"""JetStream: the streams that keep a cluster's messages, and who reads how far."""
+
+import logging
+
+import nats.errors
+import nats.js.errors
+from nats.js import JetStreamContext, api
+
+from ccpipe.bus.subjects import Subjects, escape, minimal
+from ccpipe.config import Bus
+from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+
+log = logging.getLogger(__name__)
+
+KEPT = ("metrics", "events", "log", "sonar")
+"""What the stream of a cluster keeps. Control is a request and its reply: nothing to keep."""
+
+DUPLICATE_SECONDS = 120.0
+"""How long the broker recognises a message that is published again."""
+
+
+DEAD_SECONDS = 30 * 86400.0
+"""How long dead letters are kept."""
+
+NAME_IN_USE = 10058
+"""JetStream's error code for a stream whose name is taken by one that is not the same."""
+
+
+async def ensure_stream(
+    jetstream: JetStreamContext, bus: Bus, subjects: Subjects, patterns: list[str]
+) -> str:
+    """Return the name of the stream that keeps `patterns`, making it where there is none.
+
+    A stream that a site made itself is used as it is, whatever its name. Dead letters have a
+    stream of their own, so that metrics cannot push them out.
+
+    Raises
+    ------
+    UnavailableError
+        where JetStream does not answer (yet).
+    DeniedError
+        where we may not see or make a stream.
+
+    """
+    try:
+        return await jetstream.find_stream_name_by_subject(patterns[0])
+    except nats.js.errors.NotFoundError:
+        pass
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, "looking for a stream") from None
+    dead = patterns == [subjects.dead()]
+    config = api.StreamConfig(
+        name=f"ccpipe-{escape(subjects.cluster)}" + ("-dead" if dead else ""),
+        subjects=minimal(patterns if dead else [*subjects.patterns(KEPT), *patterns]),
+        retention=api.RetentionPolicy.LIMITS,
+        storage=api.StorageType.FILE,
+        discard=api.DiscardPolicy.OLD,
+        max_age=DEAD_SECONDS if dead else float(bus.stream_age),
+        max_bytes=int(bus.stream_size),
+        duplicate_window=min(DUPLICATE_SECONDS, float(bus.stream_age)),
+        description="kept by ccpipe",
+    )
+    try:
+        return await _make(jetstream, config)
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"making the stream {config.name}") from None
+
+
+async def _make(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
+    """Make a stream, or have the one of that name keep more subjects."""
+    assert config.name is not None
+    try:
+        await jetstream.add_stream(config)
+    except nats.js.errors.BadRequestError as error:
+        if error.err_code != NAME_IN_USE:
+            raise
+        there = (await jetstream.stream_info(config.name)).config
+        both = minimal([*(there.subjects or []), *(config.subjects or [])])
+        config = there.evolve(subjects=both)
+        await jetstream.update_stream(config)
+    log.info("the stream %s keeps %s", config.name, ", ".join(config.subjects or []))
+    return str(config.name)
+
+
+async def ensure_consumer(
+    jetstream: JetStreamContext, stream: str, durable: str, patterns: list[str], ack_wait: float
+) -> None:
+    """Make the durable consumer that remembers how far a bridge has read, or find it again.
+
+    Raises
+    ------
+    UnavailableError, DeniedError
+        as ``ensure_stream`` does.
+    ConfigError
+        where a consumer of that name exists and reads other subjects in another way.
+
+    """
+    config = api.ConsumerConfig(
+        durable_name=durable,
+        ack_policy=api.AckPolicy.EXPLICIT,
+        ack_wait=ack_wait,
+        max_ack_pending=-1,  # what is unacknowledged is bounded by the pipe's own memory
+        filter_subjects=patterns,
+        description="a ccpipe bridge",
+    )
+    try:
+        await jetstream.add_consumer(stream, config)
+    except nats.js.errors.BadRequestError as error:
+        raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"making the consumer {durable}") from None
+
+
+def explain(error: Exception, doing: str) -> UnavailableError | DeniedError:
+    """Turn an error of the client into ours; `doing` says what we were at."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.errors.NoRespondersError):
+        text = "JetStream does not answer; is it on? (else set bus.jetstream = false)"
+    elif isinstance(error, nats.js.errors.NoStreamResponseError):
+        text = "no stream keeps this subject yet"
+    elif isinstance(error, TimeoutError | nats.errors.TimeoutError):
+        text = "the server did not answer in time"
+    elif isinstance(error, nats.js.errors.APIError) and error.code in (401, 403):
+        return DeniedError(f"{doing}: {error.description}")
+    return UnavailableError(f"{doing}: {text}")

@@ -1,0 +1,156 @@
+"""Subjects: where each kind of message travels. Nobody parses a name back out of one.
+
+Source: ClusterCockpit specification, *Messaging subjects*. Real sites use flat subjects
+(``hpc-nats``, ``jobs``, ``cc.job.event``), so every one is a template that configuration may
+replace::
+
+    [bus.subjects]
+    metrics = "hpc-nats"
+    events = "cc.{name}.event"
+"""
+
+import difflib
+import re
+import string
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ccpipe.config import Site
+from ccpipe.errors import ConfigError, EncodeError
+from ccpipe.message import Kind, Message
+
+TEMPLATES = {
+    "metrics": "{cluster}.metrics",
+    "events": "{cluster}.events.{name}",
+    "log": "{cluster}.log.{name}",
+    "control": "{cluster}.control.{method}",
+    "sonar": "{cluster}.sonar.{name}",
+    "dead": "{cluster}.dead",
+}
+"""``{name}`` is the event class, log component or Sonar type; ``{hostname}`` may be used too."""
+
+PLACEHOLDERS = ("cluster", "hostname", "name", "method")
+
+_CATEGORY = {
+    Kind.METRIC: "metrics",
+    Kind.OTHER: "metrics",
+    Kind.EVENT: "events",
+    Kind.LOG: "log",
+    Kind.CONTROL: "control",
+}
+
+_UNSAFE = re.compile(r"[\s\x00-\x20\x7f.*>%/\\\ud800-\udfff]")
+
+
+def escape(name: str) -> str:
+    """Make a name one token of a subject: dots, wildcards and the like become ``%XX``.
+
+    A cluster may be called ``fox.educloud.no``, and a dot separates tokens. Escaping keeps
+    different names different.
+    """
+    return _UNSAFE.sub(_percent, name) or "%"
+
+
+def _percent(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode(errors="surrogatepass"))
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Say whether a subject falls under a pattern with NATS's wildcards ``*`` and ``>``."""
+    wanted, given = pattern.split("."), subject.split(".")
+    for position, word in enumerate(wanted):
+        if word == ">":
+            return len(given) > position
+        if position >= len(given) or word not in ("*", given[position]):
+            return False
+    return len(wanted) == len(given)
+
+
+def minimal(patterns: Iterable[str]) -> list[str]:
+    """Leave out the patterns that another one covers: a stream's subjects must not overlap."""
+    wanted = list(dict.fromkeys(patterns))
+    return [p for p in wanted if not any(q != p and matches(q, p) for q in wanted)]
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """The subjects of one cluster."""
+
+    cluster: str
+    templates: Mapping[str, str]
+
+    @classmethod
+    def of(cls, site: Site) -> "Subjects":
+        """Take the specification's subjects with a site's own on top.
+
+        Raises
+        ------
+        ConfigError
+            where a template has an unknown name or placeholder, or is no subject.
+
+        """
+        for name, template in site.bus.subjects.items():
+            _check(name, template)
+        return cls(site.cluster, {**TEMPLATES, **site.bus.subjects})
+
+    def of_message(self, message: Message) -> str:
+        """Return the subject that a message is published on.
+
+        Raises
+        ------
+        EncodeError
+            for a control message whose tag ``method`` is missing.
+
+        """
+        template = self.templates[_CATEGORY[message.kind]]
+        method = message.tags.get("method", "")
+        if "{method}" in template and not method:
+            raise EncodeError(f"control message {message.name!r} has no tag method")
+        return template.format(
+            cluster=escape(message.tags.get("cluster") or self.cluster),
+            hostname=escape(message.hostname),
+            name=escape(message.name),
+            method=escape(method.lower()),
+        )
+
+    def dead(self) -> str:
+        """Return where dead letters go."""
+        return self._fill("dead", escape(self.cluster))
+
+    def patterns(self, names: Iterable[str], cluster: str | None = None) -> list[str]:
+        """Return what to subscribe to for some of ``TEMPLATES``; other names stand as they are.
+
+        `cluster` is another cluster's name than our own, or ``*`` for all of them. Metrics are
+        also heard on one subject a node, which lets the broker hold each node to its own name.
+        """
+        token = "*" if cluster == "*" else escape(cluster or self.cluster)
+        found: dict[str, None] = {}
+        for name in names:
+            if name not in self.templates:
+                found[name] = None
+                continue
+            found[self._fill(name, token)] = None
+            if name == "metrics" and self.templates[name] == TEMPLATES[name]:
+                found[self._fill(name, token) + ".*"] = None
+        return list(found)
+
+    def _fill(self, name: str, cluster: str) -> str:
+        return self.templates[name].format(cluster=cluster, hostname="*", name="*", method="*")
+
+
+def _check(name: str, template: str) -> None:
+    path = f"bus.subjects.{name}"
+    if name not in TEMPLATES:
+        close = difflib.get_close_matches(name, TEMPLATES, n=1)
+        raise ConfigError(f"{path}: unknown; did you mean {(close or list(TEMPLATES))[0]!r}?")
+    try:
+        used = [part[1] for part in string.Formatter().parse(template) if part[1] is not None]
+    except ValueError as error:
+        raise ConfigError(f"{path}: {template!r}: {error}") from None
+    for placeholder in used:
+        if placeholder not in PLACEHOLDERS:
+            choices = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+            raise ConfigError(f"{path}: unknown placeholder {{{placeholder}}}; known are {choices}")
+    filled = template.format(**dict.fromkeys(PLACEHOLDERS, "x"))
+    if not all(filled.split(".")) or re.search(r"[\s*>]", filled):
+        raise ConfigError(f"{path}: {template!r} is no subject")

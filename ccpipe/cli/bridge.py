@@ -1,0 +1,103 @@
+"""``ccpipe bridge``: run a recipe."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from ccpipe.cli.options import Where, seconds
+from ccpipe.cli.pipe import run_pipe
+from ccpipe.config import Batching, Recipe, load, read_toml, state_folder
+from ccpipe.pipeline import Cemetery, Limits, Sink, Source, Translator
+from ccpipe.registry import build
+from ccpipe.telemetry import Telemetry
+
+
+async def bridge(
+    recipe: Path,
+    /,
+    *,
+    dry_run: bool = False,
+    for_: Annotated[str | None, Parameter(name="--for")] = None,
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Run a recipe: carry messages from a source into a store.
+
+    Nothing is acknowledged before the store has it; what the store refuses goes
+    to <cluster>.dead with its reason. SIGTERM writes what is in hand and ends.
+
+    Examples:
+      ccpipe bridge bridges/parquet.toml
+      ccpipe bridge bridges/victoriametrics.toml --dry-run --for 10s
+      CCPIPE_SINK__URL=http://db:8428 ccpipe bridge bridges/victoriametrics.toml
+
+    Parameters
+    ----------
+    recipe
+        TOML file with [source], [[translate]] and [sink].
+    dry_run
+        Print what would be written; acknowledge nothing.
+    for_
+        End after this time, such as 30s.
+    """
+    telemetry = Telemetry()
+    loaded = load_recipe(recipe, where)
+    if dry_run:
+        # Without a durable consumer the real bridge loses nothing to this one.
+        loaded = msgspec.structs.replace(
+            loaded, source={**loaded.source, "durable": ""}, sink={"use": "stdout"}
+        )
+    source, translators, sink = parts(loaded, recipe, telemetry)
+    await run_pipe(
+        source,
+        sink,
+        name=f"bridge {recipe.stem}",
+        telemetry=telemetry,
+        listen=loaded.telemetry.listen,
+        translators=translators,
+        cemetery=cemetery(source, loaded),
+        limits=limits(sink, loaded.batch),
+        seconds=seconds(for_, "--for"),
+    )
+
+
+def load_recipe(path: Path, where: Where) -> Recipe:
+    """Read a recipe, on top of the site's configuration."""
+    site = where.path()
+    return load(path, Recipe, flags=where.flags(), below=read_toml(site) if site else None)
+
+
+def parts(
+    recipe: Recipe, path: Path, telemetry: Telemetry
+) -> tuple[Source, list[Translator], Sink]:
+    """Make what a recipe names; raises ConfigError naming the key path of what is wrong."""
+    context = {"site": recipe, "telemetry": telemetry}
+    place = str(path)
+    source = build("sources", recipe.source, where=place, path="source", context=context)
+    translators = [
+        build("translators", table, where=place, path=f"translate[{i}]", context=context)
+        for i, table in enumerate(recipe.translate)
+    ]
+    sink = build("sinks", recipe.sink, where=place, path="sink", context=context)
+    return source, translators, sink
+
+
+def limits(sink: Sink, batch: Batching) -> Limits:
+    """Return the sink's own batch sizes with the recipe's on top."""
+    own = getattr(sink, "limits", Limits())
+    given = {
+        key: value for key, value in msgspec.structs.asdict(batch).items() if value is not None
+    }
+    return msgspec.structs.replace(own, **given)
+
+
+def cemetery(source: Source, recipe: Recipe) -> Cemetery:
+    """Bury on the bus that the source reads, else in a file below the user's state folder."""
+    from ccpipe.bus.sink import NatsCemetery
+    from ccpipe.bus.source import NatsSource
+    from ccpipe.sinks.dead_file import DeadFile
+
+    if isinstance(source, NatsSource):
+        return NatsCemetery(source.bus, recipe)
+    return DeadFile(state_folder() / "dead.lp")

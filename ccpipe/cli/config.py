@@ -1,0 +1,153 @@
+"""``ccpipe config``: the configuration in force, and where each value comes from."""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from cyclopts import App, Parameter
+
+from ccpipe.cli.options import Where
+from ccpipe.cli.output import plain, print_json
+from ccpipe.config import ENVIRONMENT, plant, read_toml
+
+config = App(
+    name="config",
+    help="""Show the configuration in force and where it comes from.
+
+Values come, the later ones winning, from defaults, a TOML file, environment
+variables (CCPIPE_BUS__SERVERS=nats://a,nats://b sets servers in [bus]) and
+flags. The file is the one that --config or $CCPIPE_CONFIG names, else
+~/.config/ccpipe/ccpipe.toml, else /etc/ccpipe/ccpipe.toml.
+
+Examples: ccpipe config show
+          ccpipe config show --config site.toml -o json
+          CCPIPE_CLUSTER=fritz ccpipe config show | grep cluster""",
+)
+
+
+class Setting(NamedTuple):
+    """One value in force."""
+
+    path: tuple[str, ...]
+    value: Any
+    origin: str
+
+
+@config.command
+def show(
+    *,
+    where: Where = Where(),  # noqa: B008 - frozen
+    output: Annotated[Literal["toml", "json"], Parameter(alias="-o")] = "toml",
+) -> None:
+    """Show every setting with a comment that says where its value comes from.
+
+    What is printed can be used as ccpipe.toml again, but for passwords in
+    server URLs, which are masked. Other secrets live in files, and only the
+    files' names are settings.
+
+    Examples: ccpipe config show
+              ccpipe config show --server nats://10.0.0.1:4222
+              ccpipe config show -o json | jq '.origins["bus.servers"]'
+
+    Parameters
+    ----------
+    output
+        How to show them.
+    """
+    file = where.path()
+    found = list(settings(where, file))
+    if output == "json":
+        print_json(
+            {
+                "file": str(file) if file else None,
+                "configuration": tree(found),
+                "origins": {".".join(s.path): s.origin for s in found},
+            }
+        )
+    else:
+        print("\n".join(write_toml(found)))
+
+
+def settings(where: Where, file: Path | None) -> Iterator[Setting]:
+    """Walk through the configuration in force, leaf by leaf."""
+    names = {
+        tuple(name.removeprefix(ENVIRONMENT).lower().split("__")): name
+        for name in os.environ
+        if name.startswith(ENVIRONMENT)
+    }
+    flags = {tuple(key.split(".")) for key, value in where.flags().items() if value is not None}
+    written = {path for path, _ in leaves(read_toml(file))} if file else set()
+    for path, value in leaves(plain(where.site())):
+        if path in flags:
+            origin = "flag"
+        elif path in names:
+            origin = f"environment {names[path]}"
+        elif path in written:
+            origin = f"file {file}"
+        else:
+            origin = "default"
+        yield Setting(path, mask(value), origin)
+
+
+def leaves(
+    tree: Mapping[str, Any], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every value of a tree that is no table, or an empty one, with its key path."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
+
+
+def tree(settings: Iterable[Setting]) -> dict[str, Any]:
+    """Put settings back into nested tables."""
+    whole: dict[str, Any] = {}
+    for setting in settings:
+        plant(whole, list(setting.path), setting.value, ".".join(setting.path))
+    return whole
+
+
+def mask(value: Any) -> Any:
+    """Hide user and password in URLs."""
+    if isinstance(value, list):
+        return [mask(item) for item in value]
+    return _USERINFO.sub(r"\1***@", value) if isinstance(value, str) else value
+
+
+_USERINFO = re.compile(r"^([a-z][a-z0-9+.-]*://)\S*@", re.IGNORECASE)
+
+
+def write_toml(settings: Iterable[Setting]) -> Iterator[str]:
+    """Write settings as the lines of a TOML file, each with its origin as a comment."""
+    tables: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for path, value, origin in settings:
+        line = f"{_key(path[-1])} = {_toml(value)}"
+        tables.setdefault(path[:-1], []).append((line, origin))
+    for path in sorted(tables):
+        if path:
+            yield ""
+            yield f"[{'.'.join(map(_key, path))}]"
+        for line, origin in tables[path]:
+            yield f"{line:<40}  # {origin}"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+
+
+def _toml(value: Any) -> str:
+    """Write a value; a TOML string is a JSON string but for one character."""
+    match value:
+        case Mapping():
+            inside = ", ".join(f"{_key(key)} = {_toml(item)}" for key, item in value.items())
+            return f"{{ {inside} }}" if inside else "{}"
+        case list():
+            return f"[{', '.join(map(_toml, value))}]"
+        case str():
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case _:
+            return json.dumps(value)

@@ -1,0 +1,176 @@
+"""``ccpipe plugins``: which sources, collectors, translators and sinks there are."""
+
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from ccpipe.cli.output import TableOrJson, paint, plain, print_json, print_table
+from ccpipe.config import Duration, Size
+from ccpipe.errors import MissingExtra, UsageError
+from ccpipe.registry import GROUPS, names, options_of
+
+CONTEXT = {"site": None, "telemetry": None}
+"""Arguments that ccpipe itself gives a part: no options."""
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One key of a part's table in a recipe."""
+
+    name: str
+    type: str
+    default: Any
+    """None where the option may be left out and then has no value."""
+    required: bool
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One source, collector, translator or sink, as installed."""
+
+    group: str
+    name: str
+    cls: str = msgspec.field(name="class")
+    origin: str = msgspec.field(name="from")
+    problem: str = ""
+    """Why it cannot be used here; empty where it can."""
+    help: str = ""
+    options: list[Option] = []
+
+
+def plugins(
+    name: str | None = None, *, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table"
+) -> None:
+    """List sources, collectors, translators and sinks.
+
+    Built-ins and parts from other packages: where each comes from, and whether
+    it can be used here or what to install first. With a NAME, its options for a
+    recipe: type, default, meaning.
+
+    Examples:
+      ccpipe plugins
+      ccpipe plugins parquet
+      ccpipe plugins -o json | jq -r '.[] | select(.problem != "") | .name'
+
+    Parameters
+    ----------
+    name
+        A part, such as parquet; sinks.nats picks one where several share a name.
+    output
+        How to show them.
+    """
+    parts = [read(group, entry) for group, entry in (wanted(name) if name else everything())]
+    if output == "json":
+        print_json(parts)
+    elif name is None:
+        rows = [(part.group, part.name, part.origin, part.problem or "usable") for part in parts]
+        print_table(rows, ("group", "name", "from", "here"))
+    else:
+        for part in parts:
+            describe(part)
+
+
+def everything() -> list[tuple[str, EntryPoint]]:
+    """Return every part with its group."""
+    return [(group, entry) for group in GROUPS for entry in names(group).values()]
+
+
+def wanted(name: str) -> list[tuple[str, EntryPoint]]:
+    """Return the parts of a name, which may be ``group.name``; raises UsageError."""
+    found = [(g, e) for g, e in everything() if name in (e.name, f"{g}.{e.name}")]
+    if not found:
+        known = [entry.name for _, entry in everything()]
+        close = difflib.get_close_matches(name.rpartition(".")[2], known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "`ccpipe plugins` lists them"
+        raise UsageError(f"there is no plug-in {name!r}; {hint}")
+    return found
+
+
+def read(group: str, entry: EntryPoint) -> Part:
+    """Load a part as far as it can be, and say what keeps it from it."""
+    distribution = entry.dist
+    origin = f"{distribution.name} {distribution.version}" if distribution else "?"
+    part = Part(group, entry.name, entry.value, origin)
+    try:
+        cls = entry.load()
+        schema = options_of(cls, CONTEXT)
+    except MissingExtra as missing:
+        return msgspec.structs.replace(part, problem=str(missing))
+    except Exception as error:  # noqa: BLE001 - a plug-in's import can fail in any way it likes
+        return msgspec.structs.replace(part, problem=f"{type(error).__name__}: {error}")
+    return msgspec.structs.replace(
+        part,
+        help=_help(cls),
+        options=[_option(field) for field in msgspec.structs.fields(schema)],
+    )
+
+
+def describe(part: Part) -> None:
+    """Print one part with its options."""
+    print(paint(f"{part.group}.{part.name}", "bold") + f"  {part.cls}, {part.origin}")
+    if part.problem:
+        print(f"\n{part.problem}\n")
+        return
+    print(f"\n{part.help}\n" if part.help else "")
+    if part.options:
+        rows = [(o.name, o.type, "required" if o.required else _spell(o)) for o in part.options]
+        print_table(rows, ("option", "type", "default"))
+    else:
+        print("No options.")
+    print()
+
+
+def _help(cls: type[Any]) -> str:
+    """Join what a class says of itself and what its constructor says of the options."""
+    texts = [inspect.getdoc(cls), cls.__init__.__doc__ and inspect.cleandoc(cls.__init__.__doc__)]
+    inherited = (object.__init__.__doc__, "")
+    return "\n\n".join(text for text in texts if text and text not in inherited)
+
+
+def _option(field: msgspec.structs.FieldInfo) -> Option:
+    default = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        default = field.default_factory()
+    missing = default is msgspec.NODEFAULT
+    value = None if missing else plain(default)
+    return Option(field.encode_name, type_name(field.type), value, required=missing)
+
+
+def _spell(option: Option) -> str:
+    return "" if option.default is None else msgspec.json.encode(option.default).decode()
+
+
+_WORDS: dict[Any, str] = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    Duration: "duration (10s)",
+    Size: "size (4MiB)",
+    Path: "path",
+    Any: "anything",
+    type(None): "",
+}
+_FAMILIES = {Mapping: "table", msgspec.Struct: "table", Sequence: "list"}
+
+
+def type_name(kind: Any) -> str:
+    """Say a type in the words of someone who writes TOML."""
+    if kind in _WORDS:
+        return _WORDS[kind]
+    origin, inside = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin is typing.Literal:
+        return " or ".join(map(repr, inside))
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(filter(None, map(type_name, inside)))
+    content = f" of {type_name(inside[-1])}" if inside else ""
+    for family, word in _FAMILIES.items():
+        if isinstance(origin, type) and issubclass(origin, family):
+            return word + content
+    return getattr(kind, "__name__", str(kind))

@@ -1,0 +1,206 @@
+"""``ccpipe up``: everything on this machine with one command."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Self
+
+from cyclopts import Parameter
+
+from ccpipe.bus.server import Running, Server, die_with_parent
+from ccpipe.cli.options import Where, seconds
+from ccpipe.cli.pipe import stop_signals
+from ccpipe.config import Site, state_folder
+from ccpipe.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = {"publisher": 1.5, "bridge": 2.5}
+"""How long each child may take to write what it holds; together with the server under 5 s."""
+LONGEST_PAUSE = 5.0
+
+RECIPE = """\
+# Written by `ccpipe up` at every start. Run it alone with: ccpipe bridge THIS_FILE
+[source]
+use = "nats"
+durable = "parquet"
+ack_wait = "5s"
+drain = "1500ms"
+
+[sink]
+use = "parquet"
+dir = {dir}
+
+[batch]
+age = {age}
+"""
+
+
+async def up(
+    *,
+    dir_: Annotated[Path | None, Parameter(name="--dir")] = None,
+    port: int | None = None,
+    interval: str = "2s",
+    roll: str = "10s",
+    for_: Annotated[str | None, Parameter(name="--for")] = None,
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Start everything on this machine: server, publisher and a Parquet bridge.
+
+    Needs no configuration. The server listens on 127.0.0.1 with a password
+    that only this user can read; `ccpipe tail` of the same user finds it by
+    itself. Ctrl-C or SIGTERM stops everything, with nothing lost.
+
+    Examples:
+      ccpipe up
+      ccpipe up --for 30s --dir /tmp/demo
+      ccpipe up --server nats://10.0.0.1:4222 --cluster fritz
+
+    Parameters
+    ----------
+    dir_
+        Data folder; without it one below the user's state folder.
+    port
+        Port of the embedded server; without it 4222, or any free one.
+    interval
+        Time between samples.
+    roll
+        Time after which a Parquet file is complete and the next one begins.
+    for_
+        End after this time, such as 30s.
+    """
+    folder = (dir_ or state_folder() / "up").absolute()
+    site = where.site()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(_alone_in(folder))
+        url = ",".join(site.bus.servers)
+        if not url:
+            server = await stack.enter_async_context(Server(folder / "nats", port=port))
+            url = server.url
+            here = Running(url, os.getpid(), site.cluster, str(folder))
+            here.announce()
+            stack.callback(here.withdraw)
+        recipe = _write_recipe(folder, roll)
+        environment = _environment(site, url, folder, interval)
+        stop = await stack.enter_async_context(stop_signals(seconds(for_, "--for")))
+        # Left in reverse: the publisher ends first, so that the bridge still gets its last words.
+        bridge = Child("bridge", ["bridge", str(recipe)], environment)
+        publisher = Child("publisher", ["publish"], environment)
+        await stack.enter_async_context(bridge)
+        await stack.enter_async_context(publisher)
+        _greet(site, url, folder)
+        await stop.wait()
+        print("stopping …", file=sys.stderr)
+
+
+class Child:
+    """A ccpipe command as a child process; it is started again whenever it dies."""
+
+    def __init__(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
+        """Prepare to run ``ccpipe`` with `arguments`."""
+        self.name = name
+        self.arguments = arguments
+        self.environment = environment
+        self.process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start it."""
+        await self._start()
+        self._watch = asyncio.create_task(self._keep_alive(), name=f"ccpipe-{self.name}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Ask it to end, and end it when it does not."""
+        assert self._watch is not None
+        self._watch.cancel()
+        if self.process is None or self.process.returncode is not None:
+            return
+        self.process.terminate()
+        try:
+            await asyncio.wait_for(self.process.wait(), STOP_SECONDS[self.name])
+        except TimeoutError:
+            log.warning("%s did not end in %.1f s", self.name, STOP_SECONDS[self.name])
+            self.process.kill()
+            await self.process.wait()
+
+    async def _start(self) -> None:
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "ccpipe",
+            *self.arguments,
+            env=self.environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for us; we end the children in order
+            preexec_fn=die_with_parent,
+        )
+
+    async def _keep_alive(self) -> None:
+        pause = 0.1
+        while True:
+            assert self.process is not None
+            started = time.monotonic()
+            code = await self.process.wait()
+            pause = 0.1 if time.monotonic() - started > LONGEST_PAUSE else pause * 2
+            log.warning("%s ended with %s; starting it again", self.name, code)
+            await asyncio.sleep(min(pause, LONGEST_PAUSE))
+            await self._start()
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold the data folder for us alone; raises UsageError where another `up` has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another `ccpipe up` works in {folder}; give --dir") from None
+        yield
+
+
+def _write_recipe(folder: Path, roll: str) -> Path:
+    path = folder / "parquet.toml"
+    # JSON's strings are TOML's.
+    path.write_text(RECIPE.format(dir=json.dumps(str(folder / "parquet")), age=json.dumps(roll)))
+    return path
+
+
+def _environment(site: Site, url: str, folder: Path, interval: str) -> dict[str, str]:
+    """Tell the children where the server is; not by flags, which every user can read in `ps`."""
+    return {
+        **os.environ,
+        "CCPIPE_BUS__SERVERS": url,
+        "CCPIPE_CLUSTER": site.cluster,
+        "CCPIPE_PUBLISH__INTERVAL": interval,
+        "CCPIPE_PUBLISH__DEAD_FILE": str(folder / "dead.lp"),
+    }
+
+
+def _greet(site: Site, url: str, folder: Path) -> None:
+    address = url.rpartition("@")[2].removeprefix("nats://")
+    files = folder / "parquet" / "**" / "*.parquet"
+    print(
+        f"""\
+ccpipe is up: cluster {site.cluster}, node {site.hostname}
+  server   nats://{address}
+  Parquet  {folder / "parquet"}
+  dead     {folder / "dead.lp"} (lines that nothing would take; none if it is not there)
+
+See it live, in another shell:
+  ccpipe tail
+  ccpipe tail --name cpu_load -o line
+Ask the files, with DuckDB:
+  from '{files}' select name, avg(value) group by name
+
+Ctrl-C stops everything.""",
+        flush=True,
+    )

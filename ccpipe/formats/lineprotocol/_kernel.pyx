@@ -1,0 +1,424 @@
+# distutils: language = c++
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The compiled kernel: drives ``scan.hpp`` and hands its rows to ``Lines``."""
+
+cimport cython
+from cpython cimport array
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Next
+from cpython.object cimport PyObject
+from libc.math cimport isfinite
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+import array as arrays
+import os
+
+from ccpipe.formats.lineprotocol.series import Series, TagTwice
+from ccpipe.message import Uint
+
+
+cdef extern from "scan.hpp" namespace "ccpipe" nogil:
+    enum Result:
+        DONE
+        ODD
+    enum What:
+        SERIES
+        FIELD
+    enum Type:
+        TEXT
+    ctypedef int32_t (*Resolve)(void* table, What what, const char* raw, size_t size) noexcept
+    struct Seed:
+        uint64_t a
+        uint64_t b
+    struct Row:
+        int64_t exact
+        uint8_t type
+    struct Text:
+        int64_t start
+        int64_t end
+        cbool escaped
+    cdef cppclass Index:
+        size_t bytes()
+    cdef cppclass Scan:
+        Scan(const Seed&, cbool influx, Resolve, void*) except +
+        Index series
+        Index fields
+        vector[Row] rows
+        vector[Text] texts
+        unsigned units
+        void begin(const char* payload, size_t size, size_t position, int unit)
+        size_t position()
+        Result run() except +
+        void columns(int32_t*, int32_t*, uint8_t*, double*, int64_t*, int64_t*, int64_t*, int64_t*)
+    enum:
+        FLOAT
+        INT
+        UINT
+        BOOL
+    void unescape(const char*, const char*, cbool influx, string& out) except +
+
+
+cdef extern from "write.hpp" namespace "ccpipe" nogil:
+    cdef cppclass Writer:
+        string out
+        void raw(const char*, size_t) except +
+        void raw(char) except +
+        cbool name(const char*, size_t, cbool is_measurement) except +
+        void text(const char*, size_t) except +
+        void number(double) except +
+        void integer[T](T, char suffix) except +
+        void boolean(cbool) except +
+        void time(int64_t, int unit) except +
+
+cdef extern from "samples.hpp" namespace "ccpipe" nogil:
+    struct Pair "ccpipe::Samples::Pair":
+        int32_t series
+        int32_t field
+    cdef cppclass Samples:
+        vector[Pair] pairs
+        void add(int32_t series, int32_t field, int64_t milliseconds, double value) except +
+        void order() except +
+        void write(const char* labels, size_t size, string& out) except +
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int* overflow) except? -1
+
+
+cdef Py_ssize_t RELEASE = 64 * 1024  # bytes from which on another thread may run meanwhile
+
+cdef Seed _seed
+_seed.a = int.from_bytes(os.urandom(8), "little")
+_seed.b = int.from_bytes(os.urandom(8), "little")
+
+cdef array.array _INT32 = arrays.array("i")
+cdef array.array _UINT8 = arrays.array("B")
+cdef array.array _DOUBLE = arrays.array("d")
+cdef array.array _INT64 = arrays.array("q")
+
+
+cdef int32_t _resolve(void* scanner, What what, const char* raw, size_t size) noexcept with gil:
+    try:
+        return (<Scanner>scanner).number_of(what, PyBytes_FromStringAndSize(raw, size))
+    except (UnicodeDecodeError, TagTwice):
+        return -1
+    except BaseException as error:
+        (<Scanner>scanner).error = error
+        return -1
+
+
+def blank(kind, bytes payload, table):
+    """Make ``Lines``, whose class is `kind`, without columns, which ``Scanner.read`` then sets."""
+    lines = kind.__new__(kind)
+    lines.payload = payload
+    lines.table = table
+    lines.series = None
+    lines.texts = []
+    lines.rejected = []
+    lines.precision = None
+    lines.verbatim = True
+    return lines
+
+
+cdef class Scanner:
+    """Takes the plain lines of payloads for one series table."""
+
+    cdef Scan* scan
+    cdef cbool influx
+    cdef object table, error
+
+    def __cinit__(self, influx):
+        self.influx = influx
+        self.scan = new Scan(_seed, influx, _resolve, <void*>self)
+
+    def __dealloc__(self):
+        del self.scan
+
+    @property
+    def units(self):
+        """The units of the timestamps read last, as bits: s, ms, us, ns, none."""
+        return self.scan.units
+
+    def __sizeof__(self):
+        return self.scan.series.bytes() + self.scan.fields.bytes()
+
+    def read(self, lines, Py_ssize_t position, int unit):
+        """Append the rows of plain lines from `position` on; return where the first other is."""
+        cdef bytes payload = lines.payload
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
+        self.table = lines.table
+        self.scan.begin(PyBytes_AS_STRING(payload), size, position, unit)
+        if size - position < RELEASE:
+            self.scan.run()
+        else:
+            with nogil:
+                self.scan.run()
+        self.table = None
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        self.hand_over(lines, PyBytes_AS_STRING(payload))
+        return self.scan.position()
+
+    cdef int32_t number_of(self, What what, bytes raw) except? -2:
+        if what == SERIES:
+            code = self.table.codes.get(raw)
+            return self.table.add(raw) if code is None else code
+        code = self.table.field_codes.get(raw)
+        return self.table.add_field(raw) if code is None else code
+
+    cdef hand_over(self, lines, const char* payload):
+        cdef Py_ssize_t size = self.scan.rows.size()
+        cdef list texts = lines.texts
+        cdef Py_ssize_t base = len(texts)
+        cdef Py_ssize_t row
+        cdef Text text
+        cdef string plain
+        if base and self.scan.texts.size():
+            for row in range(size):
+                if self.scan.rows[row].type == TEXT:
+                    self.scan.rows[row].exact += base
+        for text in self.scan.texts:
+            if text.escaped:
+                unescape(payload + text.start, payload + text.end, self.influx, plain)
+                texts.append(PyUnicode_DecodeUTF8(plain.data(), plain.size(), NULL))
+            else:
+                texts.append(
+                    PyUnicode_DecodeUTF8(payload + text.start, text.end - text.start, NULL)
+                )
+        cdef array.array series = array.clone(_INT32, size, False)
+        cdef array.array fields = array.clone(_INT32, size, False)
+        cdef array.array types = array.clone(_UINT8, size, False)
+        cdef array.array numbers = array.clone(_DOUBLE, size, False)
+        cdef array.array exact = array.clone(_INT64, size, False)
+        cdef array.array times = array.clone(_INT64, size, False)
+        cdef array.array starts = array.clone(_INT64, size, False)
+        cdef array.array ends = array.clone(_INT64, size, False)
+        self.scan.columns(
+            <int32_t*>series.data.as_ints, <int32_t*>fields.data.as_ints,
+            types.data.as_uchars, numbers.data.as_doubles,
+            <int64_t*>exact.data.as_voidptr, <int64_t*>times.data.as_voidptr,
+            <int64_t*>starts.data.as_voidptr, <int64_t*>ends.data.as_voidptr,
+        )
+        if lines.series is None:
+            lines.series, lines.fields, lines.types, lines.numbers = series, fields, types, numbers
+            lines.exact, lines.times, lines.starts, lines.ends = exact, times, starts, ends
+        elif size:
+            lines.series.extend(series)
+            lines.fields.extend(fields)
+            lines.types.extend(types)
+            lines.numbers.extend(numbers)
+            lines.exact.extend(exact)
+            lines.times.extend(times)
+            lines.starts.extend(starts)
+            lines.ends.extend(ends)
+
+
+def passthrough(lines):
+    """Join the rows' own lines, each once."""
+    cdef bytes payload = lines.payload
+    cdef const char* text = PyBytes_AS_STRING(payload)
+    cdef Py_ssize_t length = PyBytes_GET_SIZE(payload)
+    cdef array.array begins = lines.starts
+    cdef array.array stops = lines.ends
+    cdef const int64_t* starts = <const int64_t*>begins.data.as_voidptr
+    cdef const int64_t* ends = <const int64_t*>stops.data.as_voidptr
+    cdef Py_ssize_t row, size = len(begins)
+    cdef int64_t last = -1
+    cdef string out
+    if len(stops) != size:
+        raise ValueError("the columns differ in length")
+    out.reserve(length + 1)
+    for row in range(size):
+        if starts[row] != last:
+            last = starts[row]
+            if not 0 <= last <= ends[row] <= length:
+                raise ValueError(f"row {row} does not lie in the payload")
+            out.append(text + last, ends[row] - last)
+            out.push_back(b"\n")
+    return PyBytes_FromStringAndSize(out.data(), out.size())
+
+
+@cython.boundscheck(True)
+def encode_lines(lines, dict fields, int unit):
+    """Encode rows canonically; `fields` holds the bytes for their numbers."""
+    cdef const int32_t* series = <const int32_t*>(<array.array?>lines.series).data.as_ints
+    cdef const int32_t* field = <const int32_t*>(<array.array?>lines.fields).data.as_ints
+    cdef const uint8_t* types = (<array.array?>lines.types).data.as_uchars
+    cdef const double* numbers = (<array.array?>lines.numbers).data.as_doubles
+    cdef const int64_t* exact = <const int64_t*>(<array.array?>lines.exact).data.as_voidptr
+    cdef const int64_t* times = <const int64_t*>(<array.array?>lines.times).data.as_voidptr
+    cdef list texts = lines.texts
+    cdef list keys = lines.table.series
+    cdef Writer writer
+    cdef Py_ssize_t row, size = same_length(lines)
+    cdef int32_t last = -1
+    cdef bytes name = b""
+    writer.out.reserve(128 * size)
+    for row in range(size):
+        entry = keys[series[row]]
+        if not isinstance(entry, Series):
+            raise TypeError("the table holds something that is no series")
+        write_bytes(writer, <bytes?>(<tuple>entry)[2])
+        writer.raw(b" ")
+        if field[row] != last:
+            last = field[row]
+            name = fields[last]
+        write_bytes(writer, name)
+        writer.raw(b"=")
+        if types[row] == FLOAT:
+            writer.number(numbers[row])
+        elif types[row] == INT:
+            writer.integer(exact[row], b"i")
+        elif types[row] == UINT:
+            writer.integer(<uint64_t>exact[row], b"u")
+        elif types[row] == BOOL:
+            writer.boolean(exact[row] != 0)
+        else:
+            write_text(writer, texts[exact[row]])
+        writer.time(times[row], unit)
+        writer.raw(b"\n")
+    return PyBytes_FromStringAndSize(writer.out.data(), writer.out.size())
+
+
+def encode_messages(messages, int unit, in_python):
+    """Encode messages; what is odd about one, `in_python` must judge, which encodes one."""
+    cdef Writer writer
+    cdef size_t before
+    for message in messages:
+        before = writer.out.size()
+        if not write_message(writer, message, unit):
+            writer.out.resize(before)
+            write_bytes(writer, in_python(message))
+    return PyBytes_FromStringAndSize(writer.out.data(), writer.out.size())
+
+
+cdef int write_bytes(Writer& writer, bytes text) except -1:
+    writer.raw(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+    return 0
+
+
+cdef int write_text(Writer& writer, str text) except -1:
+    cdef Py_ssize_t size
+    cdef const char* utf8 = PyUnicode_AsUTF8AndSize(text, &size)
+    writer.text(utf8, size)
+    return 0
+
+
+cdef cbool write_name(Writer& writer, object text, cbool is_measurement) except? False:
+    cdef Py_ssize_t size
+    if type(text) is not str:
+        return False
+    cdef const char* utf8 = PyUnicode_AsUTF8AndSize(text, &size)
+    return writer.name(utf8, size, is_measurement)
+
+
+cdef cbool write_message(Writer& writer, message, int unit) except? False:
+    try:
+        if not write_name(writer, message.name, True):
+            return False
+        tags = message.tags
+        if type(tags) is not dict or not write_tags(writer, <dict>tags):
+            return False
+        writer.raw(b" ")
+        if not write_name(writer, message.field, False):
+            return False
+        writer.raw(b"=")
+        if not write_value(writer, message.value):
+            return False
+        time = message.time
+        if time is not None:
+            if not isinstance(time, int) or not -_TOP < time < _TOP:
+                return False
+            writer.time(time, unit)
+        writer.raw(b"\n")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_TOP = 2**63
+
+
+cdef cbool write_tags(Writer& writer, dict tags) except? False:
+    cdef Py_ssize_t place = 0
+    cdef PyObject* key
+    cdef PyObject* value
+    cdef object before = None
+    while PyDict_Next(tags, &place, &key, &value):
+        if type(<object>key) is not str or type(<object>value) is not str:
+            return False
+        if before is not None and <str>before >= <str><object>key:
+            return write_tags(writer, {name: tags[name] for name in sorted(tags)})
+        before = <object>key
+    place = 0
+    while PyDict_Next(tags, &place, &key, &value):
+        if not <str><object>value:
+            continue
+        writer.raw(b",")
+        if not write_name(writer, <object>key, False):
+            return False
+        writer.raw(b"=")
+        if not write_name(writer, <object>value, False):
+            return False
+    return True
+
+
+cdef cbool write_value(Writer& writer, value) except? False:
+    cdef int overflow = 0
+    cdef long long number
+    if type(value) is float:
+        if not isfinite(<double>value):
+            return False
+        writer.number(<double>value)
+    elif type(value) is bool:
+        writer.boolean(value is True)
+    elif type(value) is int:
+        number = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if overflow:
+            return False
+        writer.integer(<int64_t>number, b"i")
+    elif type(value) is Uint:
+        if not 0 <= value < 2**64:
+            return False
+        writer.integer(<uint64_t>value, b"u")
+    elif type(value) is str:
+        write_text(writer, value)
+    else:
+        return False
+    return True
+
+
+@cython.cdivision(False)
+def write_request(lines, labels_of):
+    """Encode numbers as a Prometheus ``WriteRequest``; see ``formats.prometheus``."""
+    cdef const int32_t* series = <const int32_t*>(<array.array?>lines.series).data.as_ints
+    cdef const int32_t* fields = <const int32_t*>(<array.array?>lines.fields).data.as_ints
+    cdef const uint8_t* types = (<array.array?>lines.types).data.as_uchars
+    cdef const double* numbers = (<array.array?>lines.numbers).data.as_doubles
+    cdef const int64_t* times = <const int64_t*>(<array.array?>lines.times).data.as_voidptr
+    cdef Samples samples
+    cdef string out
+    cdef Pair pair
+    cdef bytes labels
+    cdef Py_ssize_t row, size = same_length(lines)
+    for row in range(size):
+        if types[row] != TEXT:
+            samples.add(series[row], fields[row], times[row] // 1_000_000, numbers[row])
+    samples.order()
+    table = lines.table
+    for pair in samples.pairs:
+        labels = labels_of(table.series[pair.series], table.fields[pair.field])
+        samples.write(PyBytes_AS_STRING(labels), PyBytes_GET_SIZE(labels), out)
+    return PyBytes_FromStringAndSize(out.data(), out.size())
+
+
+cdef Py_ssize_t same_length(lines) except -1:
+    cdef Py_ssize_t size = len(lines)
+    columns = lines.fields, lines.types, lines.numbers, lines.exact, lines.times
+    if any(len(column) != size for column in columns):
+        raise ValueError("the columns differ in length")
+    return size

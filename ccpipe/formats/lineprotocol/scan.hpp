@@ -1,0 +1,585 @@
+// Plain lines of line protocol to rows, fast: what `_kernel.pyx` drives.
+//
+// It knows the lines that programs write all day. Whatever else it meets it leaves where it is
+// (ODD), and the pure-Python decoder, which is the specification, reads, repairs or rejects that
+// one line. So nothing here judges a line; it only must never take one that Python would not.
+//
+// All pointers lie in a buffer that ends in NUL, so one byte beyond the end may be looked at.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace ccpipe {
+
+enum Result { DONE, ODD };
+enum What { SERIES, FIELD };
+enum Type : uint8_t { FLOAT, INT, UINT, BOOL, TEXT };
+
+struct Row {
+    int64_t start, end, time, exact;
+    double number;
+    int32_t series, field;
+    uint8_t type;
+};
+
+struct Text {
+    int64_t start, end;  // inside the quotes
+    bool escaped;
+};
+
+// Numbers a series or a field that no table holds yet; -1 where its bytes break a rule.
+using Resolve = int32_t (*)(void* table, What what, const char* raw, size_t size);
+
+struct Seed {
+    uint64_t a, b;  // random for each process, so that nobody can aim at one bucket
+};
+
+inline uint64_t load64(const char* p) {
+    uint64_t word;
+    std::memcpy(&word, p, 8);
+    return word;
+}
+
+inline uint64_t fold(uint64_t a, uint64_t b) {
+    auto product = static_cast<unsigned __int128>(a) * b;
+    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+// A hash in the manner of wyhash: 16 bytes with each multiplication.
+inline uint64_t hash(const char* p, size_t size, const Seed& seed) {
+    uint64_t h = seed.a ^ size;
+    if (size >= 16) {
+        const char* last = p + size - 16;
+        for (; p < last; p += 16) h = fold(load64(p) ^ seed.b, load64(p + 8) ^ h);
+        return fold(load64(last) ^ seed.b, load64(last + 8) ^ h);
+    }
+    uint64_t low = 0, high = 0;
+    if (size >= 8) {
+        low = load64(p);
+        high = load64(p + size - 8);
+    } else {
+        std::memcpy(&low, p, size);
+    }
+    return fold(low ^ seed.b, high ^ h);
+}
+
+// Bytes to numbers: a hash table with open addressing, which only grows.
+class Index {
+public:
+    explicit Index(const Seed& seed) : seed_(seed), slots_(64) {}
+
+    // The place of `key` among the entries, or -1.
+    int32_t find(const char* key, size_t size) const {
+        uint64_t h = hash(key, size, seed_);
+        for (size_t i = h;; ++i) {
+            const Slot& slot = slots_[i & (slots_.size() - 1)];
+            if (slot.entry < 0) return -1;
+            if (slot.hash == static_cast<uint32_t>(h >> 32) && is(slot.entry, key, size))
+                return slot.entry;
+        }
+    }
+
+    // The entry that followed `entry` last time, if `text` begins with its key.
+    int32_t follows(int32_t entry, const char* text, const char* end) const {
+        int32_t next = entries_[entry].next;
+        size_t size = entries_[next].size;
+        return static_cast<size_t>(end - text) > size && is(next, text, size) ? next : -1;
+    }
+
+    void remember(int32_t entry, int32_t next) { entries_[entry].next = next; }
+
+    int32_t add(const char* key, size_t size, int32_t code) {
+        auto entry = static_cast<int32_t>(entries_.size());
+        entries_.push_back({keys_.size(), static_cast<uint32_t>(size), code, entry});
+        keys_.insert(keys_.end(), key, key + size);
+        if (2 * entries_.size() > slots_.size()) {
+            slots_.assign(2 * slots_.size(), Slot());
+            for (int32_t e = 0; e < entry; ++e) place(e);
+        }
+        place(entry);
+        return entry;
+    }
+
+    int32_t code(int32_t entry) const { return entries_[entry].code; }
+    size_t size(int32_t entry) const { return entries_[entry].size; }
+
+    size_t bytes() const {
+        return slots_.capacity() * sizeof(Slot) + entries_.capacity() * sizeof(Entry) +
+               keys_.capacity();
+    }
+
+private:
+    struct Entry {
+        size_t offset;
+        uint32_t size;
+        int32_t code, next;
+    };
+    struct Slot {
+        uint32_t hash = 0;
+        int32_t entry = -1;
+    };
+
+    bool is(int32_t entry, const char* key, size_t size) const {
+        const Entry& e = entries_[entry];
+        return e.size == size && std::memcmp(keys_.data() + e.offset, key, size) == 0;
+    }
+
+    void place(int32_t entry) {
+        uint64_t h = hash(keys_.data() + entries_[entry].offset, entries_[entry].size, seed_);
+        size_t i = h & (slots_.size() - 1);
+        while (slots_[i].entry >= 0) i = (i + 1) & (slots_.size() - 1);
+        slots_[i] = {static_cast<uint32_t>(h >> 32), entry};
+    }
+
+    Seed seed_;
+    std::vector<Slot> slots_;
+    std::vector<Entry> entries_;
+    std::vector<char> keys_;
+};
+
+inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
+
+// Read a run of decimal digits onto `value`, which wraps beyond 64 bits; returns its end.
+inline const char* digits(const char* p, const char* end, uint64_t& value) {
+    static constexpr uint64_t power[] = {1,      10,      100,      1000,     10000,
+                                         100000, 1000000, 10000000, 100000000};
+    // Eight at a time, without a branch on how many they are.
+    while (end - p >= 8) {
+        uint64_t word = load64(p);
+        uint64_t other = ((word + 0x4646464646464646u) | (word - 0x3030303030303030u)) &
+                         0x8080808080808080u;
+        int count = other ? __builtin_ctzll(other) / 8 : 8;
+        if (count == 0) return p;
+        word = (word - 0x3030303030303030u) << (64 - 8 * count);
+        word = word * 10 + (word >> 8);
+        word = (((word & 0x000000FF000000FFu) * 0x000F424000000064u) +
+                (((word >> 16) & 0x000000FF000000FFu) * 0x0000271000000001u)) >> 32;
+        value = value * power[count] + word;
+        p += count;
+        if (count < 8) return p;
+    }
+    while (is_digit(*p)) value = 10 * value + static_cast<uint64_t>(*p++ - '0');
+    return p;
+}
+
+inline bool is_utf8(const char* text, const char* end) {
+    auto p = reinterpret_cast<const unsigned char*>(text);
+    auto stop = reinterpret_cast<const unsigned char*>(end);
+    auto follows = [&](int n) {
+        if (stop - p <= n) return false;
+        for (int i = 1; i <= n; ++i)
+            if ((p[i] & 0xC0) != 0x80) return false;
+        return true;
+    };
+    while (p < stop) {
+        if (stop - p >= 8 && !(load64(reinterpret_cast<const char*>(p)) & 0x8080808080808080u)) {
+            p += 8;
+        } else if (*p < 0x80) {
+            p += 1;
+        } else if (*p >= 0xC2 && *p <= 0xDF && follows(1)) {
+            p += 2;
+        } else if ((*p & 0xF0) == 0xE0 && follows(2) && !(*p == 0xE0 && p[1] < 0xA0) &&
+                   !(*p == 0xED && p[1] > 0x9F)) {
+            p += 3;
+        } else if (*p >= 0xF0 && *p <= 0xF4 && follows(3) && !(*p == 0xF0 && p[1] < 0x90) &&
+                   !(*p == 0xF4 && p[1] > 0x8F)) {
+            p += 4;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Undo the escapes of a string; InfluxDB's own strings know two of them.
+inline void unescape(const char* p, const char* end, bool influx, std::string& out) {
+    out.clear();
+    for (; p < end; ++p) {
+        char meant = *p != '\\'  ? 0
+                     : p[1] == '"' ? '"'
+                     : p[1] == '\\' ? '\\'
+                     : influx       ? 0
+                     : p[1] == 'n'  ? '\n'
+                     : p[1] == 'r'  ? '\r'
+                     : p[1] == 't'  ? '\t'
+                                    : 0;
+        out.push_back(meant ? meant : *p);
+        p += meant != 0;
+    }
+}
+
+constexpr int64_t NO_TIME = std::numeric_limits<int64_t>::min();
+constexpr ptrdiff_t MAX_KEY = 65535;
+constexpr ptrdiff_t NEAR = 512;  // how far a series is looked for before its grammar is
+constexpr size_t KEPT = 1 << 18;  // rows whose memory is kept for the next payload
+
+// Powers of ten that a long double of 64 bits holds exactly; a double holds those up to 1e22.
+constexpr long double TENS[] = {1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,
+                                1e10L, 1e11L, 1e12L, 1e13L, 1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L,
+                                1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
+
+// The double nearest to mantissa * 10^power, where one exact step tells it.
+//
+// Clinger's way: what both operands say exactly, one operation rounds once. A long double of 64
+// bits (x86) holds all of `mantissa`; its result, rounded to 53 bits, is right unless the bits that
+// fall away are just one half, since only then the first rounding may have turned the balance.
+inline bool nearest(uint64_t mantissa, ptrdiff_t power, double& number) {
+    if (mantissa <= uint64_t{1} << 53 && -22 <= power && power <= 22) {
+        auto exact = static_cast<double>(mantissa);
+        auto ten = static_cast<double>(TENS[power < 0 ? -power : power]);
+        number = power < 0 ? exact / ten : exact * ten;
+        return true;
+    }
+    if constexpr (std::numeric_limits<long double>::digits == 64) {
+        auto exact = static_cast<long double>(mantissa);
+        long double result = power < 0 ? exact / TENS[-power] : exact * TENS[power];
+        uint64_t bits;
+        std::memcpy(&bits, &result, 8);
+        number = static_cast<double>(result);
+        return (bits & 0x7FF) != 0x400;
+    }
+    return false;
+}
+
+class Scan {
+public:
+    // `influx` chooses InfluxDB's grammar over ClusterCockpit's.
+    Scan(const Seed& seed, bool influx, Resolve resolve, void* table)
+        : series(seed), fields(seed), resolve_(resolve), table_(table) {
+        for (int c = 0; c < 256; ++c) {
+            bool bare = influx ? c == ' ' || c == '\n' || c == '\r' : c <= 0x20 || c == 0x7F;
+            in_name_[c] = !bare && c != ',' && c != '\\';
+            in_key_[c] = in_name_[c] && c != '=';
+        }
+    }
+
+    Index series, fields;  // raw bytes → number in the table
+    std::vector<Row> rows;
+    std::vector<Text> texts;
+    unsigned units = 0;  // of the timestamps, as bits: s, ms, us, ns, none
+
+    // Read on at `position` of a payload; `unit` is 0 to 3 for s to ns, or -1 for auto.
+    void begin(const char* payload, size_t size, size_t position, int unit) {
+        base_ = payload;
+        end_ = payload + size;
+        at_ = payload + position;
+        unit_ = unit;
+        units = 0;
+        if (rows.capacity() > KEPT) rows = {};
+        rows.clear();
+        texts.clear();
+    }
+
+    size_t position() const { return at_ - base_; }
+
+    // Take lines until the end, or until one needs help; `position` is then that line's.
+    Result run() {
+        for (;;) {
+            if (!skip_blank()) return DONE;
+            size_t rows_before = rows.size(), texts_before = texts.size();
+            unsigned units_before = units;
+            const char* start = at_;
+            if (line() == ODD) {
+                at_ = start;
+                rows.resize(rows_before);
+                texts.resize(texts_before);
+                units = units_before;
+                return ODD;
+            }
+        }
+    }
+
+    void columns(int32_t* series_, int32_t* fields_, uint8_t* types, double* numbers,
+                 int64_t* exact, int64_t* times, int64_t* starts, int64_t* ends) const {
+        for (const Row& row : rows) {
+            *series_++ = row.series;
+            *fields_++ = row.field;
+            *types++ = row.type;
+            *numbers++ = row.number;
+            *exact++ = row.exact;
+            *times++ = row.time;
+            *starts++ = row.start;
+            *ends++ = row.end;
+        }
+    }
+
+private:
+    bool in_name_[256], in_key_[256];  // what may stand unescaped in a measurement, in a key
+    const char *base_, *end_, *at_;
+    int unit_;
+    std::vector<size_t> seen_;  // for each field, the row of a line with several where it stood
+    int32_t series_ = -1, field_ = -1;  // the entries read last
+    Resolve resolve_;
+    void* table_;
+
+    bool skip_blank() {
+        for (;;) {
+            while (*at_ == ' ') ++at_;
+            if (*at_ == '\n') {
+                ++at_;
+            } else if (*at_ == '#') {
+                auto feed = static_cast<const char*>(std::memchr(at_, '\n', end_ - at_));
+                at_ = feed ? feed + 1 : end_;
+            } else if (*at_ == '\r' && (at_[1] == '\n' || at_ + 1 == end_)) {
+                ++at_;
+            } else {
+                return at_ < end_;
+            }
+        }
+    }
+
+    Result line() {
+        const char* p = at_;
+        // Programs repeat themselves: after a series comes the one that came after it last time.
+        int32_t entry = series_ < 0 ? -1 : series.follows(series_, p, end_);
+        if (entry < 0 || p[series.size(entry)] != ' ') {
+            entry = series_at(p);
+            if (entry < 0) return ODD;
+            if (series_ >= 0) series.remember(series_, entry);
+        }
+        series_ = entry;
+        p += series.size(entry);
+        while (*p == ' ') ++p;
+        return fields_of(p, series.code(entry));
+    }
+
+    // The entry of the series at `p`, known or new, or -1.
+    int32_t series_at(const char* p) {
+        // The bytes up to the next space are a series if they stand in the table: they were
+        // looked at when they came in, and none of them ends in a backslash.
+        auto space = static_cast<const char*>(std::memchr(p, ' ', std::min(end_ - p, NEAR)));
+        int32_t entry = space ? series.find(p, space - p) : -1;
+        if (entry >= 0) return entry;
+        const char* key_ends = key_end(p);
+        if (!key_ends || *key_ends != ' ' || key_ends - p > MAX_KEY) return -1;
+        return find_or_add(series, SERIES, p, key_ends);
+    }
+
+    // Where measurement and tags that begin at `p` end, or null where they break the grammar.
+    const char* key_end(const char* p) const {
+        p = name_end(p, in_name_, false);
+        while (p && *p == ',') {
+            p = name_end(p + 1, in_key_, true);
+            if (!p || *p != '=') return nullptr;
+            p = name_end(p + 1, in_key_, true);
+        }
+        return p;
+    }
+
+    const char* name_end(const char* p, const bool* may_stand, bool is_key) const {
+        const char* start = p;
+        for (; p < end_; ++p) {
+            if (may_stand[static_cast<unsigned char>(*p)]) continue;
+            if (*p != '\\') break;
+            if (p[1] == ' ' || p[1] == ',' || (is_key && p[1] == '=')) ++p;
+        }
+        return p > start ? p : nullptr;
+    }
+
+    int32_t find_or_add(Index& index, What what, const char* raw, const char* end) {
+        int32_t entry = index.find(raw, end - raw);
+        if (entry < 0) {
+            int32_t code = resolve_(table_, what, raw, end - raw);
+            if (code >= 0) entry = index.add(raw, end - raw, code);
+        }
+        return entry;
+    }
+
+    Result fields_of(const char* p, int32_t series_code) {
+        size_t first = rows.size();
+        for (;;) {
+            Row& row = rows.emplace_back();
+            row.series = series_code;
+            p = field(p, row);
+            if (p) p = value(p + 1, row);
+            if (!p) return ODD;
+            bool more = *p == ',';
+            if (more || rows.size() > first + 1) once(first);
+            if (!more) return finish(p, first);
+            ++p;
+        }
+    }
+
+    // Read a field key; returns where its '=' is.
+    const char* field(const char* p, Row& row) {
+        int32_t entry = field_ < 0 ? -1 : fields.follows(field_, p, end_);
+        if (entry < 0 || p[fields.size(entry)] != '=') {
+            const char* end = name_end(p, in_key_, true);
+            if (!end || *end != '=' || end - p > MAX_KEY) return nullptr;
+            entry = find_or_add(fields, FIELD, p, end);
+            if (entry < 0) return nullptr;
+            if (field_ >= 0) fields.remember(field_, entry);
+        }
+        field_ = entry;
+        row.field = fields.code(entry);
+        return p + fields.size(entry);
+    }
+
+    // Of a field that stands twice in a line, whose rows begin at `first`, the last value counts.
+    void once(size_t first) {
+        size_t last = rows.size() - 1;
+        auto field = static_cast<size_t>(rows[last].field);
+        if (seen_.size() <= field) seen_.resize(2 * field + 16);
+        size_t before = seen_[field];
+        if (first <= before && before < last && rows[before].field == rows[last].field) {
+            rows[before] = rows[last];
+            rows.pop_back();
+        } else {
+            seen_[field] = last;
+        }
+    }
+
+    // Read a value; the byte at the returned place ends it. Null where Python must look.
+    const char* value(const char* p, Row& row) {
+        const char* end;
+        switch (*p) {
+        case '"':
+            return text(p + 1, row);
+        case 't': case 'T': case 'f': case 'F':
+            end = boolean(p, row);
+            break;
+        default:
+            end = number(p, row);
+        }
+        if (!end) return nullptr;
+        if (*end == ',' || *end == ' ' || *end == '\n' || *end == '\r' || end == end_) return end;
+        return nullptr;
+    }
+
+    static const char* boolean(const char* p, Row& row) {
+        bool truth = *p == 't' || *p == 'T';
+        row.type = BOOL;
+        row.exact = truth;
+        row.number = truth;
+        const char* rest = p + 1;
+        static const char* const words[] = {"rue", "RUE", "alse", "ALSE"};
+        for (int upper = 0; upper < 2; ++upper) {
+            const char* word = words[2 * !truth + upper];
+            size_t size = std::strlen(word);
+            if (std::strncmp(rest, word, size) == 0 && !(upper && *p >= 'a')) return rest + size;
+        }
+        return rest;
+    }
+
+    const char* text(const char* p, Row& row) {
+        const char* start = p;
+        bool escaped = false;
+        uint8_t high = 0;
+        for (; p < end_ && *p != '"'; ++p) {
+            high |= static_cast<uint8_t>(*p);
+            if (*p == '\\') {
+                escaped = true;
+                if (++p == end_) return nullptr;
+                high |= static_cast<uint8_t>(*p);
+            }
+        }
+        if (p >= end_) return nullptr;
+        if (high >= 0x80 && !is_utf8(start, p)) return nullptr;
+        row.type = TEXT;
+        row.exact = texts.size();
+        row.number = std::numeric_limits<double>::quiet_NaN();
+        texts.push_back({start - base_, p - base_, escaped});
+        return p + 1;
+    }
+
+    const char* number(const char* p, Row& row) {
+        const char* start = p;
+        bool negative = *p == '-';
+        p += negative;
+        const char* first = p;
+        uint64_t mantissa = 0;
+        p = digits(p, end_, mantissa);
+        ptrdiff_t count = p - first;
+        if (*p == 'i' || *p == 'u') return integer(p, count, negative, mantissa, row);
+        ptrdiff_t places = 0;
+        if (*p == '.') {
+            const char* point = p++;
+            p = digits(p, end_, mantissa);
+            places = p - point - 1;
+            count += places;
+        }
+        if (count == 0) return nullptr;
+        ptrdiff_t power = -places;
+        if ((*p | 0x20) == 'e') {
+            ++p;
+            bool down = *p == '-';
+            if (*p == '-' || *p == '+') ++p;
+            if (!is_digit(*p)) return nullptr;
+            ptrdiff_t exponent = 0;
+            while (is_digit(*p))
+                if (exponent < 100000) exponent = 10 * exponent + (*p++ - '0'); else ++p;
+            power += down ? -exponent : exponent;
+        }
+        row.type = FLOAT;
+        row.exact = 0;
+        if (count <= 19 && -27 <= power && power <= 27 && nearest(mantissa, power, row.number)) {
+            if (negative) row.number = -row.number;
+            return p;
+        }
+        auto [end, error] = std::from_chars(start, p, row.number);
+        return error == std::errc() && end == p ? p : nullptr;
+    }
+
+    static const char* integer(const char* p, ptrdiff_t count, bool negative, uint64_t size,
+                               Row& row) {
+        if (count == 0 || count > 19) return nullptr;  // rarely 20 digits: Python knows
+        if (*p == 'u') {
+            if (negative) return nullptr;
+            row.type = UINT;
+            row.exact = static_cast<int64_t>(size);
+            row.number = static_cast<double>(size);
+        } else {
+            if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return nullptr;
+            row.type = INT;
+            row.exact = negative ? -static_cast<int64_t>(size) : static_cast<int64_t>(size);
+            row.number = static_cast<double>(row.exact);
+        }
+        return p + 1;
+    }
+
+    // Read the rest of a line, from the end of its last value on.
+    Result finish(const char* p, size_t first) {
+        const char* last = p;
+        int64_t time = NO_TIME;
+        unsigned unit = 4;
+        while (*p == ' ') ++p;
+        if (p > last && (*p == '-' || is_digit(*p))) {
+            bool negative = *p == '-';
+            p += negative;
+            const char* begin = p;
+            uint64_t stamp = 0;
+            p = digits(p, end_, stamp);
+            if (p == begin || p - begin > 19 || stamp > INT64_MAX) return ODD;
+            last = p;
+            unit = unit_ >= 0 ? unit_ : stamp <= 100000000000u       ? 0
+                                    : stamp <= 100000000000000u    ? 1
+                                    : stamp <= 100000000000000000u ? 2
+                                                                   : 3;
+            static constexpr int64_t nanoseconds[] = {1000000000, 1000000, 1000, 1};
+            if (__builtin_mul_overflow(static_cast<int64_t>(stamp), nanoseconds[unit], &time))
+                return ODD;
+            if (negative) time = -time;
+            while (*p == ' ') ++p;
+        }
+        if (*p == '\r') ++p;
+        if (*p == '\n') ++p;
+        else if (p != end_) return ODD;
+        units |= 1u << unit;
+        for (size_t i = first; i < rows.size(); ++i) {
+            rows[i].time = time;
+            rows[i].start = at_ - base_;
+            rows[i].end = last - base_;
+        }
+        at_ = p;
+        return DONE;
+    }
+};
+
+}  // namespace ccpipe

@@ -1,0 +1,117 @@
+// Rows and messages to line protocol, fast: what `_kernel.pyx` drives.
+//
+// As with `scan.hpp`, nothing is judged here: what cannot be written is left to the Python encoder,
+// whose every byte this one writes alike.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace ccpipe {
+
+class Writer {
+public:
+    std::string out;
+
+    void raw(const char* bytes, size_t size) { out.append(bytes, size); }
+    void raw(char byte) { out.push_back(byte); }
+
+    // A measurement, or a tag or field key or tag value; false where no escape can carry it.
+    bool name(const char* p, size_t size, bool is_measurement) {
+        if (size == 0 || p[size - 1] == '\\' || (is_measurement && *p == '#')) return false;
+        char* to = room(2 * size);
+        for (const char* end = p + size; p < end; ++p) {
+            if (static_cast<unsigned char>(*p) < 0x20 || *p == 0x7F) return false;
+            if (*p == ' ' || *p == ',' || (*p == '=' && !is_measurement)) *to++ = '\\';
+            *to++ = *p;
+        }
+        written(to);
+        return true;
+    }
+
+    void text(const char* p, size_t size) {
+        char* to = room(2 * size + 2);
+        *to++ = '"';
+        for (const char* end = p + size; p < end; ++p) {
+            switch (*p) {
+            case '"': case '\\': *to++ = '\\'; *to++ = *p; break;
+            case '\n': *to++ = '\\'; *to++ = 'n'; break;
+            case '\r': *to++ = '\\'; *to++ = 'r'; break;
+            case '\t': *to++ = '\\'; *to++ = 't'; break;
+            default: *to++ = *p;
+            }
+        }
+        *to++ = '"';
+        written(to);
+    }
+
+    // A finite number, as Python's repr() writes it.
+    void number(double value) {
+        char* to = room(32);
+        double size = std::fabs(value);
+        if (size != 0 && (size < 1e-4 || size >= 1e16)) {
+            to = std::to_chars(to, to + 32, value, std::chars_format::scientific).ptr;
+        } else if (size < 9007199254740992.0 && value == std::trunc(value)) {
+            if (std::signbit(value)) *to++ = '-';
+            to = std::to_chars(to, to + 24, static_cast<int64_t>(size)).ptr;
+            *to++ = '.';
+            *to++ = '0';
+        } else {
+            to = std::to_chars(to, to + 32, value, std::chars_format::fixed).ptr;
+            if (size >= 9007199254740992.0) {
+                *to++ = '.';
+                *to++ = '0';
+            }
+        }
+        written(to);
+    }
+
+    template <typename Integer>
+    void integer(Integer value, char suffix) {
+        char* to = room(24);
+        to = std::to_chars(to, to + 21, value).ptr;
+        *to++ = suffix;
+        written(to);
+    }
+
+    void boolean(bool value) { value ? raw("true", 4) : raw("false", 5); }
+
+    // A space and a timestamp, cut off to its unit: 0 to 3 for s to ns, -1 for the coarsest that
+    // loses nothing; nothing where there is none.
+    void time(int64_t nanoseconds, int unit) {
+        if (nanoseconds == std::numeric_limits<int64_t>::min()) return;
+        if (nanoseconds != stamped_ || unit != unit_) {
+            stamped_ = nanoseconds;
+            unit_ = unit;
+            static constexpr int64_t sizes[] = {1000000000, 1000000, 1000, 1};
+            int place = unit;
+            if (unit < 0)
+                for (place = 0; nanoseconds % sizes[place] != 0;) ++place;
+            int64_t count = nanoseconds / sizes[place] - (nanoseconds % sizes[place] < 0);
+            stamp_[0] = ' ';
+            stamp_size_ = std::to_chars(stamp_ + 1, stamp_ + sizeof stamp_, count).ptr - stamp_;
+        }
+        raw(stamp_, stamp_size_);
+    }
+
+private:
+    int64_t stamped_ = std::numeric_limits<int64_t>::min();  // the time written last: mostly the next
+    int unit_ = 0;
+    char stamp_[24];
+    size_t stamp_size_ = 0;
+    size_t size_ = 0;
+
+    char* room(size_t size) {
+        size_ = out.size();
+        out.resize(size_ + size);
+        return out.data() + size_;
+    }
+
+    void written(const char* to) { out.resize(to - out.data()); }
+};
+
+}  // namespace ccpipe

@@ -1,0 +1,32 @@
+"""The plug: a source, translators and a sink, and ``run()``, which joins them.
+
+``run()`` alone owns queueing, batching, bounded memory, back-pressure, retry, splitting of a
+rejected batch, dead letters, acknowledgement after write, flushing and counting. That is why a
+store is forty lines, and why a publisher and a bridge are the same program with other parts.
+"""
+
+from ccpipe.pipeline.pipe import run
+from ccpipe.pipeline.plug import (
+    Batch,
+    Cemetery,
+    DeadLetter,
+    Limits,
+    Records,
+    Sink,
+    Source,
+    Translator,
+    join,
+)
+
+__all__ = [
+    "Batch",
+    "Cemetery",
+    "DeadLetter",
+    "Limits",
+    "Records",
+    "Sink",
+    "Source",
+    "Translator",
+    "join",
+    "run",
+]

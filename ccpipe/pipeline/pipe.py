@@ -1,0 +1,304 @@
+"""``run()``: one task reads and translates, one writes; a queue lies between them."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+import tenacity
+
+from ccpipe.errors import CcpipeError, DataError, EncodeError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import Lines, encode
+from ccpipe.message import Message
+from ccpipe.pipeline.plug import (
+    Batch,
+    Cemetery,
+    DeadLetter,
+    Limits,
+    Records,
+    Sink,
+    Source,
+    Translator,
+    join,
+)
+from ccpipe.pipeline.queue import Item, Queue, now
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+
+async def run(
+    source: Source,
+    sink: Sink,
+    *,
+    translators: Sequence[Translator] = (),
+    cemetery: Cemetery | None = None,
+    limits: Limits | None = None,
+    telemetry: Telemetry | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Carry everything from `source` through `translators` to `sink`, until the source ends.
+
+    Setting `stop` asks the source to end; what it has handed over by then is still written, for
+    ``limits.grace`` seconds if the sink fails. It is the same where the source itself fails.
+    What could not be written and has no one upstream to hand it over again is then buried.
+
+    Raises
+    ------
+    UnavailableError
+        where records could not be written within that time; they were not acknowledged.
+    CcpipeError
+        where source or sink cannot work at all.
+
+    """
+    limits, telemetry = limits or Limits(), telemetry or Telemetry()
+    pipe = _Pipe(source, sink, translators, cemetery, limits, telemetry)
+    async with contextlib.AsyncExitStack() as stack:
+        parts: list[object] = [cemetery, sink, source]
+        for part in parts:
+            if isinstance(part, contextlib.AbstractAsyncContextManager):
+                await stack.enter_async_context(part)
+        watcher = asyncio.create_task(pipe.watch(stop or asyncio.Event()), name="ccpipe-stop")
+        reader = asyncio.create_task(pipe.read(), name="ccpipe-read")
+        telemetry.ready = True
+        try:
+            await pipe.write()
+            await reader  # it has ended, or there would be more to write; its error is raised here
+        finally:
+            telemetry.ready = False
+            for task in (reader, watcher):
+                task.cancel()
+            await asyncio.wait({reader, watcher})
+
+
+_Portion = tuple[Records, Sequence[Item]]
+"""Records for one write; beside each stands the item that it came with."""
+
+
+class _Pipe:
+    """What one ``run()`` knows."""
+
+    def __init__(
+        self,
+        source: Source,
+        sink: Sink,
+        translators: Sequence[Translator],
+        cemetery: Cemetery | None,
+        limits: Limits,
+        telemetry: Telemetry,
+    ) -> None:
+        self.source = source
+        self.sink = sink
+        self.translators = translators
+        self.cemetery = cemetery
+        self.limits = limits
+        self.telemetry = telemetry
+        self.queue = Queue(limits, telemetry)
+        self.unwritten: list[_Portion] = []  # of what was taken off the queue; the next one last
+        self.ending = asyncio.Event()
+        self.grace_end = math.inf
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self.wind_up()
+
+    def wind_up(self) -> None:
+        """Ask the source to end; what fails from now on is tried for the grace only."""
+        if not self.ending.is_set():
+            self.ending.set()
+            self.grace_end = now() + self.limits.grace
+            self.source.stop()
+
+    async def read(self) -> None:
+        """Read until the source ends or fails; either way what it handed over goes on."""
+        try:
+            await self.read_source()
+        except Exception:
+            self.wind_up()
+            await self.flush()
+            raise
+        else:
+            await self.flush()
+        finally:
+            self.queue.end()
+
+    async def read_source(self) -> None:
+        batches = aiter(self.source)
+        try:
+            async for batch in batches:
+                self.telemetry.count(self.telemetry.read, self.source, len(batch.records))
+                letters = _unreadable(batch)
+                for translator in self.translators:
+                    batch.records = translator.feed(batch.records)
+                await self.queue.put(Item(batch, letters))
+        finally:
+            if isinstance(batches, AsyncGenerator):
+                await batches.aclose()
+
+    async def flush(self) -> None:
+        """Queue what the translators still hold."""
+        for position, translator in enumerate(self.translators, 1):
+            held = translator.flush()
+            for later in self.translators[position:]:
+                held = later.feed(held)
+            if len(held):
+                await self.queue.put(Item(Batch(held)))
+
+    async def write(self) -> None:
+        """Write until the queue ends; where that fails, see to what could not be written."""
+        items: list[Item] = []
+        try:
+            while items := await self.queue.take():
+                self.unwritten = _portions(items)
+                await self.deliver()
+                await self.bury([letter for item in items for letter in item.letters])
+                await self.acknowledge(items)
+                self.queue.release(items)
+        except Exception as error:
+            self.wind_up()
+            await self.keep(items, f"not delivered: {error}")
+            raise
+
+    async def deliver(self) -> None:
+        """Write what is unwritten; halve what is rejected until the bad records are found."""
+        while self.unwritten:
+            records, owners = self.unwritten[-1]
+            smaller: list[_Portion] = []
+            try:
+                await self.insist(functools.partial(self.sink.write, records), self.sink)
+            except (RejectedError, EncodeError) as error:
+                bad = _bad_records(error, len(records))
+                for i in bad:
+                    letter = _refused(records[i], str(error), owners[i].batch.origin)
+                    owners[i].letters.append(letter)
+                smaller = _without(bad, records, owners) if bad else _halves(records, owners)
+            else:
+                self.telemetry.wrote(self.sink, len(records))
+            self.unwritten[-1:] = smaller
+
+    async def acknowledge(self, items: Sequence[Item]) -> None:
+        for item in items:
+            try:
+                await item.batch.ack()
+            except UnavailableError as error:
+                log.warning("%s: %s; it will come again", item.batch.origin, error)
+
+    async def keep(self, items: Sequence[Item], reason: str) -> None:
+        """Bury what nobody upstream hands over again, until the source has ended too."""
+        self.queue.hurried = True
+        patience = now() + self.limits.grace
+        while items:
+            letters = [bad for item in items if not item.batch.has_upstream for bad in item.letters]
+            letters += [
+                _refused(record, reason, owner.batch.origin)
+                for records, owners in reversed(self.unwritten)
+                for record, owner in zip(records, owners, strict=True)
+                if not owner.batch.has_upstream
+            ]
+            try:
+                await self.bury(letters)
+            except CcpipeError as error:
+                log.error("%d dead letters are lost: %s", len(letters), error)  # noqa: TRY400
+            self.queue.release(items)
+            items = []
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(patience):
+                    items = await self.queue.take()
+            self.unwritten = _portions(items)
+
+    async def bury(self, letters: Sequence[DeadLetter]) -> None:
+        if not letters:
+            return
+        for letter in letters[:_LOGGED]:
+            log.warning("%s", letter)
+        if len(letters) > _LOGGED:
+            log.warning("… and %d more dead letters", len(letters) - _LOGGED)
+        if self.cemetery is not None:
+            await self.inter(letters, self.cemetery)
+        self.telemetry.count(self.telemetry.dead, self.source, len(letters))
+        self.telemetry.ready = True
+
+    async def inter(self, letters: Sequence[DeadLetter], cemetery: Cemetery) -> None:
+        """Bury letters, one by one where the cemetery refuses them together."""
+        try:
+            await self.insist(functools.partial(cemetery.bury, letters), cemetery)
+        except DataError as error:
+            if len(letters) > 1:
+                for letter in letters:
+                    await self.inter([letter], cemetery)
+            else:
+                log.error("%s; this letter is lost: %s", letters[0], error)  # noqa: TRY400
+
+    async def insist(self, attempt: Callable[[], Awaitable[None]], part: object) -> None:
+        """Try until it works; once the pipe is ending, only for the grace that is left."""
+
+        def note(state: tenacity.RetryCallState) -> None:
+            self.telemetry.failed(part)
+            error = state.outcome.exception() if state.outcome else None
+            log.warning("%s: %s; trying again", type(part).__name__, error)
+
+        async for trial in tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(UnavailableError),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=self.limits.backoff),
+            stop=lambda _: now() >= self.grace_end,
+            sleep=self.pause,
+            before_sleep=note,
+            reraise=True,
+        ):
+            with trial:
+                await attempt()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but no longer than a moment once the pipe is ending."""
+        if self.ending.is_set():
+            await asyncio.sleep(min(seconds, 0.1))
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.ending.wait()
+
+
+_LOGGED = 10
+
+
+def _portions(items: Sequence[Item]) -> list[_Portion]:
+    """Join items for one write; there is none where they hold no records."""
+    owners = [item for item in items for _ in range(len(item.batch.records))]
+    return [(join([item.batch.records for item in items]), owners)] if owners else []
+
+
+def _bad_records(error: RejectedError | EncodeError, total: int) -> list[int]:
+    """Return which records of a write the error is about; empty where it does not say."""
+    if total == 1:
+        return [0]
+    named = error.indices if isinstance(error, RejectedError) else None
+    return sorted({i for i in named or () if 0 <= i < total})
+
+
+def _without(bad: Sequence[int], records: Records, owners: Sequence[Item]) -> list[_Portion]:
+    good = sorted(set(range(len(records))).difference(bad))
+    return [([records[i] for i in good], [owners[i] for i in good])] if good else []
+
+
+def _halves(records: Records, owners: Sequence[Item]) -> list[_Portion]:
+    half = len(records) // 2
+    return [(records[half:], owners[half:]), (records[:half], owners[:half])]
+
+
+def _unreadable(batch: Batch) -> list[DeadLetter]:
+    rejected = batch.records.rejected if isinstance(batch.records, Lines) else []
+    return [
+        DeadLetter(bad.original, str(bad.rule), batch.origin, bad.line, bad.offset)
+        for bad in rejected
+    ]
+
+
+def _refused(record: Message, reason: str, origin: str) -> DeadLetter:
+    """Spell a record that could be read but not written, as a line if it can be one."""
+    try:
+        original = encode([record], precision="auto").rstrip(b"\n")
+    except EncodeError:
+        original = repr(record).encode()
+    return DeadLetter(original, reason, origin)

@@ -1,0 +1,132 @@
+"""The queue between reader and writer: it batches, and it bounds what is held."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.pipeline.plug import Batch, DeadLetter, Limits, Records
+from ccpipe.telemetry import Telemetry
+
+
+def now() -> float:
+    """Return the time, in seconds, by the clock that timers go by."""
+    return asyncio.get_running_loop().time()
+
+
+@dataclass(slots=True)
+class Item:
+    """A batch in the queue."""
+
+    batch: Batch
+    letters: list[DeadLetter] = field(default_factory=list)
+    """What of the batch must be buried before it is acknowledged."""
+    size: int = field(init=False)
+    """Bytes that it holds, roughly."""
+    born: float = field(default_factory=now)
+
+    def __post_init__(self) -> None:
+        self.size = _size(self.batch.records) + sum(len(bad.original) for bad in self.letters)
+
+
+class Queue:
+    """Batches between one reader and one writer.
+
+    Neither awaits anything between looking at the state and waiting for its change, so that no
+    wake-up is lost and nothing needs a lock.
+    """
+
+    def __init__(self, limits: Limits, telemetry: Telemetry) -> None:
+        """Start empty."""
+        self.limits = limits
+        self.telemetry = telemetry
+        self.items: deque[Item] = deque()
+        self.lines = self.size = 0  # of what waits
+        self.held = 0  # bytes of what waits and of what is being written
+        self.ended = False
+        self.hurried = False
+        """Set by a writer who does not want to wait for a batch to fill."""
+        self._due = asyncio.Event()  # wakes the writer
+        self._room = asyncio.Event()  # wakes the reader
+
+    async def put(self, item: Item) -> None:
+        """Add an item, as soon as less is held than the limit on memory."""
+        while self.held and self.held >= self.limits.memory:
+            self._room.clear()
+            await self._room.wait()
+        self.items.append(item)
+        self.lines += len(item.batch.records)
+        self.size += item.size
+        self._hold(item.size)
+        if len(self.items) == 1 or self._is_full():
+            self._due.set()
+            await asyncio.sleep(0)  # a source that never waits must not starve the writer
+
+    def release(self, items: Sequence[Item]) -> None:
+        """Stop counting items that were taken: they are written."""
+        self._hold(-sum(item.size for item in items))
+        self._room.set()
+
+    def _hold(self, size: int) -> None:
+        self.held += size
+        self.telemetry.queued_bytes.set(self.held)
+
+    def end(self) -> None:
+        """Say that nothing more will be put."""
+        self.ended = True
+        self._due.set()
+
+    async def take(self) -> list[Item]:
+        """Wait for a full batch, an old one or the end; an empty list is the end."""
+        while not self._is_due():
+            self._due.clear()
+            old = self.items[0].born + self.limits.age if self.items else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(old):
+                    await self._due.wait()
+        return self._gather()
+
+    def _is_due(self) -> bool:
+        if not self.items:
+            return self.ended
+        return (
+            self.ended
+            or self.hurried
+            or self._is_full()
+            or now() >= self.items[0].born + self.limits.age
+        )
+
+    def _is_full(self) -> bool:
+        return (
+            self.size >= self.limits.bytes
+            or self.lines >= self.limits.lines
+            or self.held >= self.limits.memory
+        )
+
+    def _gather(self) -> list[Item]:
+        """Take the oldest items up to the limits, at least one."""
+        taken: list[Item] = []
+        lines = size = 0
+        while self.items:
+            item = self.items[0]
+            lines += len(item.batch.records)
+            size += item.size
+            if taken and (lines > self.limits.lines or size > self.limits.bytes):
+                break
+            taken.append(self.items.popleft())
+            self.lines -= len(item.batch.records)
+            self.size -= item.size
+        return taken
+
+
+_OVERHEAD = 512
+
+
+def _size(records: Records) -> int:
+    """Estimate what a batch holds: half a kilobyte of its own, as much for each message."""
+    if isinstance(records, Lines):
+        return _OVERHEAD + records.size
+    texts = sum(len(record.value) for record in records if isinstance(record.value, str))
+    return _OVERHEAD * (1 + len(records)) + texts

@@ -1,0 +1,80 @@
+"""What collectors say that they send; ``docs/metrics.md`` is written from it.
+
+::
+
+    python -m ccpipe.sources.metrics > docs/metrics.md
+"""
+
+import importlib
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any, NamedTuple
+
+
+class Metric(NamedTuple):
+    """One row of a collector's table ``METRICS``."""
+
+    name: str
+    unit: str
+    """Empty for a plain number or count."""
+    kind: type[float]
+    """``int`` or ``float``: how the value stands on the wire."""
+    meaning: str
+    types: tuple[str, ...] = ("node",)
+    """What the tag ``type`` says."""
+    stype: str = ""
+    """What the tag ``stype`` says; empty where there is none."""
+
+
+_HEAD = """\
+# Metrics
+
+What each collector sends. This page is written from the collectors themselves
+(`python -m ccpipe.sources.metrics > docs/metrics.md`) and a test keeps it true.
+
+Names and units are those of the ClusterCockpit specification where it has one, else those of
+cc-metric-collector. Every metric carries the tags `cluster`, `hostname` and `type`; where a table
+says `stype=…` it carries `stype` and `stype-id` too. Options go below
+`[publish.collectors.<collector>]` in `ccpipe.toml`.
+"""
+
+
+def page() -> str:
+    """Return ``docs/metrics.md``: a section for each collector of ccpipe's own."""
+    entries = sorted(metadata.entry_points(group="ccpipe.collectors"))
+    own = [entry for entry in entries if entry.module.startswith("ccpipe.")]
+    return "\n".join([_HEAD, *("\n".join(_section(entry)) for entry in own)])
+
+
+def _section(entry: metadata.EntryPoint) -> Iterator[str]:
+    module = importlib.import_module(entry.module)
+    collector = entry.load()
+    yield f"## {entry.name}\n"
+    yield _prose(module) + "\n"
+    yield "| option | default | meaning |\n|---|---|---|"
+    meanings = _meanings(collector)
+    for name, parameter in inspect.signature(collector).parameters.items():
+        yield f"| `{name}` | `{json.dumps(parameter.default)}` | {meanings[name]} |"
+    yield "\n| metric | unit | value | of | meaning |\n|---|---|---|---|---|"
+    for row in module.METRICS:
+        of = ", ".join(row.types) + (f", stype={row.stype}" if row.stype else "")
+        yield f"| `{row.name}` | {row.unit} | {row.kind.__name__} | {of} | {row.meaning} |"
+    yield ""
+
+
+def _prose(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").replace("``", "`")
+
+
+def _meanings(collector: type[Any]) -> dict[str, str]:
+    """Read the options' meanings off the *Parameters* of a class's docstring."""
+    _, _, parameters = _prose(collector).partition("----------\n")
+    blocks = textwrap.dedent(parameters).replace("\n    ", "\t").splitlines()
+    return {name: " ".join(text) for name, *text in (block.split("\t") for block in blocks)}
+
+
+if __name__ == "__main__":
+    print(page(), end="")  # noqa: T201 - the page is what this prints

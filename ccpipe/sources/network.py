@@ -1,0 +1,87 @@
+"""What went through the network interfaces: ``/proc/net/dev``.
+
+The counters begin when the interface appears; the rates (``_bw``) are over the time since the last
+sample, and are left out where a counter went down, because the interface or its driver began anew.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import monotonic
+
+from ccpipe.errors import DataError
+from ccpipe.message import Message, metric
+from ccpipe.sources import proc
+from ccpipe.sources.metrics import Metric
+
+_NODE = ("node",)
+_COUNTERS = (
+    Metric("net_bytes_in", "bytes", int, "received", _NODE, "network"),
+    Metric("net_pkts_in", "packets", int, "received", _NODE, "network"),
+    Metric("net_bytes_out", "bytes", int, "sent", _NODE, "network"),
+    Metric("net_pkts_out", "packets", int, "sent", _NODE, "network"),
+)
+_COLUMNS = (0, 1, 8, 9)  # of these, among the 16 after an interface's name
+_ALL_COLUMNS = 16
+
+METRICS = (
+    *_COUNTERS,
+    *(
+        Metric(f"{row.name}_bw", f"{row.unit}/s", float, row.meaning, _NODE, "network")
+        for row in _COUNTERS
+    ),
+)
+
+
+class Network:
+    """The traffic of each interface; the first sample has no rates.
+
+    Parameters
+    ----------
+    exclude
+        Interfaces to leave out, as patterns of a shell.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, exclude: Sequence[str] = ("lo",), root: str = "/") -> None:
+        self._exclude = exclude
+        self._path = Path(root, "proc/net/dev")
+        self._before: dict[str, list[int]] = {}
+        self._read_at = 0.0
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield counters, and rates since the last call.
+
+        Raises
+        ------
+        OSError, DataError
+            where the file is missing or is no ``/proc/net/dev``.
+
+        """
+        before, now = self._before, self._read()
+        read_at = monotonic()
+        seconds = read_at - self._read_at
+        self._before, self._read_at = now, read_at
+        for interface, counters in now.items():
+            tags = {"type": "node", "stype": "network", "stype-id": proc.tag(interface)}
+            for row, counter in zip(_COUNTERS, counters, strict=True):
+                yield metric(row.name, counter, time=time, tags=tags)
+            gains = proc.gained(before.get(interface), counters)
+            if gains is not None and seconds > 0:
+                for row, gain in zip(_COUNTERS, gains, strict=True):
+                    yield metric(f"{row.name}_bw", gain / seconds, time=time, tags=tags)
+
+    def _read(self) -> dict[str, list[int]]:
+        found = {}
+        for place, line in proc.lines(self._path):
+            # Before 3.x nothing stands between the colon and a long number.
+            name, colon, numbers = line.partition(":")
+            if colon:
+                columns = proc.counters(place, numbers.split(), least=_ALL_COLUMNS)
+                interface = name.strip()
+                if not interface:
+                    raise DataError(f"{place}: the interface has no name")
+                if not proc.matches(interface, self._exclude):
+                    found[interface] = [columns[column] for column in _COLUMNS]
+        return found

@@ -1,0 +1,81 @@
+"""Where the kernel found memory: ``/sys/devices/system/node/node*/numastat``.
+
+The counters are in pages since the node started; the rates (``_rate``) are over the time since
+the last sample. How much memory each domain has and uses says the collector ``memory`` with
+``domains``.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+from ccpipe.message import Message, metric
+from ccpipe.sources import proc
+from ccpipe.sources.metrics import Metric
+
+_DOMAIN = ("memoryDomain",)
+_COUNTERS = (
+    Metric("numastats_numa_hit", "pages", int, "wanted here and given", _DOMAIN),
+    Metric("numastats_numa_miss", "pages", int, "given, though wanted elsewhere", _DOMAIN),
+    Metric("numastats_numa_foreign", "pages", int, "wanted here, given elsewhere", _DOMAIN),
+    Metric("numastats_interleave_hit", "pages", int, "interleaved as it was wanted", _DOMAIN),
+    Metric("numastats_local_node", "pages", int, "given to a program that ran here", _DOMAIN),
+    Metric("numastats_other_node", "pages", int, "given to one that ran elsewhere", _DOMAIN),
+)
+
+METRICS = (
+    *_COUNTERS,
+    *(
+        Metric(f"{row.name}_rate", "pages/s", float, row.meaning, row.types)
+        for row in _COUNTERS
+    ),
+)  # fmt: skip
+
+
+class Numa:
+    """The NUMA domains of the node; the first sample has no rates.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._path = Path(root, "sys/devices/system/node")
+        self._before: dict[str, list[int]] = {}
+        self._read_at = 0.0
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield counters, and rates since the last call.
+
+        Raises
+        ------
+        OSError, DataError
+            where the kernel knows of no NUMA domains, or a file is not what it writes.
+
+        """
+        before, self._before = self._before, {}
+        read_at = monotonic()
+        seconds, self._read_at = read_at - self._read_at, read_at
+        for node in proc.names(self._path, "node[0-9]*"):
+            counters = _read(self._path / node / "numastat")
+            self._before[node] = counters
+            tags = {"type": "memoryDomain", "type-id": node.removeprefix("node")}
+            gains = proc.gained(before.get(node), counters)
+            for column, row in enumerate(_COUNTERS):
+                yield metric(row.name, counters[column], time=time, tags=tags)
+                if gains is not None and seconds > 0:
+                    rate = gains[column] / seconds
+                    yield metric(f"{row.name}_rate", rate, time=time, tags=tags)
+
+
+def _read(path: Path) -> list[int]:
+    """Return the counters in the order of the table."""
+    known = {}
+    for place, line in proc.lines(path):
+        name, *words = line.split()
+        known[name] = words[0] if len(words) == 1 else ""
+    names = [row.name.removeprefix("numastats_") for row in _COUNTERS]
+    return proc.counters(str(path), [known.get(name, "") for name in names], least=len(names))

@@ -1,0 +1,81 @@
+"""A collector in a thread of its own, so that one that hangs holds up nothing else."""
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Protocol
+
+from ccpipe.message import Message
+
+
+class Collector(Protocol):
+    """Measures one thing. It may keep what it read, to say next time what changed."""
+
+    def collect(self, time: int) -> Iterable[Message]:
+        """Read once and return metrics stamped `time`, in nanoseconds since the epoch.
+
+        The messages carry the collector's own tags only (``type``, ``type-id``, ``stype``,
+        ``stype-id``). It is called in a thread, never twice at once, and may block for a moment.
+
+        Raises
+        ------
+        OSError, MissingExtra
+            where this machine has no such thing: it is not asked again for a while.
+
+        """
+        ...
+
+
+Answer = Future[list[Message]]
+
+
+class CollectorThread:
+    """Asks one collector, in a thread that begins with the first question.
+
+    The thread is a daemon: a read that hangs in the kernel cannot be ended, and must not keep
+    the process from ending.
+    """
+
+    def __init__(self, name: str, collector: Collector) -> None:
+        """Have `collector` asked; `name` is the log's name for it."""
+        self.name = name
+        self._collector = collector
+        self._questions: SimpleQueue[tuple[int, Answer] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._answer: Answer | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the last question is still being answered: another cannot be asked."""
+        return self._answer is not None and not self._answer.done()
+
+    def ask(self, time: int) -> "asyncio.Future[list[Message]]":
+        """Have the collector read for the slot `time`; the future carries what it says or raises.
+
+        Whoever does not care for the answer any more may cancel the future.
+        """
+        assert not self.is_busy
+        self._answer = Answer()
+        self._answer.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+            self._thread.start()
+        self._questions.put((time, self._answer))
+        return asyncio.wrap_future(self._answer)
+
+    def end(self) -> None:
+        """Let the thread end once it is free."""
+        self._questions.put(None)
+        self._thread = None
+
+    def _work(self) -> None:
+        while (question := self._questions.get()) is not None:
+            time, answer = question
+            try:
+                answer.set_result(list(self._collector.collect(time)))
+            except Exception as error:  # noqa: BLE001 - whatever a plug-in does, the others go on
+                answer.set_exception(error)
+            # A thread that waits must hold no sample: it would live until the next question.
+            del question, answer

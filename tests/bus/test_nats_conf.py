@@ -1,0 +1,112 @@
+"""The ``nats.conf`` that the project ships: each role can do its work and nothing else."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from ccpipe.bus.connection import Connection, Delivery
+from ccpipe.bus.server import server_program
+from ccpipe.bus.sink import NatsCemetery, NatsSink
+from ccpipe.bus.source import NatsSource
+from ccpipe.config import Bus, Duration, Site
+from ccpipe.errors import UnavailableError
+from ccpipe.message import metric
+from ccpipe.pipeline import DeadLetter
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually, free_port
+
+CONF = Path(__file__).parents[2] / "nats.conf"
+NOW = 1_740_000_000 * 10**9
+RECORDS = [metric("m", 1.0, time=NOW, tags={"cluster": "fritz", "hostname": "n1", "type": "node"})]
+
+SiteOf = Callable[[str], Site]
+
+
+@pytest.fixture
+async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
+    """Run nats-server with the shipped file; give the site as one of its users sees it."""
+    port = free_port()
+    # Only places differ from what the file says: everything listens on loopback, data in a tmp.
+    conf = tmp_path / "nats.conf"
+    conf.write_text(
+        CONF.read_text()
+        .replace('listen: "0.0.0.0:4222"', f'listen: "127.0.0.1:{port}"')
+        .replace('http: "127.0.0.1:8222"', "")
+        .replace('"/var/lib/nats"', f'"{tmp_path / "js"}"')
+    )
+    passwords = {f"CCPIPE_{role}_PASSWORD": f"{role}-pw" for role in ("NODE", "BRIDGE", "VIEWER")}
+    server = await asyncio.create_subprocess_exec(
+        server_program(), "-c", str(conf), env={**os.environ, **passwords},
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+
+    def site(role: str) -> Site:
+        secret = tmp_path / role
+        secret.write_text(f"{role.upper()}-pw\n")
+        bus = Bus(servers=[f"nats://127.0.0.1:{port}"], user=role, password_file=str(secret))
+        return Site(cluster="fritz", hostname="n1", bus=bus)
+
+    yield site
+    server.terminate()
+    await server.wait()
+
+
+def denials(telemetry: Telemetry) -> float:
+    """Count the permissions that the broker refused."""
+    return float(telemetry.bus_errors.labels("permissions")._value.get())
+
+
+async def test_node_bridge_and_viewer_work_together(site_of: SiteOf) -> None:
+    """A bridge makes the stream, a node publishes into it, the viewer sees it pass."""
+    telemetry = Telemetry()
+    seen: list[Delivery] = []
+    source = NatsSource(site=site_of("bridge"), telemetry=telemetry, durable="b", drain=Duration(3))
+    async with (
+        Connection(site_of("viewer").bus, name="tail", telemetry=telemetry) as viewer,
+        NatsSink(site=site_of("node"), telemetry=telemetry) as sink,
+        source,
+    ):
+        await viewer.subscribe("fritz.metrics", seen.append)
+        await viewer.flush()
+        await eventually(lambda: bool(source._stream))
+        await sink.write(RECORDS)
+        await NatsCemetery(source.bus, site_of("bridge")).bury([DeadLetter(b"x", "why")])
+        source.stop()
+        values = [record.value async for batch in source for record in batch.records]
+    assert values == [1.0]
+    assert [delivery.subject for delivery in seen] == ["fritz.metrics"]
+    assert denials(telemetry) == 0
+
+
+async def test_a_node_cannot_listen_to_others(site_of: SiteOf) -> None:
+    """What other nodes say is none of a node's business; the refusal is counted."""
+    telemetry = Telemetry()
+    heard: list[Delivery] = []
+    async with Connection(site_of("node").bus, name="n", telemetry=telemetry) as node:
+        await node.subscribe("fritz.metrics", heard.append)
+        await node.flush()
+        await node.publish("fritz.metrics", b"m value=1")
+        await node.flush()
+        await eventually(lambda: denials(telemetry) == 1)
+    assert not heard
+
+
+async def test_a_viewer_cannot_speak(site_of: SiteOf) -> None:
+    """Who only looks cannot forge a metric or start a job."""
+    telemetry = Telemetry()
+    async with Connection(site_of("viewer").bus, name="v", telemetry=telemetry) as viewer:
+        await viewer.publish("fritz.events.job", b"x")
+        await viewer.flush()
+        await eventually(lambda: denials(telemetry) == 1)
+
+
+async def test_a_node_cannot_make_streams(site_of: SiteOf) -> None:
+    """Without a stream a node's write is unavailable, to be tried again, rather than lost."""
+    telemetry = Telemetry()
+    async with NatsSink(site=site_of("node"), telemetry=telemetry) as sink:
+        with pytest.raises(UnavailableError, match="stream"):
+            await sink.write(RECORDS)
+    assert denials(telemetry) >= 1

@@ -1,0 +1,136 @@
+"""Subjects: building, escaping, matching, and what a site may change."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.bus.subjects import TEMPLATES, Subjects, escape, matches
+from ccpipe.config import Bus, Site
+from ccpipe.errors import ConfigError, EncodeError
+from ccpipe.message import Message, control, event, log, metric
+
+TAGS = {"hostname": "n1", "type": "node"}
+
+
+def subjects(cluster: str = "fritz", **templates: str) -> Subjects:
+    """Make the subjects of a site."""
+    return Subjects.of(Site(cluster=cluster, bus=Bus(subjects=templates)))
+
+
+@pytest.mark.parametrize(
+    ("message", "subject"),
+    [
+        (metric("cpu_load", 1.0, time=0, tags=TAGS), "fritz.metrics"),
+        (event("job", "start_job", "{}", time=0, tags=TAGS), "fritz.events.job"),
+        (log("ccb", "info", "x", time=0, tags=TAGS), "fritz.log.ccb"),
+        (control("rapl", "GET", "x", time=0, tags=TAGS), "fritz.control.get"),
+        (control("rapl", "PUT", "x", time=0, tags=TAGS), "fritz.control.put"),
+        (Message("Tasks", TAGS, 1, 0, "CPUTime"), "fritz.metrics"),
+    ],
+)
+def test_each_kind_has_the_subject_of_the_specification(message: Message, subject: str) -> None:
+    """The defaults are the tree of *Messaging subjects*."""
+    assert subjects().of_message(message) == subject
+
+
+def test_the_cluster_tag_decides_over_our_own_cluster() -> None:
+    """A message that says its cluster travels under that name, whoever publishes it."""
+    message = metric("m", 1, time=0, tags={**TAGS, "cluster": "alex"})
+    assert subjects().of_message(message) == "alex.metrics"
+
+
+def test_a_flat_subject_replaces_the_tree() -> None:
+    """Sites use flat subjects: a template without placeholders is taken as it stands."""
+    assert subjects(metrics="hpc-nats").of_message(metric("m", 1, time=0, tags=TAGS)) == "hpc-nats"
+
+
+def test_one_subject_a_node_is_possible() -> None:
+    """The broker can then hold each node to its own name."""
+    own = subjects(metrics="{cluster}.metrics.{hostname}")
+    assert own.of_message(metric("m", 1, time=0, tags=TAGS)) == "fritz.metrics.n1"
+    assert own.patterns(["metrics"]) == ["fritz.metrics.*"]
+
+
+def test_a_control_message_without_method_has_no_subject() -> None:
+    """Where a subject cannot be built the record is at fault, and only it."""
+    with pytest.raises(EncodeError, match="no tag method"):
+        subjects().of_message(Message("rapl", TAGS, "x", 0, "control"))
+
+
+@given(st.text())
+def test_an_escaped_name_is_one_token(name: str) -> None:
+    """Whatever a cluster is called, its name stays one token without wildcards."""
+    token = escape(name)
+    assert token
+    assert not re.search(r"[\s.*>]", token)
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_different_names_stay_different(one: str, other: str) -> None:
+    """Two clusters never share a subject."""
+    assert (escape(one) == escape(other)) == (one == other)
+
+
+def test_patterns_cover_what_is_published() -> None:
+    """Every message that is published is heard by who listens to its category, on any cluster."""
+    own = subjects("fox.educloud.no")
+    messages = {
+        "metrics": metric("cpu_load", 1.0, time=0, tags=TAGS),
+        "events": event("job", "start_job", "{}", time=0, tags=TAGS),
+        "log": log("ccb", "info", "x", time=0, tags=TAGS),
+        "control": control("rapl", "GET", "x", time=0, tags=TAGS),
+    }
+    for name, message in messages.items():
+        for cluster in (None, "*"):
+            patterns = own.patterns([name], cluster)
+            assert any(matches(pattern, own.of_message(message)) for pattern in patterns)
+    assert own.patterns(["metrics"], "*") == ["*.metrics", "*.metrics.*"]
+
+
+def test_a_name_that_is_no_category_is_a_subject() -> None:
+    """A recipe may listen to any subject, such as a site's flat one."""
+    assert subjects().patterns(["hpc-nats", "dead"]) == ["hpc-nats", "fritz.dead"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "expected"),
+    [
+        ("a.b", "a.b", True),
+        ("a.*", "a.b", True),
+        ("a.*", "a.b.c", False),
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        ("*.*", "a", False),
+        ("a.b", "a.c", False),
+        (">", "a", True),
+    ],
+)
+def test_wildcards_match_as_the_broker_does(pattern: str, subject: str, expected: bool) -> None:
+    """``*`` is one token, ``>`` one or more at the end."""
+    assert matches(pattern, subject) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "template", "says"),
+    [
+        ("metric", "x", "did you mean 'metrics'"),
+        ("metrics", "{clster}.metrics", "unknown placeholder {clster}"),
+        ("metrics", "{cluster.metrics", "bus.subjects.metrics"),
+        ("metrics", "a b", "is no subject"),
+        ("metrics", "a..b", "is no subject"),
+        ("metrics", "a.*", "is no subject"),
+        ("metrics", "", "is no subject"),
+    ],
+)
+def test_a_wrong_template_is_refused_with_its_key(name: str, template: str, says: str) -> None:
+    """Bad configuration is fatal before start, naming the key path and a suggestion."""
+    with pytest.raises(ConfigError, match="bus.subjects") as caught:
+        subjects(**{name: template})
+    assert says in str(caught.value)
+
+
+def test_every_category_has_a_template() -> None:
+    """The table of defaults and the table of configuration are the same one."""
+    assert set(subjects().templates) == set(TEMPLATES)

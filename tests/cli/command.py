@@ -1,0 +1,72 @@
+"""The real command as a process of its own: what tests of commands share."""
+
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+import termios
+from typing import NamedTuple
+
+
+class Ended(NamedTuple):
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def environment(**environ: str) -> dict[str, str]:
+    """Return our environment without the configuration that this machine may have."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("CCPIPE_")}
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        kept.pop(name, None)
+    homes = {"XDG_CONFIG_HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent"}
+    return {**kept, **homes, "TERM": "xterm", "TZ": "UTC", **environ}
+
+
+def ccpipe(*arguments: object, stdin: bytes = b"", **environ: str) -> Ended:
+    """Run a command to its end."""
+    done = subprocess.run(
+        command(*arguments),
+        input=stdin,
+        capture_output=True,
+        env=environment(**environ),
+        timeout=30,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def command(*arguments: object) -> list[str]:
+    """Return the command line of ``ccpipe``."""
+    return [sys.executable, "-m", "ccpipe", *map(str, arguments)]
+
+
+def on_terminal(*arguments: object, columns: int = 80, lines: int = 24, **environ: str) -> Ended:
+    """Run a command to its end with a terminal as its stdout, and stderr beside it."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (lines, columns))
+    with (
+        tempfile.TemporaryFile() as err,
+        subprocess.Popen(
+            command(*arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=err,
+            env=environment(**environ),
+        ) as process,
+    ):
+        os.close(theirs)
+        drawn = b""
+        try:
+            while piece := os.read(ours, 65536):
+                drawn += piece
+        except OSError:
+            pass  # this is how Linux says that the other side has closed
+        finally:
+            os.close(ours)
+        code = process.wait(30)
+        err.seek(0)
+        return Ended(code, drawn.decode().replace("\r\n", "\n"), err.read().decode())

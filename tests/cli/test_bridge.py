@@ -1,0 +1,219 @@
+"""``ccpipe bridge``: a recipe run as operators run it."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import nats
+import pyarrow.dataset as ds
+import pytest
+from nats.aio.client import Client
+
+from ccpipe.bus.server import Server
+from ccpipe.formats.lineprotocol import encode
+from ccpipe.message import event, metric
+from tests.conftest import eventually
+
+NOW = 1_740_000_000
+TAGS = {"cluster": "local", "hostname": "n1", "type": "node"}
+RECIPE = """
+[source]
+use = "nats"
+durable = "test"
+
+[sink]
+use = "parquet"
+dir = "{dir}"
+
+[batch]
+age = "200ms"
+"""
+
+
+async def start(*arguments: str, url: str, **environ: str) -> asyncio.subprocess.Process:
+    """Start ``ccpipe bridge`` against a server."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "bridge", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "CCPIPE_BUS__SERVERS": url, **environ},
+    )  # fmt: skip
+
+
+async def ended(process: asyncio.subprocess.Process, *, ask: bool = True) -> tuple[int, str, str]:
+    """Ask a process to end; return exit code, stdout and stderr."""
+    if ask:
+        process.send_signal(signal.SIGTERM)
+    printed, said = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode is not None
+    return process.returncode, printed.decode(), said.decode()
+
+
+def lines(count: int, start: int = 0) -> list[bytes]:
+    """Make lines of one series, a second apart."""
+    return [
+        encode([metric("m", float(i), time=(NOW + i) * 10**9, tags=TAGS)])
+        for i in range(start, start + count)
+    ]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """Write a recipe that stores below the test's folder."""
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE.format(dir=tmp_path / "parquet"))
+    return path
+
+
+def stored(folder: Path) -> list[float]:
+    """Read back all values, in order of time."""
+    files = list(folder.glob("parquet/**/*.parquet"))
+    table = ds.dataset([str(file) for file in files]).to_table().sort_by("time") if files else None
+    values: list[float] = table["value"].to_pylist() if table else []
+    return values
+
+
+async def test_three_broken_lines_of_a_thousand_cost_three_lines(
+    nats_server: Server, recipe: Path, tmp_path: Path
+) -> None:
+    """997 are stored; the three lie in <cluster>.dead with reason, origin, line and offset."""
+    payload = lines(1000)
+    payload[10] = b"m,hostname=n1,type=node value=1.2.3 1740000010\n"
+    payload[500] = b'm,hostname=n1,type=node event="no end 1740000500\n'
+    payload[999] = b"m,hostname=,type=node value=1 1740000999\n"
+    bridge = await start(str(recipe), url=nats_server.url)
+    client = await nats.connect(nats_server.url)
+    await _publish(client, "local.metrics", b"".join(payload))
+    await eventually(lambda: len(stored(tmp_path)) >= 997)
+    letters = [await client.jetstream().get_msg("ccpipe-local-dead", i) for i in (1, 2, 3)]
+    info = await client.jetstream().stream_info("ccpipe-local-dead")
+    await client.close()
+    code, _, said = await ended(bridge)
+    assert code == 0
+    assert "997 records read, 997 written, 3 dead letters" in said
+    assert stored(tmp_path) == [float(i) for i in range(1000) if i not in (10, 500, 999)]
+    assert info.state.messages == 3
+    joined = b"".join(payload)
+    for letter, number in zip(letters, (10, 500, 999), strict=True):
+        headers = letter.headers or {}
+        assert letter.data == payload[number].rstrip(b"\n")
+        assert headers["Ccpipe-Line"] == str(number + 1)
+        assert headers["Ccpipe-Origin"] == "local.metrics"
+        begin = joined.index(payload[number])
+        assert begin <= int(headers["Ccpipe-Offset"]) <= begin + len(payload[number])
+    assert [(m.headers or {})["Ccpipe-Reason"] for m in letters] == [
+        "the value is not a well-formed number",
+        "the string does not end: its closing quote is missing",
+        "the tag has no value",
+    ]
+
+
+async def _publish(client: Client, subject: str, payload: bytes) -> None:
+    """Publish into the stream, as soon as the bridge has made it."""
+    for _ in range(200):
+        try:
+            await client.jetstream().publish(subject, payload)
+        except nats.js.errors.NoStreamResponseError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+    pytest.fail("the bridge never made the stream")
+
+
+async def test_told_to_end_it_writes_what_it_holds(
+    nats_server: Server, recipe: Path, tmp_path: Path
+) -> None:
+    """SIGTERM flushes a batch that is neither full nor old, and acknowledges it."""
+    bridge = await start(str(recipe), url=nats_server.url, CCPIPE_BATCH__AGE="1h")
+    client = await nats.connect(nats_server.url)
+    await _publish(client, "local.metrics", b"".join(lines(10)))
+    jetstream = client.jetstream()
+    for _ in range(200):
+        if (await jetstream.consumer_info("ccpipe-local", "test")).delivered.consumer_seq:
+            break
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.2)
+    code, _, _ = await ended(bridge)
+    assert code == 0
+    assert len(stored(tmp_path)) == 10
+    assert (await jetstream.consumer_info("ccpipe-local", "test")).num_ack_pending == 0
+    await client.close()
+
+
+async def test_a_dry_run_prints_and_takes_nothing_away(
+    nats_server: Server, recipe: Path, tmp_path: Path
+) -> None:
+    """It shows what would be written; the real bridge later gets everything."""
+    real = await start(str(recipe), url=nats_server.url)
+    client = await nats.connect(nats_server.url)
+    await _publish(client, "local.metrics", lines(1)[0])
+    await eventually(lambda: len(stored(tmp_path)) == 1)
+    await ended(real)
+    dry = await start(str(recipe), "--dry-run", "--for", "3s", url=nats_server.url)
+    payload = encode([event("job", "stop_job", "{}", time=NOW * 10**9, tags=TAGS)])
+    printed = b""
+    assert dry.stdout is not None
+    for _ in range(60):
+        await client.publish("local.events.job", payload)
+        try:
+            printed = await asyncio.wait_for(dry.stdout.readline(), 0.05)
+            break
+        except TimeoutError:
+            continue
+    code, _, _ = await ended(dry, ask=False)
+    await client.close()
+    assert code == 0
+    assert printed == payload
+    assert len(stored(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("[source]\nuse='nats'\n", 78, "sink"),
+        ("[source]\nuse='nats'\n[sink]\nuse='parqet'\ndir='x'\n", 78, "did you mean 'parquet'"),
+        ("[source]\nuse='nats'\n[sink]\nuse='parquet'\ndri='x'\n", 78, "did you mean 'dir'"),
+        ("[source]\nuse='nats'\ndurabel='x'\n[sink]\nuse='null'\n", 78, "source"),
+        ("[source\n", 78, "not TOML"),
+    ],
+)
+async def test_a_wrong_recipe_is_fatal_before_start(
+    tmp_path: Path, text: str, code: int, says: str
+) -> None:
+    """The error names the file and what was probably meant; the exit code is EX_CONFIG."""
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    process = await start(str(path), url="nats://127.0.0.1:1")
+    got, _, said = await ended(process, ask=False)
+    assert got == code
+    assert says in said
+    assert "wrong.toml" in said
+    assert "Traceback" not in said
+
+
+async def test_health_is_answered_while_it_runs(
+    nats_server: Server, recipe: Path, unused_port: int
+) -> None:
+    """``/health /ready /metrics`` are there for probes where the configuration says so."""
+    bridge = await start(
+        str(recipe), url=nats_server.url, CCPIPE_TELEMETRY__LISTEN=f"127.0.0.1:{unused_port}"
+    )
+    answers = {}
+    for path in ("/health", "/ready", "/metrics"):
+        for _ in range(200):
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", unused_port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            answers[path] = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            if b" 200 " in answers[path].splitlines()[0]:
+                break
+            await asyncio.sleep(0.05)
+    await ended(bridge)
+    assert all(b" 200 " in answer.splitlines()[0] for answer in answers.values())
+    assert b"ccpipe_queued_bytes" in answers["/metrics"]

@@ -1,0 +1,160 @@
+"""``ccpipe up``: the whole pipe on one machine, and what happens when parts of it are killed."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import nats
+import psutil
+import pytest
+
+from ccpipe.bus.server import running
+from tests.conftest import eventually, free_port
+
+
+@dataclass
+class Up:
+    """A running ``ccpipe up`` and what it left."""
+
+    process: asyncio.subprocess.Process
+    folder: Path
+
+    def child(self, word: str) -> psutil.Process | None:
+        """Find the child whose command line holds a word."""
+        for child in psutil.Process(self.process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it was killed a moment ago
+                if any(word in argument for argument in child.cmdline()):
+                    return child
+        return None
+
+    async def replacement(self, word: str, killed: psutil.Process) -> None:
+        """Wait until another process does the work of one that was killed."""
+        await eventually(lambda: (self.child(word) or killed).pid != killed.pid)
+
+    async def stores_more(self) -> None:
+        """Wait until more lines are stored than now."""
+        before = self.stored()
+        await eventually(lambda: self.stored() > before, 30)
+
+    def stored(self) -> int:
+        """Count the distinct lines in the Parquet files."""
+        pattern = f"{self.folder}/parquet/**/*.parquet"
+        if not list(self.folder.glob("parquet/**/*.parquet")):
+            return 0
+        columns = "time, name, field, hostname, type, type_id, stype, stype_id, tags"
+        query = f"select count(*) from (select distinct {columns} from read_parquet(?))"  # noqa: S608
+        row = duckdb.execute(query, [pattern]).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    async def stop(self) -> str:
+        """Send SIGTERM; return what it had to say on stderr."""
+        started = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        _, said = await asyncio.wait_for(self.process.communicate(), 20)
+        assert self.process.returncode == 0, said.decode()
+        assert time.monotonic() - started < 5.5
+        return said.decode()
+
+
+@pytest.fixture
+async def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Up]:
+    """Start it with a fast publisher, and wait until it has published."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"),
+        "--port", str(free_port()), "--interval", "100ms", "--roll", "1s",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "CCPIPE_PUBLISH__JITTER": "0"},
+    )  # fmt: skip
+    started = Up(process, tmp_path / "data")
+    try:
+        await eventually(lambda: started.stored() > 0, 40)
+        yield started
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+def published(said: str) -> tuple[int, int]:
+    """Read from the log how many records the publisher read and the broker took."""
+    found = re.search(r"publisher: (\d+) records read, (\d+) written, 0 dead letters", said)
+    assert found, said
+    return int(found[1]), int(found[2])
+
+
+async def test_all_that_is_published_is_stored(up: Up) -> None:
+    """Stopped in order, every line that was sampled is in Parquet, within 5 s."""
+    said = await up.stop()
+    read, written = published(said)
+    assert read == written == up.stored()
+    assert running() is None
+
+
+async def test_nothing_is_lost_when_server_and_bridge_are_killed(up: Up) -> None:
+    """Kill -9 of either, while publishing: everything comes back, every line is stored."""
+    for word in ("nats-server", "bridge", "nats-server"):
+        victim = up.child(word)
+        assert victim is not None
+        victim.send_signal(signal.SIGKILL)
+        await up.replacement(word, victim)
+        await up.stores_more()
+    await asyncio.sleep(6)  # longer than ack_wait: what the killed bridge held comes again
+    said = await up.stop()
+    read, written = published(said)
+    assert read == written == up.stored()
+
+
+async def test_a_second_one_in_the_same_folder_is_refused(up: Up) -> None:
+    """Two of them would write over each other; the error says what to do."""
+    second = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "up", "--dir", str(up.folder),
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, said = await second.communicate()
+    assert second.returncode == 64
+    assert b"--dir" in said
+
+
+async def test_commands_of_the_same_user_find_it(up: Up) -> None:
+    """Its address, with the password, is announced in a file that only the user can read."""
+    here = running()
+    assert here is not None
+    assert here.pid == up.process.pid
+    client = await nats.connect(here.url)
+    await client.close()
+
+
+async def test_when_it_is_killed_its_children_end_too(up: Up) -> None:
+    """Kill -9 of the parent leaves no process behind."""
+    children = psutil.Process(up.process.pid).children()
+    assert len(children) == 3
+    up.process.kill()
+    await up.process.communicate()
+    await eventually(lambda: not any(child.is_running() for child in children))
+    assert up.stored() > 0
+
+
+async def test_it_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--for`` ends it after the time given, as SIGTERM would."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"), "--for", "2s",
+        "--interval", "200ms", "--port", str(free_port()),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "CCPIPE_PUBLISH__JITTER": "0"},
+    )  # fmt: skip
+    printed, said = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 0
+    assert b"ccpipe tail" in printed
+    read, written = published(said.decode())
+    assert read == written == Up(process, tmp_path / "d").stored() > 0

@@ -1,0 +1,213 @@
+"""``ccpipe validate``: everything that is wrong, in every file, before anything runs."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from ccpipe.bus.server import Server
+from ccpipe.cli.options import Where
+from ccpipe.cli.validate import _Check
+from ccpipe.errors import DeniedError
+from tests.cli.command import Ended, ccpipe
+
+GOOD_RECIPE = """
+[source]
+use = "null"
+[[translate]]
+use = "select"
+kinds = ["metric"]
+[sink]
+use = "null"
+"""
+BAD_RECIPE = """
+[source]
+use = "nul"
+[[translate]]
+use = "select"
+kind = ["metric"]
+[sink]
+use = "null"
+"""
+GOOD_LINES = b"m,hostname=a,type=node value=1 1740027951\n"
+BAD_LINES = b"m,hostname=a value=1 1740027951\nbroken value=\nm,hostname=a,type=node value=1 5\n"
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str, content: str | bytes) -> Path:
+    """Write a file into the test's folder."""
+    path = Path(name)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def findings(shown: Ended) -> list[dict[str, object]]:
+    """Read what -o json printed."""
+    return [json.loads(line) for line in shown.out.splitlines()]
+
+
+def test_good_files_are_called_good() -> None:
+    """A recipe, a configuration and data: one line each and exit code 0."""
+    write("r.toml", GOOD_RECIPE)
+    write("c.toml", 'cluster = "fritz"')
+    write("d.line", GOOD_LINES)
+    write("d.lp.gz", gzip.compress(GOOD_LINES))
+    shown = ccpipe("validate", "--no-connect", "r.toml", "c.toml", "d.line", "d.lp.gz")
+    assert shown == Ended(
+        0,
+        "good r.toml, recipe, null → select → null\n"
+        "good c.toml, configuration\n"
+        "good d.line, line protocol, values 1, rejected 0\n"
+        "good d.lp.gz, line protocol, values 1, rejected 0\n",
+        "",
+    )
+
+
+def test_every_wrong_part_of_a_recipe_is_told() -> None:
+    """Not only the first: key path and suggestion for each, exit code 78."""
+    write("r.toml", BAD_RECIPE)
+    shown = ccpipe("validate", "--no-connect", "r.toml")
+    assert shown.code == 78
+    first, second, verdict = shown.out.splitlines()
+    assert first == "r.toml: source.use: there is no source 'nul'; did you mean 'null'?"
+    assert second == "r.toml: translate[0]: unknown key 'kind'; did you mean 'kinds'?"
+    assert verdict.startswith("bad  r.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[publish]\nintervall = 1", "publish: unknown key 'intervall'; did you mean 'interval'?"),
+        ("[publish.collectors.dsk]\n", "there is no collector 'dsk'; did you mean 'disk'?"),
+        ("[publish.collectors.disk]\nx = 1", "publish.collectors.disk: unknown key 'x'"),
+        ("[bus.subjects]\nmetric = 'x'", "bus.subjects.metric: unknown; did you mean 'metrics'?"),
+        ("[bus]\nuser = 'x'", "bus.password_file: is missing"),
+        ("[sorce]\n[sink]\nuse = 'null'", "unknown key 'sorce'; did you mean 'source'?"),
+        ("a = [", "not TOML"),
+    ],
+)
+def test_wrong_configuration_is_told_with_its_key_path(text: str, reason: str) -> None:
+    """What would end a publisher or bridge at its start is found here."""
+    write("c.toml", text)
+    shown = ccpipe("validate", "--no-connect", "c.toml")
+    assert shown.code == 78
+    assert reason in shown.out
+
+
+def test_each_bad_line_is_told_with_its_place() -> None:
+    """File, line, column, reason, excerpt; --strict adds the rules that messages break."""
+    write("d.txt", BAD_LINES)
+    plain, strict = ccpipe("validate", "d.txt"), ccpipe("validate", "d.txt", "--strict")
+    assert plain.code == strict.code == 65
+    assert plain.out.startswith("d.txt:2: column 14: the value is neither")
+    assert plain.out.splitlines()[1] == "bad  d.txt, line protocol, values 2, rejected 1"
+    assert "d.txt:1: tag type is missing: m" in strict.out.splitlines()
+    assert strict.out.endswith("values 2, rejected 1, problems 1\n")
+
+
+def test_json_is_one_object_for_each_finding_and_one_for_each_file() -> None:
+    """Programs find the place in fields of its own."""
+    write("d.txt", BAD_LINES)
+    write("r.toml", BAD_RECIPE)
+    finding, verdict, *recipe = findings(ccpipe("validate", "d.txt", "r.toml", "-o", "json"))
+    assert (finding["file"], finding["line"], finding["column"]) == ("d.txt", 2, 14)
+    assert finding["excerpt"] == "broken value="
+    assert verdict == {
+        "file": "d.txt", "what": "line protocol", "good": False, "values": 2, "rejected": 1,
+    }  # fmt: skip
+    assert [found.get("good") for found in recipe] == [None, None, False]
+
+
+def test_all_files_are_checked_and_the_gravest_decides() -> None:
+    """A file that is missing or of no known kind stops nobody; 78 goes before 65 before 64."""
+    write("d.txt", BAD_LINES)
+    write("x.bin", b"")
+    write("r.toml", BAD_RECIPE)
+    assert ccpipe("validate", "x.bin", "none.lp").code == 64
+    assert ccpipe("validate", "x.bin", "none.lp", "d.txt").code == 65
+    shown = ccpipe("validate", "x.bin", "none.lp", "d.txt", "r.toml", "--no-connect")
+    assert shown.code == 78
+    verdicts = [line.split(",")[0] for line in shown.out.splitlines() if line.startswith("bad")]
+    assert verdicts == ["bad  x.bin", "bad  none.lp", "bad  d.txt", "bad  r.toml"]
+
+
+def test_standard_input_and_other_names_are_data_when_one_says_so() -> None:
+    """--format line needs no suffix."""
+    write("x.bin", GOOD_LINES)
+    shown = ccpipe("validate", "--format", "line", "-", "x.bin", stdin=BAD_LINES)
+    assert shown.code == 65
+    assert shown.out.splitlines()[-1] == "good x.bin, line protocol, values 1, rejected 0"
+
+
+def test_no_file_is_a_wrong_command_line() -> None:
+    """A script whose list of files is empty must not pass."""
+    assert ccpipe("validate").code == 64
+
+
+async def test_a_broker_that_answers_is_good(nats_server: Server) -> None:
+    """The broker that the configuration names is asked."""
+    write("c.toml", f'[bus]\nservers = ["{nats_server.url}"]')
+    shown = ccpipe("validate", "c.toml")
+    assert (shown.code, shown.out) == (0, "good c.toml, configuration\n")
+
+
+async def test_a_broker_that_refuses_is_told(nats_server: Server) -> None:
+    """Wrong credentials end with 77; the URL in the message holds no password."""
+    wrong = nats_server.url.replace("ccpipe:", "ccpipe:hunter2")
+    write("c.toml", f'[bus]\nservers = ["{wrong}"]')
+    shown = ccpipe("validate", "c.toml")
+    assert shown.code == 77
+    assert "hunter2" not in shown.out + shown.err
+
+
+def test_what_cannot_be_reached_ends_with_69(unused_port: int) -> None:
+    """After the time that was given; --no-connect does not even try."""
+    write("c.toml", f'[bus]\nservers = ["nats://127.0.0.1:{unused_port}"]')
+    shown = ccpipe("validate", "c.toml", "--timeout", "300ms")
+    assert shown.code == 69
+    assert shown.out.startswith("c.toml: bus: no answer within 0.3 s\n")
+    assert ccpipe("validate", "c.toml", "--no-connect").code == 0
+
+
+class Refuses:
+    """A part with a question of its own; entering it would do harm."""
+
+    async def __aenter__(self) -> None:
+        pytest.fail("entered, though it can be asked")
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def check(self) -> None:
+        """Refuse."""
+        raise DeniedError("who are you?")
+
+
+class Opens:
+    """A part that can only be opened and closed."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    async def __aenter__(self) -> None:
+        self.steps.append("opened")
+
+    async def __aexit__(self, *_: object) -> None:
+        self.steps.append("closed")
+
+
+async def test_parts_are_asked_by_their_own_check_else_opened_and_closed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A part knows best how to ask without touching what is there."""
+    check = _Check(Path("r.toml"), Where(), 5.0, "text")
+    await check.reach("sink", Refuses())
+    assert capsys.readouterr().out == "r.toml: sink: who are you?\n"
+    assert check.codes == {77}
+    part = Opens()
+    await check.reach("source", part)
+    assert part.steps == ["opened", "closed"]

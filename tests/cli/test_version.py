@@ -1,0 +1,48 @@
+"""``ccpipe version``: what a bug report needs."""
+
+import json
+import platform
+from importlib import metadata
+
+import pytest
+
+from ccpipe import __version__
+from ccpipe.cli import version
+from tests.cli.command import ccpipe
+
+
+def test_it_names_ccpipe_the_kernel_python_and_the_libraries() -> None:
+    """Everything whose version matters is in the table."""
+    shown = ccpipe("version")
+    assert shown.code == 0
+    rows = dict(line.split(None, 1) for line in shown.out.splitlines()[1:])
+    assert rows["ccpipe"] == __version__
+    assert rows["kernel"] == version.kernel()
+    assert rows["python"].startswith(platform.python_version())
+    assert rows["pyarrow"] == metadata.version("pyarrow")
+    assert "pytest" not in rows
+
+
+def test_json_says_the_same() -> None:
+    """Programs get the same facts."""
+    shown = json.loads(ccpipe("version", "-o", "json").out)
+    assert shown["ccpipe"] == __version__
+    assert shown["libraries"]["msgspec"] == metadata.version("msgspec")
+
+
+def test_a_missing_library_comes_with_the_line_to_type(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The extra that brings a library is named."""
+    real = metadata.version
+
+    def version_of(name: str) -> str:
+        if name in ("pyarrow", "psutil"):
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(metadata, "version", version_of)
+    version.version()
+    rows = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert rows["pyarrow"] == "not installed, pip install 'ccpipe[parquet]'"
+    assert rows["psutil"] == "not installed, pip install 'psutil'"

@@ -1,0 +1,386 @@
+"""Decoding: the grammar rule by rule, and what holds for any bytes."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from line_protocol_parser import LineFormatError, parse_line
+
+from ccpipe.errors import UsageError
+from ccpipe.formats.lineprotocol import Dialect, Lines, Rule, ValueType, decode, encode
+from ccpipe.message import Message, Uint, Value
+
+DATA = Path(__file__).parents[2] / "data"
+SECOND = 10**9
+
+# line, rule, offset of the offence
+BROKEN = [
+    (b",host=a value=1 1", Rule.MEASUREMENT, 0),
+    (b"\x01load value=1", Rule.MEASUREMENT, 0),
+    (b"\rload value=1", Rule.MEASUREMENT, 0),
+    (b"load, value=1", Rule.TAG_KEY, 5),
+    (b"load,=a value=1", Rule.TAG_KEY, 5),
+    (b"load,host value=1", Rule.TAG_EQUALS, 9),
+    (b"load,ho\x00st=a value=1", Rule.TAG_EQUALS, 7),
+    (b"load,host= value=1", Rule.TAG_VALUE, 10),
+    (b"load,host=,type=node value=1", Rule.TAG_VALUE, 10),
+    (b"load", Rule.NO_FIELD, 4),
+    (b"load,host=a", Rule.NO_FIELD, 11),
+    (b"load,host=a=b value=1", Rule.NO_FIELD, 11),
+    (b"load,host=a\\ value=1", Rule.NO_FIELD, 18),
+    (b"lo\tad value=1", Rule.NO_FIELD, 2),
+    (b"load,host=a ", Rule.FIELD_KEY, 12),
+    (b"load =1", Rule.FIELD_KEY, 5),
+    (b"load value=1,", Rule.FIELD_KEY, 13),
+    (b"load value=1, other=2", Rule.FIELD_KEY, 13),
+    (b"load value", Rule.FIELD_EQUALS, 10),
+    (b"load value 1", Rule.FIELD_EQUALS, 10),
+    (b"load value=", Rule.VALUE, 11),
+    (b"load value= 1", Rule.VALUE, 11),
+    (b"load value=NaN", Rule.VALUE, 11),
+    (b"load value=+1", Rule.VALUE, 11),
+    (b"load value=Inf 1", Rule.VALUE, 11),
+    (b"load value=P0", Rule.VALUE, 11),
+    (b"load value='P0'", Rule.VALUE, 11),
+    (b'load value="', Rule.QUOTE, 11),
+    (b'load value="P0', Rule.QUOTE, 11),
+    (b'load value="P0\\"', Rule.QUOTE, 11),
+    (b'load value="P0"x 1', Rule.AFTER_VALUE, 15),
+    (b'load value="P"0" 1', Rule.AFTER_VALUE, 14),
+    (b'load value="P0"\r 1', Rule.AFTER_VALUE, 15),
+    (b"load value=-", Rule.NUMBER, 11),
+    (b"load value=.", Rule.NUMBER, 11),
+    (b"load value=1e", Rule.NUMBER, 11),
+    (b"load value=1=2", Rule.NUMBER, 11),
+    (b"load value=1.5i", Rule.NUMBER, 11),
+    (b"load value=-1u", Rule.NUMBER, 11),
+    (b"load value=0x1p3", Rule.NUMBER, 11),
+    (b"load value=-inf", Rule.NUMBER, 11),
+    (b"load value=1_000", Rule.NUMBER, 11),
+    (b"load value=1\t5", Rule.NUMBER, 11),
+    (b"load value=1e309", Rule.RANGE, 11),
+    (b"load value=9223372036854775808i", Rule.RANGE, 11),
+    (b"load value=-9223372036854775809i", Rule.RANGE, 11),
+    (b"load value=18446744073709551616u", Rule.RANGE, 11),
+    (b"load value=" + b"9" * 5000 + b"i", Rule.RANGE, 11),
+    (b"load value=1i,other=1e999", Rule.RANGE, 20),
+    (b"load value=tRUE", Rule.BOOLEAN, 11),
+    (b"load value=fAlse 1", Rule.BOOLEAN, 11),
+    (b"load value=1 x", Rule.TIME, 13),
+    (b"load value=1 1740027951.5", Rule.TIME, 13),
+    (b"load value=1 +5", Rule.TIME, 13),
+    (b"load value=1 1-5", Rule.TIME, 13),
+    (b"load value=1 -", Rule.TIME, 13),
+    (b"load value=1 9223372036854775808", Rule.TIME_RANGE, 13),
+    (b"load value=1 -9223372036854775808", Rule.TIME_RANGE, 13),
+    (b"load value=1 1 2", Rule.AFTER_TIME, 15),
+    (b"load,host=a\xff value=1", Rule.UTF8, 11),
+    (b"load,ho\\ st=a,\xc3=b value=1", Rule.UTF8, 14),
+    (b"load \xff=1", Rule.UTF8, 5),
+    (b'load value="a\xed\xa0\x80"', Rule.UTF8, 13),
+    (b'load value="\\n\xe2\x82" 1', Rule.UTF8, 14),
+    (b"load,host=" + b"a" * 65526 + b" value=1", Rule.KEY_LENGTH, 0),
+    (b"load " + b"a" * 65536 + b"=1", Rule.KEY_LENGTH, 5),
+]
+
+
+@pytest.mark.parametrize(("line", "rule", "offset"), BROKEN, ids=lambda part: repr(part)[:40])
+def test_a_broken_line_is_named_by_line_offset_column_and_rule(
+    line: bytes, rule: Rule, offset: int
+) -> None:
+    """Each rejection says which rule was broken and where; neighbours are not harmed."""
+    before, after = b"a value=1 1\n", b"\nb value=2 2"
+    alone = decode(line)
+    assert [(bad.rule, bad.offset, bad.column) for bad in alone.rejected] == [
+        (rule, offset, offset + 1)
+    ]
+    assert len(alone) == 0
+    if rule is Rule.QUOTE:
+        return  # its string swallows what follows: see test_an_open_string_costs_its_line_only
+    lines = decode(before + line + after)
+    assert [message.name for message in lines] == ["a", "b"]
+    (bad,) = lines.rejected
+    assert (bad.line, bad.offset, bad.column) == (2, len(before) + offset, offset + 1)
+    assert (bad.rule, bad.original) == (rule, line)
+
+
+def test_influxdb_takes_a_tag_once_only() -> None:
+    """InfluxDB refuses a tag that stands twice (``models.ParsePoints``: "duplicate tags")."""
+    for line, offset in [(b"load,a=1,b=2,a=3 value=1", 13), (b"load,a\\ =1,a\\ =2 value=1", 11)]:
+        (bad,) = decode(line, dialect="influx").rejected
+        assert (bad.rule, bad.offset) == (Rule.TAG_TWICE, offset)
+
+
+def test_every_rule_has_a_line_that_breaks_it() -> None:
+    """The table above leaves no rule out."""
+    assert {rule for _, rule, _ in BROKEN} | {Rule.TAG_TWICE} == set(Rule)
+
+
+VALID: list[tuple[bytes, Message]] = [
+    (b"load value=1", Message("load", {}, 1.0)),
+    (b"  load   value=1   5  ", Message("load", {}, 1.0, 5 * SECOND)),
+    (b"load value=1 5\r", Message("load", {}, 1.0, 5 * SECOND)),
+    (b"load value=1 -5", Message("load", {}, 1.0, -5 * SECOND)),
+    (b"load value=1 ", Message("load", {}, 1.0)),
+    (b"lo\\ ad,b\\=\\,=x\\ y,a=\\z value=1", Message("lo ad", {"a": "\\z", "b=,": "x y"}, 1.0)),
+    (b"a=b value=1", Message("a=b", {}, 1.0)),
+    (b'"a" value=1', Message('"a"', {}, 1.0)),
+    (b"load,t=last,t=wins value=1", Message("load", {"t": "wins"}, 1.0)),
+    (b"load,t=z,t=a value=1", Message("load", {"t": "a"}, 1.0)),
+    (b"load a\\=b=1", Message("load", {}, 1.0, field="a=b")),
+    (
+        "läuft,größe=schön wärme=1".encode(),
+        Message("läuft", {"größe": "schön"}, 1.0, None, "wärme"),
+    ),
+    (
+        b'log log="a\\\\b\\"c\\nd\\re\\tf\\g" 1',
+        Message("log", {}, 'a\\b"c\nd\re\tf\\g', SECOND, "log"),
+    ),
+    (b'log log="line 1\nline 2" 1', Message("log", {}, "line 1\nline 2", SECOND, "log")),
+    (b'log log="" 1', Message("log", {}, "", SECOND, "log")),
+    (b'log log="\x01\x00" 1', Message("log", {}, "\x01\x00", SECOND, "log")),
+    (b"load,k=" + b"v" * 65528 + b" value=1", Message("load", {"k": "v" * 65528}, 1.0)),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), VALID, ids=lambda part: repr(part)[:40])
+def test_a_valid_line_means_what_the_grammar_says(line: bytes, message: Message) -> None:
+    """Escapes, spaces, line ends, duplicates and limits read as ClusterCockpit reads them."""
+    lines = decode(line + b"\n")
+    assert (list(lines), lines.rejected) == ([message], [])
+
+
+@pytest.mark.parametrize(
+    ("token", "value"),
+    [
+        (b"1", 1.0),
+        (b"-1.", -1.0),
+        (b".5", 0.5),
+        (b"-.5e+2", -50.0),
+        (b"1.2033E-12", 1.2033e-12),
+        (b"0.1", 0.1),
+        (b"1e-400", 0.0),
+        (b"1.7976931348623157e308", 1.7976931348623157e308),
+        (b"5e-324", 5e-324),
+        (b"123456789012345678901234567890", 123456789012345678901234567890.0),
+        (b"0.30000000000000004", 0.30000000000000004),
+        (b"9007199254740993", 9007199254740992.0),
+        (b"0i", 0),
+        (b"-007i", -7),
+        (b"9223372036854775807i", 2**63 - 1),
+        (b"-9223372036854775808i", -(2**63)),
+        (b"0u", Uint(0)),
+        (b"18446744073709551615u", Uint(2**64 - 1)),
+        (b"9007199254740993i", 2**53 + 1),
+        *((word, True) for word in (b"t", b"T", b"true", b"True", b"TRUE")),
+        *((word, False) for word in (b"f", b"F", b"false", b"False", b"FALSE")),
+    ],
+)
+def test_a_value_keeps_its_type_and_every_bit(token: bytes, value: Value) -> None:
+    """Integers never pass through a double; floats are the nearest double."""
+    (message,) = decode(b"load value=" + token)
+    assert (message.value, type(message.value)) == (value, type(value))
+
+
+def test_negative_zero_keeps_its_sign() -> None:
+    """-0.0 is a double of its own."""
+    assert str(decode(b"load value=-0")[0].value) == "-0.0"
+
+
+def test_several_fields_are_several_rows_of_one_line() -> None:
+    """A field that stands twice keeps the place of the first and the value of the last."""
+    lines = decode(b'load,host=a rank=0i,value=66,note="x,y=z",value=67 5\n')
+    assert [(m.field, m.value, m.time) for m in lines] == [
+        ("rank", 0, 5 * SECOND),
+        ("value", 67.0, 5 * SECOND),
+        ("note", "x,y=z", 5 * SECOND),
+    ]
+    assert list(lines.types) == [ValueType.INT, ValueType.FLOAT, ValueType.TEXT]
+
+
+def test_comments_and_blank_lines_are_nothing() -> None:
+    """They are skipped, counted as lines, and end with the payload too."""
+    lines = decode(b"# a\n\n  \r\n  #b=\x01 \r\nload value=1\n\r\nbad\n # end")
+    assert [m.name for m in lines] == ["load"]
+    assert [bad.line for bad in lines.rejected] == [7]
+
+
+def test_influx_keeps_backslash_n_as_two_characters() -> None:
+    """InfluxDB's strings escape quote and backslash only; its names may hold control bytes."""
+    line = b'm,t=a\tb f="x\\ny\\\\\\"" 1'
+    (message,) = decode(line, dialect="influx")
+    assert (message.value, message.tags) == ('x\\ny\\"', {"t": "a\tb"})
+    assert decode(line).rejected[0].rule is Rule.NO_FIELD
+
+
+@pytest.mark.parametrize(
+    ("precision", "time"),
+    [("s", 5 * 10**9), ("ms", 5 * 10**6), ("us", 5 * 10**3), ("ns", 5), ("auto", 5 * 10**9)],
+)
+def test_the_precision_says_the_unit(precision: str, time: int) -> None:
+    """A named unit is believed, whatever the magnitude."""
+    assert decode(b"m v=1 5", precision=precision)[0].time == time  # type: ignore[arg-type]
+
+
+def test_a_time_beyond_64_bits_of_nanoseconds_is_rejected() -> None:
+    """No time is wrapped or cut off silently."""
+    assert decode(b"m v=1 9223372036", precision="s")[0].time == 9223372036 * SECOND
+    (bad,) = decode(b"m v=1 9223372037", precision="s").rejected
+    assert bad.rule is Rule.TIME_RANGE
+
+
+def test_what_is_no_precision_or_dialect_is_a_usage_error() -> None:
+    """The message names the choices."""
+    with pytest.raises(UsageError, match="not one of s, ms, us, ns, auto"):
+        decode(b"", precision="m")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="not one of cc, influx"):
+        decode(b"", dialect="prometheus")  # type: ignore[arg-type]
+
+
+def test_an_open_string_costs_its_line_only() -> None:
+    """What an open string swallowed is read again: good lines after it are kept."""
+    lines = decode(b'm v=1 1\nlog log="open 2\nm v=3 3\nm v=4 4\n')
+    assert [m.value for m in lines] == [1.0, 3.0, 4.0]
+    (bad,) = lines.rejected
+    assert (bad.line, bad.rule, bad.original) == (2, Rule.QUOTE, b'log log="open 2')
+
+
+def test_one_bad_line_of_many_costs_one_line() -> None:
+    """All others arrive, and the bad one is named."""
+    payload = [b"m,host=n%d value=%d 5" % (i, i) for i in range(1000)]
+    payload[500] = b"m,host= value=500 5"
+    lines = decode(b"\n".join(payload))
+    assert [m.value for m in lines] == [float(i) for i in range(1000) if i != 500]
+    assert [(bad.line, bad.rule) for bad in lines.rejected] == [(501, Rule.TAG_VALUE)]
+
+
+def test_hostile_strings_end_with_their_line_once_the_budget_is_spent() -> None:
+    """Every line here reads to the payload's end; good lines still arrive, each line is judged."""
+    hostile = b'm v=1",w="\n' * 2000
+    payload = hostile + b"good value=1 1\n" + b'"'
+    lines = decode(payload)
+    assert [m.name for m in lines] == ["good"]
+    assert len(lines.rejected) == 2001
+
+
+@pytest.mark.parametrize("name", ["body.00001.lp", "body.00003.lp", "body.00016.lp"])
+def test_bodies_of_slurms_own_influxdb_plugin_are_read_whole(name: str) -> None:
+    """Every line of a real body becomes a row; the re-encoded rows mean the same."""
+    body = (DATA / "slurm_influx" / name).read_bytes()
+    lines = decode(body, dialect="influx")
+    assert (len(lines), lines.rejected, lines.precision) == (body.count(b"\n"), [], "s")
+    assert set(lines[0].tags) == {"host", "job", "step", "task"}
+    assert lines.passthrough() == body
+    assert list(decode(encode(lines))) == list(lines)
+
+
+# Bytes that look like line protocol more often than not.
+crumbs = st.sampled_from(
+    [b"m", b",t=a", b" v=1", b" 1740027951", b"\n", b'"', b"\\", b"=", b",", b" ", b"#", b"\r",
+     b'v="x"', b"1i", b"2u", b"t", b"-", b".5e3", b"\x00", b"\xff", "ü".encode(), b"i", b"99999999"]
+)  # fmt: skip
+payloads = st.lists(crumbs, max_size=40).map(b"".join) | st.binary(max_size=60)
+dialects: st.SearchStrategy[Dialect] = st.sampled_from(["cc", "influx"])
+SKIPPED = re.compile(rb" *(#.*)?\r?", re.DOTALL)
+
+
+@given(payloads, dialects, st.booleans())
+def test_any_bytes_become_rows_and_rejections(
+    payload: bytes, dialect: Dialect, lenient: bool
+) -> None:
+    """No bytes raise; each line is a row, a rejection, a comment, blank, or part of a string."""
+    lines = decode(payload, dialect=dialect, lenient=lenient)
+    spans = dict(zip(lines.starts, lines.ends, strict=True))
+    begins = [0, *(end.end() for end in re.finditer(rb"\n", payload))]
+    for bad in lines.rejected:
+        begin = begins[bad.line - 1]
+        begin += len(payload[begin:]) - len(payload[begin:].lstrip(b" "))
+        assert payload.startswith(bad.original, begin)
+        assert begin not in spans
+        spans[begin] = begin + len(bad.original)
+    position = 0
+    for begin, end in [*sorted(spans.items()), (len(payload), len(payload))]:
+        assert all(SKIPPED.fullmatch(part) for part in payload[position:begin].split(b"\n"))
+        position = end
+
+
+@given(payloads, dialects)
+def test_columns_and_messages_say_the_same(payload: bytes, dialect: Dialect) -> None:
+    """A row's message is its columns; a row's bytes decode to it again."""
+    lines = decode(payload, dialect=dialect)
+    for index, message in enumerate(lines):
+        again = decode(lines.bytes_of(index), dialect=dialect)
+        assert message in list(again)
+        assert not again.rejected
+        if not isinstance(message.value, str):
+            assert lines.numbers[index] == float(message.value)
+
+
+def _third_opinion(line: str) -> "dict[str, object] | None":
+    """What ``line_protocol_parser`` reads; never give it raw bytes: it crashes on bad UTF-8."""
+    try:
+        result: dict[str, object] | None = parse_line(line)
+    except LineFormatError:
+        return None
+    return result
+
+
+ascii_names = st.text("abcXYZ019_-.:/", min_size=1, max_size=8)
+ascii_tokens = st.one_of(
+    # It refuses subnormal numbers, which the grammar allows.
+    st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False).map(repr),
+    st.integers(-(2**63), 2**63 - 1).map("{}i".format),
+    st.integers(0, 2**64 - 1).map("{}u".format),
+    st.sampled_from(["t", "F", "true", "FALSE", "True"]),
+    st.text("abc,= \\x01", max_size=8).filter(lambda t: "\\" not in t).map('"{}"'.format),
+)
+
+
+@given(
+    ascii_names,
+    st.dictionaries(ascii_names, ascii_names, max_size=4),
+    st.dictionaries(ascii_names, ascii_tokens, min_size=1, max_size=3),
+    st.none() | st.integers(-(2**62), 2**62),
+)
+def test_another_parser_reads_valid_lines_alike(
+    name: str, tags: dict[str, str], fields: dict[str, str], time: int | None
+) -> None:
+    """``line_protocol_parser`` agrees on measurement, tags, fields and time of valid lines."""
+    line = ",".join([name, *(f"{k}={v}" for k, v in tags.items())])
+    line += " " + ",".join(f"{k}={v}" for k, v in fields.items())
+    line += "" if time is None else f" {time}"
+    theirs = _third_opinion(line)
+    assert theirs is not None
+    lines = decode(line.encode(), precision="ns")
+    assert {m.field: m.value for m in lines} == theirs["fields"]
+    assert {(m.name, tuple(m.tags.items()), m.time) for m in lines} == {
+        (theirs["measurement"], tuple(sorted(tags.items())), theirs["time"])
+    }
+
+
+def test_a_payload_without_lines_is_empty() -> None:
+    """Nothing in, nothing out."""
+    for payload in (b"", b"\n", b"  ", b"#", b"\r\n\r\n", b"\r"):
+        lines = decode(payload)
+        assert (len(lines), lines.rejected, lines.passthrough()) == (0, [], None)
+
+
+def test_great_things_are_read() -> None:
+    """A megabyte of text, a million tags and a hundred thousand fields neither break nor linger."""
+    text = b"x" * 2**20
+    assert decode(b'log log="%b" 1' % text)[0].value == text.decode()
+    fields = b",".join(b"f%d=%di" % (i, i) for i in range(100_000))
+    assert len(decode(b"m " + fields)) == 100_000
+    tags = b"".join(b",t%d=1" % i for i in range(1_000_000))
+    assert decode(b"m" + tags + b" v=1").rejected[0].rule is Rule.KEY_LENGTH
+
+
+def test_lines_are_a_sequence() -> None:
+    """``len``, index, slice, iteration and membership work as for a list of messages."""
+    lines = decode(b"a value=1 1\nb value=2 2\nc value=3 3\n")
+    assert isinstance(lines, Lines)
+    assert lines[-1].name == "c"
+    assert [m.name for m in lines[1:]] == ["b", "c"]
+    assert Message("b", {}, 2.0, 2 * SECOND) in lines

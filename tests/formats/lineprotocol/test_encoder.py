@@ -1,0 +1,131 @@
+"""Encoding: canonical bytes that decode to what was meant."""
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import EncodeError, UsageError
+from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, encode_each
+from ccpipe.message import Message, Uint
+
+SECOND = 10**9
+
+messages = st.lists(st.from_type(Message), max_size=8)
+
+
+@given(messages)
+def test_what_is_encoded_decodes_to_the_same(records: list[Message]) -> None:
+    """All value types, names and texts survive; nothing is rejected."""
+    lines = decode(encode(records), precision="s")
+    assert lines.rejected == []
+    assert list(lines) == records
+    assert [type(m.value) for m in lines] == [type(m.value) for m in records]
+
+
+@given(messages, st.integers(-(2**63) + 1, 2**63 - 1))
+def test_nanoseconds_keep_every_bit(records: list[Message], time: int) -> None:
+    """Precision ns loses nothing, whatever the time."""
+    timed = [Message(m.name, m.tags, m.value, time, m.field) for m in records]
+    assert list(decode(encode(timed, precision="ns"), precision="ns")) == timed
+
+
+@given(st.integers(10**17 + 1, 2**63 - 1), st.sampled_from([1, 10**3, 10**6, 10**9]))
+def test_auto_loses_nothing_in_our_times(time: int, unit: int) -> None:
+    """From 1973 on, the coarsest unit that holds a time is read back as that unit."""
+    record = Message("m", {}, 1.0, time // unit * unit)
+    assert list(decode(encode([record], precision="auto"))) == [record]
+
+
+@given(messages)
+def test_columns_and_messages_encode_alike(records: list[Message]) -> None:
+    """The bytes do not depend on the way: messages, columns, decoded columns, one by one."""
+    payload = encode(records, precision="ns")
+    assert encode(Lines.of(records), precision="ns") == payload
+    assert encode(decode(payload, precision="ns"), precision="ns") == payload
+    assert b"".join(encode_each(records, precision="ns")) == payload
+    assert b"".join(encode_each(Lines.of(records), precision="ns")) == payload
+
+
+@given(st.from_type(Message), st.randoms())
+def test_the_order_of_tags_does_not_matter(record: Message, random: Random) -> None:
+    """Equal messages give equal bytes."""
+    pairs = list(record.tags.items())
+    random.shuffle(pairs)
+    shuffled = Message(record.name, dict(pairs), record.value, record.time, record.field)
+    assert encode([shuffled]) == encode([record])
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (Message("m", {}, 1.5, 5 * SECOND), b"m value=1.5 5\n"),
+        (Message("m", {"b": "2", "a": "1"}, 1.0, 5 * SECOND), b"m,a=1,b=2 value=1.0 5\n"),
+        (Message("m", {"a": "", "b": "2"}, 7, None), b"m,b=2 value=7i\n"),
+        (Message("m", {}, Uint(2**64 - 1), 0), b"m value=18446744073709551615u 0\n"),
+        (Message("m", {}, value=True, time=-SECOND), b"m value=true -1\n"),
+        (
+            Message("a b,c=", {"d e,f=": "g h,i="}, 1e300, None, "j k,l="),
+            b"a\\ b\\,c=,d\\ e\\,f\\==g\\ h\\,i\\= j\\ k\\,l\\==1e+300\n",
+        ),
+        (Message("ccb", {}, 'a\\"\n\r\t\x01', 1, "log"), b'ccb log="a\\\\\\"\\n\\r\\t\x01" 0\n'),
+    ],
+)
+def test_the_canonical_form(message: Message, line: bytes) -> None:
+    """Tags sorted, empty tags left out, each value in the one spelling of its type."""
+    assert encode([message]) == line
+    assert encode(Lines.of([message])) == line
+
+
+@pytest.mark.parametrize("precision", ["s", "ms", "us", "ns"])
+def test_times_are_cut_off_to_the_precision(precision: Precision) -> None:
+    """A time is cut off towards the past, also before 1970."""
+    size = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[precision]
+    for time in (1740027951123456789, -1):
+        line = encode([Message("m", {}, 1.0, time)], precision=precision)
+        assert line == b"m value=1.0 %d\n" % math.floor(time // size)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("m", {}, math.nan),
+        Message("m", {}, math.inf),
+        Message("m", {}, 2**63),
+        Message("m", {}, -(2**63) - 1),
+        Message("m", {}, Uint(2**64)),
+        Message("m", {}, Uint(-1)),
+        Message("", {}, 1.0),
+        Message("#m", {}, 1.0),
+        Message("m\\", {}, 1.0),
+        Message("a\nb", {}, 1.0),
+        Message("m", {"": "x"}, 1.0),
+        Message("m", {"a\\": "x"}, 1.0),
+        Message("m", {"a": "x\\"}, 1.0),
+        Message("m", {"a": "x\ty"}, 1.0),
+        Message("m", {"a": "\ud800"}, 1.0),
+        Message("m", {}, "\ud800"),
+        Message("m", {}, 1.0, field=""),
+        Message("m", {}, 1.0, field="a\x7f"),
+        Message("m", {}, 1.0, time=2**63),
+        Message("m", {}, 1.0, time=-(2**63)),
+        Message("m", {}, None),  # type: ignore[arg-type]
+        Message("m", {}, b"x"),  # type: ignore[arg-type]
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_carried_is_refused(message: Message) -> None:
+    """The error names the record; nothing is written that would not be read back."""
+    with pytest.raises(EncodeError, match=r".+"):
+        encode([message])
+    with pytest.raises(EncodeError, match=r".+"):
+        encode(Lines.of([message]))
+
+
+def test_what_is_no_precision_is_a_usage_error() -> None:
+    """Also where records are taken one by one."""
+    for call in (encode, encode_each):
+        with pytest.raises(UsageError, match="not one of"):
+            call([], precision="d")  # type: ignore[arg-type]

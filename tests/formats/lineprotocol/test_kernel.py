@@ -1,0 +1,199 @@
+"""The compiled kernel: on every input the same as its twin in Python."""
+
+import os
+import subprocess
+import sys
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats.lineprotocol import Dialect, Lines, Precision, SeriesTable, encode, encoder
+from ccpipe.formats.lineprotocol.decoder import _GRAMMARS, decode_compiled, decode_in_python
+from ccpipe.formats.lineprotocol.kernel import KERNEL
+from ccpipe.message import Message
+
+needs_kernel = pytest.mark.skipif(
+    KERNEL is None and "CCPIPE_TESTS_STRICT" not in os.environ,
+    reason="the compiled kernel was not built (a C++17 compiler and Cython are needed)",
+)
+
+COLUMNS = ("types", "numbers", "exact", "times", "starts", "ends")
+
+
+def told(lines: Lines) -> list[object]:
+    """Say everything about decoded lines that does not depend on numbers in a table."""
+    return [
+        *(memoryview(getattr(lines, column)).tobytes() for column in COLUMNS),
+        [lines.table.series[code] for code in lines.series],
+        [lines.table.fields[code] for code in lines.fields],
+        lines.texts,
+        lines.rejected,
+        lines.precision,
+        lines.verbatim,
+        lines.passthrough(),
+        list(map(repr, lines)),
+    ]
+
+
+digits = st.text("0123456789", min_size=1, max_size=24)
+numbers = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.builds("{}{}.{}".format, st.sampled_from(["", "-"]), digits, digits),
+    st.builds("{}.{}e{}".format, digits, digits, st.integers(-400, 400)),
+    st.builds("{}{}".format, digits, st.sampled_from(["i", "u", ".", "", "e", "f"])),
+    st.builds("-{}i".format, digits),
+    st.integers(-(2**64), 2**65).map("{}i".format),
+    st.sampled_from(
+        ["t", "T", "true", "True", "TRUE", "f", "F", "false", "False", "FALSE", "tRUE", "tru",
+         "-", ".", "+1", "1_0", "nan", "inf", "0x1p3", "9223372036854775807i", "-0", "1e-320",
+         "9223372036854775808u", "18446744073709551615u", "18446744073709551616u", "1e400"]
+    ),
+).map(str.encode)  # fmt: skip
+quoted = st.lists(
+    st.sampled_from(
+        [b"a", b"\\n", b"\\t", b"\\\\", b'\\"', b"\n", b" ", b",v=", "ü€😀".encode(),
+         b"\\", b"\x00", b"longer than eight bytes", b"\xff", b"\xc3",
+         b"\xed\xa0\x80", b"\xf4\x90\x80\x80"]
+    ),
+    max_size=5,
+).map(lambda parts: b'"%b"' % b"".join(parts))  # fmt: skip
+heads = st.sampled_from(
+    [b"m", b"m,a=b", b"m,b=2,a=1", b"m,a=1,b=2", b"m,a=1,a=2", b"m\\ x,a\\=\\,=\\ ", b"m=,a=b",
+     b"load,host=n1,type=node", b"load,host=n2,type=node", "läuft,größe=ö".encode(), b"m,t=\xff",
+     b"m,", b"m,a=", b"m,=b", b"m,a", b"#m", b" m", b"m\\", b"m,a=b\\", b"m\x01", b'"m"',
+     b"m,t=\x02", b"m," + b"k" * 600 + b"=v", b"m,k=" + b"v" * 65530, b"m,k=" + b"v" * 65531]
+)  # fmt: skip
+keys = st.sampled_from(
+    [b"value", b"value", b"value", b"event", b"a\\ b", b"a\\=b", b"v=", b"", b"\xff", "ü".encode()]
+)
+stamps = st.one_of(
+    st.sampled_from([b"", b" ", b" 1740027951", b" 1740027951000000000", b"  5  ", b" -5", b" -",
+                     b" 1.5", b" 1 2", b" 9223372036854775807", b" 9223372036854775808",
+                     b" 1740027951123", b" -1740027951123456", b" 000000000000000000000005"]),
+    st.integers(-(2**65), 2**65).map(b" %d".__mod__),
+)  # fmt: skip
+fields = st.lists(
+    st.builds(b"%b=%b".__mod__, st.tuples(keys, numbers | quoted)), min_size=1, max_size=4
+).map(b",".join)
+lines_ = st.builds(b"%b %b%b".__mod__, st.tuples(heads, fields, stamps))
+ends = st.sampled_from([b"\n", b"\n", b"\n", b"\r\n", b"\r", b" \n", b"\n\n#x\n", b"", b"x"])
+payloads = st.one_of(
+    st.lists(
+        st.builds(b"%b%b".__mod__, st.tuples(lines_, ends)) | st.binary(max_size=10), max_size=8
+    ).map(lambda parts: b"".join(parts + parts)),
+    st.binary(max_size=100),
+    st.lists(st.sampled_from([b"m", b" v=", b'"', b"1", b"\\", b"\n", b",", b"=", b" 5", b"\r"]),
+             max_size=30).map(b"".join),
+)  # fmt: skip
+precisions: st.SearchStrategy[Precision | None] = st.sampled_from(
+    [None, None, "s", "ms", "us", "ns"]
+)
+dialects: st.SearchStrategy[Dialect] = st.sampled_from(["cc", "influx"])
+
+
+@needs_kernel
+@given(st.lists(payloads, max_size=3), precisions, dialects, st.booleans())
+def test_the_kernel_is_its_twin(
+    payloads: list[bytes], precision: Precision | None, dialect: Dialect, lenient: bool
+) -> None:
+    """Columns, texts, rejections and reasons are equal; also with a table that is warm."""
+    ours, theirs = (SeriesTable(_GRAMMARS[dialect], cap=20) for _ in range(2))
+    for payload in payloads:
+        ours, theirs = ours.current(), theirs.current()
+        compiled = decode_compiled(payload, ours, precision or "auto", lenient)
+        assert told(compiled) == told(
+            decode_in_python(payload, theirs, precision or "auto", lenient)
+        )
+
+
+@needs_kernel
+def test_a_place_in_memory_ends_a_payload() -> None:
+    """Every prefix of a payload is read as itself, whatever once stood behind it."""
+    payload = (
+        b'load,host=n1 value=1.5,x=12345678i,y=t,z="\\n" 1740027951\r\n'
+        b"# x\nm v=123456789.12345678 5"
+    )
+    for size in range(len(payload) + 1):
+        prefix = bytes(memoryview(payload)[:size])
+        ours, theirs = SeriesTable(), SeriesTable()
+        assert told(decode_compiled(prefix, ours, "auto", False)) == told(
+            decode_in_python(prefix, theirs, "auto", False)
+        )
+
+
+@needs_kernel
+def test_threads_decode_at_once() -> None:
+    """Great payloads are read without the interpreter's lock; each thread has its own table."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from ccpipe.formats.lineprotocol import decode
+
+    def work(start: int) -> list[str]:
+        payload = b"".join(b"m,job=%d value=%d 5\n" % (n, n) for n in range(start, start + 5000))
+        return [m.tags["job"] for _ in range(5) for m in decode(payload)]
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(work, range(0, 8000, 1000)))
+    assert results == [
+        [str(n) for _ in range(5) for n in range(start, start + 5000)]
+        for start in range(0, 8000, 1000)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"), [("python", "python"), ("quick", "not one of python, compiled")]
+)
+def test_the_environment_chooses(wanted: str, said: str) -> None:
+    """``CCPIPE_KERNEL=python`` forces the twin; nonsense is refused."""
+    code = "from ccpipe.formats.lineprotocol import kernel_name as k; print(k())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "CCPIPE_KERNEL": wanted},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said in done.stdout + done.stderr
+
+
+@needs_kernel
+@given(
+    st.lists(st.from_type(Message), max_size=6), st.sampled_from(["s", "ms", "us", "ns", "auto"])
+)
+def test_the_kernel_writes_what_its_twin_writes(
+    messages: list[Message], precision: Literal["s", "ms", "us", "ns", "auto"]
+) -> None:
+    """Byte for byte, from messages and from columns; floats in Python's own shortest form."""
+    with pytest.MonkeyPatch.context() as patch:
+        both = (messages, Lines.of(messages))
+        compiled = [encode(records, precision=precision) for records in both]
+        patch.setattr(encoder, "KERNEL", None)
+        python = [encode(records, precision=precision) for records in both]
+    assert compiled == python
+
+
+@needs_kernel
+@given(
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-(2**60), 2**60).map(float)
+    | st.builds("{}e{}".format, st.integers(1, 10**17), st.integers(-30, 5)).map(float)
+)
+def test_a_float_is_written_as_python_writes_it(value: float) -> None:
+    """The shortest form that reads back as the same double, with ``repr``'s choice of notation."""
+    assert encode([Message("m", {}, value)]) == b"m value=%b\n" % repr(value).encode()
+
+
+@needs_kernel
+def test_columns_that_do_not_fit_are_refused() -> None:
+    """Whoever builds ``Lines`` by hand gets an error, not a crash."""
+    lines = Lines.of([Message("m", {}, "x")])
+    for column, bad in [("series", 2**30), ("series", -(2**30)), ("exact", 7), ("exact", -7)]:
+        broken = Lines.of([Message("m", {}, "x")])
+        getattr(broken, column)[0] = bad
+        with pytest.raises(IndexError):
+            encode(broken)
+    del lines.times[0]
+    with pytest.raises(ValueError, match="columns differ"):
+        encode(lines)

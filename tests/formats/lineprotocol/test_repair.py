@@ -1,0 +1,65 @@
+"""``lenient``: what real programs write against the grammar, made right."""
+
+import pytest
+
+from ccpipe.formats.lineprotocol import Rule, decode
+from ccpipe.message import Message
+
+SECOND = 10**9
+
+
+@pytest.mark.parametrize(
+    ("line", "rule", "message"),
+    [
+        (
+            b'job,b=2,a=1 event={"jobId": 69, "state": "a b"} 5',
+            Rule.VALUE,
+            Message(
+                "job", {"a": "1", "b": "2"}, '{"jobId": 69, "state": "a b"}', 5 * SECOND, "event"
+            ),
+        ),
+        (b"job event={}", Rule.VALUE, Message("job", {}, "{}", None, "event")),
+        (
+            b"rapl control=intel.pkg 5",
+            Rule.VALUE,
+            Message("rapl", {}, "intel.pkg", 5 * SECOND, "control"),
+        ),
+        (
+            b'job event={"a": "\\n"} 5',
+            Rule.VALUE,
+            Message("job", {}, '{"a": "\\n"}', 5 * SECOND, "event"),
+        ),
+        (b"load, value=1 5", Rule.TAG_KEY, Message("load", {}, 1.0, 5 * SECOND)),
+        (b"load,a=1,b= value=1 5", Rule.TAG_VALUE, Message("load", {"a": "1"}, 1.0, 5 * SECOND)),
+        (b"load,a=,b=\\,,c= value=1", Rule.TAG_VALUE, Message("load", {"b": ","}, 1.0)),
+        (b"load,a= event=x\r", Rule.TAG_VALUE, Message("load", {}, "x", None, "event")),
+    ],
+)  # fmt: skip
+def test_known_offences_are_repaired_on_request_only(
+    line: bytes, rule: Rule, message: Message
+) -> None:
+    """Strictly they are rejected by name; leniently they mean what their author meant."""
+    assert [bad.rule for bad in decode(line).rejected] == [rule]
+    lines = decode(b"a v=1 1\n" + line + b"\nb v=2 2", lenient=True)
+    assert (list(lines)[1:-1], lines.rejected) == ([message], [])
+    assert lines.verbatim is False
+    assert lines.bytes_of(1) == line.rstrip(b"\r")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"load value=P0 5", b"job event=a b", b"job event={} x", b"load,=1 value=1", b"load value=1 x",
+     b"job event={\xff} 5", b"load,a= value=1e999", b'job event={"a": 1', b"x,t=\xff, v=1 1"],
+)  # fmt: skip
+def test_what_nobody_writes_stays_rejected(line: bytes) -> None:
+    """Repair is no guesswork; the reason is that of the line as it stands."""
+    strict, lenient = decode(line), decode(line, lenient=True)
+    assert lenient.rejected == strict.rejected
+    assert len(lenient.rejected) == 1
+    assert lenient.texts == []
+
+
+def test_a_million_escaped_commas_are_repaired_in_linear_time() -> None:
+    """Each comma is looked at once (quadratic time would take hours here)."""
+    line = b"m,a" + b"\\," * 500_000 + b"=,b= v=1"
+    assert len(decode(line, lenient=True)) == 1

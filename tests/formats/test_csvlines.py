@@ -1,0 +1,112 @@
+"""CSV: one row for each message, in columns that never change."""
+
+import csv
+import io
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats.csvlines import COLUMNS, HEADER, TAG_COLUMNS, encode
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.rfc3339 import rfc3339
+from ccpipe.message import Message, Uint, Value
+
+texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(list(' \\=,"\r\n')))
+keys = texts.filter(bool)
+messages = st.builds(
+    Message,
+    texts,
+    st.dictionaries(st.sampled_from(TAG_COLUMNS) | keys, texts, max_size=4),
+    st.floats() | st.integers() | st.booleans() | texts,
+    st.none() | st.integers(-(2**63), 2**63 - 1),
+    texts,
+)
+
+
+def rows(payload: bytes) -> list[dict[str, str]]:
+    """Read rows with the standard library."""
+    return list(csv.DictReader(io.StringIO((HEADER + payload).decode(), newline="")))
+
+
+def tags_of(text: str) -> dict[str, str]:
+    """Read the column ``tags`` back, letter by letter."""
+    pairs, parts, letters = {}, [""], iter(text)
+    for letter in letters:
+        if letter == "\\":
+            parts[-1] += next(letters)
+        elif letter == "=":
+            parts.append("")
+        elif letter == " ":
+            pairs[parts[0]] = parts[1]
+            parts = [""]
+        else:
+            parts[-1] += letter
+    return pairs | ({parts[0]: parts[1]} if text else {})
+
+
+def spelling(value: Value) -> str:
+    """Say how a value must be spelled."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@given(st.lists(messages, max_size=4))
+def test_what_is_written_can_be_read(messages: list[Message]) -> None:
+    """Every cell, every tag and every line end inside a text comes back."""
+    found = rows(encode(messages))
+    assert len(found) == len(messages)
+    for row, message in zip(found, messages, strict=True):
+        assert tuple(row) == COLUMNS
+        assert row["time"] == ("" if message.time is None else rfc3339(message.time))
+        assert (row["name"], row["field"]) == (message.name, message.field)
+        assert row["value"] == spelling(message.value)
+        assert {tag: row[tag] for tag in TAG_COLUMNS} == {
+            tag: message.tags.get(tag, "") for tag in TAG_COLUMNS
+        }
+        others = {k: v for k, v in message.tags.items() if k not in TAG_COLUMNS}
+        assert tags_of(row["tags"]) == others
+
+
+def test_the_spelling() -> None:
+    """Lines end in LF, integers keep their digits, tags without a column share one."""
+    payload = encode(
+        [
+            *decode(b"m,hostname=n1,type=hwthread,type-id=3,unit=B,z=1 value=1 1740027951\n"),
+            Message("m", {"a": "x y"}, Uint(2**64 - 1), None, "other"),
+            Message("log", {}, 'say "hi",\nplease', 0, "log"),
+            Message("m", {}, True, 0),
+        ]
+    )
+    assert payload == (
+        b"2025-02-20T05:05:51Z,m,value,,n1,hwthread,3,,,unit=B z=1,1.0\n"
+        b",m,other,,,,,,,a=x\\ y,18446744073709551615\n"
+        b'1970-01-01T00:00:00Z,log,log,,,,,,,,"say ""hi"",\nplease"\n'
+        b"1970-01-01T00:00:00Z,m,value,,,,,,,,true\n"
+    )
+
+
+def test_data_frames_read_it(tmp_path: Path) -> None:
+    """DuckDB sees the times as times and the numbers as numbers, without being told."""
+    payload = encode([Message("m", {"hostname": "n1"}, n / 2, n * 10**9 + n) for n in range(3)])
+    path = tmp_path / "rows.csv"
+    path.write_bytes(HEADER + payload)
+    found = duckdb.read_csv(str(path))
+    assert dict(zip(found.columns, map(str, found.types), strict=True))["value"] == "DOUBLE"
+    assert found.aggregate("sum(value), max(epoch(time))").fetchall() == [(1.5, 2)]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Message("\ud800", {}, 1.0, 0), "surrogates"),
+        (Message("m", {"a": "\ud800"}, 1.0, 0), "surrogates"),
+        (Message("m", {}, 1.0, 10**40), "time .* is outside"),
+    ],
+)
+def test_what_csv_cannot_carry(message: Message, reason: str) -> None:
+    """It is an error that names the record."""
+    with pytest.raises(EncodeError, match=f"^'.*' {{.*}}: .*{reason}"):
+        encode([Message("good", {}, 1.0, 0), message])

@@ -1,0 +1,97 @@
+"""JSON lines: one object for each message, with every digit and every nanosecond."""
+
+import json
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats.jsonlines import encode
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.rfc3339 import rfc3339
+from ccpipe.message import Message, Uint
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+values = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(),
+    st.integers(0, 2**64 - 1).map(Uint),
+    st.booleans(),
+    texts,
+)
+messages = st.builds(
+    Message,
+    texts,
+    st.dictionaries(texts, texts, max_size=3),
+    values,
+    st.none() | st.integers(-(2**63), 2**63 - 1),
+    texts,
+)
+
+
+def objects(payload: bytes) -> list[dict[str, Any]]:
+    """Read lines with the standard library, which keeps integers as they are."""
+    assert payload == b"" or payload.endswith(b"\n")
+    return [json.loads(line) for line in payload.split(b"\n")[:-1]]
+
+
+@given(st.lists(messages, max_size=4))
+def test_what_is_written_can_be_read(messages: list[Message]) -> None:
+    """Every line is one object that says exactly what the message says, in a fixed order."""
+    found = objects(encode(messages))
+    assert found == [
+        {
+            "name": m.name,
+            "tags": dict(m.tags),
+            "field": m.field,
+            "value": m.value,
+            "time": None if m.time is None else rfc3339(m.time),
+        }
+        for m in messages
+    ]
+    for line, message in zip(found, messages, strict=True):
+        assert list(line) == ["name", "tags", "field", "value", "time"]
+        # 1 is not 1.0 and not true, though Python calls them equal.
+        plain = int if type(message.value) is Uint else type(message.value)
+        assert type(line["value"]) is plain
+
+
+def test_columns() -> None:
+    """What was decoded is written as messages are."""
+    lines = decode(b"m,b=2,a=1 value=18446744073709551615u 1740027951\n")
+    assert encode(lines) == (
+        b'{"name":"m","tags":{"a":"1","b":"2"},"field":"value",'
+        b'"value":18446744073709551615,"time":"2025-02-20T05:05:51Z"}\n'
+    )
+
+
+def test_numbers_and_mappings_of_others() -> None:
+    """Floats of other libraries and read-only mappings are written as what they are."""
+
+    class Float64(float):
+        """NumPy's is such a class too."""
+
+    message = Message("m", MappingProxyType({"a": "1"}), Float64(1.5), 0)
+    assert objects(encode([message]))[0] == {
+        "name": "m",
+        "tags": {"a": "1"},
+        "field": "value",
+        "value": 1.5,
+        "time": "1970-01-01T00:00:00Z",
+    }
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), "\ud800", 1j])
+def test_values_that_json_cannot_carry(value: Any) -> None:
+    """They are errors that name the record, never a null in its place."""
+    with pytest.raises(EncodeError, match="'cpu_load' {'hostname': 'n1'}: "):
+        encode([Message("cpu_load", {"hostname": "n1"}, value, 0)])
+
+
+def test_a_time_that_json_cannot_carry() -> None:
+    """A time that no calendar knows is an error that names the record."""
+    with pytest.raises(EncodeError, match="'cpu_load' {}: time .* is outside"):
+        encode([Message("cpu_load", {}, 1.0, 10**40)])

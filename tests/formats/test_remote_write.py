@@ -1,0 +1,182 @@
+"""Remote write: what a request holds, read by another decoder and by a real store."""
+
+import json
+import struct
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats import prometheus
+from ccpipe.formats.lineprotocol import Lines, decode
+from ccpipe.formats.lineprotocol.kernel import KERNEL
+from ccpipe.formats.prometheus import HEADERS, RemoteWrite
+from ccpipe.message import Message
+from tests.conftest import free_port, program
+
+cramjam = pytest.importorskip("cramjam", reason="cramjam is not installed: pip install cramjam")
+
+Written = list[tuple[dict[str, str], list[tuple[int, float]]]]
+
+
+def _fields(body: bytes) -> Iterator[tuple[int, Any]]:
+    """Read the fields of a protobuf message, by its own rules (protobuf.dev, *Encoding*)."""
+    position = 0
+
+    def varint() -> int:
+        nonlocal position
+        value = shift = 0
+        while True:
+            byte = body[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while position < len(body):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+        elif key & 7 == 1:
+            yield key >> 3, struct.unpack_from("<d", body, position)[0]
+            position += 8
+        else:
+            assert key & 7 == 2
+            size = varint()
+            assert position + size <= len(body)
+            yield key >> 3, body[position : position + size]
+            position += size
+
+
+def read(request: bytes) -> Written:
+    """Read a WriteRequest: the labels and samples of each TimeSeries."""
+    written: Written = []
+    for one, series in _fields(request):
+        assert one == 1
+        labels, samples = [], []
+        for part, body in _fields(series):
+            first, second = dict(_fields(body)).values()
+            if part == 1:
+                labels.append((first.decode(), second.decode()))
+            else:
+                samples.append((second - 2**64 if second >= 2**63 else second, first))
+        assert labels == sorted(labels)
+        written.append((dict(labels), samples))
+    return written
+
+
+def test_a_request_says_metric_labels_and_samples() -> None:
+    """Names in Prometheus's characters, labels sorted, time in milliseconds, texts left out."""
+    lines = decode(
+        b"cpu.load,cluster=fritz,type-id=0,1st=a value=1.5 1740027951\n"
+        b'ccb,hostname=n1 log="x" 1740027951\n'
+        b'disk,stype-id=/home free=7i,full=t,note="x" 1740027951123\n'
+    )
+    assert read(RemoteWrite().write_request(lines)) == [
+        (
+            {"__name__": "cpu_load", "_1st": "a", "cluster": "fritz", "type_id": "0"},
+            [(1740027951000, 1.5)],
+        ),
+        ({"__name__": "disk_free", "stype_id": "/home"}, [(1740027951123, 7.0)]),
+        ({"__name__": "disk_full", "stype_id": "/home"}, [(1740027951123, 1.0)]),
+    ]
+
+
+def test_samples_of_a_series_stand_in_order_one_for_each_moment() -> None:
+    """Prometheus refuses others; of two values of one millisecond the last counts."""
+    lines = decode(b"m v=3 3\nm v=1 1\nn v=9 1\nm v=2 2\nm v=4 3\nm v=0 -1\n")
+    assert read(RemoteWrite().write_request(lines)) == [
+        ({"__name__": "m_v"}, [(-1000, 0.0), (1000, 1.0), (2000, 2.0), (3000, 4.0)]),
+        ({"__name__": "n_v"}, [(1000, 9.0)]),
+    ]
+
+
+@pytest.mark.skipif(KERNEL is None, reason="the compiled kernel was not built")
+@given(st.lists(st.builds(
+    Message,
+    st.sampled_from(["m", "n", "läuft"]),
+    st.dictionaries(st.sampled_from(["a", "b-c", "é"]), st.sampled_from("xyz"), max_size=2),
+    st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9) | st.sampled_from(["t"]),
+    st.integers(-(10**12), 10**12),
+    st.sampled_from(["value", "x"]),
+), max_size=30))  # fmt: skip
+def test_the_kernel_writes_what_its_twin_writes(messages: list[Message]) -> None:
+    """Byte for byte."""
+    lines = Lines.of(messages)
+    compiled = RemoteWrite().write_request(lines)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prometheus, "KERNEL", None)
+        assert RemoteWrite().write_request(lines) == compiled
+
+
+def test_a_body_is_snappy_without_frames() -> None:
+    """The specification asks for the block format."""
+    lines = decode(b"m v=1 1\n" * 1000)
+    remote = RemoteWrite()
+    body = remote.encode(lines)
+    assert bytes(cramjam.snappy.decompress_raw(body)) == remote.write_request(lines)
+
+
+def test_a_sample_needs_a_time() -> None:
+    """Nobody guesses one here."""
+    with pytest.raises(EncodeError, match="without time"):
+        RemoteWrite().encode(decode(b"m v=1"))
+
+
+def test_labels_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Job ids in tags do not let the memory of labels grow without end."""
+    monkeypatch.setattr(prometheus, "_MOST_LABELS", 10)
+    remote = RemoteWrite()
+    for job in range(100):
+        remote.encode(decode(b"m,job=%d v=1 1" % job))
+        assert len(remote._labels) <= 11
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - loopback
+        body: bytes = answer.read()
+    return body
+
+
+def test_a_real_store_takes_it(tmp_path: Path) -> None:
+    """VictoriaMetrics answers 204 and holds the very numbers."""
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    store = subprocess.Popen(
+        [program("victoria-metrics", "victoria-metrics"), f"-httpListenAddr=127.0.0.1:{port}",
+         f"-storageDataPath={tmp_path}", "-loggerLevel=ERROR"]
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                _get(f"{url}/health")
+                break
+            except urllib.error.URLError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        now = int(time.time())
+        lines = decode(b"load,hostname=n1 value=0.1 %d\nload,hostname=n2 value=7i %d" % (now, now))
+        request = urllib.request.Request(  # noqa: S310 - loopback
+            f"{url}/api/v1/write", RemoteWrite().encode(lines), HEADERS
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - loopback
+            assert answer.status == 204
+        _get(f"{url}/internal/force_flush")
+        found = _get(f"{url}/api/v1/export?match[]=load").splitlines()
+        series = sorted((json.loads(line) for line in found), key=lambda s: str(s["metric"]))
+        assert [(s["metric"], s["values"], s["timestamps"]) for s in series] == [
+            ({"__name__": "load", "hostname": "n1"}, [0.1], [now * 1000]),
+            ({"__name__": "load", "hostname": "n2"}, [7], [now * 1000]),
+        ]
+    finally:
+        store.terminate()
+        store.wait(20)

@@ -1,0 +1,42 @@
+"""``rfc3339``: nothing of a time is lost, and every reader takes it."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats.rfc3339 import rfc3339
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1740027951 * 10**9, "2025-02-20T05:05:51Z"),
+        (1740027951 * 10**9 + 7, "2025-02-20T05:05:51.000000007Z"),
+        (-1, "1969-12-31T23:59:59.999999999Z"),
+        (2**63 - 1, "2262-04-11T23:47:16.854775807Z"),
+        (-(2**63), "1677-09-21T00:12:43.145224192Z"),
+        (253402300799 * 10**9, "9999-12-31T23:59:59Z"),
+    ],
+)
+def test_moments(nanoseconds: int, text: str) -> None:
+    """Whole seconds stand without decimals, any other time with nine."""
+    assert rfc3339(nanoseconds) == text
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_the_standard_library_reads_it(nanoseconds: int) -> None:
+    """``datetime`` reads back the same moment, down to the microseconds that it knows."""
+    read = datetime.fromisoformat(rfc3339(nanoseconds)) - datetime(1970, 1, 1, tzinfo=UTC)
+    microseconds = (read.days * 86400 + read.seconds) * 10**6 + read.microseconds
+    assert microseconds == nanoseconds // 1000
+
+
+@pytest.mark.parametrize("seconds", [253402300800, -62135596801, 10**30])
+def test_years_that_it_cannot_say(seconds: int) -> None:
+    """A time outside of the years 1 to 9999 is an error that names it."""
+    with pytest.raises(EncodeError, match=f"time {seconds} s is outside"):
+        rfc3339(seconds * 10**9)

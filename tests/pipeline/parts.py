@@ -1,0 +1,212 @@
+"""Sources, translators, sinks and a cemetery that live in memory, and a clock that never waits.
+
+They are parts as any others: the pipe cannot tell them from real ones. Each writes down what
+happens to it in a diary that a test hands to several of them, so that the order can be seen.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Self, TypeVar
+
+from ccpipe.errors import CcpipeError
+from ccpipe.message import Message, metric
+from ccpipe.pipeline import Batch, DeadLetter, Records
+
+T = TypeVar("T")
+Diary = list[tuple[str, Any]]
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer instead of waiting for it.
+
+    An hour passes at once, and the same timers always come in the same order. Where no task can
+    ever go on it says so instead of hanging.
+    """
+
+    clock = 0.0
+
+    def time(self) -> float:
+        """Return the virtual time, in seconds."""
+        return self.clock
+
+    def _run_once(self) -> None:
+        timers = [timer.when() for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+        if not self._ready:  # type: ignore[attr-defined]
+            assert timers, f"all wait for ever: {asyncio.all_tasks(self)}"
+            self.clock = max(self.clock, min(timers))
+        super()._run_once()  # type: ignore[misc]
+
+
+def play(main: Awaitable[T]) -> T:
+    """Await something in virtual time; fail where it leaves tasks behind."""
+
+    async def watched() -> T:
+        try:
+            return await main
+        finally:
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(watched())
+
+
+def clock() -> float:
+    """Return the time of the running loop."""
+    return asyncio.get_running_loop().time()
+
+
+def made(*numbers: int) -> list[Message]:
+    """Make one metric for each number, which is its value."""
+    tags = {"hostname": "n1", "type": "node"}
+    return [metric("m", number, time=number * 10**9, tags=tags) for number in numbers]
+
+
+def values(records: Iterable[Message]) -> list[Any]:
+    """Return the numbers that the records were made of."""
+    return [record.value for record in records]
+
+
+class Part:
+    """A part that can be entered and left, and keeps a diary."""
+
+    def __init__(self, diary: Diary | None = None) -> None:
+        self.diary: Diary = [] if diary is None else diary
+
+    async def __aenter__(self) -> Self:
+        self.diary.append(("enter", type(self).__name__))
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        self.diary.append(("leave", type(self).__name__))
+
+
+class ListSource(Part):
+    """Hands over the records it was given, one batch each.
+
+    With `upstream` its batches can be acknowledged: ``acked`` has their numbers. With `stay` it
+    then waits to be stopped; `fails` is raised at the end. Each `delay` is waited for before the
+    batch of that position.
+    """
+
+    def __init__(
+        self,
+        records: Iterable[Records],
+        *,
+        upstream: bool = True,
+        stay: bool = False,
+        fails: Exception | None = None,
+        delays: Sequence[float] = (),
+        diary: Diary | None = None,
+    ) -> None:
+        super().__init__(diary)
+        self.records = records
+        self.upstream = upstream
+        self.stay = stay
+        self.fails = fails
+        self.delays = delays
+        self.handed = 0
+        self.acked: list[int] = []
+        self.stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """See ``Source.stop``."""
+        self.diary.append(("stop", clock()))
+        self.stopped.set()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        try:
+            for number, records in enumerate(self.records):
+                if number < len(self.delays):
+                    await asyncio.sleep(self.delays[number])
+                if self.stopped.is_set():
+                    return
+                self.handed += 1
+                yield self.batch(number, records)
+            if self.fails is not None:
+                raise self.fails
+            if self.stay:
+                await self.stopped.wait()
+        finally:
+            self.diary.append(("closed", type(self).__name__))
+
+    def batch(self, number: int, records: Records) -> Batch:
+        """Make the batch of a number."""
+
+        async def ack() -> None:
+            await asyncio.sleep(0)
+            self.diary.append(("ack", number))
+            self.acked.append(number)
+
+        origin = f"batch {number}"
+        return Batch(records, ack, origin) if self.upstream else Batch(records, origin=origin)
+
+
+class ListSink(Part):
+    """Keeps what is written; `answer` is asked first and may raise. A write takes `seconds`."""
+
+    def __init__(
+        self,
+        answer: Callable[[Records], object] = lambda _: None,
+        *,
+        seconds: float = 0,
+        diary: Diary | None = None,
+    ) -> None:
+        super().__init__(diary)
+        self.answer = answer
+        self.seconds = seconds
+        self.tries: list[float] = []
+        self.sizes: list[int] = []
+        self.written: list[Message] = []
+
+    async def write(self, records: Records) -> None:
+        """See ``Sink.write``."""
+        self.tries.append(clock())
+        self.diary.append(("try", values(records)))
+        await asyncio.sleep(self.seconds)
+        self.answer(records)
+        self.sizes.append(len(records))
+        self.written.extend(records)
+        self.diary.append(("written", values(records)))
+
+
+class ListCemetery(Part):
+    """Keeps dead letters; `answer` is asked first and may raise."""
+
+    def __init__(
+        self,
+        answer: Callable[[Sequence[DeadLetter]], object] = lambda _: None,
+        *,
+        diary: Diary | None = None,
+    ) -> None:
+        super().__init__(diary)
+        self.answer = answer
+        self.letters: list[DeadLetter] = []
+
+    async def bury(self, letters: Sequence[DeadLetter]) -> None:
+        """See ``Cemetery.bury``."""
+        await asyncio.sleep(0)
+        self.answer(letters)
+        self.letters.extend(letters)
+        self.diary.append(("buried", [letter.original for letter in letters]))
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers that the buried metrics were made of."""
+        return [
+            int(letter.original.split(b" ")[1].split(b"=")[1].rstrip(b"i"))
+            for letter in self.letters
+        ]
+
+
+class Failing:
+    """An answer that raises an error the first few times that it is asked."""
+
+    def __init__(self, error: CcpipeError, times: float) -> None:
+        self.error = error
+        self.left = times
+
+    def __call__(self, _: object) -> None:
+        """Raise, or do nothing."""
+        if self.left > 0:
+            self.left -= 1
+            raise self.error

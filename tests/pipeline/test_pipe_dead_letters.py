@@ -1,0 +1,245 @@
+"""``run()`` where records or lines are refused: each costs only itself, and is kept."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError, EncodeError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message
+from ccpipe.pipeline import DeadLetter, Limits, Records, run
+from ccpipe.telemetry import Telemetry
+from tests.pipeline.parts import (
+    Diary,
+    Failing,
+    ListCemetery,
+    ListSink,
+    ListSource,
+    clock,
+    made,
+    play,
+    values,
+)
+
+Numbers = frozenset[int] | set[int]
+
+
+class Picky:
+    """An answer that refuses writes holding certain numbers, naming them or not."""
+
+    def __init__(self, bad: Numbers, *, named: int = 0, encoding: bool = False) -> None:
+        self.bad = bad
+        self.named = named
+        self.encoding = encoding
+
+    def __call__(self, records: Records) -> None:
+        """Raise, or do nothing."""
+        found = [i for i, value in enumerate(values(records)) if value in self.bad]
+        if found and self.encoding:
+            raise EncodeError("cannot be written")
+        if found:
+            raise RejectedError("refused", found[: self.named] if self.named else None)
+
+
+def lines(numbers: Sequence[int]) -> Records:
+    """Decode one metric for each number, which is its value."""
+    return decode(b"".join(b"m,hostname=n1,type=node value=%di %d\n" % (n, n) for n in numbers))
+
+
+def batches(total: int, cuts: Sequence[int], *, columns: bool) -> list[Records]:
+    """Cut the numbers below `total` into batches."""
+    bounds = sorted({0, total, *(cut % (total + 1) for cut in cuts)})
+    pieces = [range(a, b) for a, b in itertools.pairwise(bounds)]
+    return [lines(piece) if columns else made(*piece) for piece in pieces]
+
+
+@given(data=st.data(), total=st.integers(0, 40), columns=st.booleans(), encoding=st.booleans())
+def test_bad_records_are_found_wherever_they_are(
+    data: st.DataObject, total: int, columns: bool, encoding: bool
+) -> None:
+    """Any of them may be bad, in batches of any size, whether the store names all, some or none.
+
+    The good ones are written once and in order, the bad ones are buried once with the reason.
+    """
+    bad = data.draw(st.frozensets(st.integers(0, max(0, total - 1)), max_size=total))
+    cuts = data.draw(st.lists(st.integers(0, 40), max_size=5))
+    named = data.draw(st.sampled_from([0, 1, 2, 1000]))
+    size = data.draw(st.integers(1, 50))
+    telemetry = Telemetry()
+    source = ListSource(batches(total, cuts, columns=columns))
+    sink = ListSink(Picky(bad, named=named, encoding=encoding))
+    cemetery = ListCemetery()
+    limits = Limits(lines=size)
+    play(run(source, sink, cemetery=cemetery, limits=limits, telemetry=telemetry))
+    assert values(sink.written) == [n for n in range(total) if n not in bad]
+    assert sorted(cemetery.numbers) == [n for n in range(total) if n in bad]
+    reason = "cannot be written" if encoding else "refused"
+    assert {letter.reason for letter in cemetery.letters} <= {reason}
+    assert source.acked == list(range(source.handed))
+    assert telemetry.total(telemetry.written) == total - len(bad)
+    assert telemetry.total(telemetry.dead) == len(bad)
+
+
+def test_a_store_that_names_one_bad_record_at_a_time_may_do_so_for_ever() -> None:
+    """Thousands of refusals, each of one record, are no deeper than one."""
+    total = 3000
+    sink = ListSink(Picky(set(range(total)), named=1))
+    cemetery = ListCemetery()
+    play(run(ListSource([made(*range(total))]), sink, cemetery=cemetery))
+    assert sorted(cemetery.numbers) == list(range(total))
+
+
+def test_halving_takes_a_logarithm_of_writes() -> None:
+    """One bad record among a thousand costs some twenty writes, not a thousand."""
+    sink = ListSink(Picky({617}))
+    play(run(ListSource([made(*range(1024))]), sink, cemetery=ListCemetery()))
+    assert len(sink.tries) == 1 + 2 * 10
+
+
+@pytest.mark.parametrize("indices", [[-1], [2], [99, -5]])
+def test_indices_that_cannot_be_are_not_believed(indices: list[int]) -> None:
+    """A store that names records which were not written is taken to have named none."""
+
+    def answer(records: Records) -> None:
+        if 1 in values(records):
+            raise RejectedError("refused", indices)
+
+    sink, cemetery = ListSink(answer), ListCemetery()
+    play(run(ListSource([made(0, 1)]), sink, cemetery=cemetery))
+    assert values(sink.written) == [0]
+    assert cemetery.numbers == [1]
+
+
+def test_a_letter_for_a_refused_record_is_a_line_with_reason_and_origin() -> None:
+    """The letter reads as line protocol again, exact to the nanosecond, from its own batch."""
+    cemetery = ListCemetery()
+    sink = ListSink(Picky({2}))
+    play(run(ListSource([made(0, 1), made(2)]), sink, cemetery=cemetery))
+    assert cemetery.letters == [
+        DeadLetter(b"m,hostname=n1,type=node value=2i 2", "refused", "batch 1")
+    ]
+
+
+def test_a_record_that_no_line_can_hold_is_buried_as_python_spells_it() -> None:
+    """What cannot be encoded is still kept, readable for whoever looks."""
+    cemetery = ListCemetery()
+    record = Message("m", {"hostname": "n1"}, math.nan, 1)
+    sink = ListSink(lambda _: (_ for _ in ()).throw(EncodeError("not finite")))
+    play(run(ListSource([[record]]), sink, cemetery=cemetery))
+    [letter] = cemetery.letters
+    assert letter.original == repr(record).encode()
+    assert letter.reason == "not finite"
+
+
+def test_lines_that_could_not_be_read_are_buried_with_their_place() -> None:
+    """Everything else of the payload is written; acknowledgement waits for both."""
+    diary: Diary = []
+    lines = decode(b"a value=1 1\nbroken\nb value=2 2\nc value= 3\n")
+    expected = [
+        DeadLetter(bad.original, str(bad.rule), "batch 0", bad.line, bad.offset)
+        for bad in lines.rejected
+    ]
+    assert [(bad.original, bad.line) for bad in expected] == [(b"broken", 2), (b"c value= 3", 4)]
+    source = ListSource([lines], diary=diary)
+    sink, cemetery = ListSink(diary=diary), ListCemetery(diary=diary)
+    play(run(source, sink, cemetery=cemetery))
+    assert values(sink.written) == [1, 2]
+    assert cemetery.letters == expected
+    ends = [what for what, _ in diary if what in ("written", "buried", "ack")]
+    assert ends == ["written", "buried", "ack"]
+
+
+def test_a_payload_of_nothing_but_bad_lines_is_acknowledged() -> None:
+    """There is nothing to write, and no reason to get it again."""
+    source, sink, cemetery = ListSource([decode(b"broken\n")]), ListSink(), ListCemetery()
+    play(run(source, sink, cemetery=cemetery))
+    assert [letter.original for letter in cemetery.letters] == [b"broken"]
+    assert source.acked == [0]
+    assert sink.tries == []
+
+
+def test_translators_do_not_lose_the_bad_lines() -> None:
+    """A translator hands on other records: what could not be read before it is buried."""
+
+    class Nothing:
+        def feed(self, records: Records) -> Records:
+            return []
+
+        def flush(self) -> Records:
+            return []
+
+    cemetery = ListCemetery()
+    source = ListSource([decode(b"a value=1 1\nbroken\n")])
+    play(run(source, ListSink(), translators=[Nothing()], cemetery=cemetery))
+    assert [letter.original for letter in cemetery.letters] == [b"broken"]
+
+
+def test_a_cemetery_that_is_away_holds_up_the_acknowledgement() -> None:
+    """It is tried until it works; letters are buried once, and then the batch is acknowledged."""
+    diary: Diary = []
+    telemetry = Telemetry()
+    source = ListSource([decode(b"a value=1 1\nbroken\n")], diary=diary)
+    cemetery = ListCemetery(Failing(UnavailableError("full"), 5), diary=diary)
+    play(run(source, ListSink(), cemetery=cemetery, telemetry=telemetry))
+    assert [what for what, _ in diary if what in ("buried", "ack")] == ["buried", "ack"]
+    assert telemetry.total(telemetry.retries) == 5
+    assert telemetry.total(telemetry.dead) == 1
+
+
+def test_a_letter_that_the_cemetery_refuses_does_not_end_the_pipe(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The others are buried; that one is at least named in the log."""
+
+    def answer(letters: Sequence[DeadLetter]) -> None:
+        if any(letter.original == b"poison" for letter in letters):
+            raise DataError("too large")
+
+    source = ListSource([decode(b"one\npoison\ntwo\nm value=1 1\n")])
+    sink, cemetery = ListSink(), ListCemetery(answer)
+    play(run(source, sink, cemetery=cemetery))
+    assert [letter.original for letter in cemetery.letters] == [b"one", b"two"]
+    assert values(sink.written) == [1]
+    assert source.acked == [0]
+    [lost] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "poison" in lost
+    assert "too large" in lost
+
+
+def test_without_a_cemetery_letters_are_logged_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log is not flooded: ten of them are shown, the rest is a number."""
+    telemetry = Telemetry()
+    source = ListSource([decode(b"broken\n" * 1000)])
+    play(run(source, ListSink(), telemetry=telemetry))
+    assert telemetry.total(telemetry.dead) == 1000
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 11
+    assert texts[0].startswith("dead letter from batch 0 line 1, ")
+    assert "990 more" in texts[-1]
+
+
+def test_refusals_are_logged_together_too(caplog: pytest.LogCaptureFixture) -> None:
+    """A store that refuses everything, record by record, does not flood the log either."""
+    cemetery = ListCemetery()
+    source = ListSource([made(*range(500))])
+    play(run(source, ListSink(Picky(set(range(500)))), cemetery=cemetery))
+    assert len(cemetery.letters) == 500
+    assert len(caplog.records) == 11
+
+
+def test_a_refused_write_is_not_tried_again_as_it_was() -> None:
+    """Rejection is for good: no pause, no second try of the same records."""
+    sink = ListSink(Picky({0}))
+
+    async def main() -> float:
+        await run(ListSource([made(0)]), sink)
+        return clock()
+
+    assert play(main()) == 0
+    assert len(sink.tries) == 1

@@ -1,0 +1,409 @@
+"""``run()`` where source, sink or cemetery fail, or where it is told to stop."""
+
+import asyncio
+import itertools
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from ccpipe.errors import DataError, DeniedError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message
+from ccpipe.pipeline import Batch, Limits, Records, run
+from ccpipe.telemetry import Telemetry
+from tests.pipeline.parts import (
+    Diary,
+    Failing,
+    ListCemetery,
+    ListSink,
+    ListSource,
+    clock,
+    made,
+    play,
+    values,
+)
+
+AWAY = UnavailableError("away")
+
+
+async def run_until(seconds: float, *parts: Any, **options: Any) -> None:
+    """Run a pipe and set its `stop` at a moment."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, stop.set)
+    await run(*parts, stop=stop, **options)
+
+
+def test_an_unavailable_sink_is_tried_until_it_works() -> None:
+    """However long it takes; pauses grow up to the back-off, and no two nodes pause alike."""
+    source, sink = ListSource([made(1), made(2)]), ListSink(Failing(AWAY, 1000))
+    play(run(source, sink, limits=Limits(backoff=30)))
+    assert values(sink.written) == [1, 2]
+    assert source.acked == [0, 1]
+    pauses = [b - a for a, b in itertools.pairwise(sink.tries)]
+    for attempt, pause in enumerate(pauses[:9]):
+        assert 0 <= pause <= 0.1 * 2**attempt
+    assert 1 < max(pauses[9:]) <= 30
+    assert len(set(pauses[9:])) > 900
+
+
+def test_a_pipe_that_is_told_to_stop_writes_what_is_in_hand() -> None:
+    """The source is asked to end; what it has handed over is written, however long that takes."""
+    source = ListSource([made(n) for n in range(5)], stay=True)
+    sink = ListSink(seconds=100)
+    play(run_until(1, source, sink, limits=Limits(lines=1, grace=3)))
+    assert values(sink.written) == [0, 1, 2, 3, 4]
+    assert source.acked == [0, 1, 2, 3, 4]
+
+
+def test_a_pipe_may_be_told_to_stop_before_it_starts() -> None:
+    """Then nothing is read."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        stop.set()
+        await run(source, sink, stop=stop)
+
+    source, sink = ListSource([made(1)], stay=True), ListSink()
+    play(main())
+    assert source.handed == 0
+    assert sink.tries == []
+
+
+def test_a_sink_that_fails_after_the_stop_is_tried_for_the_grace() -> None:
+    """Then the error comes out; a batch that has an upstream is neither acknowledged nor buried."""
+
+    async def main() -> float:
+        with pytest.raises(UnavailableError, match="away"):
+            await run_until(50, source, sink, cemetery=cemetery, limits=Limits(grace=3))
+        return clock()
+
+    source, cemetery = ListSource([made(1), made(2)], stay=True), ListCemetery()
+    sink = ListSink(Failing(AWAY, math.inf))
+    assert 53 <= play(main()) <= 53.2
+    assert [at for at in sink.tries if at < 50]
+    assert [at for at in sink.tries if at > 50]
+    assert source.acked == []
+    assert cemetery.letters == []
+
+
+def test_the_stop_cuts_a_long_pause_short() -> None:
+    """A sink that is there again when the pipe is stopped gets everything at once."""
+
+    def away_until_stopped(_: Records) -> None:
+        if not source.stopped.is_set():
+            raise AWAY
+
+    async def main() -> float:
+        await run_until(1000, source, sink, limits=Limits(backoff=600))
+        return clock()
+
+    source, sink = ListSource([made(1)], stay=True), ListSink(away_until_stopped)
+    assert play(main()) == 1000
+    assert source.acked == [0]
+
+
+def test_the_stop_and_a_failure_at_the_same_moment_leave_the_grace() -> None:
+    """A write that fails in the very step in which the pipe is stopped is tried again."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+
+        def stop_and_fail(_: Records) -> None:
+            if not stop.is_set():
+                stop.set()
+                raise AWAY
+
+        sink.answer = stop_and_fail
+        await run(source, sink, stop=stop)
+
+    source, sink = ListSource([made(1)]), ListSink()
+    play(main())
+    assert values(sink.written) == [1]
+
+
+def test_what_nobody_would_hand_over_again_is_buried() -> None:
+    """Wherever it is: in the sink's hands, in the queue, before it, in a translator's window."""
+
+    class Window:
+        held: Sequence[Message] = ()
+
+        def feed(self, records: Records) -> Records:
+            ready, self.held = self.held, list(records)
+            return ready
+
+        def flush(self) -> Records:
+            return self.held
+
+    payloads: list[Records] = [made(n) for n in range(20)]
+    source = ListSource(payloads, upstream=False, stay=True)
+    sink, cemetery, telemetry = ListSink(Failing(AWAY, math.inf)), ListCemetery(), Telemetry()
+    limits = Limits(lines=2, memory=8 * 1024)
+    with pytest.raises(UnavailableError):
+        play(
+            run_until(
+                60,
+                source,
+                sink,
+                translators=[Window()],
+                cemetery=cemetery,
+                limits=limits,
+                telemetry=telemetry,
+            )
+        )
+    assert 8 < source.handed < 20  # the source was held up by then, and asked to end
+    assert cemetery.numbers == list(range(source.handed))
+    assert {letter.reason for letter in cemetery.letters} == {"not delivered: away"}
+    assert telemetry.total(telemetry.dead) == source.handed
+
+
+def test_bad_lines_of_what_nobody_would_hand_over_again_are_buried_too() -> None:
+    """They are kept with their own reason, beside the good ones that were not delivered."""
+    cemetery = ListCemetery()
+    source = ListSource([decode(b"a value=1 1\nbroken\n")], upstream=False)
+    sink = ListSink(Failing(AWAY, math.inf))
+    with pytest.raises(UnavailableError):
+        play(run_until(60, source, sink, cemetery=cemetery))
+    assert sorted(letter.original for letter in cemetery.letters) == [b"a value=1.0 1", b"broken"]
+
+
+def test_what_was_written_before_the_sink_went_away_is_not_buried() -> None:
+    """Half of a rejected write is safe when the other half cannot be delivered any more."""
+
+    def answer(records: Records) -> None:
+        if 2 in values(records) and len(records) > 1:
+            raise RejectedError("refused")
+        if 2 in values(records):
+            raise AWAY
+
+    cemetery = ListCemetery()
+    sink = ListSink(answer)
+    with pytest.raises(UnavailableError):
+        play(run_until(60, ListSource([made(0, 1, 2, 3)], upstream=False), sink, cemetery=cemetery))
+    assert values(sink.written) == [0, 1]
+    assert cemetery.numbers == [2, 3]
+
+
+def test_a_cemetery_that_fails_at_the_end_does_not_hide_why_it_ended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The sink's error comes out, and the log says how much is lost."""
+    source = ListSource([made(1, 2)], upstream=False, stay=True)
+    sink = ListSink(Failing(AWAY, math.inf))
+    cemetery = ListCemetery(Failing(UnavailableError("disk full"), math.inf))
+    with pytest.raises(UnavailableError, match="away"):
+        play(run_until(60, source, sink, cemetery=cemetery))
+    assert "2 dead letters are lost: disk full" in caplog.text
+
+
+@pytest.mark.parametrize("upstream", [True, False])
+@pytest.mark.parametrize("error", [DeniedError("wrong password"), ValueError("a bug")])
+def test_a_sink_that_cannot_work_at_all_ends_the_pipe(error: Exception, upstream: bool) -> None:
+    """At once and with its own error, no group of them; what has no upstream is kept."""
+
+    def answer(_: Records) -> None:
+        raise error
+
+    async def main() -> float:
+        with pytest.raises(type(error), match=str(error)):
+            await run(source, sink, cemetery=cemetery, limits=Limits(age=1))
+        return clock()
+
+    source = ListSource([made(1), made(2)], upstream=upstream, stay=True)
+    sink, cemetery = ListSink(answer), ListCemetery()
+    assert play(main()) == 1
+    assert len(sink.tries) == 1
+    assert source.acked == []
+    assert cemetery.numbers == ([] if upstream else [1, 2])
+
+
+def test_a_source_that_does_not_end_when_it_is_asked_is_left_after_the_grace() -> None:
+    """A sink that fails for good ends the pipe even so; what comes until then is kept."""
+
+    class Deaf(ListSource):
+        def stop(self) -> None:
+            pass
+
+    async def main() -> float:
+        with pytest.raises(DeniedError):
+            await run(source, sink, cemetery=cemetery, limits=Limits(lines=1, age=60, grace=3))
+        return clock()
+
+    source = Deaf([made(1), [], made(2)], upstream=False, stay=True, delays=[1, 1, 1])
+    sink, cemetery = ListSink(Failing(DeniedError("no"), 1)), ListCemetery()
+    assert play(main()) == 1 + 3
+    assert cemetery.numbers == [1, 2]
+
+
+@pytest.mark.parametrize("error", [DataError("no Parquet file"), AWAY, ValueError("a bug")])
+def test_a_source_that_fails_ends_the_pipe_after_what_it_handed_over(error: Exception) -> None:
+    """Its own error comes out, no group; what it had read is written and acknowledged first."""
+    source, sink = ListSource([made(1), made(2)], fails=error), ListSink()
+    with pytest.raises(type(error), match=str(error)):
+        play(run(source, sink))
+    assert values(sink.written) == [1, 2]
+    assert source.acked == [0, 1]
+
+
+def test_a_source_and_a_sink_that_both_fail_end_the_pipe_in_the_grace() -> None:
+    """A dead source does not leave the pipe trying a dead sink for ever."""
+
+    async def main() -> float:
+        with pytest.raises(UnavailableError, match="away"):
+            await run(source, sink, cemetery=cemetery, limits=Limits(grace=3))
+        return clock()
+
+    source = ListSource([made(1)], upstream=False, fails=DataError("no Parquet file"))
+    sink, cemetery = ListSink(Failing(AWAY, math.inf)), ListCemetery()
+    assert 3 <= play(main()) <= 3.2
+    assert cemetery.numbers == [1]
+
+
+def test_something_that_is_no_source_is_said_to_be_none() -> None:
+    """A part of the wrong kind is a bug that comes out; nothing hangs."""
+
+    class Stoppable:
+        def stop(self) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="async iterable"):
+        play(run(Stoppable(), ListSink()))  # type: ignore[arg-type]
+
+
+class Broken:
+    """A translator with a bug, in ``feed`` or in ``flush``."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def feed(self, records: Records) -> Records:
+        """See ``Translator.feed``."""
+        return records if self.where == "flush" else self.fail()
+
+    def flush(self) -> Records:
+        """See ``Translator.flush``."""
+        return [] if self.where == "feed" else self.fail()
+
+    def fail(self) -> Records:
+        """Show the bug."""
+        raise ZeroDivisionError(self.where)
+
+
+@pytest.mark.parametrize("where", ["feed", "flush", "both"])
+def test_a_translator_with_a_bug_ends_the_pipe(where: str) -> None:
+    """The bug comes out, and what it broke is not acknowledged."""
+    source, sink = ListSource([made(1)], stay=where == "feed"), ListSink()
+    with pytest.raises(ZeroDivisionError):
+        play(run(source, sink, translators=[Broken(where)]))
+    assert source.acked == ([0] if where == "flush" else [])
+
+
+def test_an_acknowledgement_that_does_not_get_through_costs_nothing_but_a_repetition() -> None:
+    """The records are safe; upstream will hand them over again. The pipe goes on."""
+
+    class Forgetful(ListSource):
+        def batch(self, number: int, records: Records) -> Batch:
+            whole = super().batch(number, records)
+
+            async def ack() -> None:
+                if number == 0:
+                    raise UnavailableError("the bus is away")
+                await whole.ack()
+
+            return Batch(records, ack)
+
+    source, sink = Forgetful([made(1), made(2)]), ListSink()
+    play(run(source, sink))
+    assert values(sink.written) == [1, 2]
+    assert source.acked == [1]
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5, 1, 1.5, 2, 30, 3600])
+def test_cancelling_leaves_nothing_behind(seconds: float) -> None:
+    """Wherever the pipe is, it ends at once; the source is closed before its parts are left."""
+    diary: Diary = []
+    source = ListSource([made(n) for n in range(100)], delays=[1] * 2, diary=diary)
+    sink = ListSink(Failing(AWAY, 5), seconds=1, diary=diary)
+    cemetery = ListCemetery(diary=diary)
+
+    async def main() -> float:
+        limits = Limits(lines=2, memory=8 * 1024)
+        piping = asyncio.create_task(run(source, sink, cemetery=cemetery, limits=limits))
+        await asyncio.wait({piping}, timeout=seconds)
+        done = piping.done()
+        piping.cancel()
+        await asyncio.wait({piping})
+        assert piping.cancelled() is not done
+        return clock()
+
+    assert play(main()) <= seconds
+    ends = [(what, name) for what, name in diary if what in ("closed", "leave")]
+    assert ends == [
+        ("closed", "ListSource"),
+        ("leave", "ListSource"),
+        ("leave", "ListSink"),
+        ("leave", "ListCemetery"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("ListCemetery", []),
+        ("ListSink", ["ListCemetery"]),
+        ("ListSource", ["ListSink", "ListCemetery"]),
+    ],
+)
+def test_a_part_that_cannot_start_ends_the_pipe(part: str, expected: list[str]) -> None:
+    """Its error comes out before anything is read; those that were entered are left again."""
+    diary: Diary = []
+
+    def failing(cls: Callable[..., Any], *given: Any) -> Any:
+        class Fails(cls):  # type: ignore[valid-type,misc]
+            async def __aenter__(self) -> object:
+                raise DeniedError("wrong password")
+
+        made_of = Fails if cls.__name__ == part else cls
+        return made_of(*given, diary=diary)
+
+    source = failing(ListSource, [made(1)])
+    with pytest.raises(DeniedError):
+        play(run(source, failing(ListSink), cemetery=failing(ListCemetery)))
+    assert [name for what, name in diary if what == "leave"] == expected
+    assert source.handed == 0
+
+
+def test_parts_are_left_after_an_error_too() -> None:
+    """In the same order as always, with nothing still running."""
+    diary: Diary = []
+    source = ListSource([made(1)], fails=DataError("bad"), diary=diary)
+    with pytest.raises(DataError):
+        play(run(source, ListSink(diary=diary), cemetery=ListCemetery(diary=diary)))
+    assert [name for what, name in diary if what == "leave"] == [
+        "ListSource",
+        "ListSink",
+        "ListCemetery",
+    ]
+
+
+async def test_it_is_the_same_on_a_real_clock() -> None:
+    """Nothing of the above depends on the clock of these tests."""
+
+    class Counting(ListSource):
+        async def __aiter__(self) -> AsyncIterator[Batch]:
+            number = 0
+            while not self.stopped.is_set():
+                await asyncio.sleep(0.001)
+                yield self.batch(number, made(number))
+                number += 1
+
+    stop = asyncio.Event()
+    source = Counting([])
+    sink = ListSink(Failing(AWAY, 3))
+    piping = asyncio.create_task(run(source, sink, limits=Limits(age=0.01), stop=stop))
+    while len(sink.written) < 20:
+        await asyncio.sleep(0.005)
+    stop.set()
+    await piping
+    assert values(sink.written) == list(range(len(source.acked)))

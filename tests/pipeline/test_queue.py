@@ -1,0 +1,320 @@
+"""The queue between reader and writer."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import event
+from ccpipe.pipeline import Batch, Limits
+from ccpipe.pipeline.queue import Item, Queue
+from ccpipe.telemetry import Telemetry
+from tests.pipeline.parts import clock, made, play, values
+
+ONE = 1024
+"""What an item with one metric is said to hold."""
+
+
+def queue(**limits: float) -> Queue:
+    """Make a queue without any limit but those given."""
+    unlimited = {"lines": 10**9, "bytes": 10**12, "age": math.inf, "memory": 10**12}
+    return Queue(Limits(**{**unlimited, **limits}), Telemetry())  # type: ignore[arg-type]
+
+
+async def put(queue: Queue, *numbers: int) -> None:
+    """Put items that hold one metric each."""
+    for number in numbers:
+        await queue.put(Item(Batch(made(number))))
+
+
+def taken(items: Sequence[Item]) -> list[float]:
+    """Return the numbers in what was taken."""
+    return [value for item in items for value in values(item.batch.records)]
+
+
+async def settle() -> None:
+    """Let every task run until it waits for something else."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("limit", [{"lines": 3}, {"bytes": 3 * ONE}, {"memory": 3 * ONE}])
+def test_a_full_batch_is_taken_at_once_and_a_smaller_one_waits(limit: dict[str, float]) -> None:
+    """Lines, bytes and memory each make a batch full; nothing else ends the wait."""
+
+    async def main() -> None:
+        waiting = queue(**limit)
+        taking = asyncio.create_task(waiting.take())
+        await put(waiting, 1, 2)
+        await settle()
+        assert not taking.done()
+        await put(waiting, 3)
+        assert taken(await taking) == [1, 2, 3]
+        assert clock() == 0
+
+    play(main())
+
+
+def test_an_old_batch_is_taken_however_small() -> None:
+    """The oldest record waits for the age and no longer, whatever comes after it."""
+
+    async def main() -> None:
+        waiting = queue(age=5)
+        taking = asyncio.create_task(waiting.take())
+        await asyncio.sleep(2)
+        await put(waiting, 1)
+        await asyncio.sleep(4)
+        await put(waiting, 2)
+        assert taken(await taking) == [1, 2]
+        assert clock() == 7
+
+    play(main())
+
+
+def test_time_spent_waiting_for_room_counts_as_age() -> None:
+    """A batch is as old as its reading, not as its place in the queue."""
+
+    async def main() -> None:
+        waiting = queue(age=5, memory=ONE)
+        await put(waiting, 1)
+        first = await waiting.take()
+        putting = asyncio.create_task(put(waiting, 2))
+        await asyncio.sleep(60)
+        waiting.release(first)
+        waiting.limits = Limits(age=5)
+        assert taken(await waiting.take()) == [2]
+        assert clock() == 60
+        await putting
+
+    play(main())
+
+
+def test_the_end_is_an_empty_list_after_what_waits() -> None:
+    """What waits when the queue ends is taken at once; then and ever after comes the end."""
+
+    async def main() -> None:
+        waiting = queue(lines=2)
+        await put(waiting, 1)
+        waiting.end()
+        assert [taken(await waiting.take()) for _ in range(3)] == [[1], [], []]
+
+    play(main())
+
+
+def test_the_end_wakes_a_writer_that_waits() -> None:
+    """A writer that found nothing is told of the end."""
+
+    async def main() -> None:
+        waiting = queue()
+        taking = asyncio.create_task(waiting.take())
+        await settle()
+        waiting.end()
+        assert await taking == []
+
+    play(main())
+
+
+def test_a_hurried_writer_waits_for_no_batch_to_fill() -> None:
+    """Hurried, the queue hands out whatever is there, and waits only for something."""
+
+    async def main() -> None:
+        waiting = queue()
+        waiting.hurried = True
+        taking = asyncio.create_task(waiting.take())
+        await settle()
+        await put(waiting, 1)
+        assert taken(await taking) == [1]
+
+    play(main())
+
+
+def test_a_batch_larger_than_every_limit_goes_alone() -> None:
+    """A batch is the unit: it is neither cut nor held back for its size."""
+
+    async def main() -> None:
+        waiting = queue(lines=2, bytes=ONE, memory=0)
+        await waiting.put(Item(Batch(made(1, 2, 3))))
+        putting = asyncio.create_task(put(waiting, 4))
+        items = await waiting.take()
+        assert taken(items) == [1, 2, 3]
+        waiting.release(items)
+        assert taken(await waiting.take()) == [4]
+        await putting
+
+    play(main())
+
+
+def test_the_reader_waits_while_memory_is_full() -> None:
+    """What is held, waiting or being written, is bounded: put waits until enough is released."""
+
+    async def main() -> None:
+        waiting = queue(memory=4 * ONE)
+        putting = asyncio.create_task(put(waiting, *range(10)))
+        await settle()
+        assert waiting.held == 4 * ONE
+        first = await waiting.take()
+        await settle()
+        assert waiting.held == 4 * ONE  # taken is not yet released
+        assert not waiting.items
+        waiting.release(first)
+        await settle()
+        assert waiting.held == 4 * ONE
+        assert not putting.done()
+        rest = await waiting.take()
+        waiting.release(rest)
+        await putting
+        assert taken([*first, *rest, *waiting.items]) == list(range(10))
+
+    play(main())
+
+
+def test_what_is_held_is_told() -> None:
+    """The gauge shows what is held, and nothing once all is released."""
+
+    async def main() -> None:
+        waiting = queue(lines=2)
+        gauge = "ccpipe_queued_bytes"
+        await put(waiting, 1, 2)
+        assert waiting.telemetry.registry.get_sample_value(gauge) == 2 * ONE
+        items = await waiting.take()
+        assert waiting.telemetry.registry.get_sample_value(gauge) == 2 * ONE
+        waiting.release(items)
+        assert waiting.telemetry.registry.get_sample_value(gauge) == 0
+
+    play(main())
+
+
+def test_every_batch_weighs_something() -> None:
+    """Batches whose records were all dropped cannot pile up beyond the memory limit either."""
+
+    async def main() -> None:
+        waiting = queue(memory=100 * ONE)
+        putting = asyncio.create_task(put_empty(waiting))
+        await settle()
+        assert not putting.done()
+        putting.cancel()
+        await asyncio.wait({putting})
+
+    async def put_empty(waiting: Queue) -> None:
+        for _ in range(1000):
+            await waiting.put(Item(Batch([])))
+
+    play(main())
+
+
+def test_long_texts_count() -> None:
+    """An event of a megabyte is not taken for half a kilobyte, decoded or not."""
+
+    async def main() -> None:
+        text = "x" * 2**20
+        message = event("job", "start_job", text, time=1, tags={})
+        assert Item(Batch([message])).size > 2**20
+        lines = decode(b'job event="' + text.encode() + b'" 1\n')
+        assert Item(Batch(lines)).size > 2**20
+        unreadable = decode(b"x" * 2**20)
+        assert not len(unreadable)
+        assert Item(Batch(unreadable)).size > 2**20
+
+    play(main())
+
+
+delays = st.lists(st.sampled_from([0, 0, 0, 0.5, 1, 1, 2]), max_size=30)
+
+
+@given(
+    puts=delays,
+    pauses=delays,
+    sizes=st.lists(st.integers(0, 3), min_size=30, max_size=30),
+    lines=st.integers(1, 4),
+    memory=st.integers(1, 5),
+    age=st.sampled_from([0, 0.5, 1, 3]),
+)
+def test_no_schedule_loses_a_wake_up(
+    puts: list[float],
+    pauses: list[float],
+    sizes: list[int],
+    lines: int,
+    memory: int,
+    age: float,
+) -> None:
+    """Whatever reader and writer do when, also at the same moment: all arrives, once, in order.
+
+    In virtual time a lost wake-up is a deadlock, which fails at once; or it is a record that
+    waits longer than its age although the writer is free.
+    """
+    payloads = [made(*range(10 * n, 10 * n + sizes[n])) for n in range(len(puts))]
+
+    async def main() -> None:
+        waiting = queue(lines=lines, memory=memory * ONE, age=age)
+
+        async def read() -> None:
+            for delay, payload in zip(puts, payloads, strict=True):
+                await asyncio.sleep(delay)
+                await waiting.put(Item(Batch(payload)))
+                assert waiting.held < memory * ONE + 512 * 4
+            waiting.end()
+
+        reading = asyncio.create_task(read())
+        got: list[float] = []
+        free = clock()
+        for pause in [*pauses, *[0.0] * 100]:
+            if not (items := await waiting.take()):
+                break
+            assert clock() <= max(items[0].born + age, free)
+            got += taken(items)
+            await asyncio.sleep(pause)
+            waiting.release(items)
+            free = clock()
+        await reading
+        assert got == [value for payload in payloads for value in values(payload)]
+        assert (waiting.held, waiting.lines, waiting.size) == (0, 0, 0)
+
+    play(main())
+
+
+@given(when=st.sampled_from([0, 0.5, 1, 1.5]), age=st.sampled_from([0.5, 1]), late=st.booleans())
+def test_a_cancelled_writer_is_cancelled(when: float, age: float, late: bool) -> None:
+    """A cancellation is never swallowed, not even at the moment when a batch comes of age."""
+
+    async def main() -> None:
+        waiting = queue(age=age)
+        taking = asyncio.create_task(waiting.take())
+        loop = asyncio.get_running_loop()
+        if late:
+            loop.call_later(when, taking.cancel)
+        putting = asyncio.create_task(put(waiting, 1))
+        if not late:
+            loop.call_later(when, taking.cancel)
+        await asyncio.wait({taking, putting})
+        if taking.cancelled():
+            assert taken(list(waiting.items)) == [1]
+        else:
+            assert taken(taking.result()) == [1]
+            assert when >= age
+
+    play(main())
+
+
+def test_many_small_batches_cost_no_more_each_than_few() -> None:
+    """Counted, not timed: a batch's length is looked at a bounded number of times."""
+
+    class Counted(list[object]):
+        looks = 0
+
+        def __len__(self) -> int:
+            Counted.looks += 1
+            return super().__len__()
+
+    async def looks(total: int) -> float:
+        Counted.looks = 0
+        waiting = queue(lines=total)
+        for _ in range(total):
+            await waiting.put(Item(Batch(Counted(made(1)))))  # type: ignore[arg-type]
+        assert len(await waiting.take()) == total
+        return Counted.looks / total
+
+    assert play(looks(4000)) == play(looks(40))

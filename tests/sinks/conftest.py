@@ -1,0 +1,114 @@
+"""What the sinks' tests share: records, a source in memory, and disks that are full."""
+
+import contextlib
+import os
+import resource
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from ccpipe.message import Message, Uint, Value
+from ccpipe.pipeline import Batch, DeadLetter, Limits, Records, Sink, run
+from ccpipe.telemetry import Telemetry
+
+SECOND = 10**9
+NOON = 1740052800 * SECOND
+"""2025-02-20T12:00:00Z"""
+
+names = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from(list(",= \\\"'./%_")),
+    min_size=1,
+    max_size=12,
+).filter(lambda text: text[-1] != "\\" and text[0] != "#")
+"""Names and tags as line protocol can carry them."""
+
+values: st.SearchStrategy[Value] = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(0, 2**64 - 1).map(Uint),
+    st.booleans(),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)
+
+times = st.integers(-(2**63) + 2, 2**63 - 2)
+"""Of 64 bits; the two outermost mean infinity to DuckDB."""
+
+
+def messages_with(**tags: st.SearchStrategy[str]) -> st.SearchStrategy[Message]:
+    """Make any messages, with tags of one's own beside others."""
+    others = st.dictionaries(names, names, max_size=2)
+    all_tags = st.builds(lambda a, b: a | b, others, st.fixed_dictionaries({}, optional=tags))
+    return st.builds(Message, names, all_tags, values, times, st.just("value") | names)
+
+
+def metric(value: Value, *, time: int = NOON, **tags: str) -> Message:
+    """Build one metric of a node."""
+    return Message(
+        "cpu_load", {"cluster": "fox", "hostname": "n1", "type": "node"} | tags, value, time
+    )
+
+
+class Given:
+    """A source in memory; notes what was acknowledged, and acts when it is first asked."""
+
+    def __init__(self, *batches: Records, first: Callable[[], object] = lambda: None) -> None:
+        self.batches = batches
+        self.first = first
+        self.acknowledged: list[int] = []
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        self.first()
+        for number, records in enumerate(self.batches):
+
+            async def ack(number: int = number) -> None:
+                self.acknowledged.append(number)
+
+            yield Batch(records, ack, "test")
+
+    def stop(self) -> None:
+        """Do nothing: the end comes by itself."""
+
+
+class Graves:
+    """A cemetery in memory."""
+
+    def __init__(self) -> None:
+        self.letters: list[DeadLetter] = []
+
+    async def bury(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep the letters."""
+        self.letters += letters
+
+
+async def carry(source: Given, sink: Sink, telemetry: Telemetry | None = None) -> list[DeadLetter]:
+    """Run a pipe to its end; return the dead letters. All batches must be acknowledged."""
+    graves = Graves()
+    limits = Limits(age=0, backoff=0.05)
+    await run(source, sink, cemetery=graves, limits=limits, telemetry=telemetry)
+    assert source.acknowledged == list(range(len(source.batches)))
+    return graves.letters
+
+
+@contextlib.contextmanager
+def forbidden(folder: Path) -> Iterator[Path]:
+    """Yield a folder in which we may not write, not even when the tests run as root."""
+    folder.mkdir(mode=0o500)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield folder
+    finally:
+        os.seteuid(user)
+
+
+@contextlib.contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """Let no file grow beyond `size` bytes: the kernel writes up to there, then fails, for real."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,0 +1,67 @@
+"""The recipes in ``bridges/``: each of them works as it stands."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.config import Recipe, load
+from ccpipe.pipeline import Limits, Sink, Source, Translator, run
+from ccpipe.registry import build
+from ccpipe.telemetry import Telemetry
+
+BRIDGES = Path(__file__).parents[2] / "bridges"
+RECIPES = sorted(BRIDGES.glob("*.toml"))
+
+
+def parts(path: Path) -> tuple[Source, list[Translator], Sink]:
+    """Make what a recipe names."""
+    recipe = load(path, Recipe, environ={})
+    telemetry = Telemetry()
+
+    def make(group: str, table: dict[str, Any], where: str) -> Any:
+        context = {"site": recipe, "telemetry": telemetry}
+        return build(group, table, where=str(path), path=where, context=context)
+
+    return (
+        make("sources", recipe.source, "source"),
+        [make("translators", table, "translate") for table in recipe.translate],
+        make("sinks", recipe.sink, "sink"),
+    )
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe(path: Path) -> None:
+    """It can be made, without opening anything, and its sink says how it is best written to."""
+    *_, sink = parts(path)
+    assert isinstance(getattr(sink, "limits", None), Limits)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_what_is_commented_out(path: Path) -> None:
+    """The options that a recipe shows in comments exist, and its limits are the sink's own."""
+    lines = path.read_text().splitlines()
+    shown = [line.removeprefix("# ") for line in lines]
+    start = shown.index("[sink]")
+    text = "\n".join(
+        line for line in shown[start:] if line.startswith("[") or " = " in line.partition("#")[0]
+    )
+    tables = tomllib.loads(text)
+    options = tables["sink"]
+    options.pop("user", None)  # excludes the token, which is shown too
+    options.pop("password_file", None)
+    context = {"site": None, "telemetry": Telemetry()}
+    sink = build("sinks", options, where=str(path), path="sink", context=context)
+    recipe = load(path, Recipe, environ={}, below={"batch": tables["batch"]})
+    for key in tables["batch"]:
+        assert getattr(sink.limits, key) == getattr(recipe.batch, key), key
+
+
+async def test_the_recipe_that_needs_nothing() -> None:
+    """``null.toml`` runs to its end as it is, and carries everything that its source makes."""
+    source, translators, sink = parts(BRIDGES / "null.toml")
+    telemetry = Telemetry()
+    await run(source, sink, translators=translators, telemetry=telemetry)
+    made = load(BRIDGES / "null.toml", Recipe, environ={}).source
+    assert telemetry.total(telemetry.written) == made["batches"] * made["lines"]

@@ -1,0 +1,75 @@
+"""``StdoutSink``: what passes is on standard output when ``write()`` returns."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from ccpipe.errors import UnavailableError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.sinks.stdout import StdoutSink
+from tests.sinks.conftest import NOON, Given, carry, metric
+
+
+async def test_lines(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """By default records are line protocol, with timestamps that lose nothing."""
+    await StdoutSink().write([metric(1.5), metric(2, time=NOON + 1)])
+    assert capsysbinary.readouterr().out == (
+        b"cpu_load,cluster=fox,hostname=n1,type=node value=1.5 1740052800\n"
+        b"cpu_load,cluster=fox,hostname=n1,type=node value=2i 1740052800000000001\n"
+    )
+
+
+async def test_precision(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """A precision that is asked for is the unit of all timestamps."""
+    await StdoutSink(precision="ms").write(decode(b"a,hostname=n1 value=1 1740052800\n"))
+    assert capsysbinary.readouterr().out == b"a,hostname=n1 value=1.0 1740052800000\n"
+
+
+async def test_json(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """As JSON every message is one object on one line."""
+    await StdoutSink(format="json").write([metric(1.5, time=NOON + 1)])
+    assert capsysbinary.readouterr().out == (
+        b'{"name":"cpu_load","tags":{"cluster":"fox","hostname":"n1","type":"node"},'
+        b'"field":"value","value":1.5,"time":"2025-02-20T12:00:00.000000001Z"}\n'
+    )
+
+
+async def test_a_record_that_json_cannot_carry(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """One record that cannot be written costs itself only: the batch is halved down to it."""
+    records = [metric(float(n)) for n in range(5)]
+    records[3] = metric(float("nan"))
+    letters = await carry(Given(records), StdoutSink(format="json"))
+    assert [letter.origin for letter in letters] == ["test"]
+    assert "nan cannot be a value in JSON" in letters[0].reason
+    assert capsysbinary.readouterr().out.count(b"\n") == 4
+
+
+@contextmanager
+def standard_output(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[None]:
+    """Put an open file in place of standard output."""
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=file))
+        yield
+        monkeypatch.undo()
+
+
+async def test_a_reader_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken pipe passes through as it is, for the command to end quietly."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with standard_output(monkeypatch, writing), pytest.raises(BrokenPipeError):
+        await StdoutSink().write([metric(1.5)])
+
+
+async def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output that cannot take more may be tried again."""
+    full = os.open("/dev/full", os.O_WRONLY)
+    with (
+        standard_output(monkeypatch, full),
+        pytest.raises(UnavailableError, match="standard output: No space left"),
+    ):
+        await StdoutSink().write([metric(1.5)])

@@ -1,0 +1,42 @@
+"""The source of made metrics."""
+
+import pytest
+
+from ccpipe import registry
+from ccpipe.errors import ConfigError
+from ccpipe.message import Message
+from ccpipe.sources.null import NullSource
+
+
+async def test_it_makes_as_many_clean_metrics_as_asked() -> None:
+    """Batches of lines that break no rule, counting up over all of them."""
+    batches = [batch async for batch in NullSource(batches=3, lines=2)]
+    records = [record for batch in batches for record in batch.records]
+    assert [len(batch.records) for batch in batches] == [2, 2, 2]
+    assert [record.value for record in records] == [0, 1, 2, 3, 4, 5]
+    assert all(isinstance(record, Message) and not record.problems() for record in records)
+
+
+async def test_stop_ends_it_after_the_batch_in_hand() -> None:
+    """What was handed over stays so, and nothing new comes."""
+    source = NullSource(batches=1000)
+    seen = 0
+    async for _ in source:
+        seen += 1
+        if seen == 2:
+            source.stop()
+    assert seen == 2
+
+
+def test_a_recipe_builds_it_and_a_wrong_number_is_named() -> None:
+    """Options are checked by annotations and by the class itself, and errors say where."""
+
+    def build(**options: object) -> None:
+        table = {"use": "null", **options}
+        registry.build("sources", table, where="r.toml", path="source", context={})
+
+    build(batches=2)
+    with pytest.raises(ConfigError, match=r"^r\.toml: source\.batches: Expected `int`"):
+        build(batches="many")
+    with pytest.raises(ConfigError, match=r"^r\.toml: source: batches is -1"):
+        build(batches=-1)

@@ -8,6 +8,7 @@ import os
 from setuptools import Extension, setup
 
 FOLDER = "ccpipe/formats/lineprotocol"
+FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
 
 
 def kernel() -> list[Extension]:
@@ -15,24 +16,22 @@ def kernel() -> list[Extension]:
     try:
         from Cython.Build import cythonize
 
-        return cythonize(
+        extensions: list[Extension] = cythonize(
             [
                 Extension(
                     "ccpipe.formats.lineprotocol._kernel",
                     [f"{FOLDER}/_kernel.pyx"],
                     depends=[f"{FOLDER}/{part}.hpp" for part in ("scan", "write", "samples")],
-                    extra_compile_args=[
-                        "-std=c++17",
-                        "-O3",
-                        "-fvisibility=hidden",
-                        *os.environ.get("CCPIPE_KERNEL_FLAGS", "").split(),  # sanitizers: fuzz/
-                    ],
+                    extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
+                    extra_link_args=FLAGS,
                     language="c++",
-                    optional=True,
                 )
             ],
             language_level=3,
         )
+        for extension in extensions:
+            extension.optional = True  # cythonize() forgets it
+        return extensions
     except Exception as error:  # noqa: BLE001 - the twin in Python does the same work
         print(f"ccpipe: the compiled kernel is left out: {error}")  # noqa: T201
         return []

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import nats.errors
 from nats.js.errors import NoStreamResponseError
@@ -15,7 +15,7 @@ from ccpipe.config import Site, Size
 from ccpipe.errors import EncodeError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Precision, encode_each
 from ccpipe.message import Message
-from ccpipe.pipeline import DeadLetter, Limits, Records
+from ccpipe.pipeline import DeadLetter, Limits
 from ccpipe.telemetry import Telemetry
 
 HEADER_ROOM = 1024
@@ -69,13 +69,13 @@ class NatsSink:
         """Ask whether the broker lets us in; see ``check``."""
         await check(self.site.bus, self.telemetry)
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Any) -> None:
         """Publish records; see ``Sink.write`` for what it raises."""
         if self._connecting.done():
             self._connecting.result()  # credentials that were refused end the pipe here
         if not self.bus.is_connected:
             raise UnavailableError(f"not connected to {self.bus.url}")
-        messages = list(self._messages(records))
+        messages = list(self.messages(records))
         for start in range(0, len(messages), IN_FLIGHT):
             await self._publish_window(messages[start : start + IN_FLIGHT])
         if not self.site.bus.jetstream:
@@ -114,7 +114,7 @@ class NatsSink:
             await store(self.bus, subject, payload, {MESSAGE_ID: message_id})
             self._stored.add(message_id)
 
-    def _messages(self, records: Records) -> Iterator[tuple[str, bytes]]:
+    def messages(self, records: Any) -> Iterator[tuple[str, bytes]]:
         """Sort records by subject and pack each subject's lines into payloads."""
         by_subject: dict[str, list[Message]] = {}
         for record in records:

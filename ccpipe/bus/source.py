@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import time
@@ -131,18 +132,21 @@ class NatsSource:
         return pulling.done()
 
     def _batch(self, delivery: Delivery) -> Batch:
+        batch = self.read(delivery)
+        if self.durable:
+            batch.ack = functools.partial(self._acknowledge, delivery.reply)
+        return batch
+
+    def read(self, delivery: Delivery) -> Batch:
+        """Decode one message."""
         lines = decode(delivery.payload, precision=self.precision, lenient=self.lenient)
-        lines.stamped(_arrival(delivery.reply))
-        if not self.durable:
-            return Batch(lines, origin=delivery.subject)
+        return Batch(lines.stamped(_arrival(delivery.reply)), origin=delivery.subject)
 
-        async def acknowledge() -> None:
-            self._unacknowledged.pop(delivery.reply, None)
-            # An acknowledgement lost with the connection means one more delivery, never one less.
-            with contextlib.suppress(UnavailableError):
-                await self.bus.publish(delivery.reply, b"+ACK")
-
-        return Batch(lines, acknowledge, delivery.subject)
+    async def _acknowledge(self, reply: str) -> None:
+        self._unacknowledged.pop(reply, None)
+        # An acknowledgement lost with the connection means one more delivery, never one less.
+        with contextlib.suppress(UnavailableError):
+            await self.bus.publish(reply, b"+ACK")
 
     def _receive(self, delivery: Delivery) -> None:
         if not self.durable:

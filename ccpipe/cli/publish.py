@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from ccpipe.cli.options import Where, seconds
 from ccpipe.cli.pipe import run_pipe
-from ccpipe.config import Site, state_folder
+from ccpipe.config import Interval, Site, convert, state_folder
 from ccpipe.errors import ConfigError
 from ccpipe.pipeline import Sink
 from ccpipe.registry import construct, find, names
@@ -55,6 +55,7 @@ async def publish(
     sampler = Sampler(
         collectors(site, where.path()),
         interval=site.publish.interval,
+        intervals=intervals(site, where.path()),
         jitter=site.publish.jitter,
         tags={**site.publish.tags, "cluster": site.cluster, "hostname": site.hostname},
         once=once,
@@ -92,6 +93,7 @@ def collectors(site: Site, path: Path | None) -> dict[str, Any]:
     made = {}
     for name in names("collectors"):
         options = dict(site.publish.collectors.get(name, {}))
+        options.pop("interval", None)
         if options.pop("enabled", True):
             key = f"publish.collectors.{name}"
             cls = find("collectors", name, key)
@@ -99,6 +101,23 @@ def collectors(site: Site, path: Path | None) -> dict[str, Any]:
     if not made:
         raise ConfigError(f"{where}: publish.collectors: every collector is left out")
     return made
+
+
+def intervals(site: Site, path: Path | None) -> dict[str, float]:
+    """Return the intervals of the collectors that have one of their own.
+
+    Raises
+    ------
+    ConfigError
+        naming the key path of one that is none.
+
+    """
+    where = str(path or "configuration")
+    return {
+        name: convert(options["interval"], Interval, where, f"publish.collectors.{name}.interval")
+        for name, options in site.publish.collectors.items()
+        if "interval" in options and options.get("enabled", True)
+    }
 
 
 def _printer(output: Literal["line", "json", "table"]) -> Sink:

@@ -10,11 +10,13 @@ from ccpipe.pipeline.plug import (
     Batch,
     Cemetery,
     DeadLetter,
+    Holding,
     Limits,
     Records,
     Sink,
     Source,
     Translator,
+    check_fit,
     join,
 )
 
@@ -22,11 +24,13 @@ __all__ = [
     "Batch",
     "Cemetery",
     "DeadLetter",
+    "Holding",
     "Limits",
     "Records",
     "Sink",
     "Source",
     "Translator",
+    "check_fit",
     "join",
     "run",
 ]

@@ -5,25 +5,26 @@ import contextlib
 import functools
 import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
 
 import tenacity
 
 from ccpipe.errors import CcpipeError, DataError, EncodeError, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines, encode
-from ccpipe.message import Message
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.pipeline.plug import (
     Batch,
     Cemetery,
     DeadLetter,
     Limits,
-    Records,
     Sink,
     Source,
     Translator,
+    check_fit,
     join,
 )
 from ccpipe.pipeline.queue import Item, Queue, now
+from ccpipe.pipeline.stage import Stage, acknowledge, buried
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -50,17 +51,20 @@ async def run(
     UnavailableError
         where records could not be written within that time; they were not acknowledged.
     CcpipeError
-        where source or sink cannot work at all.
+        where source or sink cannot work at all, or the parts do not fit together.
 
     """
-    limits, telemetry = limits or Limits(), telemetry or Telemetry()
+    check_fit(source, translators, sink)
+    limits, telemetry, stop = limits or Limits(), telemetry or Telemetry(), stop or asyncio.Event()
     pipe = _Pipe(source, sink, translators, cemetery, limits, telemetry)
     async with contextlib.AsyncExitStack() as stack:
         parts: list[object] = [cemetery, sink, source]
         for part in parts:
-            if isinstance(part, contextlib.AbstractAsyncContextManager):
-                await stack.enter_async_context(part)
-        watcher = asyncio.create_task(pipe.watch(stop or asyncio.Event()), name="ccpipe-stop")
+            if isinstance(part, contextlib.AbstractAsyncContextManager) and not await _is_entered(
+                stack, part, stop
+            ):
+                return
+        watcher = asyncio.create_task(pipe.watch(stop), name="ccpipe-stop")
         reader = asyncio.create_task(pipe.read(), name="ccpipe-read")
         telemetry.ready = True
         try:
@@ -73,7 +77,27 @@ async def run(
             await asyncio.wait({reader, watcher})
 
 
-_Portion = tuple[Records, Sequence[Item]]
+async def _is_entered(
+    stack: contextlib.AsyncExitStack,
+    part: contextlib.AbstractAsyncContextManager[object],
+    stop: asyncio.Event,
+) -> bool:
+    """Enter a part, which may wait for a server without end; false where `stop` came before."""
+    entering = asyncio.create_task(stack.enter_async_context(part), name="ccpipe-enter")
+    stopping = asyncio.create_task(stop.wait(), name="ccpipe-stop")
+    try:
+        await asyncio.wait({entering, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (entering, stopping):
+            task.cancel()
+        await asyncio.wait({entering, stopping})
+    if entering.cancelled():
+        return False
+    entering.result()
+    return True
+
+
+_Portion = tuple[Any, Sequence[Item]]
 """Records for one write; beside each stands the item that it came with."""
 
 
@@ -91,7 +115,8 @@ class _Pipe:
     ) -> None:
         self.source = source
         self.sink = sink
-        self.translators = translators
+        self.stages = [Stage(translator) for translator in translators]
+        self.latest = Batch(())  # that was read
         self.cemetery = cemetery
         self.limits = limits
         self.telemetry = telemetry
@@ -126,25 +151,52 @@ class _Pipe:
 
     async def read_source(self) -> None:
         batches = aiter(self.source)
+        is_holding = any(stage.is_holding for stage in self.stages)
+        coming = _with_ticks(batches) if is_holding else batches
         try:
-            async for batch in batches:
+            async for batch in coming:
                 self.telemetry.count(self.telemetry.read, self.source, len(batch.records))
-                letters = _unreadable(batch)
-                for translator in self.translators:
-                    batch.records = translator.feed(batch.records)
-                await self.queue.put(Item(batch, letters))
+                await self.translate(batch)
         finally:
-            if isinstance(batches, AsyncGenerator):
-                await batches.aclose()
+            for generator in (coming, batches):
+                if isinstance(generator, AsyncGenerator):
+                    await generator.aclose()
+
+    async def translate(self, batch: Batch) -> None:
+        """Queue a batch, or what the translators have ready after it."""
+        letters = _unreadable(batch)
+        if not self.stages:
+            await self.queue.put(Item(batch, letters))
+            return
+        records, batch.records = batch.records, ()
+        complete = []
+        if batch is not _TICK:
+            self.latest, complete = batch, [batch]
+        for stage in self.stages:
+            records, complete = stage.feed(records, complete, self.latest.origin)
+        await self.put(records, complete, letters)
 
     async def flush(self) -> None:
         """Queue what the translators still hold."""
-        for position, translator in enumerate(self.translators, 1):
-            held = translator.flush()
-            for later in self.translators[position:]:
-                held = later.feed(held)
-            if len(held):
-                await self.queue.put(Item(Batch(held)))
+        for position, stage in enumerate(self.stages, 1):
+            records, complete = stage.flush(self.latest.origin)
+            for later in self.stages[position:]:
+                records, complete = later.feed(records, complete, self.latest.origin)
+            await self.put(records, complete, [])
+
+    async def put(self, records: Any, complete: list[Batch], letters: list[DeadLetter]) -> None:
+        """Queue what translators made; with it the batches are safe that it completes."""
+        for stage in self.stages:
+            letters += stage.letters
+            stage.letters.clear()
+        if not (len(records) or complete or letters):
+            return
+        if self.latest.has_upstream:
+            ack = functools.partial(acknowledge, complete)
+            batch = Batch(records, ack, self.latest.origin)
+        else:
+            batch = Batch(records, origin=self.latest.origin)
+        await self.queue.put(Item(batch, letters))
 
     async def write(self) -> None:
         """Write until the queue ends; where that fails, see to what could not be written."""
@@ -171,7 +223,7 @@ class _Pipe:
             except (RejectedError, EncodeError) as error:
                 bad = _bad_records(error, len(records))
                 for i in bad:
-                    letter = _refused(records[i], str(error), owners[i].batch.origin)
+                    letter = buried(records[i], str(error), owners[i].batch.origin)
                     owners[i].letters.append(letter)
                 smaller = _without(bad, records, owners) if bad else _halves(records, owners)
             else:
@@ -192,7 +244,7 @@ class _Pipe:
         while items:
             letters = [bad for item in items if not item.batch.has_upstream for bad in item.letters]
             letters += [
-                _refused(record, reason, owner.batch.origin)
+                buried(record, reason, owner.batch.origin)
                 for records, owners in reversed(self.unwritten)
                 for record, owner in zip(records, owners, strict=True)
                 if not owner.batch.has_upstream
@@ -277,12 +329,12 @@ def _bad_records(error: RejectedError | EncodeError, total: int) -> list[int]:
     return sorted({i for i in named or () if 0 <= i < total})
 
 
-def _without(bad: Sequence[int], records: Records, owners: Sequence[Item]) -> list[_Portion]:
+def _without(bad: Sequence[int], records: Any, owners: Sequence[Item]) -> list[_Portion]:
     good = sorted(set(range(len(records))).difference(bad))
     return [([records[i] for i in good], [owners[i] for i in good])] if good else []
 
 
-def _halves(records: Records, owners: Sequence[Item]) -> list[_Portion]:
+def _halves(records: Any, owners: Sequence[Item]) -> list[_Portion]:
     half = len(records) // 2
     return [(records[half:], owners[half:]), (records[:half], owners[:half])]
 
@@ -290,15 +342,34 @@ def _halves(records: Records, owners: Sequence[Item]) -> list[_Portion]:
 def _unreadable(batch: Batch) -> list[DeadLetter]:
     rejected = batch.records.rejected if isinstance(batch.records, Lines) else []
     return [
-        DeadLetter(bad.original, str(bad.rule), batch.origin, bad.line, bad.offset)
-        for bad in rejected
+        *batch.letters,
+        *(
+            DeadLetter(bad.original, str(bad.rule), batch.origin, bad.line, bad.offset)
+            for bad in rejected
+        ),
     ]
 
 
-def _refused(record: Message, reason: str, origin: str) -> DeadLetter:
-    """Spell a record that could be read but not written, as a line if it can be one."""
+_TICK = Batch(())
+"""Stands for a second in which no batch came."""
+
+
+async def _with_ticks(batches: AsyncIterator[Batch]) -> AsyncIterator[Batch]:
+    """Yield batches, and a tick whenever none came for a second."""
+    coming: asyncio.Future[Batch | None] | None = None
     try:
-        original = encode([record], precision="auto").rstrip(b"\n")
-    except EncodeError:
-        original = repr(record).encode()
-    return DeadLetter(original, reason, origin)
+        while True:
+            if coming is None:
+                coming = asyncio.ensure_future(anext(batches, None))
+            done, _ = await asyncio.wait({coming}, timeout=1)
+            if not done:
+                yield _TICK
+                continue
+            batch, coming = coming.result(), None
+            if batch is None:
+                return
+            yield batch
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.wait({coming})

@@ -1,19 +1,25 @@
 """The plug: source, translator, sink and cemetery, and what passes between them."""
 
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
 
 Records = Lines | Sequence[Message]
-"""What travels: columns where bytes were decoded, messages where they were made."""
+"""What travels: columns where bytes were decoded, messages where they were made.
+
+Where parts say so (see ``check_fit``) it is Sonar's envelopes instead, as a sequence. Nothing
+between source and sink looks into a record, so the plug leaves its type open.
+"""
 
 
-def join(parts: Sequence[Records]) -> Records:
+def join(parts: Sequence[Any]) -> Any:
     """Join records into one batch; columns stay columns."""
     parts = [part for part in parts if len(part)]
     lines = [part for part in parts if isinstance(part, Lines)]
@@ -30,11 +36,16 @@ async def _nothing_to_acknowledge() -> None:
 class Batch:
     """Records that belong to one acknowledgement."""
 
-    records: Records
+    records: Any
+    """``Records``, or envelopes."""
     ack: Callable[[], Awaitable[None]] = _nothing_to_acknowledge
     """Called once, when the records are safe downstream or kept as dead letters."""
     origin: str = ""
     """Where they came from, for whoever reads a dead letter: a subject, a file."""
+    letters: Sequence["DeadLetter"] = ()
+    """What could not be read, beside ``Lines.rejected``."""
+    size: int = 0
+    """Bytes of the payload, where the records themselves do not tell."""
 
     @property
     def has_upstream(self) -> bool:
@@ -58,21 +69,40 @@ class Source(Protocol):
 
 
 class Translator(Protocol):
-    """Turns records into other records; pure, synchronous, may hold a window."""
+    """Turns records into other records; pure, synchronous, may hold a window.
 
-    def feed(self, records: Records) -> Records:
+    One that cannot turn a record puts it into a list ``refused``, with the reason: ``run()``
+    makes dead letters of them. One that holds records has an attribute ``holds``; see `Holding`.
+    """
+
+    def feed(self, records: Any) -> Any:
         """Take records, return those that are ready."""
         ...
 
-    def flush(self) -> Records:
+    def flush(self) -> Any:
         """Return what is still held; called at the end."""
+        ...
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """A translator that keeps records from one feed for later.
+
+    What it holds is not safe, so the batches that it came with are acknowledged only when it was
+    written. ``run()`` feeds it an empty sequence every second, which is when it lets go of what
+    it has held for long enough.
+    """
+
+    @property
+    def holds(self) -> int:
+        """Of how many of the latest feeds it may still hold something; 0 where it holds none."""
         ...
 
 
 class Sink(Protocol):
     """Writes records. One that holds a connection is an async context manager too."""
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Any) -> None:
         """Make the records safe, or raise; never retry, log, count or wait without end.
 
         Raises
@@ -84,6 +114,28 @@ class Sink(Protocol):
 
         """
         ...
+
+
+def check_fit(source: object, translators: Sequence[object], sink: object) -> None:
+    """Refuse parts of which one hands over what the next does not take.
+
+    A part says so by the attributes ``takes`` and ``gives``: "lines", which is what those without
+    them mean, or "envelopes".
+
+    Raises
+    ------
+    ConfigError
+        naming both parts.
+
+    """
+    parts = [source, *translators, sink]
+    for before, after in itertools.pairwise(parts):
+        given, taken = getattr(before, "gives", "lines"), getattr(after, "takes", "lines")
+        if given != taken:
+            raise ConfigError(
+                f"{type(before).__name__} hands over {given}, and {type(after).__name__} takes "
+                f"{taken}: a translator is missing between them"
+            )
 
 
 @dataclass(frozen=True, slots=True)

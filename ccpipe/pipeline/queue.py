@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.pipeline.plug import Batch, DeadLetter, Limits, Records
+from ccpipe.message import Message
+from ccpipe.pipeline.plug import Batch, DeadLetter, Limits
 from ccpipe.telemetry import Telemetry
 
 
@@ -28,7 +29,7 @@ class Item:
     born: float = field(default_factory=now)
 
     def __post_init__(self) -> None:
-        self.size = _size(self.batch.records) + sum(len(bad.original) for bad in self.letters)
+        self.size = _size(self.batch) + sum(len(bad.original) for bad in self.letters)
 
 
 class Queue:
@@ -124,9 +125,10 @@ class Queue:
 _OVERHEAD = 512
 
 
-def _size(records: Records) -> int:
-    """Estimate what a batch holds: half a kilobyte of its own, as much for each message."""
+def _size(batch: Batch) -> int:
+    """Estimate what a batch holds: half a kilobyte of its own, as much for each record."""
+    records = batch.records
     if isinstance(records, Lines):
         return _OVERHEAD + records.size
-    texts = sum(len(record.value) for record in records if isinstance(record.value, str))
-    return _OVERHEAD * (1 + len(records)) + texts
+    texts = (r.value for r in records if isinstance(r, Message) and isinstance(r.value, str))
+    return _OVERHEAD * (1 + len(records)) + sum(map(len, texts)) + batch.size

@@ -65,7 +65,9 @@ class Clock:
 
     def _scaled(self) -> dict[str, float]:
         """Return what the driver says, in MHz by hardware thread; those offline say nothing."""
-        clocks = {}
+        clocks: dict[str, float] = {}
+        if not self._cpus.is_dir():
+            return clocks
         for cpu in proc.names(self._cpus, "cpu[0-9]*"):
             kilohertz = proc.number(self._cpus / cpu / "cpufreq" / "scaling_cur_freq")
             if kilohertz is not None:

@@ -5,10 +5,14 @@ memory and tmpfs as cached, but they are no cache: programs use them (MPI inside
 only deleting or swapping gives them back. Reclaimable slab is a cache. ``htop`` reckons the same.
 ``free`` of procps 3 does not count shared memory as used; newer ones say total - available.
 cc-metric-collector takes shared memory off twice, and counts reclaimable slab as used.
+
+Of a NUMA domain the kernel tells less, in ``/sys/devices/system/node/node*/meminfo``. Its
+``mem_used`` is total - free - (file pages - shared) - sreclaimable, which is the same: file pages
+are buffers and cached together.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from ccpipe.errors import DataError
@@ -50,10 +54,20 @@ _ROWS = (
     ("SwapFree", "swap_free", "kB", "swap space that is free"),
 )
 _NAMES = {key: name for key, name, _, _ in _ROWS}
+_KEYS_OF_DOMAINS = """
+    MemTotal MemFree Shmem Active Inactive Dirty Writeback AnonPages Mapped Slab SReclaimable
+    Mlocked KernelStack PageTables AnonHugePages ShmemHugePages ShmemPmdMapped HugePages_Total
+    HugePages_Free HugePages_Surp
+    """
+_OF_DOMAINS = frozenset(_KEYS_OF_DOMAINS.split())
+_BOTH = ("node", "memoryDomain")
 
 METRICS = (
-    Metric("mem_used", "kB", int, "used by programs: see above"),
-    *(Metric(name, unit, int, meaning) for _, name, unit, meaning in _ROWS),
+    Metric("mem_used", "kB", int, "used by programs: see above", _BOTH),
+    *(
+        Metric(name, unit, int, meaning, _BOTH if key in _OF_DOMAINS else ("node",))
+        for key, name, unit, meaning in _ROWS
+    ),
     Metric("swap_used", "kB", int, "swap space that is in use"),
 )
 
@@ -66,13 +80,17 @@ class Memory:
 
     Parameters
     ----------
+    domains
+        Whether each NUMA domain is told of too, not only the node.
     root
         Where the file system begins that is read; another than `/` for a captured tree.
 
     """
 
-    def __init__(self, *, root: str = "/") -> None:
+    def __init__(self, *, domains: bool = False, root: str = "/") -> None:
+        self._domains = domains
         self._path = Path(root, "proc/meminfo")
+        self._nodes = Path(root, "sys/devices/system/node")
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what the kernel tells, then what is reckoned from it.
@@ -80,32 +98,42 @@ class Memory:
         Raises
         ------
         OSError, DataError
-            where the file is missing or is no ``/proc/meminfo``.
+            where a file is missing or is not what the kernel writes.
 
         """
-        known = self._read()
+        known = self._read(self._path, _NAMES)
         values = {_NAMES[key]: value for key, value in known.items()}
-        values["mem_used"] = self._used(known)
+        values["mem_used"] = _used(self._path, known, ("Buffers", "Cached"))
         if "SwapTotal" in known and "SwapFree" in known:
             values["swap_used"] = known["SwapTotal"] - known["SwapFree"]
         for name, value in values.items():
             yield metric(name, value, time=time, tags=_NODE)
+        if self._domains:
+            for node in proc.names(self._nodes, "node[0-9]*"):
+                tags = {"type": "memoryDomain", "type-id": node.removeprefix("node")}
+                for name, value in self._domain(self._nodes / node / "meminfo").items():
+                    yield metric(name, value, time=time, tags=tags)
 
-    def _read(self) -> dict[str, int]:
+    def _domain(self, path: Path) -> dict[str, int]:
+        known = self._read(path, {*_OF_DOMAINS, "FilePages"})
+        values = {_NAMES[key]: value for key, value in known.items() if key in _OF_DOMAINS}
+        return {**values, "mem_used": _used(path, known, ("FilePages",))}
+
+    def _read(self, path: Path, wanted: Container[str]) -> dict[str, int]:
         known = {}
-        for place, line in proc.lines(self._path):
-            key = line.partition(":")[0]
-            if key in _NAMES:
+        for place, line in proc.lines(path):
+            key = line.partition(":")[0].rpartition(" ")[2]  # after "Node 0" of a domain
+            if key in wanted:
                 found = _LINE.fullmatch(line)
                 if found is None:
                     raise DataError(f"{place}: {line!r:.60} is not a size")
                 known[key] = int(found[1])
         return known
 
-    def _used(self, known: dict[str, int]) -> int:
-        for key in ("MemTotal", "MemFree", "Buffers", "Cached"):
-            if key not in known:
-                raise DataError(f"{self._path}: {key} is missing")
-        file_cache = known["Cached"] - known.get("Shmem", 0)
-        caches = known["Buffers"] + file_cache + known.get("SReclaimable", 0)
-        return known["MemTotal"] - known["MemFree"] - caches
+
+def _used(path: Path, known: dict[str, int], caches: Sequence[str]) -> int:
+    for key in ("MemTotal", "MemFree", *caches):
+        if key not in known:
+            raise DataError(f"{path}: {key} is missing")
+    cached = sum(known[key] for key in caches) - known.get("Shmem", 0)
+    return known["MemTotal"] - known["MemFree"] - cached - known.get("SReclaimable", 0)

@@ -27,6 +27,8 @@ class Metric(NamedTuple):
     """What the tag ``type`` says."""
     stype: str = ""
     """What the tag ``stype`` says; empty where there is none."""
+    part: str = ""
+    """What it says where parts of the device are told of too; empty where they are not."""
 
 
 _HEAD = """\
@@ -37,8 +39,11 @@ What each collector sends. This page is written from the collectors themselves
 
 Names and units are those of the ClusterCockpit specification where it has one, else those of
 cc-metric-collector. Every metric carries the tags `cluster`, `hostname` and `type`; where a table
-says `stype=…` it carries `stype` and `stype-id` too. Options go below
-`[publish.collectors.<collector>]` in `ccpipe.toml`.
+says `stype=…` it carries `stype` and `stype-id` too. What a node does not have is left out.
+
+Options go below `[publish.collectors.<collector>]` in `ccpipe.toml`. Beside its own, each collector
+knows `enabled = false`, which leaves it out, and `interval = "60s"`, where it is to be asked at
+another interval than the rest.
 """
 
 
@@ -46,7 +51,8 @@ def page() -> str:
     """Return ``docs/metrics.md``: a section for each collector of ccpipe's own."""
     entries = sorted(metadata.entry_points(group="ccpipe.collectors"))
     own = [entry for entry in entries if entry.module.startswith("ccpipe.")]
-    return "\n".join([_HEAD, *("\n".join(_section(entry)) for entry in own)])
+    links = " · ".join(f"[{entry.name}](#{entry.name})" for entry in own) + "\n"
+    return "\n".join([_HEAD, links, *("\n".join(_section(entry)) for entry in own)])
 
 
 def _section(entry: metadata.EntryPoint) -> Iterator[str]:
@@ -58,9 +64,11 @@ def _section(entry: metadata.EntryPoint) -> Iterator[str]:
     meanings = _meanings(collector)
     for name, parameter in inspect.signature(collector).parameters.items():
         yield f"| `{name}` | `{json.dumps(parameter.default)}` | {meanings[name]} |"
-    yield "\n| metric | unit | value | of | meaning |\n|---|---|---|---|---|"
+    if module.METRICS:
+        yield "\n| metric | unit | value | of | meaning |\n|---|---|---|---|---|"
     for row in module.METRICS:
         of = ", ".join(row.types) + (f", stype={row.stype}" if row.stype else "")
+        of += f", also stype={row.part}" if row.part else ""
         yield f"| `{row.name}` | {row.unit} | {row.kind.__name__} | {of} | {row.meaning} |"
     yield ""
 

@@ -14,22 +14,21 @@ from ccpipe.sources import proc
 from ccpipe.sources.metrics import Metric
 
 # In the order of the kernel (include/linux/nfs4.h), which only adds at the end.
-_OPERATIONS = {
-    "proc3": """
-        null getattr setattr lookup access readlink read write create mkdir symlink mknod remove
-        rmdir rename link readdir readdirplus fsstat fsinfo pathconf commit
-        """.split(),
-    "proc4": """
-        null read write commit open open_conf open_noat open_dgrd close setattr fsinfo renew
-        setclntid confirm lock lockt locku access getattr lookup lookup_root remove rename link
-        symlink create pathconf statfs readlink readdir server_caps delegreturn getacl setacl
-        fs_locations rel_lkowner secinfo fsid_present exchange_id create_session destroy_session
-        sequence get_lease_time reclaim_comp layoutget getdevinfo layoutcommit layoutreturn
-        secinfo_no test_stateid free_stateid getdevicelist bind_conn_to_ses destroy_clientid seek
-        allocate deallocate layoutstats clone copy offload_cancel lookupp layouterror copy_notify
-        getxattr setxattr listxattrs removexattr read_plus
-        """.split(),
-}
+_NFS3 = """
+    null getattr setattr lookup access readlink read write create mkdir symlink mknod remove
+    rmdir rename link readdir readdirplus fsstat fsinfo pathconf commit
+    """
+_NFS4 = """
+    null read write commit open open_conf open_noat open_dgrd close setattr fsinfo renew
+    setclntid confirm lock lockt locku access getattr lookup lookup_root remove rename link
+    symlink create pathconf statfs readlink readdir server_caps delegreturn getacl setacl
+    fs_locations rel_lkowner secinfo fsid_present exchange_id create_session destroy_session
+    sequence get_lease_time reclaim_comp layoutget getdevinfo layoutcommit layoutreturn
+    secinfo_no test_stateid free_stateid getdevicelist bind_conn_to_ses destroy_clientid seek
+    allocate deallocate layoutstats clone copy offload_cancel lookupp layouterror copy_notify
+    getxattr setxattr listxattrs removexattr read_plus
+    """
+_OPERATIONS = {"proc3": _NFS3.split(), "proc4": _NFS4.split()}
 _PREFIX = {"proc3": "nfs3", "proc4": "nfs4"}
 
 _NODE = ("node",)

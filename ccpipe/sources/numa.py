@@ -74,7 +74,7 @@ class Numa:
 def _read(path: Path) -> list[int]:
     """Return the counters in the order of the table."""
     known = {}
-    for place, line in proc.lines(path):
+    for _, line in proc.lines(path):
         name, *words = line.split()
         known[name] = words[0] if len(words) == 1 else ""
     names = [row.name.removeprefix("numastats_") for row in _COUNTERS]

@@ -29,6 +29,9 @@ def text(path: Path | str) -> str:
         parts = []
         while part := os.read(file, _CHUNK):
             parts.append(part)
+    except OSError as error:
+        error.filename = str(path)  # a failed read names no file by itself
+        raise
     finally:
         os.close(file)
     return b"".join(parts).decode("utf-8", "surrogateescape")

@@ -16,6 +16,7 @@ import msgspec
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch
+from ccpipe.sources.soft_errors import SoftErrors
 from ccpipe.sources.thread import Collector, CollectorThread
 from ccpipe.telemetry import Telemetry
 
@@ -26,8 +27,7 @@ log = logging.getLogger(__name__)
 _LEAST = 0.001  # seconds between two slots
 _FIRST_PAUSE = 1.0  # seconds between the two readings that one sample of rates needs
 _ONCE_PATIENCE = 10.0  # seconds that a single sample waits for the slowest collector
-_TEXTS = 1000  # of errors that are remembered as logged
-_AWAY = 600  # seconds until a collector that found nothing is asked again
+_AWAY = 60  # seconds until a collector that found nothing is asked again
 _SECOND = 1_000_000_000
 
 _ABSENT = frozenset(
@@ -50,6 +50,8 @@ class _Turn:
     away_until: float = 0.0
     """Not asked before this moment of the monotonic clock: it found nothing to measure."""
     is_away: bool = False
+    has_told: bool = False
+    """Whether it ever measured anything."""
     is_late: bool = False
     """Whether it was still busy when it should have been asked again."""
 
@@ -121,7 +123,7 @@ class Sampler:
         self._patience = patience
         self._telemetry = telemetry or Telemetry()
         self._stopped = asyncio.Event()
-        self._logged: set[str] = set()
+        self._soft = SoftErrors()
         self._pending: dict[_Answer, _Turn] = {}
         self._last: dict[int, tuple[int, float]] = {}  # slot and moment, by interval
 
@@ -260,8 +262,8 @@ class Sampler:
                 self._note(turn, error)
                 continue
             if turn.is_away:
-                turn.is_away = False
                 log.info("collector %s is on again", turn.thread.name)
+            turn.is_away, turn.has_told = False, True
             messages += [self._tagged(message) for message in answer.result()]
         return messages
 
@@ -272,19 +274,17 @@ class Sampler:
             turn.away_until = time.monotonic() + _AWAY
             if not turn.is_away:
                 turn.is_away = True
-                log.warning("collector %s is off: %s", name, error)
+                # That a node has no such hardware is no reason to worry; the rest can be mended.
+                usual = isinstance(error, OSError) and not isinstance(error, PermissionError)
+                level = logging.INFO if usual and not turn.has_told else logging.WARNING
+                log.log(level, "collector %s is off: %s", name, error)
         else:
-            self._log_once(name, error)
+            expected = isinstance(error, CcpipeError | OSError)
+            text = f"collector {name}: {type(error).__name__}: {error}"
+            self._soft.note(text, None if expected else error)
 
     def _tagged(self, message: Message) -> Message:
         return msgspec.structs.replace(message, tags={**self._tags, **message.tags})
-
-    def _log_once(self, name: str, error: BaseException) -> None:
-        text = f"collector {name}: {type(error).__name__}: {error}"
-        if text not in self._logged and len(self._logged) < _TEXTS:
-            self._logged.add(text)
-            expected = isinstance(error, CcpipeError | OSError)
-            log.warning("%s", text, exc_info=None if expected else error)
 
 
 def _ticks(interval: float, name: str) -> int:

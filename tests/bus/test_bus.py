@@ -326,6 +326,6 @@ async def test_bad_lines_are_rejected_with_the_batch_they_came_in(
     await client.close()
     async with Reader(source(site)) as reader:
         await eventually(lambda: len(reader.values) == 4)
-    rejected = reader.batches[-1].records.rejected  # type: ignore[union-attr]
+    rejected = reader.batches[-1].records.rejected
     assert [(bad.line, bad.original) for bad in rejected] == [(3, b"broken")]
     assert decode(payload).rejected == rejected

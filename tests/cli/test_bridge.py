@@ -1,6 +1,7 @@
 """``ccpipe bridge``: a recipe run as operators run it."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -11,10 +12,11 @@ import pyarrow.dataset as ds
 import pytest
 from nats.aio.client import Client
 
-from ccpipe.bus.server import Server
+from ccpipe.bus.server import Server, die_with_parent
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import event, metric
 from tests.conftest import eventually
+from tests.sinks.store import Store, sample
 
 NOW = 1_740_000_000
 TAGS = {"cluster": "local", "hostname": "n1", "type": "node"}
@@ -36,7 +38,7 @@ async def start(*arguments: str, url: str, **environ: str) -> asyncio.subprocess
     """Start ``ccpipe bridge`` against a server."""
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "bridge", *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
         env={**os.environ, "CCPIPE_BUS__SERVERS": url, **environ},
     )  # fmt: skip
 
@@ -130,8 +132,9 @@ async def test_told_to_end_it_writes_what_it_holds(
     await _publish(client, "local.metrics", b"".join(lines(10)))
     jetstream = client.jetstream()
     for _ in range(200):
-        if (await jetstream.consumer_info("ccpipe-local", "test")).delivered.consumer_seq:
-            break
+        with contextlib.suppress(nats.js.errors.NotFoundError):  # the consumer is made in a moment
+            if (await jetstream.consumer_info("ccpipe-local", "test")).num_ack_pending:
+                break
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.2)
     code, _, _ = await ended(bridge)
@@ -217,3 +220,39 @@ async def test_health_is_answered_while_it_runs(
     await ended(bridge)
     assert all(b" 200 " in answer.splitlines()[0] for answer in answers.values())
     assert b"ccpipe_queued_bytes" in answers["/metrics"]
+
+
+async def test_without_a_server_it_waits_and_still_ends_when_told(
+    recipe: Path, unused_port: int
+) -> None:
+    """A bridge that starts before its broker waits for it, and SIGTERM ends that too."""
+    bridge = await start(str(recipe), url=f"nats://127.0.0.1:{unused_port}")
+    assert bridge.stderr is not None
+    assert str(unused_port).encode() in await asyncio.wait_for(bridge.stderr.readline(), 20)
+    code, _, _ = await ended(bridge)
+    assert code == 0
+
+
+async def test_victoriametrics_gives_back_what_was_published(
+    nats_server: Server, tmp_path: Path
+) -> None:
+    """The shipped recipe carries metrics into the real store; events stay out, none is dead."""
+    store = Store(tmp_path / "store")
+    store.start()
+    sent = [
+        metric("cpu_load", 1.5 + i, time=(NOW + i) * 10**9, tags={**TAGS, "hostname": f"n{i % 3}"})
+        for i in range(300)
+    ]
+    payload = encode([*sent, event("job", "stop_job", "{}", time=NOW * 10**9, tags=TAGS)])
+    recipe = Path(__file__).parents[2] / "bridges" / "victoriametrics.toml"
+    bridge = await start(str(recipe), url=nats_server.url, CCPIPE_SINK__URL=store.url)
+    client = await nats.connect(nats_server.url)
+    await _publish(client, "local.metrics", payload)
+    await client.close()
+    await eventually(lambda: len(store.samples()) >= len(sent))
+    code, _, said = await ended(bridge)
+    kept = store.samples()
+    store.stop()
+    assert code == 0
+    assert "301 records read, 300 written, 0 dead letters" in said
+    assert kept == {sample(message) for message in sent}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.server import Server
+from ccpipe.bus.server import Server, die_with_parent
 from ccpipe.bus.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
 from ccpipe.formats.lineprotocol import decode
@@ -23,7 +23,7 @@ async def start(*arguments: str, **environ: str) -> asyncio.subprocess.Process:
     """Start ``ccpipe publish``."""
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "publish", *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
         env={**os.environ, **environ},
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ import nats
 import psutil
 import pytest
 
-from ccpipe.bus.server import running
+from ccpipe.bus.server import die_with_parent, running
 from tests.conftest import eventually, free_port
 
 
@@ -51,9 +51,9 @@ class Up:
             return 0
         columns = "time, name, field, hostname, type, type_id, stype, stype_id, tags"
         query = f"select count(*) from (select distinct {columns} from read_parquet(?))"  # noqa: S608
-        row = duckdb.execute(query, [pattern]).fetchone()
-        assert row is not None
-        return int(row[0])
+        with duckdb.connect() as database:
+            [(count,)] = database.execute(query, [pattern]).fetchall()
+        return int(count)
 
     async def stop(self) -> str:
         """Send SIGTERM; return what it had to say on stderr."""
@@ -72,7 +72,7 @@ async def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[U
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"),
         "--port", str(free_port()), "--interval", "100ms", "--roll", "1s",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
         env={**os.environ, "CCPIPE_PUBLISH__JITTER": "0"},
     )  # fmt: skip
     started = Up(process, tmp_path / "data")
@@ -150,7 +150,7 @@ async def test_it_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"), "--for", "2s",
         "--interval", "200ms", "--port", str(free_port()),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
         env={**os.environ, "CCPIPE_PUBLISH__JITTER": "0"},
     )  # fmt: skip
     printed, said = await asyncio.wait_for(process.communicate(), 30)

@@ -37,7 +37,7 @@ def test_a_missing_library_comes_with_the_line_to_type(
     real = metadata.version
 
     def version_of(name: str) -> str:
-        if name in ("pyarrow", "psutil"):
+        if name in ("pyarrow", "tenacity"):
             raise metadata.PackageNotFoundError(name)
         return real(name)
 
@@ -45,4 +45,4 @@ def test_a_missing_library_comes_with_the_line_to_type(
     version.version()
     rows = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
     assert rows["pyarrow"] == "not installed, pip install 'ccpipe[parquet]'"
-    assert rows["psutil"] == "not installed, pip install 'psutil'"
+    assert rows["tenacity"] == "not installed, pip install 'tenacity'"

@@ -106,6 +106,15 @@ def test_a_source_without_end_is_not_read_beyond_memory() -> None:
     play(main())
 
 
+def test_a_source_that_never_waits_does_not_starve_the_writer() -> None:
+    """A full batch is written before more is read, though the source never gives way."""
+    handed: list[int] = []
+    source = ListSource(made(n) for n in range(100))
+    sink = ListSink(lambda _: handed.append(source.handed))
+    play(run(source, sink, limits=Limits(lines=10)))
+    assert handed[0] <= 10 + 1
+
+
 def test_batches_without_records_are_acknowledged_and_not_written() -> None:
     """An empty payload needs no write."""
     source, sink = ListSource([[], Lines()]), ListSink()

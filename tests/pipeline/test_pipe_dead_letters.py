@@ -114,10 +114,11 @@ def test_indices_that_cannot_be_are_not_believed(indices: list[int]) -> None:
     assert cemetery.numbers == [1]
 
 
-def test_a_letter_for_a_refused_record_is_a_line_with_reason_and_origin() -> None:
-    """The letter reads as line protocol again, exact to the nanosecond, from its own batch."""
+@pytest.mark.parametrize("named", [0, 1])
+def test_a_letter_for_a_refused_record_is_a_line_with_reason_and_origin(named: int) -> None:
+    """The letter reads as line protocol again, with its own time and the batch it came with."""
     cemetery = ListCemetery()
-    sink = ListSink(Picky({2}))
+    sink = ListSink(Picky({2}, named=named))
     play(run(ListSource([made(0, 1), made(2)]), sink, cemetery=cemetery))
     assert cemetery.letters == [
         DeadLetter(b"m,hostname=n1,type=node value=2i 2", "refused", "batch 1")

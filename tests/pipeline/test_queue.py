@@ -172,6 +172,23 @@ def test_the_reader_waits_while_memory_is_full() -> None:
     play(main())
 
 
+def test_the_reader_goes_on_waiting_until_there_is_room() -> None:
+    """A release that leaves too much held is no reason to put."""
+
+    async def main() -> None:
+        waiting = queue(bytes=ONE, memory=2 * ONE)
+        await put(waiting, 1)
+        await waiting.put(Item(Batch(made(2, 3, 4))))
+        putting = asyncio.create_task(put(waiting, 5))
+        waiting.release(await waiting.take())
+        await settle()
+        assert len(waiting.items) == 1
+        waiting.release(await waiting.take())
+        await putting
+
+    play(main())
+
+
 def test_what_is_held_is_told() -> None:
     """The gauge shows what is held, and nothing once all is released."""
 
@@ -313,7 +330,7 @@ def test_many_small_batches_cost_no_more_each_than_few() -> None:
         Counted.looks = 0
         waiting = queue(lines=total)
         for _ in range(total):
-            await waiting.put(Item(Batch(Counted(made(1)))))  # type: ignore[arg-type]
+            await waiting.put(Item(Batch(Counted(made(1)))))
         assert len(await waiting.take()) == total
         return Counted.looks / total
 

@@ -1,5 +1,8 @@
-"""What tests of collectors share: trees of ``/proc`` that move on between two readings."""
+"""What tests of collectors share: trees of ``/proc`` and ``/sys`` with two readings each."""
 
+import itertools
+import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,10 @@ from ccpipe.message import Message, Value
 from ccpipe.sources.sampler import Collector
 
 TREES = Path(__file__).parents[1] / "data" / "proc"
+PACKED = Path(__file__).parents[1] / "data" / "sys"
 
 Told = dict[tuple[str, str], Value]
-"""Values by name and by the id that the tags ``type-id`` or ``stype-id`` give; else ``""``."""
+"""Values by name and by what the tags ``type-id`` and ``stype-id`` say, as ``0/Core 1``."""
 
 
 class Root:
@@ -26,9 +30,17 @@ class Root:
         return str(self.path)
 
     def show(self, reading: str) -> None:
-        """Let the root be a reading such as ``captured/first``."""
+        """Let the root be a reading such as ``captured/first`` or, packed, ``rapl/first``."""
         self.path.unlink(missing_ok=True)
-        self.path.symlink_to(TREES / reading)
+        tree, _, number = reading.partition("/")
+        packed = PACKED / f"{tree}.txt"
+        if (TREES / tree).is_dir() or not packed.exists():
+            self.path.symlink_to(TREES / reading)
+            return
+        folder = self.path.parent / f"{tree}-{number}"
+        if not folder.exists():
+            unpack(packed.read_text(), folder, number)
+        self.path.symlink_to(folder)
 
     def twice(self, collector: Collector, tree: str) -> tuple[Told, Told]:
         """Read a tree's first and second reading, and check every message by the rules."""
@@ -38,12 +50,33 @@ class Root:
         return first, told(collector.collect(2_000_000_000))
 
 
+def unpack(text: str, folder: Path, reading: str = "first") -> Path:
+    """Write the files of a packed tree, which ``tests/data/sys/README.md`` describes."""
+    first, second = text.removeprefix("@ first\n").split("@ second\n")
+    for part in (first, second) if reading == "second" else (first,):
+        for block in re.split(r"^(?=## /|- /)", part, flags=re.MULTILINE):
+            head, _, content = block.partition("\n")
+            name, _, target = head[3:].partition(" -> ")
+            path = folder / name.strip("/")
+            if head.startswith("- /"):
+                shutil.rmtree(folder / head[3:])
+            elif target:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if not path.is_symlink():
+                    path.symlink_to(target)
+            elif head:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
+    return folder
+
+
 def told(messages: Iterable[Message]) -> Told:
     """Return what messages say; each of them must be clean, writable and told once."""
     values: Told = {}
     for message in messages:
         checked(message)
-        key = message.name, message.tags.get("type-id", message.tags.get("stype-id", ""))
+        tags = message.tags
+        key = message.name, "/".join(tags[key] for key in ("type-id", "stype-id") if key in tags)
         assert key not in values
         values[key] = message.value
     return values
@@ -65,12 +98,18 @@ def root(tmp_path: Path) -> Root:
     return Root(tmp_path / "root")
 
 
+_WITH_RATES = (
+    "infiniband", "lustre", "network", "nfs", "numa", "nvidia", "pressure", "rapl", "slurm_cgroup",
+)  # fmt: skip
+
+
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that sets the time between two readings, which trees do not hold."""
 
     def between(elapsed: float) -> None:
-        times = iter((1000.0, 1000.0 + elapsed))
-        monkeypatch.setattr("ccpipe.sources.network.monotonic", lambda: next(times))
+        for module in _WITH_RATES:
+            times = itertools.count(1000.0, elapsed)
+            monkeypatch.setattr(f"ccpipe.sources.{module}.monotonic", times.__next__)
 
     return between

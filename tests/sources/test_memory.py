@@ -8,7 +8,7 @@ import pytest
 
 from ccpipe.errors import DataError
 from ccpipe.sources.memory import Memory
-from tests.sources.conftest import Root, told
+from tests.sources.conftest import Root, told, unpack
 
 
 def test_used_counts_shared_memory_and_no_caches(root: Root) -> None:
@@ -33,6 +33,33 @@ def test_everything_is_an_integer(root: Root) -> None:
     _, values = root.twice(Memory(root=str(root)), "captured")
     assert {type(value) for value in values.values()} == {int}
     assert values["mem_total", ""] == 24684084
+
+
+def test_domains_are_an_option(root: Root) -> None:
+    """A NUMA domain has what its own file tells; of an only domain that is nearly the same."""
+    first, _ = root.twice(Memory(domains=True, root=str(root)), "captured-sys")
+    for name in ("mem_active", "mem_anon_pages", "mem_shared", "mem_slab", "mem_hugepages_total"):
+        assert first[name, "0"] == pytest.approx(first[name, ""], abs=16384), name
+    assert ("mem_cached", "0") not in first
+    assert ("swap_total", "0") not in first
+    assert {domain for _, domain in told(Memory(root=str(root)).collect(0))} == {""}
+
+
+def test_used_of_a_domain_counts_shared_memory_and_no_caches(tmp_path: Path) -> None:
+    """mem_used is total - free - (file pages - shared) - sreclaimable."""
+    sizes = {
+        "MemTotal": 8000,
+        "MemFree": 3000,
+        "FilePages": 2000,
+        "Shmem": 500,
+        "SReclaimable": 300,
+    }
+    lines = "".join(f"Node 1 {key}:  {size} kB\n" for key, size in sizes.items())
+    node = "".join(f"{key}: 100 kB\n" for key in ("MemTotal", "MemFree", "Buffers", "Cached"))
+    path = "/sys/devices/system/node/node1/meminfo"
+    unpack(f"@ first\n## /proc/meminfo\n{node}## {path}\n{lines}@ second\n", tmp_path)
+    values = told(Memory(domains=True, root=str(tmp_path)).collect(0))
+    assert values["mem_used", "1"] == 8000 - 3000 - (2000 - 500) - 300
 
 
 def test_this_machine_agrees_with_psutil_and_the_c_library() -> None:

@@ -1,24 +1,34 @@
-"""Reading ``/proc``: whatever stands in it, collectors give messages or DataError."""
+"""Reading ``/proc`` and ``/sys``: whatever stands in it, collectors give messages or DataError."""
 
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message, metric
 from ccpipe.sources import proc
+from ccpipe.sources.amd_gpu import AmdGpu
+from ccpipe.sources.clock import Clock
 from ccpipe.sources.cpu import Cpu
 from ccpipe.sources.disk import Disk
+from ccpipe.sources.infiniband import InfiniBand
 from ccpipe.sources.load import Load
+from ccpipe.sources.lustre import Lustre
 from ccpipe.sources.memory import Memory
 from ccpipe.sources.network import Network
+from ccpipe.sources.nfs import Nfs
+from ccpipe.sources.pressure import Pressure
+from ccpipe.sources.processes import Processes
+from ccpipe.sources.rapl import Rapl
 from ccpipe.sources.sampler import Collector
-from tests.sources.conftest import TREES, told
+from ccpipe.sources.slurm_cgroup import SlurmCgroup
+from ccpipe.sources.temperature import Temperature
+from tests.sources.conftest import PACKED, TREES, told, unpack
 
 READERS: dict[str, Callable[[str], Collector]] = {
     "stat": lambda root: Cpu(hwthreads=True, root=root),
@@ -42,7 +52,13 @@ def readings(draw: st.DrawFn, file: str) -> bytes:
     """Draw what could stand in a file: a captured one with words exchanged, or any bytes."""
     if draw(st.integers(0, 3)) == 0:
         return draw(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
-    lines = (TREES / "captured/first/proc" / file).read_text().split("\n")
+    return draw(variants((TREES / "captured/first/proc" / file).read_text()))
+
+
+@st.composite
+def variants(draw: st.DrawFn, text: str) -> bytes:
+    """Draw a text with some words exchanged."""
+    lines = text.split("\n")
     for _ in range(draw(st.integers(0, 4))):
         line = draw(st.integers(0, len(lines) - 1))
         tokens = lines[line].split(" ")
@@ -53,6 +69,7 @@ def readings(draw: st.DrawFn, file: str) -> bytes:
 
 
 @pytest.mark.parametrize("file", READERS)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_text_gives_clean_messages_or_a_named_error(file: str, data: st.DataObject) -> None:
     """No text raises anything else, nor makes a message that breaks a rule or cannot be sent."""
@@ -72,6 +89,55 @@ def test_any_text_gives_clean_messages_or_a_named_error(file: str, data: st.Data
             else:
                 for message in messages:
                     told([message])
+
+
+PACKED_READERS: dict[str, Callable[[str], Collector]] = {
+    "amd": lambda root: AmdGpu(root=root),
+    "captured-sys": lambda root: Memory(domains=True, root=root),
+    "cgroup-v1": lambda root: SlurmCgroup(root=root),
+    "cgroup-v2": lambda root: SlurmCgroup(root=root),
+    "clock": lambda root: Clock(hwthreads=True, root=root),
+    "hwmon": lambda root: Temperature(exclude=[], root=root),
+    "infiniband": lambda root: InfiniBand(root=root),
+    "lustre": lambda root: Lustre(root=root),
+    "nfs": lambda root: Nfs(root=root),
+    "pressure": lambda root: Pressure(root=root),
+    "processes": lambda root: Processes(root=root),
+    "rapl": lambda root: Rapl(root=root),
+}
+
+
+@pytest.mark.parametrize("tree", PACKED_READERS)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_text_anywhere_in_a_tree_gives_clean_messages_or_an_error(
+    tree: str, data: st.DataObject, tmp_path: Path
+) -> None:
+    """The same for every file that a collector of many reads, one at a time."""
+    if not (tmp_path / "root").exists():
+        unpack((PACKED / f"{tree}.txt").read_text(), tmp_path / "root")
+    root = str(tmp_path / "root")
+    files = sorted(path for path in (tmp_path / "root").rglob("*") if path.is_file())
+    path = data.draw(st.sampled_from(files))
+    text = path.read_text()
+    collector = PACKED_READERS[tree](root)
+    try:
+        for _ in range(2):
+            path.write_bytes(data.draw(variants(text)))
+            try:
+                messages = list(collector.collect(1))
+            except DataError:
+                continue
+            told(messages)
+    finally:
+        path.write_text(text)
+
+
+@pytest.mark.parametrize("tree", PACKED_READERS)
+def test_an_empty_machine_has_none_of_these(tmp_path: Path, tree: str) -> None:
+    """What this machine has not is OSError, which tells the sampler not to ask again."""
+    with pytest.raises(FileNotFoundError):
+        list(PACKED_READERS[tree](str(tmp_path)).collect(0))
 
 
 @pytest.mark.parametrize("file", READERS)
@@ -110,3 +176,49 @@ def test_every_name_becomes_a_tag_that_can_be_written(name: bytes) -> None:
 
 def _named(tag: str) -> Message:
     return metric("m", 1, time=1, tags={"stype-id": tag})
+
+
+def test_names_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    """cpu2 comes before cpu10; what fits no pattern is left out, and none at all is absent."""
+    for name in ("cpu10", "cpu2", "cpufreq", "cpu0"):
+        (tmp_path / name).touch()
+    assert proc.names(tmp_path, "cpu[0-9]*") == ["cpu0", "cpu2", "cpu10"]
+    with pytest.raises(FileNotFoundError, match="nothing here is named node"):
+        proc.names(tmp_path, "node*")
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "counter"),
+    [("-5\n", -5, None), ("7", 7, 7), ("18446744073709551615", None, 2**64 - 1), ("", None, None)],
+)
+def test_a_file_of_one_number(
+    tmp_path: Path, text: str, number: int | None, counter: int | None
+) -> None:
+    """A counter has 64 bits and no sign; what is none of it raises DataError."""
+    path = tmp_path / "file"
+    path.write_text(text)
+    for read, expected in ((proc.number, number), (proc.counter, counter)):
+        if expected is None:
+            with pytest.raises(DataError, match=str(path)):
+                read(path)
+        else:
+            assert read(path) == expected
+
+
+def test_a_file_that_cannot_be_read_now_is_none(tmp_path: Path) -> None:
+    """A folder fails to be read, as a sensor that sleeps does; so does what is not there."""
+    for path in (tmp_path, tmp_path / "absent"):
+        assert proc.word(path) is None
+        assert proc.number(path) is None
+        assert proc.counter(path) is None
+        with pytest.raises(OSError, match=str(path)):
+            proc.text(path)
+
+
+def test_a_long_file_is_read_whole(tmp_path: Path) -> None:
+    """The kernel hands files over in pieces."""
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789" * 50_000 + b"\xff")
+    text = proc.text(path)
+    assert len(text) == 500_001
+    assert text.encode(errors="surrogateescape") == path.read_bytes()

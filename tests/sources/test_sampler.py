@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -68,7 +70,7 @@ async def take(sampler: Sampler, count: int) -> list[Batch]:
 def slot_of(batch: Batch) -> int:
     """Return the one time that all messages of a batch carry."""
     [slot] = {message.time for message in batch.records}
-    assert slot is not None
+    assert isinstance(slot, int)
     return slot
 
 
@@ -186,27 +188,55 @@ async def test_each_text_of_an_error_is_logged_once(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize(
-    ("error", "text"),
+    ("error", "level", "text"),
     [
-        (FileNotFoundError(2, "gone", "/dev/x"), "[Errno 2] gone: '/dev/x'"),
-        (PermissionError(13, "not for you", "/sys/x"), "[Errno 13] not for you: '/sys/x'"),
-        (OSError(95, "not supported"), "[Errno 95] not supported"),
-        (MissingExtra("nvidia-ml-py", "nvidia"), "nvidia-ml-py is not installed; type: pip"),
+        (FileNotFoundError(2, "gone", "/dev/x"), "INFO", "[Errno 2] gone: '/dev/x'"),
+        (OSError(95, "not supported"), "INFO", "[Errno 95] not supported"),
+        (
+            PermissionError(13, "not for you", "/sys/x"),
+            "WARNING",
+            "[Errno 13] not for you: '/sys/x'",
+        ),
+        (MissingExtra("nvidia-ml-py", "gpu"), "WARNING", "nvidia-ml-py is not installed; type:"),
     ],
 )
 async def test_what_this_machine_has_not_costs_one_line(
-    clocks: "Clocks", caplog: pytest.LogCaptureFixture, error: Exception, text: str
+    clocks: "Clocks", caplog: pytest.LogCaptureFixture, error: Exception, level: str, text: str
 ) -> None:
-    """Its collector is off with one line, and asked again, silently, after ten minutes only."""
+    """Its collector is off with one line, and asked again, silently, a minute later only.
+
+    Hardware that is not there is no reason to worry; what can be mended is a warning.
+    """
     caplog.set_level(logging.INFO)
     absent = Failing(lambda _: error)
     collectors: dict[str, Collector] = {"absent": absent, "counting": Counting()}
     sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
-    names = [message.name async for batch in sampler.batches(125) for message in batch.records]
-    assert names == ["asked"] * 125
+    names = [message.name async for batch in sampler.batches(13) for message in batch.records]
+    assert names == ["asked"] * 13
     assert absent.asked == 3
     [record] = caplog.records
     assert record.message.startswith(f"collector absent is off: {text}")
+    assert record.levelname == level
+
+
+async def test_what_goes_away_is_a_warning(
+    clocks: "Clocks", caplog: pytest.LogCaptureFixture
+) -> None:
+    """Hardware that was there and is there no more."""
+
+    class Vanishing(Counting):
+        def collect(self, time: int) -> Iterator[Message]:
+            yield from super().collect(time)
+            if len(self.asked) > 1:
+                raise FileNotFoundError(2, "gone", "/dev/x")
+
+    collectors: dict[str, Collector] = {"vanishing": Vanishing(), "counting": Counting()}
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
+    assert [len(batch.records) async for batch in sampler.batches(3)] == [2, 1, 1]
+    [record] = caplog.records
+    assert (record.levelname, record.message) == (
+        "WARNING", "collector vanishing is off: [Errno 2] gone: '/dev/x'",
+    )  # fmt: skip
 
 
 async def test_what_comes_back_is_on_again(
@@ -224,8 +254,8 @@ async def test_what_comes_back_is_on_again(
     returning = Returning()
     collectors: dict[str, Collector] = {"returning": returning, "counting": Counting()}
     sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
-    sizes = [len(batch.records) async for batch in sampler.batches(63)]
-    assert sizes == [1] * 60 + [2] * 3
+    sizes = [len(batch.records) async for batch in sampler.batches(9)]
+    assert sizes == [1] * 6 + [2] * 3
     assert [record.message for record in caplog.records] == [
         "collector returning is off: [Errno 2] not yet: '/dev/x'",
         "collector returning is on again",
@@ -318,6 +348,101 @@ async def test_what_is_said_late_is_handed_over_when_it_comes() -> None:
                 sampler.stop()
     times = [message.time for batch in batches for message in batch.records]
     assert times.count(hanging.asked[0]) == 2
+
+
+HANGS = """
+import asyncio, threading
+from ccpipe.message import metric
+from ccpipe.sources.sampler import Sampler
+
+class Hanging:
+    def collect(self, time):
+        threading.Event().wait()
+
+class Fine:
+    def collect(self, time):
+        return [metric("fine", 1, time=time, tags={"type": "node"})]
+
+async def main():
+    collectors = {"hanging": Hanging(), "fine": Fine()}
+    sampler = Sampler(collectors, interval=0.05, tags={}, patience=0.01)
+    async for batch in sampler:
+        print([message.name for message in batch.records], flush=True)
+        sampler.stop()
+
+asyncio.run(main())
+"""
+
+
+def test_a_collector_that_hangs_does_not_keep_the_process_from_ending() -> None:
+    """A read that hangs in the kernel cannot be ended: its thread is left behind."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "['fine']\n"
+
+
+FULL = """
+import asyncio, os, resource
+from ccpipe.sources.load import Load
+from ccpipe.sources.sampler import Sampler
+
+class Filling(Load):
+    taken = []
+    asked = 0
+
+    def collect(self, time):
+        self.asked += 1
+        if self.asked == 1:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(7)[1]))
+            try:
+                while True:
+                    self.taken.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                pass
+        if self.asked == 3:
+            while self.taken:
+                os.close(self.taken.pop())
+        yield from super().collect(time)
+
+async def main():
+    filling = Filling()
+    sampler = Sampler({"load": filling}, interval=0.05, tags={}, patience=20)
+    async for batch in sampler:
+        print(filling.asked, batch.records[0].name)
+        sampler.stop()
+
+asyncio.run(main())
+"""
+
+
+def test_too_many_open_files_switch_nothing_off() -> None:
+    """A process that really has no file left is asked again, and answers when it has."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "3 cpu_load\n"
+    assert done.stderr.count("collector load: OSError: [Errno 24] Too many open files") == 1
+
+
+async def test_threads_end_with_the_sampler() -> None:
+    """None is left behind that could end."""
+    before = set(threading.enumerate())
+    await take(patient({"one": Counting(), "two": Counting()}), 2)
+    mine = [t for t in threading.enumerate() if t not in before and t.name in ("one", "two")]
+    for thread in mine:
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+
+
+async def test_an_hour_has_every_slot_once(clocks: "Clocks") -> None:
+    """No drift, none twice, none missing, and nothing is held on to."""
+    collectors: dict[str, Collector] = {"one": Counting(), "two": Counting()}
+    sampler = OnTheseClocks(clocks, jitter=0.2, jumps={}, collectors=collectors)
+    slots = [slot_of(batch) async for batch in sampler.batches(360)]
+    assert slots == list(range(slots[0], slots[0] + 3600 * SECOND, 10 * SECOND))
+    assert sampler.telemetry.total(sampler.telemetry.missed) == 0
+    assert sampler._pending == {}
 
 
 async def test_each_collector_has_its_own_interval(clocks: "Clocks") -> None:

@@ -1,5 +1,6 @@
 # What ``_kernel.pyx`` offers.
 
+from array import array
 from collections.abc import Callable, Iterable
 
 from ccpipe.formats.lineprotocol.lines import Lines
@@ -19,3 +20,6 @@ def encode_messages(
 ) -> bytes: ...
 def passthrough(lines: Lines) -> bytes: ...
 def write_request(lines: Lines, labels_of: Callable[[Series, str], bytes]) -> bytes: ...
+def shifted(
+    column: array[int], by: int, types: array[int] | None = None, only: int = 0
+) -> array[int]: ...

@@ -8,6 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
 from libc.math cimport isfinite
+from libc.string cimport memchr, memcmp
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
@@ -85,6 +86,7 @@ cdef extern from "samples.hpp" namespace "ccpipe" nogil:
         void write(const char* labels, size_t size, string& out) except +
 
 cdef extern from "Python.h":
+    PyObject* PyDict_SetDefault(object, object, object) except NULL
     long long PyLong_AsLongLongAndOverflow(object, int* overflow) except? -1
 
 
@@ -121,6 +123,42 @@ def blank(kind, bytes payload, table):
     lines.precision = None
     lines.verbatim = True
     return lines
+
+
+cdef canonical_series(bytes raw, dict words):
+    """Read a series that is written as we would write it, without escapes; None for any other."""
+    cdef const char* p = PyBytes_AS_STRING(raw)
+    cdef const char* end = p + PyBytes_GET_SIZE(raw)
+    cdef const char* before = NULL
+    cdef const char* equals
+    cdef const char* stop
+    cdef Py_ssize_t size = 0, shorter
+    cdef int order
+    cdef dict tags = {}
+    if memchr(p, b"\\", end - p) != NULL or not raw.isascii():
+        return None
+    stop = <const char*>memchr(p, b",", end - p)
+    name = word(p, end if stop == NULL else stop, words)
+    while stop != NULL:
+        p = stop + 1
+        equals = <const char*>memchr(p, b"=", end - p)
+        if equals == NULL:
+            return None
+        if before != NULL:
+            shorter = min(size, equals - p)
+            order = memcmp(before, p, shorter)
+            if order > 0 or (order == 0 and size >= equals - p):
+                return None
+        before, size = p, equals - p
+        stop = <const char*>memchr(equals, b",", end - equals)
+        key = word(p, equals, words)
+        tags[key] = word(equals + 1, end if stop == NULL else stop, words)
+    return Series(name, tags, raw)
+
+
+cdef word(const char* start, const char* end, dict words):
+    text = PyUnicode_DecodeUTF8(start, end - start, NULL)
+    return <object>PyDict_SetDefault(words, text, text)
 
 
 cdef class Scanner:
@@ -166,7 +204,10 @@ cdef class Scanner:
     cdef int32_t number_of(self, What what, bytes raw) except? -2:
         if what == SERIES:
             code = self.table.codes.get(raw)
-            return self.table.add(raw) if code is None else code
+            if code is not None:
+                return code
+            series = canonical_series(raw, self.table.words())
+            return self.table.add(raw) if series is None else self.table.code_of(series)
         code = self.table.field_codes.get(raw)
         return self.table.add_field(raw) if code is None else code
 
@@ -215,6 +256,21 @@ cdef class Scanner:
             lines.times.extend(times)
             lines.starts.extend(starts)
             lines.ends.extend(ends)
+
+
+def shifted(array.array column, int64_t by, array.array types = None, int only = 0):
+    """Copy a column with `by` added: to all, or to the rows whose type is `only`."""
+    cdef Py_ssize_t row, size = len(column)
+    cdef array.array moved = array.clone(_INT64, size, False)
+    cdef const int64_t* before = <const int64_t*>column.data.as_voidptr
+    cdef int64_t* after = <int64_t*>moved.data.as_voidptr
+    if column.typecode != "q" or (types is not None and len(types) != size):
+        raise ValueError("no column of 64-bit integers, or one of another length")
+    for row in range(size):
+        after[row] = before[row]
+        if types is None or types.data.as_uchars[row] == only:
+            after[row] += by
+    return moved
 
 
 def passthrough(lines):

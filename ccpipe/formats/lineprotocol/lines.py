@@ -146,6 +146,7 @@ class Lines(Sequence[Message]):
         self.starts.append(0)
         self.ends.append(0)
         self.verbatim = False
+        self.precision = None
 
     def _cells(self, value: Value) -> tuple[float, int, ValueType]:
         match value:
@@ -219,7 +220,7 @@ class Lines(Sequence[Message]):
 
     def stamped(self, now: int) -> "Lines":
         """Give the rows that carry no time the time `now`, in nanoseconds; in place."""
-        if NO_TIME in self.times:
+        if self.precision is None and NO_TIME in self.times:
             self.times = array("q", (now if t == NO_TIME else t for t in self.times))
             self.precision = None
         return self
@@ -286,25 +287,28 @@ class Lines(Sequence[Message]):
         if part.texts:
             base = len(self.texts)
             self.texts.extend(part.texts)
-            self.exact.extend(
-                exact + base if kind == ValueType.TEXT else exact
-                for exact, kind in zip(part.exact, part.types, strict=True)
-            )
+            self.exact.extend(_shifted(part.exact, base, part.types) if base else part.exact)
         else:
             self.exact.extend(part.exact)
         self.types.extend(part.types)
         self.numbers.extend(part.numbers)
         self.times.extend(part.times)
-        if offset:
-            self.starts.extend(start + offset for start in part.starts)
-            self.ends.extend(end + offset for end in part.ends)
-        else:
-            self.starts.extend(part.starts)
-            self.ends.extend(part.ends)
+        self.starts.extend(_shifted(part.starts, offset))
+        self.ends.extend(_shifted(part.ends, offset))
         self.rejected.extend(part.rejected)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _shifted(column: "array[int]", by: int, types: "array[int] | None" = None) -> "array[int]":
+    """Copy a column with `by` added: to all rows, or where `types` are given to the texts."""
+    if KERNEL is not None:
+        moved: array[int] = KERNEL.shifted(column, by, types, ValueType.TEXT)
+        return moved
+    if types is None:
+        return array("q", map(by.__add__, column))
+    return array("q", [x + by * (t == ValueType.TEXT) for x, t in zip(column, types, strict=True)])
 
 
 def _signed(unsigned: int) -> int:

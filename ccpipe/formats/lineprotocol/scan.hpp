@@ -93,7 +93,12 @@ public:
         return static_cast<size_t>(end - text) > size && is(next, text, size) ? next : -1;
     }
 
-    void remember(int32_t entry, int32_t next) { entries_[entry].next = next; }
+    // Note what follows `entry` now; says whether it is what followed it last time.
+    bool remember(int32_t entry, int32_t next) {
+        bool same = entries_[entry].next == next;
+        entries_[entry].next = next;
+        return same;
+    }
 
     int32_t add(const char* key, size_t size, int32_t code) {
         auto entry = static_cast<int32_t>(entries_.size());
@@ -218,6 +223,7 @@ inline void unescape(const char* p, const char* end, bool influx, std::string& o
 constexpr int64_t NO_TIME = std::numeric_limits<int64_t>::min();
 constexpr ptrdiff_t MAX_KEY = 65535;
 constexpr ptrdiff_t NEAR = 512;  // how far a series is looked for before its grammar is
+constexpr int LUCK = 8;  // wrong guesses in a row after which guessing is given up
 constexpr size_t KEPT = 1 << 18;  // rows whose memory is kept for the next payload
 
 // Powers of ten that a long double of 64 bits holds exactly; a double holds those up to 1e22.
@@ -269,7 +275,7 @@ public:
     void begin(const char* payload, size_t size, size_t position, int unit) {
         base_ = payload;
         end_ = payload + size;
-        at_ = payload + position;
+        at_ = payload + std::min(position, size);
         unit_ = unit;
         units = 0;
         if (rows.capacity() > KEPT) rows = {};
@@ -316,6 +322,7 @@ private:
     int unit_;
     std::vector<size_t> seen_;  // for each field, the row of a line with several where it stood
     int32_t series_ = -1, field_ = -1;  // the entries read last
+    int luck_ = 0;                      // how many wrong guesses at the next series are left
     Resolve resolve_;
     void* table_;
 
@@ -338,11 +345,14 @@ private:
     Result line() {
         const char* p = at_;
         // Programs repeat themselves: after a series comes the one that came after it last time.
-        int32_t entry = series_ < 0 ? -1 : series.follows(series_, p, end_);
+        // Where they do not, guessing is given up until it would have been right.
+        int32_t entry = luck_ > 0 ? series.follows(series_, p, end_) : -1;
         if (entry < 0 || p[series.size(entry)] != ' ') {
             entry = series_at(p);
             if (entry < 0) return ODD;
-            if (series_ >= 0) series.remember(series_, entry);
+            if (series_ >= 0) {
+                luck_ = series.remember(series_, entry) ? LUCK : luck_ - (luck_ > 0);
+            }
         }
         series_ = entry;
         p += series.size(entry);
@@ -415,7 +425,7 @@ private:
             if (!end || *end != '=' || end - p > MAX_KEY) return nullptr;
             entry = find_or_add(fields, FIELD, p, end);
             if (entry < 0) return nullptr;
-            if (field_ >= 0) fields.remember(field_, entry);
+            if (field_ >= 0) (void)fields.remember(field_, entry);
         }
         field_ = entry;
         row.field = fields.code(entry);

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ccpipe.formats.lineprotocol._kernel import Scanner
 
 MAX_SERIES = 1_000_000
-"""How many spellings of series a table and the one before it hold."""
+"""How many spellings of series a table holds before a fresh one takes its place."""
 
 
 class Series(NamedTuple):
@@ -41,15 +41,15 @@ class SeriesTable:
     A node says the same few hundred series every ten seconds, so the bytes before the first
     unescaped space are looked up as they stand; two spellings of one series get one number.
 
-    Job and process ids in tags make a table grow without end. Hence generations: at half of `cap`
-    keys ``current()`` starts a fresh table that takes a series over when it is seen again, and
-    what two generations have not seen is forgotten; so both together hold `cap` keys and what one
-    payload adds. ``Lines`` keep the table that they were decoded with, so their numbers stay true.
+    Job and process ids in tags make a table grow without end. Hence at `cap` spellings
+    ``current()`` starts a fresh table, into which a series comes when it is seen again; what has
+    ended is forgotten. So a table holds `cap` spellings and what one payload adds. ``Lines`` keep
+    the table that they were decoded with, so their numbers stay true.
     """
 
     __slots__ = (
         "_adding",
-        "_older",
+        "_words",
         "cap",
         "codes",
         "field_codes",
@@ -59,13 +59,8 @@ class SeriesTable:
         "series",
     )
 
-    def __init__(
-        self,
-        grammar: Grammar = CC,
-        cap: int = MAX_SERIES,
-        older: "SeriesTable | None" = None,
-    ) -> None:
-        """Start empty; `older` is the generation before."""
+    def __init__(self, grammar: Grammar = CC, cap: int = MAX_SERIES) -> None:
+        """Start empty."""
         self.grammar = grammar
         self.cap = cap
         self.codes: dict[bytes, int] = {}
@@ -74,7 +69,7 @@ class SeriesTable:
         self.fields: list[str] = []
         self.scanner: Scanner | None = None
         """The compiled kernel's own index of this table; the decoder makes it."""
-        self._older = older
+        self._words: dict[str, str] = {}
         self._adding = threading.Lock()
 
     def __len__(self) -> int:
@@ -82,10 +77,9 @@ class SeriesTable:
 
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or its successor when it is full."""
-        if max(len(self.codes), len(self.field_codes)) < self.cap // 2:
+        if len(self.codes) < self.cap and len(self.field_codes) < self.cap:
             return self
-        self._older = None
-        return SeriesTable(self.grammar, self.cap, older=self)
+        return SeriesTable(self.grammar, self.cap)
 
     def add(self, raw: bytes) -> int:
         """Number the series that the grammatical bytes `raw` name, decoding a new one.
@@ -98,15 +92,15 @@ class SeriesTable:
             where a tag stands twice and the grammar forbids that.
 
         """
-        older = self._older
-        known = None if older is None else older.codes.get(raw)
-        if older is None or known is None:
-            series = read_series(raw, self.grammar)
-        else:
-            series = older.series[known]
-        code = self.code_of(series)
+        code = self.code_of(read_series(raw, self.grammar, self.words()))
         self.codes[raw] = code
         return code
+
+    def words(self) -> dict[str, str]:
+        """Return the words of series met lately, so that equal ones share their memory."""
+        if len(self._words) > _MOST_WORDS:
+            self._words.clear()
+        return self._words
 
     def code_of(self, series: Series) -> int:
         """Number a series, whatever its bytes looked like."""
@@ -136,15 +130,20 @@ class SeriesTable:
         return code
 
 
-def read_series(raw: bytes, grammar: Grammar) -> Series:
-    """Decode measurement and tags; of a tag that stands twice the last one counts, as in Go."""
-    if b"\\" not in raw:
+_MOST_WORDS = 1 << 16
+
+
+def read_series(raw: bytes, grammar: Grammar, words: dict[str, str] | None = None) -> Series:
+    """Decode measurement and tags; of a tag that stands twice the last one counts, as in Go.
+
+    `words` are those met before, to share their memory.
+    """
+    plain = b"\\" not in raw
+    if plain:
+        same = ({} if words is None else words).setdefault
         name, *parts = raw.decode().split(",")
-        pairs: list[tuple[str, str]] = [part.split("=") for part in parts]  # type: ignore[misc]
-        tags = dict(pairs)
-        order = sorted(tags)
-        if order == [pair[0] for pair in pairs]:
-            return Series(name, tags, raw)  # as most are: written canonically
+        pairs = [(same(k, k), same(v, v)) for k, v in [part.split("=") for part in parts]]
+        name = same(name, name)
     else:
         raw.decode()  # the whole key must be UTF-8: report the offset in it, not in a part
         head = grammar.measurement.match(raw)
@@ -154,12 +153,15 @@ def read_series(raw: bytes, grammar: Grammar) -> Series:
             (KEY_ESCAPE.sub(rb"\1", key).decode(), KEY_ESCAPE.sub(rb"\1", value).decode())
             for key, value in grammar.pair.findall(raw, head.end())
         ]
-        tags = dict(pairs)
-        order = sorted(tags)
+    tags = dict(pairs)
+    order = sorted(tags)
     if grammar.tags_once and len(tags) < len(pairs):
         raise TagTwice(_second(raw, grammar))
-    tags = {key: tags[key] for key in order}
-    return Series(name, tags, _join(name, tags))
+    if order != [key for key, _ in pairs]:
+        tags = {key: tags[key] for key in order}
+    elif plain:
+        return Series(name, tags, raw)  # as most are: written canonically
+    return Series(name, tags, _join(name, tags, plain))
 
 
 def _second(raw: bytes, grammar: Grammar) -> int:
@@ -227,6 +229,8 @@ _MEASUREMENT_SPECIAL = re.compile(r"[, ]")
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-def _join(name: str, sorted_tags: Mapping[str, str]) -> bytes:
+def _join(name: str, sorted_tags: Mapping[str, str], plain: bool) -> bytes:
+    if plain:  # nothing in it needs an escape
+        return ",".join([name, *map("=".join, sorted_tags.items())]).encode()
     pairs = "".join(f",{escape_key(k)}={escape_key(v)}" for k, v in sorted_tags.items())
     return (_MEASUREMENT_SPECIAL.sub(r"\\\g<0>", name) + pairs).encode()

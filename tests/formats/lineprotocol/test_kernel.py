@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -197,3 +198,22 @@ def test_columns_that_do_not_fit_are_refused() -> None:
     del lines.times[0]
     with pytest.raises(ValueError, match="columns differ"):
         encode(lines)
+
+
+@needs_kernel
+def test_nothing_leaks() -> None:
+    """Rows, texts, rejections and new series are all given back, whichever code made them."""
+    payload = b'm,a=b value=1.5 1\nm log="\\"x\\"",v=t,n=5i 2\nbad\nm,t=\xff v=1\n' * 50
+
+    def work(times: int) -> int:
+        for number in range(times):
+            table = SeriesTable()
+            lines = decode_compiled(payload + b"m,job=%d v=1 1\n" % number, table, "auto", True)
+            encode(lines)
+            encode(list(lines))
+            lines.passthrough()
+            Lines.concat([lines, lines])
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before = work(100)
+    assert work(400) - before < 2 * 2**20

@@ -1,0 +1,1 @@
+"""What ccpipe's claims of speed rest on: ``make bench``."""

@@ -1,0 +1,155 @@
+"""``python -m benchmarks``: measure, and write ``results.md`` and ``results.json``."""
+
+import argparse
+import asyncio
+import os
+import platform
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import bus, codec, memory
+from benchmarks.timing import Result
+from ccpipe.formats.lineprotocol import kernel_name
+
+LIBRARY = "line_protocol_parser"
+
+
+class Results(msgspec.Struct):
+    """Everything that one run measured."""
+
+    machine: str
+    python: str
+    kernel: str
+    libraries: dict[str, str]
+    decoding: dict[str, list[Result]]
+    encoding: list[Result]
+    end_to_end: list[Result]
+    memory: list[memory.Memory]
+    one_line_microseconds: float
+    seconds: float = 0.0
+
+
+def measure(*, quick: bool) -> Results:
+    """Run all benchmarks, one after another."""
+    begin = time.monotonic()
+    decoding = codec.decoding()
+    one_line = {result.what: result for result in decoding["1 lines"]}
+    ours = one_line.get("ccpipe, kernel") or one_line["ccpipe, twin in Python"]
+    results = Results(
+        machine=f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}",
+        python=platform.python_version(),
+        kernel=kernel_name(),
+        libraries={name: version(name) for name in ("line-protocol-parser", "pyarrow", "nats-py")},
+        decoding=decoding,
+        encoding=codec.encoding(),
+        end_to_end=asyncio.run(bus.end_to_end(quick=quick)),
+        memory=[
+            memory.growth(100_000, 1_000_000) if quick else memory.growth(1_000_000, 10_000_000),
+            memory.growth(200_000, 20_000) if quick else memory.growth(1_000_000, 100_000),
+        ],
+        one_line_microseconds=1e6 / ours.lines_per_second,
+    )
+    results.seconds = time.monotonic() - begin
+    return results
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "unknown processor"
+
+
+def markdown(results: Results) -> str:
+    """Write the results for people: ratios first."""
+    return "\n".join(
+        [
+            "# Benchmarks",
+            "",
+            f"{results.machine}; Python {results.python}; kernel: {results.kernel}; "
+            + ", ".join(f"{name} {number}" for name, number in results.libraries.items())
+            + f". Taken in {results.seconds:.0f} s; all rates are lines per second of CPU, the best"
+            " of five rounds; ratios are taken within this one run.",
+            "",
+            *_decoding(results),
+            "",
+            "## Encoding: 50 000 lines",
+            "",
+            *_table(results.encoding, results.encoding[0]),
+            "",
+            "## NATS, 500 lines in a message",
+            "",
+            *_table(results.end_to_end, results.end_to_end[0]),
+            "",
+            "## Memory of the series table",
+            "",
+            "| new series | cap | held at most | growth | bytes for each held |",
+            "|---:|---:|---:|---:|---:|",
+            *(
+                f"| {m.series:,} | {m.cap:,} | {m.most:,} | {m.bytes / 1e6:.0f} MB |"
+                f" {m.bytes / m.most:.0f} |"
+                for m in results.memory
+            ),
+            "",
+        ]
+    )
+
+
+def _decoding(results: Results) -> list[str]:
+    names = [result.what for result in next(iter(results.decoding.values()))]
+    head = " | ".join(names)
+    rows = [
+        "## Decoding: how many times as fast as line_protocol_parser",
+        "",
+        f"| payload | {head} |",
+        "|---|" + "---:|" * len(names),
+    ]
+    for size, measured in results.decoding.items():
+        base = next(r.lines_per_second for r in measured if r.what == LIBRARY)
+        cells = [
+            f"{r.lines_per_second / base:.1f}x ({r.lines_per_second / 1e6:.2f} M/s)"
+            for r in measured
+            if r.what in names
+        ]
+        rows.append(f"| {size} | {' | '.join(cells)} |")
+    rows += ["", f"A payload of one line takes {results.one_line_microseconds:.2f} µs."]
+    rows += [
+        f"{r.what}: {r.lines_per_second / 1e6:.2f} M/s ({r.note})."
+        for measured in results.decoding.values()
+        for r in measured
+        if r.what not in names
+    ]
+    return rows
+
+
+def _table(results: list[Result], base: Result) -> list[str]:
+    return [
+        "| what | ratio to the first | lines per CPU-second |",
+        "|---|---:|---:|",
+        *(
+            f"| {r.what} | {r.lines_per_second / base.lines_per_second:.1f}x |"
+            f" {r.lines_per_second / 1e6:.2f} M |"
+            for r in results
+        ),
+    ]
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smaller run, to see that it works")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="folder for results")
+    options = parser.parse_args()
+    results = measure(quick=options.quick)
+    text = markdown(results)
+    print(text)
+    (options.out / "results.md").write_text(text)
+    encoded = msgspec.json.format(msgspec.json.encode(results), indent=2)
+    (options.out / "results.json").write_bytes(encoded + b"\n")
+
+
+if __name__ == "__main__":
+    main()

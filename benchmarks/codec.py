@@ -1,0 +1,123 @@
+"""Decoding and encoding, beside what else there is in Python."""
+
+import functools
+from collections.abc import Callable
+from io import BytesIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from line_protocol_parser import parse_line
+from pyarrow import csv
+
+from benchmarks.payloads import first_bytes, payload, realistic
+from benchmarks.timing import Result, rate
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode
+from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
+from ccpipe.formats.lineprotocol.kernel import KERNEL
+from ccpipe.message import Message
+
+SIZES = (1, 10, 100, 1000)
+
+
+def decoders() -> dict[str, Callable[[bytes], object]]:
+    """Return what is measured: each takes a payload and reads all its lines."""
+    table, other = SeriesTable(), SeriesTable()
+    found: dict[str, Callable[[bytes], object]] = {
+        "line_protocol_parser": parse_each,
+        "pyarrow.csv": arrow_csv,
+        "ccpipe, twin in Python": lambda text: decode_in_python(text, table, "auto", lenient=False),
+    }
+    if KERNEL is not None:
+        found["ccpipe, kernel"] = lambda text: decode_compiled(text, other, "auto", lenient=False)
+    return found
+
+
+def parse_each(text: bytes) -> None:
+    """Read line by line with ``line_protocol_parser``, which wants text and one line at a time.
+
+    What it read is let go at once, so that it pays for no garbage collection.
+    """
+    for line in text.decode().splitlines():
+        parse_line(line)
+
+
+def arrow_csv(text: bytes) -> pa.Table:
+    """Read as a table of three columns: fast, but it neither checks nor unescapes anything."""
+    table = csv.read_csv(
+        BytesIO(text),
+        read_options=csv.ReadOptions(column_names=["series", "field", "time"], use_threads=False),
+        parse_options=csv.ParseOptions(delimiter=" ", quote_char=False),
+        convert_options=csv.ConvertOptions(
+            column_types={
+                "series": pa.dictionary(pa.int32(), pa.string()),
+                "field": pa.string(),
+                "time": pa.int64(),
+            }
+        ),
+    )
+    values = pc.utf8_slice_codeunits(table["field"], len("value=")).cast(pa.float64())
+    return table.set_column(1, "value", values)
+
+
+def decoding() -> dict[str, list[Result]]:
+    """Measure all decoders on payloads of several sizes."""
+    lines = realistic(50_000)
+    bodies = {f"{size} lines": lines[:size] for size in SIZES}
+    bodies["1 MiB"] = first_bytes(lines, 2**20)
+    bodies["50 000 lines"] = lines
+    bodies["50 000 lines, shuffled"] = realistic(50_000, shuffle=True)
+    results: dict[str, list[Result]] = {}
+    for name, body in bodies.items():
+        text = payload(body)
+        results[name] = [
+            Result(what, rate(functools.partial(read, text), len(body)))
+            for what, read in decoders().items()
+        ]
+    text = payload(lines)
+    if KERNEL is not None:
+        results["50 000 lines, shuffled"].append(
+            Result(
+                "ccpipe, kernel, all series new",
+                rate(
+                    lambda: decode_compiled(text, SeriesTable(), "auto", lenient=False), len(lines)
+                ),
+                "a fresh table for each payload, in order",
+            )
+        )
+    return results
+
+
+def encoding() -> list[Result]:
+    """Measure all ways out."""
+    lines = realistic(50_000)
+    columns = decode(payload(lines))
+    messages = list(columns)
+    measured: dict[str, Callable[[], object]] = {
+        "f-string loop that escapes nothing": lambda: fstrings(messages),
+        "ccpipe, from messages": lambda: encode(messages),
+        "ccpipe, from columns": lambda: encode(columns),
+        "ccpipe, valid bytes passed through": columns.passthrough,
+        "columns → messages": lambda: list(columns),
+        "messages → columns": lambda: Lines.of(messages),
+        "columns → Arrow table": columns.to_arrow,
+    }
+    try:
+        from ccpipe.formats.prometheus import RemoteWrite
+
+        remote = RemoteWrite()
+        measured["columns → Prometheus remote write"] = lambda: remote.write_request(columns)
+        measured["columns → the same, snappy"] = lambda: remote.encode(columns)
+    except Exception as error:  # noqa: BLE001 - an extra that is not installed here
+        print(f"Prometheus remote write is left out: {error}")
+    return [Result(what, rate(work, len(lines))) for what, work in measured.items()]
+
+
+def fstrings(messages: list[Message]) -> bytes:
+    """Write lines the shortest way there is: no escapes, no checks, tags in their order."""
+    return "\n".join(
+        [
+            f"{m.name},{','.join([f'{k}={v}' for k, v in m.tags.items()])}"
+            f" {m.field}={m.value} {m.time // 10**9}"  # type: ignore[operator]
+            for m in messages
+        ]
+    ).encode()

@@ -1,0 +1,136 @@
+"""The accounting files that ``ccpipe acct`` reads, block by block and in their order."""
+
+import gzip
+import os
+import sys
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, NamedTuple, TypeVar, cast
+
+from ccpipe.cli.blocks import open_stream
+from ccpipe.cli.output import note, plural, printable
+from ccpipe.errors import DataError, UsageError
+from ccpipe.formats.gridengine import Rejected, blocks
+
+PATIENCE = 2.0
+"""Seconds after which a terminal is told how far it has come."""
+
+BLOCK = 2**20
+"""Bytes that are read at once."""
+
+
+class Block(NamedTuple):
+    """Whole lines of a file."""
+
+    payload: bytes
+    name: str
+    """The file's."""
+    offset: int
+    """Bytes before it in the file."""
+    line: int
+    """The number of its first line, from 1."""
+
+
+class Start(NamedTuple):
+    """Where a file begins to matter."""
+
+    offset: int = 0
+    line: int = 1
+
+
+BEGIN = Start()
+
+T = TypeVar("T")
+
+
+class Files:
+    """Reads files, tells what is bad in them, and counts it."""
+
+    def __init__(self) -> None:
+        """Begin with nothing bad."""
+        self.bad = 0
+        self._size = 0
+        self._next = time.monotonic() + PATIENCE
+        self._is_shown = False
+
+    def each_block(
+        self, paths: Sequence[Path], read: Callable[[Block], T], start: Start = BEGIN
+    ) -> Iterator[tuple[Block, T]]:
+        """Yield each block with what `read` makes of it; that works ahead in threads."""
+        workers = min(4, os.cpu_count() or 1)
+        with ThreadPoolExecutor(workers) as threads:
+            waiting: deque[tuple[Block, Future[T]]] = deque()
+            for block in self._blocks(paths, start):
+                waiting.append((block, threads.submit(read, block)))
+                if len(waiting) > workers:
+                    yield self._next_of(waiting)
+            while waiting:
+                yield self._next_of(waiting)
+        self._clear()
+
+    def _next_of(self, waiting: deque[tuple[Block, Future[T]]]) -> tuple[Block, T]:
+        block, future = waiting.popleft()
+        result = future.result()
+        self._size += len(block.payload)
+        if sys.stderr.isatty() and time.monotonic() >= self._next:
+            text = f"{printable(block.name)}: {self._size / 2**20:.0f} MiB read"
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            self._next = time.monotonic() + PATIENCE / 4
+            self._is_shown = True
+        return block, result
+
+    def _blocks(self, paths: Sequence[Path], start: Start) -> Iterator[Block]:
+        for path in paths:
+            name = "stdin" if str(path) == "-" else str(path)
+            offset, line = start
+            try:
+                with open_stream(path) as stream:
+                    file = cast("IO[bytes]", stream)
+                    if offset:
+                        file.seek(offset)
+                    for payload in blocks(file, BLOCK):
+                        yield Block(payload, name, offset, line)
+                        offset += len(payload)
+                        line += payload.count(b"\n")
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                self.complain(f"{name}: damaged gzip data: {error}")
+            except OSError as error:
+                self.complain(f"{name}: cannot be read: {error.strerror}")
+
+    def reject(self, name: str, rejected: Sequence[Rejected]) -> None:
+        """Tell of lines that are no records."""
+        for bad in rejected:
+            place = f"{printable(name)}:{bad.line}: offset {bad.offset}"
+            self.complain(f"{place}: {printable(bad.reason)}")
+
+    def complain(self, text: str) -> None:
+        """Tell what is bad, and count it."""
+        self._clear()
+        note(text, "red")
+        self.bad += 1
+
+    def _clear(self) -> None:
+        if self._is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._is_shown = False
+
+    def finish(self) -> None:
+        """Raise DataError where something was bad."""
+        if self.bad:
+            raise DataError(f"{plural(self.bad, 'problem')}, told above; all else was counted")
+
+
+def default_files() -> list[Path]:
+    """Return the files of the cell that the environment names; raises UsageError."""
+    root, cell = os.environ.get("SGE_ROOT"), os.environ.get("SGE_CELL", "default")
+    names = ("accounting", "accounting.jsonl")
+    found = [Path(root, cell, "common", name) for name in names] if root else []
+    files = [path for path in found if path.exists()]
+    if not files:
+        where = f"there is none in {found[0].parent}" if found else "$SGE_ROOT is not set"
+        raise UsageError(f"which accounting files? `ccpipe acct FILE…`: {where}")
+    return files

@@ -1,0 +1,61 @@
+"""``ccpipe nodelist``: lists of nodes in brackets, written out, made short, counted."""
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from ccpipe.errors import DataError, UsageError
+from ccpipe.formats import nodelist as lists
+
+
+def nodelist(
+    action: Literal["expand", "compress", "count"],
+    *names: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    limit: int = lists.LIMIT,
+) -> None:
+    """Write lists of nodes out, make them short, count them.
+
+    Lists look as Slurm and Sonar write them: c[1-3,5]-[2-4].fox,login-1. expand
+    prints each name on a line of its own; compress takes names, or lists, and
+    prints one list that names each node once; count prints how many they are.
+
+    Examples:
+      ccpipe nodelist expand 'n[08-10],login-[1-2]'
+      sinfo -hN -o %N | ccpipe nodelist compress
+      ccpipe nodelist count "$SLURM_JOB_NODELIST"
+
+    Parameters
+    ----------
+    action
+        What to do.
+    names
+        Lists of nodes; without any, or for -, they are read from standard input.
+    limit
+        How many names there may be at most, for expand and compress.
+    """
+    given = [text for name in names or ("-",) for text in _texts(name)]
+    if action == "count":
+        print(sum(map(lists.count, given)))
+        return
+    total = sum(map(lists.count, given))
+    if total > limit:
+        raise UsageError(f"these are {total} names, more than --limit {limit}")
+    expanded = (name for text in given for name in lists.expand(text, limit=limit))
+    if action == "expand":
+        sys.stdout.writelines(f"{name}\n" for name in expanded)
+    else:
+        print(",".join(lists.compress(expanded)))
+
+
+def _texts(name: str) -> Iterator[str]:
+    """Yield a list as it is given; for ``-`` the words of standard input."""
+    if name != "-":
+        yield name
+        return
+    for line in sys.stdin.buffer:
+        try:
+            yield from line.decode().split()
+        except UnicodeDecodeError:
+            raise DataError(f"standard input: {line!r:.60} is not valid UTF-8") from None

@@ -1,0 +1,42 @@
+"""Grid Engine's accounting: every variant that real writers write, as one ``Accounting`` record.
+
+>>> payload = b'{"job_number":7,"start_time":0,"end_time":0,"failed":8,"exit_status":0}'
+>>> record = read(payload).records[0]
+>>> record.job_number, str(record.outcome), record.failure
+(7, 'start_failed', 'in prolog')
+"""
+
+from ccpipe.formats.gridengine.category import Requests, parse_category
+from ccpipe.formats.gridengine.outcome import MEANINGS, USAGE_VALID, Outcome, meaning
+from ccpipe.formats.gridengine.reader import (
+    Reading,
+    Rejected,
+    blocks,
+    parse,
+    read,
+    read_stream,
+)
+from ccpipe.formats.gridengine.record import Accounting, Amount, Origin, Variant
+from ccpipe.formats.gridengine.writer import HEADER, encode_classic, encode_jsonl
+
+__all__ = [
+    "HEADER",
+    "MEANINGS",
+    "USAGE_VALID",
+    "Accounting",
+    "Amount",
+    "Origin",
+    "Outcome",
+    "Reading",
+    "Rejected",
+    "Requests",
+    "Variant",
+    "blocks",
+    "encode_classic",
+    "encode_jsonl",
+    "meaning",
+    "parse",
+    "parse_category",
+    "read",
+    "read_stream",
+]

@@ -1,0 +1,200 @@
+"""The colon-separated format: one regular expression for each number of fields.
+
+Nothing is escaped, so a category that holds colons makes more fields. What stands before and
+after it is typed, and where the types fit in one way only, the category is what lies between.
+"""
+
+import math
+import re
+
+from ccpipe.errors import DataError
+from ccpipe.formats.gridengine.category import EMPTY
+from ccpipe.formats.gridengine.record import Accounting, Amount, Origin, Variant
+
+RUSAGE = (
+    "ru_wallclock", "ru_utime", "ru_stime", "ru_maxrss", "ru_ixrss", "ru_ismrss", "ru_idrss",
+    "ru_isrss", "ru_minflt", "ru_majflt", "ru_nswap", "ru_inblock", "ru_oublock", "ru_msgsnd",
+    "ru_msgrcv", "ru_nsignals", "ru_nvcsw", "ru_nivcsw",
+)  # fmt: skip
+"""The names of getrusage(2), in the order of both formats."""
+
+TEXTS = frozenset({
+    "qname", "hostname", "group", "owner", "job_name", "account", "project", "department",
+    "granted_pe", "category", "pe_taskid", "job_class", "qdel_info", "submit_host", "cwd",
+    "submit_cmd", "bound_cores",
+})  # fmt: skip
+WHOLE = (
+    "job_number", "priority", "submission_time", "start_time", "end_time", "failed",
+    "exit_status", "slots", "task_number", "arid", "ar_submission_time",
+)  # fmt: skip
+"""Fields that hold whole numbers; the others are amounts."""
+TIMES = ("submission_time", "start_time", "end_time", "ar_submission_time")
+EUSAGE = ("cpu", "mem", "io", "iow", "maxvmem")
+UNIVA_EUSAGE = ("maxrss", "maxpss", "wallclock", "ioops")
+
+_43 = (
+    "qname", "hostname", "group", "owner", "job_name", "job_number", "account", "priority",
+    "submission_time", "start_time", "end_time", "failed", "exit_status", *RUSAGE, "project",
+    "department", "granted_pe", "slots", "task_number", "cpu", "mem", "io", "category", "iow",
+    "pe_taskid", "maxvmem",
+)  # fmt: skip
+_45 = (*_43, "arid", "ar_submission_time")
+_52 = (
+    *_45, "job_class", "qdel_info", "maxrss", "maxpss", "submit_host", "cwd", "submit_cmd",
+)  # fmt: skip
+FIELDS = {
+    Variant.CLASSIC_45: _45,
+    Variant.CLASSIC_43: _43,
+    Variant.UNIVA_55: (*_52, "wallclock", "ioops", "bound_cores"),
+    Variant.UNIVA_54: (*_52, "wallclock", "ioops"),
+    Variant.UNIVA_52: _52,
+}
+"""The fields of each variant in their order, the most usual variant first."""
+
+_NUMBER = r"[ \t]*[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[ \t]*"
+PE_TASK = re.compile(r"(?:NONE|none|[0-9]+\.(?=[^:]*[A-Za-z_])[^:]+)?")
+"""``1.node07``, or that there is none."""
+_REPORTED = re.compile(r"([0-9]{1,19}):acct:(.*)", re.DOTALL)
+_SECOND_RECORD = re.compile(r"(?::-?[0-9.]+){8}")
+"""So many numbers in a row are no part of a category: a line broke off and another follows."""
+
+
+def _pattern(field: str) -> str:
+    if field == "category":
+        return "(.*)"
+    if field == "pe_taskid":
+        return f"({PE_TASK.pattern})"
+    return "([^:]*)" if field in TEXTS else f"({_NUMBER})"
+
+
+_PATTERNS = {
+    variant: re.compile(":".join(map(_pattern, fields)), re.DOTALL)
+    for variant, fields in FIELDS.items()
+}
+
+
+def parse_classic(line: str, origin: Origin) -> Accounting:
+    """Read one line, without its end, of an accounting file or an ``acct`` line of reporting.
+
+    Raises
+    ------
+    DataError
+        saying which field does not hold what it should.
+
+    """
+    reported = None
+    match = _match(line)
+    if match is None and (prefixed := _REPORTED.fullmatch(line)):
+        reported, line = _time(int(prefixed[1])), prefixed[2]
+        match = _match(line)
+    if match is None:
+        raise DataError(_why_not(line))
+    variant, found = match
+    row = dict(zip(FIELDS[variant], found.groups(), strict=True))
+    if ":" in row["category"] and _SECOND_RECORD.search(row["category"]):
+        raise DataError("two records in one line: the first one broke off")
+    return _record(row, origin._replace(variant=variant), reported)
+
+
+def _match(line: str) -> tuple[Variant, re.Match[str]] | None:
+    for variant, pattern in _PATTERNS.items():
+        if found := pattern.fullmatch(line):
+            return variant, found
+    return None
+
+
+def _record(row: dict[str, str], origin: Origin, reported: int | None) -> Accounting:
+    whole = {name: _whole(name, row[name]) for name in WHOLE if name in row}
+    rusage: dict[str, Amount] = {name: _amount(name, row[name]) for name in RUSAGE}
+    eusage: dict[str, Amount] = {name: _amount(name, row[name]) for name in EUSAGE}
+    extra: dict[str, str] = {}
+    if "submit_cmd" in row:  # Univa's; it counts in milliseconds
+        rusage["ru_wallclock"] = _amount("ru_wallclock", row["ru_wallclock"]) / 1000
+        eusage |= {name: _amount(name, row[name]) for name in UNIVA_EUSAGE if name in row}
+        extra = {name: row[name] for name in ("job_class", "submit_host") if name in row}
+        extra["cwd"] = _with_colons(row["cwd"])
+        if "bound_cores" in row:
+            extra["bound_cores"] = row["bound_cores"]
+    return Accounting(
+        job_number=whole["job_number"],
+        task_number=whole["task_number"],
+        owner=row["owner"],
+        group=row["group"],
+        account=row["account"],
+        qname=row["qname"],
+        hostname=row["hostname"],
+        project=none(row["project"]),
+        department=row["department"],
+        granted_pe=none(row["granted_pe"]),
+        slots=whole["slots"],
+        arid=whole.get("arid", 0),
+        job_name=row["job_name"],
+        priority=whole["priority"],
+        submission_time=_time(whole["submission_time"]),
+        start_time=_time(whole["start_time"]),
+        end_time=_time(whole["end_time"]),
+        ar_submission_time=_time(whole.get("ar_submission_time", 0)),
+        failed=whole["failed"],
+        exit_status=whole["exit_status"],
+        pe_taskid=none(row["pe_taskid"]) or None,
+        category="" if row["category"] in EMPTY else row["category"],
+        submit_cmd_line=_with_colons(row["submit_cmd"]) if "submit_cmd" in row else None,
+        deleted_by=none(row.get("qdel_info", "")) or None,
+        usage={"rusage": rusage, "eusage": eusage},
+        extra=extra,
+        reported=reported,
+        origin=origin,
+    )
+
+
+def none(text: str | None) -> str | None:
+    """Return a text, or None where it says that there is none."""
+    return None if text in {"NONE", "none"} else text
+
+
+LIMIT = 2**53
+"""Whole numbers stay below: beyond, a double, which columns are read as, is not exact."""
+
+
+def _whole(name: str, text: str) -> int:
+    number = float(text)
+    if not number.is_integer() or not -LIMIT < number < LIMIT:
+        raise DataError(f"{name} is {text!r:.40}: not a whole number")
+    return int(number)
+
+
+def _amount(name: str, text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise DataError(f"{name} is {text!r:.40}: beyond what a double holds")
+    return number
+
+
+def _time(stamp: int) -> int | None:
+    """Return nanoseconds of a time whose unit is told by its magnitude; None for 0."""
+    unit = next(unit for least, unit in _UNITS if stamp >= least or not least)
+    if not 0 <= stamp * unit < 2**63:
+        raise DataError(f"{stamp} is no time between the years 1970 and 2262")
+    return stamp * unit or None
+
+
+_UNITS = ((10**14, 10**3), (10**11, 10**6), (0, 10**9))
+"""Of a time: from this magnitude on, a unit of so many nanoseconds."""
+
+
+def _with_colons(text: str) -> str:
+    """Undo what Univa does to a colon in a path or command: one byte that no UTF-8 has alone."""
+    return text.replace("\udcad", ":").replace("\udcff", ":")
+
+
+def _why_not(line: str) -> str:
+    """Say what keeps a line from being a record."""
+    texts = line.split(":")
+    least = len(_43)
+    if len(texts) < least:
+        return f"{len(texts)} fields where a record has {least} at least"
+    front = list(zip(_43, texts, strict=False))[: _43.index("category")]
+    for number, (name, text) in enumerate(front, 1):
+        if name not in TEXTS and not re.fullmatch(_NUMBER, text):
+            return f"field {number}, {name}, is {text!r:.40}: not a number"
+    return f"{len(texts)} fields whose types fit no known variant"

@@ -1,0 +1,73 @@
+"""An accounting record as an event of the line protocol, which is how it travels on the bus.
+
+The payload is the record as OCS writes it in JSON lines, with one key more, ``origin``: where it
+was read. As no two records have the same origin, no two events are the same, and a broker that
+knows messages by their content stores each once.
+"""
+
+import json
+from urllib.parse import quote
+
+import msgspec
+
+from ccpipe.errors import DataError
+from ccpipe.formats.gridengine.jsonl import parse_jsonl
+from ccpipe.formats.gridengine.record import NOWHERE, Accounting, Origin, Variant
+from ccpipe.formats.gridengine.writer import encode_jsonl
+from ccpipe.message import Message, event
+
+NAME, FUNCTION = "accounting", "record"
+"""Class and function of such an event."""
+
+
+def to_event(record: Accounting, *, cluster: str, hostname: str = "") -> Message:
+    """Return a record as an event; `hostname` is for those that ran nowhere.
+
+    Its time is the record's end, else the latest time it has, else none.
+    """
+    origin = record.origin._replace(variant=str(record.origin.variant))  # type: ignore[arg-type]
+    extra = {**record.extra, "origin": origin._asdict()}
+    payload = encode_jsonl(msgspec.structs.replace(record, extra=extra))
+    times = (record.end_time, record.reported, record.start_time, record.submission_time)
+    host = tag(record.hostname or hostname)
+    tags = {"cluster": cluster, **({"hostname": host} if host else {}), "type": "node"}
+    text = payload.decode("utf-8", "replace").rstrip("\n")
+    moment = next((time for time in times if time), None)
+    return msgspec.structs.replace(event(NAME, FUNCTION, text, time=0, tags=tags), time=moment)
+
+
+def tag(text: str) -> str:
+    """Return a text as a tag can carry it: a control character, for one, becomes ``%0A``."""
+    if text.isprintable() and not text.endswith("\\"):
+        return text
+    return quote(text.encode("utf-8", "surrogatepass"))
+
+
+def is_event(message: Message) -> bool:
+    """Say whether a message is such an event."""
+    return (
+        message.name == NAME
+        and message.field == "event"
+        and message.tags.get("function") == FUNCTION
+    )
+
+
+def from_event(message: Message) -> Accounting:
+    """Return the record of such an event.
+
+    Raises
+    ------
+    DataError
+        where its payload is no record.
+
+    """
+    record = parse_jsonl(str(message.value).encode("utf-8", "surrogatepass"), NOWHERE)
+    if record is None:
+        raise DataError("an event of class accounting that holds no record")
+    extra = dict(record.extra)
+    try:
+        origin = Origin(**extra.pop("origin", {}))
+        origin = origin._replace(variant=Variant(origin.variant))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"origin {json.dumps(record.extra)!r:.80}: {error}") from None
+    return msgspec.structs.replace(record, extra=extra, origin=origin)

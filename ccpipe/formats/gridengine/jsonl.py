@@ -1,0 +1,153 @@
+"""JSON lines as OCS 9 writes them, of every release so far.
+
+Nearly every line has known keys only and is decoded into a Struct at once; the others take the
+long way, on which unknown keys and bytes that are not UTF-8 are kept.
+"""
+
+import json
+import math
+from typing import Annotated, Any, Literal, NoReturn
+
+import msgspec
+
+from ccpipe.errors import DataError
+from ccpipe.formats.gridengine.category import EMPTY
+from ccpipe.formats.gridengine.classic import none
+from ccpipe.formats.gridengine.record import Accounting, Amount, Origin, Variant
+
+_MICROSECONDS = 2**63 // 1000
+_Time = Annotated[int, msgspec.Meta(ge=0, lt=_MICROSECONDS)]
+_Whole = Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The keys in the order in which they are written; a key whose text is null is left out."""
+
+    time: _Time | None = None
+    type: Literal["acct"] = "acct"
+    job_number: _Number
+    task_number: _Number = 0
+    start_time: _Time
+    end_time: _Time
+    owner: str = ""
+    group: str = ""
+    account: str = ""
+    qname: str = ""
+    hostname: str = ""
+    project: str | None = None
+    department: str = ""
+    granted_pe: str | None = None
+    slots: _Whole = 0
+    arid: _Number = 0
+    job_name: str = ""
+    priority: _Whole = 0
+    submission_time: _Time = 0
+    submit_cmd_line: str | None = None
+    ar_submission_time: _Time = 0
+    pe_taskid: str | None = None
+    category: str = ""
+    failed: _Number
+    exit_status: _Whole
+    deleted_by: str | None = None
+    usage: dict[str, dict[str, Amount]] = {}
+
+
+KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(Line))
+_LINE = msgspec.json.Decoder(Line)
+
+
+def parse_jsonl(line: bytes, origin: Origin) -> Accounting | None:
+    """Read one line of ``accounting.jsonl``, or an ``acct`` line of ``reporting.jsonl``.
+
+    It is None for what else ``reporting.jsonl`` tells.
+
+    Raises
+    ------
+    DataError
+        saying which key does not hold what it should.
+
+    """
+    found: Line | None
+    extra: dict[str, Any] = {}
+    try:
+        found = _LINE.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        found, extra = _parse_odd(line)
+    if found is None:
+        return None
+    usage = found.usage
+    variant = Variant.JSONL
+    if "eusage" not in usage and "usage" in usage:
+        usage = {"eusage" if name == "usage" else name: usage[name] for name in usage}
+        variant = Variant.JSONL_90
+    return Accounting(
+        job_number=found.job_number,
+        task_number=found.task_number,
+        owner=found.owner,
+        group=found.group,
+        account=found.account,
+        qname=found.qname,
+        hostname=found.hostname,
+        project=none(found.project),
+        department=found.department,
+        granted_pe=none(found.granted_pe),
+        slots=found.slots,
+        arid=found.arid,
+        job_name=found.job_name,
+        priority=found.priority,
+        submission_time=found.submission_time * 1000 or None,
+        start_time=found.start_time * 1000 or None,
+        end_time=found.end_time * 1000 or None,
+        ar_submission_time=found.ar_submission_time * 1000 or None,
+        submit_cmd_line=found.submit_cmd_line,
+        pe_taskid=none(found.pe_taskid) or None,
+        category="" if found.category in EMPTY else found.category,
+        failed=found.failed,
+        exit_status=found.exit_status,
+        deleted_by=found.deleted_by or None,
+        usage=usage,
+        extra=extra,
+        reported=found.time * 1000 if found.time else None,
+        origin=origin._replace(variant=variant),
+    )
+
+
+def _parse_odd(line: bytes) -> tuple[Line | None, dict[str, Any]]:
+    """Read a line that has unknown keys or is not UTF-8; None for a report of another type."""
+    text = line.decode("utf-8", "surrogateescape")
+    try:
+        tree = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        if not isinstance(tree, dict):
+            raise DataError("not a JSON object")
+        if "time" in tree and tree.get("type", "acct") != "acct":
+            return None, {}
+        extra = {key: tree.pop(key) for key in list(tree) if key not in KEYS}
+        found = msgspec.convert(tree, Line)
+    except msgspec.ValidationError as error:
+        raise DataError(_reason(str(error))) from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg}, at byte {_byte(text, error.pos)}") from None
+    except (RecursionError, ValueError) as error:
+        raise DataError(f"not JSON that holds a record: {error}") from None
+    return found, extra
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise DataError(f"{constant} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise DataError(f"{text:.40} is beyond what a double holds")
+    return number
+
+
+def _byte(text: str, position: int) -> int:
+    return len(text[:position].encode("utf-8", "surrogateescape"))
+
+
+def _reason(text: str) -> str:
+    """Say a validation error in the words of the file: the key, not a path."""
+    reason, _, path = text.partition(" - at `$.")
+    return f"{path.rstrip('`')}: {reason}" if path else reason

@@ -1,0 +1,153 @@
+"""``Accounting``: one accounting record, in one set of units, whoever wrote it."""
+
+import enum
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from ccpipe.formats.gridengine.category import Requests, parse_category
+from ccpipe.formats.gridengine.outcome import Outcome, classify, is_final, meaning
+
+Amount = Annotated[int, msgspec.Meta(gt=-(2**63), lt=2**63 - 1)] | float | str
+"""A usage value as it was written; only custom containers hold texts."""
+
+
+class Variant(enum.StrEnum):
+    """Who wrote a record, and how; see docs/gridengine.md."""
+
+    CLASSIC_43 = "classic-43"
+    """Colons, SGE 5.3 to 6.1."""
+    CLASSIC_45 = "classic-45"
+    """Colons, SGE 6.2, Son of Grid Engine, OCS with ``old_accounting``."""
+    UNIVA_52 = "univa-52"
+    """Colons and milliseconds, Univa 8.2."""
+    UNIVA_54 = "univa-54"
+    """Univa 8.3 and 8.4."""
+    UNIVA_55 = "univa-55"
+    """Univa 8.5 and 8.6."""
+    JSONL_90 = "jsonl-9.0"
+    """JSON lines of OCS 9.0.0 to 9.0.5, whose second container is ``usage.usage``."""
+    JSONL = "jsonl"
+    """JSON lines of OCS from 9.0.6 on."""
+
+
+class Origin(NamedTuple):
+    """Where a record was read. File and offset identify it: its content does not."""
+
+    file: str = ""
+    """The file's identity, as the reader was told it: a path, or a hash that survives rotation."""
+    offset: int = 0
+    """Bytes before the record's line."""
+    line: int = 0
+    """The line's number in the file, from 1."""
+    variant: Variant = Variant.CLASSIC_45
+
+
+NOWHERE = Origin()
+
+
+class Accounting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one run of one job, array task or PE task.
+
+    Times are nanoseconds since the epoch; None is what the files say as 0. "None at all" is None
+    too, where the files say ``NONE`` or leave the key out. The names are the manual's.
+    """
+
+    job_number: int
+    task_number: int = 0
+    """0 where the job is no array."""
+    owner: str = ""
+    group: str = ""
+    account: str = ""
+    qname: str = ""
+    hostname: str = ""
+    project: str | None = None
+    department: str = ""
+    granted_pe: str | None = None
+    slots: int = 0
+    """Of the whole job, also in the record of a PE task."""
+    arid: int = 0
+    job_name: str = ""
+    priority: int = 0
+    """The nice value of the queue; not what ``qsub -p`` asked for."""
+    submission_time: int | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    ar_submission_time: int | None = None
+    submit_cmd_line: str | None = None
+    pe_taskid: str | None = None
+    """Of a task of a tightly integrated parallel job, such as ``1.node07``."""
+    category: str = ""
+    failed: int = 0
+    exit_status: int = 0
+    """128 + signal where a signal ended it; -1 in intermediate records of the reporting file."""
+    deleted_by: str | None = None
+    """``user@host``, ``execd@host`` or ``qmaster@host``."""
+    usage: dict[str, dict[str, Amount]] = {}
+    """``rusage``, ``eusage`` and custom containers, whole, in the writer's units.
+
+    Seconds, but ``ru_maxrss`` in KiB, ``maxvmem``, ``maxrss`` and ``maxpss`` in bytes, ``mem`` in
+    GiB·s and ``io`` in GiB. (Univa's ``ru_wallclock`` was brought to seconds.)
+    """
+    extra: dict[str, Any] = {}
+    """What else the line held: unknown JSON keys and their values, Univa's further fields."""
+    reported: int | None = None
+    """When the reporting file noted it; None in an accounting file."""
+    origin: Origin = NOWHERE
+
+    def amount(self, container: str, name: str) -> float:
+        """Return a usage value; 0 where it is missing or a text."""
+        value = self.usage.get(container, {}).get(name, 0)
+        return value if isinstance(value, int | float) else 0
+
+    @property
+    def wallclock(self) -> float:
+        """Seconds from start to end, ``ru_wallclock``: what qacct sums."""
+        return self.amount("rusage", "ru_wallclock")
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of processor time."""
+        return self.amount("eusage", "cpu")
+
+    @property
+    def maxrss(self) -> float:
+        """Peak of resident memory in bytes, from ``ru_maxrss`` where nothing better is known."""
+        return self.amount("eusage", "maxrss") or 1024 * self.amount("rusage", "ru_maxrss")
+
+    @property
+    def maxvmem(self) -> float:
+        """Peak of virtual memory in bytes; 0 where it was not measured."""
+        return self.amount("eusage", "maxvmem")
+
+    @property
+    def requests(self) -> Requests:
+        """What the job asked for, from its category."""
+        return parse_category(self.category)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended, as one of a few classes."""
+        return classify(
+            failed=self.failed,
+            exit_status=self.exit_status,
+            started=self.start_time is not None,
+            deleted_by=self.deleted_by or "",
+            wallclock=self.wallclock,
+            limit=self.requests.h_rt,
+        )
+
+    @property
+    def failure(self) -> str:
+        """What the code `failed` means, in the manual's words."""
+        return meaning(self.failed)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job ends with this record, rather than being tried again."""
+        return is_final(self.failed, started=self.start_time is not None)
+
+    @property
+    def is_intermediate(self) -> bool:
+        """Whether the job goes on: usage since midnight, from the reporting file."""
+        return self.exit_status == -1

@@ -1,0 +1,169 @@
+"""Blocks in which every line is a usual one, read by Arrow's CSV reader or by msgspec alone.
+
+Both functions return None, or raise one of ``UNUSUAL``, where they are not sure that reading line
+by line would give the very same: the caller then does that.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import astuple
+from pyarrow import csv
+
+from ccpipe.formats.gridengine.category import EMPTY
+from ccpipe.formats.gridengine.classic import FIELDS, LIMIT, PE_TASK, RUSAGE
+from ccpipe.formats.gridengine.classic import TEXTS as CLASSIC_TEXTS
+from ccpipe.formats.gridengine.jsonl import Line
+from ccpipe.formats.gridengine.record import Variant
+from ccpipe.formats.gridengine.table import EUSAGE, SCHEMA, TIMES, WHOLE
+
+UNUSUAL = (pa.ArrowInvalid, msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError)
+
+_FIELDS = FIELDS[Variant.CLASSIC_45]
+COLONS = len(_FIELDS) - 1
+"""In a usual line of the classic format."""
+_CHECKED = ("qname", "job_number", "iow", "pe_taskid", "maxvmem", "arid", "ar_submission_time")
+"""Fields that tell whether a line of so many fields is of this variant."""
+_NONE = ["NONE", "none"]
+_NOTHING = {
+    "project": pa.array(_NONE),
+    "granted_pe": pa.array(_NONE),
+    "pe_taskid": pa.array([*_NONE, ""]),
+    "deleted_by": pa.array([""]),
+}
+"""What stands for no text at all, and becomes null."""
+_EMPTY = pa.array(sorted(EMPTY))
+_LAST = 2**63 // 10**9
+"""Seconds that nanoseconds can say; a larger number is a time in another unit."""
+
+
+def whole_classic(payload: bytes, columns: Sequence[str]) -> pa.Table | None:
+    """Read lines of 45 fields.
+
+    Fields that `columns` do not need are not checked, but for those that tell the variant.
+    """
+    if b"\r" in payload:  # an end of line for Arrow, not for us
+        return None
+    needed = [name for name in _FIELDS if name in columns or name in _CHECKED]
+    table = csv.read_csv(
+        pa.py_buffer(payload),
+        csv.ReadOptions(column_names=_FIELDS, use_threads=False, block_size=2**20),
+        csv.ParseOptions(delimiter=":", quote_char=False),
+        csv.ConvertOptions(
+            include_columns=needed,
+            column_types={
+                name: pa.string() if name in CLASSIC_TEXTS else pa.float64() for name in needed
+            },
+            null_values=[],
+            strings_can_be_null=False,
+        ),
+    )
+    if not _is_of_this_variant(table):
+        return None
+    arrays = [_classic_column(table, name) for name in columns]
+    return _table(arrays, columns)
+
+
+def _table(arrays: Sequence[Any], columns: Sequence[str]) -> pa.Table | None:
+    if any(array is None for array in arrays):
+        return None
+    return pa.table(arrays, schema=pa.schema([SCHEMA.field(name) for name in columns]))
+
+
+def _is_of_this_variant(table: pa.Table) -> bool:
+    """Check what Arrow does not: the other formats' first characters, and ``pe_taskid``."""
+    first = pc.unique(pc.utf8_slice_codeunits(table["qname"], 0, 1)).to_pylist()
+    tasks = pc.unique(table["pe_taskid"]).to_pylist()
+    return not {"#", "{"} & set(first) and all(PE_TASK.fullmatch(task) for task in tasks)
+
+
+def _classic_column(table: pa.Table, name: str) -> Any:
+    """Return one column in the schema's type and unit; None where a value is not usual."""
+    if name == "variant":
+        return pa.repeat(pa.scalar(str(Variant.CLASSIC_45)), table.num_rows)
+    if name not in _FIELDS:
+        return pa.nulls(table.num_rows, SCHEMA.field(name).type)
+    column = table[name]
+    if name in CLASSIC_TEXTS:
+        return _text(column, name)
+    if name in WHOLE or name in TIMES:
+        return _whole(column, time=name in TIMES)
+    return column if pc.all(pc.is_finite(column)).as_py() else None
+
+
+def _text(column: Any, name: str) -> Any:
+    if name in _NOTHING:
+        return pc.if_else(pc.is_in(column, _NOTHING[name]), None, column)
+    if name == "category":
+        return pc.if_else(pc.is_in(column, _EMPTY), "", column)
+    return column
+
+
+def _whole(column: pa.ChunkedArray, *, time: bool) -> Any:
+    """Return doubles as integers, times in seconds as nanoseconds; None where one is too large."""
+    least, most = (bound or 0 for bound in pc.min_max(column).as_py().values())
+    if not -LIMIT < least <= most < LIMIT or (time and not 0 <= least <= most < _LAST):
+        return None
+    whole = column.cast(pa.int64())
+    return pc.if_else(pc.equal(whole, 0), None, pc.multiply(whole, 10**9)) if time else whole
+
+
+_Amount = Annotated[int, msgspec.Meta(gt=-LIMIT, lt=LIMIT)] | float
+_Rusage = msgspec.defstruct(
+    "_Rusage",
+    [(name, _Amount | None, None) for name in RUSAGE],
+    forbid_unknown_fields=True,
+    gc=False,
+)
+_Eusage = msgspec.defstruct(
+    "_Eusage",
+    [(name, _Amount | None, None) for name in EUSAGE],
+    forbid_unknown_fields=True,
+    gc=False,
+)
+_Usage = msgspec.defstruct(
+    "_Usage",
+    [("rusage", _Rusage), ("eusage", _Eusage)],
+    forbid_unknown_fields=True,
+    gc=False,
+)
+
+
+class _Line(Line, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A line whose usage holds the two containers that all lines have, and nothing else."""
+
+    usage: _Usage  # type: ignore[valid-type]
+
+
+_LINE = msgspec.json.Decoder(_Line)
+_KEYS = [field.name for field in msgspec.structs.fields(_Line)]
+
+
+def whole_jsonl(lines: Sequence[bytes], columns: Sequence[str]) -> pa.Table | None:
+    """Read lines of OCS 9.0.6 and later without custom usage."""
+    rows = [_LINE.decode(line) for line in lines]
+    found = dict(zip(_KEYS, zip(*map(astuple, rows), strict=True), strict=True))
+    usage = found["usage"]
+    if not _EUSAGE.isdisjoint(columns):
+        values = zip(*(astuple(each.eusage) for each in usage), strict=True)
+        found |= zip(EUSAGE, values, strict=True)
+    if not _RUSAGE.isdisjoint(columns):
+        values = zip(*(astuple(each.rusage) for each in usage), strict=True)
+        found |= zip(RUSAGE, values, strict=True)
+    return _table([_json_column(found, name, len(rows)) for name in columns], columns)
+
+
+_EUSAGE = frozenset(EUSAGE)
+_RUSAGE = frozenset(RUSAGE)
+
+
+def _json_column(found: dict[str, Any], name: str, rows: int) -> Any:
+    if name == "variant":
+        return pa.repeat(pa.scalar(str(Variant.JSONL)), rows)
+    column = pa.array(found["time" if name == "reported" else name], SCHEMA.field(name).type)
+    if name in TIMES:
+        return pc.if_else(pc.equal(column, 0), None, pc.multiply(column, 1000))
+    return _text(column, name)

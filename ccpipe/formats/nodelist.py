@@ -1,0 +1,285 @@
+"""Lists of nodes in brackets: ``c[1-3,5]-[2-4].fox``, as Slurm and Sonar write them.
+
+::
+
+    nodelist  = element *("," element)
+    element   = 1*(literal / range)
+    literal   = 1*(letter / digit / "." / "_" / "-" / any character beyond ASCII)
+    range     = "[" number ["-" number] *("," number ["-" number]) "]"
+
+The numbers of a range are written as wide as its first one: ``n[08-10]`` is n08, n09, n10. The
+first number is no greater than the second, and none is repeated. The leftmost range varies
+slowest.
+
+>>> expand("c[1-2]-[08-10].fox")
+['c1-08.fox', 'c1-09.fox', 'c1-10.fox', 'c2-08.fox', 'c2-09.fox', 'c2-10.fox']
+>>> compress(["n3", "n1", "n2", "login"])
+['login', 'n[1-3]']
+
+Source: Sonar JSON format output specification, *Type: NodeRange*; the grammar is that of Sonar's
+``src/nodelist.rs``.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ccpipe.errors import DataError
+
+LIMIT = 100_000
+"""Names that ``expand`` yields at most, unless told otherwise."""
+
+_LITERAL = re.compile(r"[A-Za-z0-9._\-\u0080-\U0010ffff]+")
+_NUMBERS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_MOST_DIGITS = 18
+_RUN = re.compile(rf"((?<!\d)\d{{1,{_MOST_DIGITS}}}(?!\d))", re.ASCII)
+
+
+class Span(NamedTuple):
+    """Numbers from `first` to `last`, written at least `width` digits wide."""
+
+    first: int
+    last: int
+    width: int
+
+    def holds(self, text: str) -> bool:
+        """Say whether a text of digits is one of the numbers, written as it is written here."""
+        number = int(text)
+        return self.first <= number <= self.last and text == str(number).zfill(self.width)
+
+    def names(self) -> Iterator[str]:
+        """Yield the numbers as they are written."""
+        return (str(number).zfill(self.width) for number in range(self.first, self.last + 1))
+
+    def size(self) -> int:
+        """Say how many numbers these are."""
+        return self.last - self.first + 1
+
+    def __str__(self) -> str:
+        ends = [self.first] if self.first == self.last else [self.first, self.last]
+        return "-".join(str(number).zfill(self.width) for number in ends)
+
+
+Fragment = str | tuple[Span, ...]
+"""A literal, or the spans of a range."""
+
+Element = tuple[Fragment, ...]
+
+
+def split(text: str) -> list[str]:
+    """Split a list at the commas outside of its brackets, each element as it stands.
+
+    Raises
+    ------
+    DataError
+        naming the place, if the text is no list of nodes.
+
+    """
+    return [piece for piece, _ in _elements(text)]
+
+
+def parse(text: str) -> list[Element]:
+    """Read a list into its elements; raises DataError as ``split`` does."""
+    return [element for _, element in _elements(text)]
+
+
+def expand(text: str, *, limit: int = LIMIT) -> list[str]:
+    """Return all names of a list, in the specification's order.
+
+    Raises
+    ------
+    DataError
+        if the text is no list of nodes, or holds more than `limit` names.
+
+    """
+    elements = parse(text)
+    total = sum(map(_size, elements))
+    if total > limit:
+        raise DataError(f"{text!r:.60} holds {total} names, more than {limit}")
+    return ["".join(name) for element in elements for name in itertools.product(*_parts(element))]
+
+
+def count(text: str) -> int:
+    """Say how many names a list holds, without writing them out; raises DataError."""
+    return sum(map(_size, parse(text)))
+
+
+def contains(text: str, name: str) -> bool:
+    """Say whether a list holds a name, without writing it out; raises DataError."""
+    return any(_matches(element, name) for element in parse(text))
+
+
+def compress(names: Iterable[str]) -> list[str]:
+    """Write names as a list with as few elements as merging one run of digits at a time gives.
+
+    ``expand`` of the result, joined by commas, gives each name once. Names that differ in the
+    width of their numbers (``n1``, ``n01``) never share an element, so that no number repeats.
+
+    Raises
+    ------
+    DataError
+        for a name that the grammar has no place for.
+
+    """
+    shapes: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for name in sorted(set(names)):
+        if not _LITERAL.fullmatch(name):
+            raise DataError(f"{name!r:.60} cannot be the name of a node in a list")
+        pieces = _RUN.split(name)
+        shapes.setdefault(tuple(pieces[::2]), []).append(tuple(pieces[1::2]))
+    return sorted(
+        (element for literals, rows in shapes.items() for element in _compressed(literals, rows)),
+        key=_natural,
+    )
+
+
+def _elements(text: str) -> Iterator[tuple[str, Element]]:
+    if not text:
+        raise DataError("a list of nodes must not be empty")
+    start = position = 0
+    fragments: list[Fragment] = []
+    while True:
+        if text.startswith("[", position):
+            spans, position = _range(text, position)
+            fragments.append(spans)
+        elif found := _LITERAL.match(text, position):
+            fragments.append(found[0])
+            position = found.end()
+        else:
+            raise _broken(text, position, "expected a name or a range")
+        if position == len(text) or text[position] == ",":
+            yield text[start:position], tuple(fragments)
+            if position == len(text):
+                return
+            start = position = position + 1
+            fragments = []
+
+
+def _range(text: str, position: int) -> tuple[tuple[Span, ...], int]:
+    """Read the range that begins at `position`; return its spans and where it ends."""
+    spans: list[Span] = []
+    while True:
+        position += 1  # past "[" or ","
+        found = _NUMBERS.match(text, position)
+        if found is None:
+            raise _broken(text, position, "expected a number")
+        spans.append(_span(text, found))
+        position = found.end()
+        follows = text[position : position + 1]
+        if follows == "]":
+            break
+        if follows != ",":
+            raise _broken(text, position, "expected ',' or ']'")
+    ordered = sorted(spans)
+    for before, after in itertools.pairwise(ordered):
+        if after.first <= before.last:
+            raise _broken(text, position, f"number {after.first} is repeated in the range")
+    return tuple(spans), position + 1
+
+
+def _span(text: str, found: re.Match[str]) -> Span:
+    first, last = found[1], found[2] or found[1]
+    if max(len(first), len(last)) > _MOST_DIGITS:
+        raise _broken(text, found.start(), f"a number has more than {_MOST_DIGITS} digits")
+    if int(first) > int(last):
+        raise _broken(text, found.start(), f"{first} is greater than {last}")
+    return Span(int(first), int(last), len(first))
+
+
+def _broken(text: str, position: int, reason: str) -> DataError:
+    return DataError(f"{text!r:.60}: character {position + 1}: {reason}")
+
+
+def _size(element: Element) -> int:
+    return math.prod(
+        sum(span.size() for span in fragment)
+        for fragment in element
+        if not isinstance(fragment, str)
+    )
+
+
+def _parts(element: Element) -> Iterator[list[str]]:
+    for fragment in element:
+        if isinstance(fragment, str):
+            yield [fragment]
+        else:
+            yield [name for span in fragment for name in span.names()]
+
+
+def _matches(element: Element, name: str) -> bool:
+    """Follow all ways at once in which the fragments may cover the name."""
+    reached = {0}
+    for fragment in element:
+        if isinstance(fragment, str):
+            reached = {at + len(fragment) for at in reached if name.startswith(fragment, at)}
+        else:
+            reached = {
+                end
+                for at in reached
+                for end in _digit_ends(name, at)
+                if any(span.holds(name[at:end]) for span in fragment)
+            }
+    return len(name) in reached
+
+
+def _digit_ends(name: str, start: int) -> Iterator[int]:
+    for end in range(start + 1, min(len(name), start + _MOST_DIGITS) + 1):
+        if name[end - 1] not in "0123456789":
+            return
+        yield end
+
+
+def _compressed(literals: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
+    """Write names that share their literals, as ranges in place of their numbers.
+
+    Boxes of names grow along one dimension after the other: those that differ there only become
+    one. They never overlap, so that each name is written once.
+    """
+    padded = [{len(t) for t in column if _is_padded(t)} for column in zip(*rows, strict=True)]
+    boxes: set[_Box] = {
+        tuple((len(t) if len(t) in widths else 1, frozenset((int(t),)))
+              for t, widths in zip(row, padded, strict=True))
+        for row in rows
+    }  # fmt: skip
+    for place in reversed(range(len(padded))):
+        grown: dict[tuple[_Box, int, _Box], set[int]] = {}
+        for box in boxes:
+            width, numbers = box[place]
+            grown.setdefault((box[:place], width, box[place + 1 :]), set()).update(numbers)
+        boxes = {
+            (*before, (width, frozenset(numbers)), *after)
+            for (before, width, after), numbers in grown.items()
+        }
+    for box in boxes:
+        ranges = [_written(width, numbers) for width, numbers in box]
+        yield "".join(map("".join, itertools.zip_longest(literals, ranges, fillvalue="")))
+
+
+_Box = tuple[tuple[int, frozenset[int]], ...]
+"""For each run of digits the width and the numbers that may stand there."""
+
+
+def _is_padded(digits: str) -> bool:
+    return len(digits) > 1 and digits[0] == "0"
+
+
+def _written(width: int, numbers: frozenset[int]) -> str:
+    spans: list[Span] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1].last + 1:
+            spans[-1] = spans[-1]._replace(last=number)
+        else:
+            spans.append(Span(number, number, width))
+    text = ",".join(map(str, spans))
+    return text if len(numbers) == 1 else f"[{text}]"
+
+
+def _natural(element: str) -> list[tuple[str, int]]:
+    """Order elements as people do: c2 before c10."""
+    pieces = _RUN.split(element)
+    return [
+        (literal, int(digits) if digits else -1)
+        for literal, digits in itertools.zip_longest(pieces[::2], pieces[1::2], fillvalue="")
+    ]

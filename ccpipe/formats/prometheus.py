@@ -1,0 +1,123 @@
+"""Prometheus remote write: columns to one request's body.
+
+Source: *Prometheus Remote-Write 1.0 specification*; ``prompb/remote.proto`` and ``types.proto``::
+
+    message WriteRequest { repeated TimeSeries timeseries = 1; }
+    message TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2; }
+    message Label        { string name = 1; string value = 2; }
+    message Sample       { double value = 1; int64 timestamp = 2; }  // milliseconds
+
+The body goes to ``POST …/api/v1/write`` under ``HEADERS``.
+"""
+
+import re
+import struct
+
+from ccpipe.errors import EncodeError, MissingExtra
+from ccpipe.formats.lineprotocol import Lines, Series, ValueType
+from ccpipe.formats.lineprotocol.kernel import KERNEL
+from ccpipe.formats.lineprotocol.precision import NO_TIME
+
+HEADERS = {
+    "Content-Type": "application/x-protobuf",
+    "Content-Encoding": "snappy",
+    "X-Prometheus-Remote-Write-Version": "0.1.0",
+}
+
+_MOST_LABELS = 200_000
+_MILLISECOND = 10**6
+
+
+class RemoteWrite:
+    """Encodes requests; remembers the labels of the series that it has seen."""
+
+    def __init__(self) -> None:
+        try:
+            from cramjam import snappy
+        except ImportError:
+            raise MissingExtra("cramjam", "prometheus") from None
+        self._compress = snappy.compress_raw
+        self._labels: dict[tuple[bytes, str], bytes] = {}
+
+    def encode(self, lines: Lines) -> bytes:
+        """Encode the numbers of `lines` as a compressed ``WriteRequest``.
+
+        A metric is named after its measurement, and after its field too where that is not
+        ``value``; booleans are 0 and 1, texts have no place in Prometheus and are left out.
+        The samples of one series stand in order of time, one for each millisecond.
+
+        Raises
+        ------
+        EncodeError
+            where a row carries no time: ``Lines.stamped`` gives it one.
+
+        """
+        return bytes(self._compress(self.write_request(lines)))
+
+    def write_request(self, lines: Lines) -> bytes:
+        """Encode as ``encode`` does, without compression."""
+        if lines.precision is None and NO_TIME in lines.times:
+            raise EncodeError("a sample without time cannot be written to Prometheus")
+        if len(self._labels) > _MOST_LABELS:
+            self._labels.clear()
+        if KERNEL is None:
+            return self._in_python(lines)
+        request: bytes = KERNEL.write_request(lines, self._labels_of)
+        return request
+
+    def _labels_of(self, series: Series, field: str) -> bytes:
+        known = series.key, field
+        labels = self._labels.get(known)
+        if labels is None:
+            labels = self._labels[known] = write_labels(series, field)
+        return labels
+
+    def _in_python(self, lines: Lines) -> bytes:
+        """Encode as the compiled kernel does: its specification."""
+        samples: dict[tuple[int, int], dict[int, float]] = {}
+        for series, field, kind, number, time in zip(
+            lines.series, lines.fields, lines.types, lines.numbers, lines.times, strict=True
+        ):
+            if kind != ValueType.TEXT:
+                samples.setdefault((series, field), {})[time // _MILLISECOND] = number
+        table = lines.table
+        return b"".join(
+            _message(
+                1,
+                self._labels_of(table.series[series], table.fields[field])
+                + b"".join(_message(2, _sample(*sample)) for sample in sorted(points.items())),
+            )
+            for (series, field), points in samples.items()
+        )
+
+
+def write_labels(series: Series, field: str) -> bytes:
+    """Write the labels of a metric: sorted by name, in the characters that Prometheus allows."""
+    name = series.name if field == "value" else f"{series.name}_{field}"
+    labels = {_LABEL_BAD.sub("_", key): value for key, value in series.tags.items()}
+    labels["__name__"] = _NAME_BAD.sub("_", name)
+    return b"".join(
+        _message(1, _message(1, key.encode()) + _message(2, labels[key].encode()))
+        for key in sorted(labels)
+    )
+
+
+_LABEL_BAD = re.compile(r"[^a-zA-Z0-9_]|^(?=[0-9])")
+_NAME_BAD = re.compile(r"[^a-zA-Z0-9_:]|^(?=[0-9])")
+
+
+def _sample(milliseconds: int, number: float) -> bytes:
+    return b"\x09" + struct.pack("<d", number) + b"\x10" + _varint(milliseconds % 2**64)
+
+
+def _message(field: int, body: bytes) -> bytes:
+    return bytes([field << 3 | 2]) + _varint(len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >> 7:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

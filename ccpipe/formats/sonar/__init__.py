@@ -1,0 +1,97 @@
+"""Sonar's JSON: ``decode`` bytes to envelopes, ``encode`` envelopes to bytes.
+
+>>> payload = b'{"meta":{"producer":"sonar","version":"0.19.0"},"data":{"type":"sample",\
+"attributes":{"time":"2025-02-20T06:05:51+01:00","cluster":"fox","node":"c1-6",\
+"jobs":[{"job":1,"user":"ann","processes":[{"cmd":"awk","pid":7}]}]}}}'
+>>> decode(payload).envelopes[0].data.attributes.jobs[0].processes[0].cmd
+'awk'
+
+Source: Sonar JSON format output specification (0.16), and what Sonar 0.19 adds to it. Each type
+has its name and its text; ``docs/sonar.md`` is written from them.
+"""
+
+from ccpipe.formats.sonar import timestamp
+from ccpipe.formats.sonar.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
+from ccpipe.formats.sonar.encoder import encode
+from ccpipe.formats.sonar.envelope import (
+    ClusterData,
+    ClusterEnvelope,
+    Data,
+    Envelope,
+    JobsData,
+    JobsEnvelope,
+    SampleData,
+    SampleEnvelope,
+    SysinfoData,
+    SysinfoEnvelope,
+)
+from ccpipe.formats.sonar.extended import INFINITE, UNSET, ExtendedUint
+from ccpipe.formats.sonar.identity import GAP, Job, JobId, Sighting, Tracker, group, sightings
+from ccpipe.formats.sonar.job import JobsAttributes, SacctData, SlurmJob
+from ccpipe.formats.sonar.meta import ErrorObject, KVPair, MetadataObject
+from ccpipe.formats.sonar.profiles import Dialect, Profile
+from ccpipe.formats.sonar.rollup import roll_up
+from ccpipe.formats.sonar.rules import Problem, problems
+from ccpipe.formats.sonar.sample import (
+    SampleAttributes,
+    SampleDisk,
+    SampleGpu,
+    SampleJob,
+    SampleProcess,
+    SampleProcessGpu,
+    SampleSystem,
+)
+from ccpipe.formats.sonar.stream import Decoded, Decoder, Rejected, decode
+from ccpipe.formats.sonar.sysinfo import SysinfoAttributes, SysinfoGpuCard
+
+__all__ = [
+    "GAP",
+    "INFINITE",
+    "UNSET",
+    "ClusterAttributes",
+    "ClusterData",
+    "ClusterEnvelope",
+    "ClusterNodes",
+    "ClusterPartition",
+    "Data",
+    "Decoded",
+    "Decoder",
+    "Dialect",
+    "Envelope",
+    "ErrorObject",
+    "ExtendedUint",
+    "Job",
+    "JobId",
+    "JobsAttributes",
+    "JobsData",
+    "JobsEnvelope",
+    "KVPair",
+    "MetadataObject",
+    "Problem",
+    "Profile",
+    "Rejected",
+    "SacctData",
+    "SampleAttributes",
+    "SampleData",
+    "SampleDisk",
+    "SampleEnvelope",
+    "SampleGpu",
+    "SampleJob",
+    "SampleProcess",
+    "SampleProcessGpu",
+    "SampleSystem",
+    "Sighting",
+    "SlurmJob",
+    "SysinfoAttributes",
+    "SysinfoData",
+    "SysinfoEnvelope",
+    "SysinfoGpuCard",
+    "Tracker",
+    "decode",
+    "encode",
+    "group",
+    "problems",
+    "roll_up",
+    "sightings",
+    "timestamp",
+]

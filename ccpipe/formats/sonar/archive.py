@@ -1,0 +1,87 @@
+"""What old programs wrote, turned into what new ones write.
+
+Met in real archives: the tags "jobs" and "slurm_jobs" for "job", other names of fields, sacct's
+own texts, ``null`` for a field that is missing.
+
+Source: Sonar's ``util/formats/newfmt/types.go`` from 0.13-devel to 0.19.
+"""
+
+from typing import Any
+
+from ccpipe.formats.sonar.archive_sacct import modern_job
+
+DEEPEST = 64
+"""Levels that a value may nest: the types have nine, but unknown fields may have any."""
+
+
+def modern(envelope: Any, *, nulls: bool, minute: int = 1) -> None:
+    """Change an envelope that was decoded without types in place.
+
+    `nulls` says whether it may hold any, `minute` how many units of ``time_limit`` a minute has
+    in the numbers that it is read for.
+
+    Raises
+    ------
+    RecursionError
+        where it holds `nulls` and nests too deeply.
+
+    """
+    if nulls:
+        _drop_nulls(envelope)
+    data = envelope.get("data") if isinstance(envelope, dict) else None
+    if not isinstance(data, dict):
+        return
+    if data.get("type") in ("jobs", "slurm_jobs"):
+        data["type"] = "job"
+    if isinstance(data.get("attributes"), dict):
+        _modern_attributes(data["attributes"], data.get("type"), minute)
+
+
+def _modern_attributes(attributes: dict[str, Any], tag: Any, minute: int) -> None:
+    match tag:
+        case "sysinfo":
+            _rename(attributes, {"os": "os_name", "os-version": "os_release"})
+        case "sample":
+            for job in _objects(attributes.get("jobs")):
+                for process in _objects(job.get("processes")):
+                    _rename(process, _OF_PROCESSES)
+        case "job":
+            _rename(attributes, {"slurm-jobs": "slurm_jobs"})
+            for job in _objects(attributes.get("slurm_jobs")):
+                if "JobID" in job:
+                    modern_job(job, minute=minute)
+
+
+_OF_PROCESSES = {"resident": "resident_memory", "virtual": "virtual_memory"}
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _rename(fields: dict[str, Any], names: dict[str, str]) -> None:
+    for old, new in names.items():
+        if old in fields and new not in fields:
+            fields[new] = fields.pop(old)
+
+
+def _drop_nulls(value: Any, depth: int = 0) -> None:
+    """Take out what is ``null``, which means missing."""
+    if depth > DEEPEST:
+        raise RecursionError
+    if isinstance(value, dict):
+        for key in [key for key, item in value.items() if item is None]:
+            del value[key]
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _drop_nulls(item, depth + 1)
+
+
+def check_depth(value: Any, depth: int = 0) -> None:
+    """Refuse what nests too deeply, since all that walks values recurses; raises RecursionError."""
+    if depth > DEEPEST:
+        raise RecursionError
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            check_depth(item, depth + 1)

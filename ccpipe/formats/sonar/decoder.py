@@ -1,0 +1,224 @@
+"""One JSON value to an envelope.
+
+Most values are decoded straight into the types. Where that fails, or an integer may be too great,
+the value is read without types first: to find out what is wrong and where, to keep what the types
+do not know, and to turn what old programs wrote into what new ones write.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from msgspec import DecodeError, Struct, ValidationError
+
+from ccpipe.formats.sonar.archive import check_depth, modern
+from ccpipe.formats.sonar.envelope import (
+    ENVELOPES,
+    ClusterData,
+    Envelope,
+    JobsData,
+    Path,
+    SampleData,
+    SysinfoData,
+)
+from ccpipe.formats.sonar.extended import ExtendedUint
+from ccpipe.formats.sonar.job import JobsAttributes
+from ccpipe.formats.sonar.layout import fields
+from ccpipe.formats.sonar.meta import ErrorObject, MetadataObject
+from ccpipe.formats.sonar.primitives import Record
+from ccpipe.formats.sonar.profiles import Dialect, from_sonar
+from ccpipe.formats.sonar.rules import Problem, beyond_64_bits, problems, written
+
+
+class Malformed(NamedTuple):
+    """Bytes that are no JSON value."""
+
+    offset: int
+    """Where the offending byte is."""
+    rule: str
+
+
+class _JobsDataAsDocumented(Record, frozen=True, tag_field="type", tag="jobs"):
+    """What the specification's text calls "jobs" and all programs call "job"."""
+
+    attributes: JobsAttributes = JobsAttributes()
+
+
+class _Wire(Struct, gc=False, forbid_unknown_fields=True):
+    """An envelope of any type, as it stands in JSON."""
+
+    meta: MetadataObject = MetadataObject()
+    data: SysinfoData | SampleData | JobsData | _JobsDataAsDocumented | ClusterData | None = None
+    errors: tuple[ErrorObject, ...] | None = None
+
+
+def _extended(kind: type[ExtendedUint], value: Any) -> ExtendedUint:
+    """Read an ExtendedUint; msgspec adds the path to the error."""
+    if type(value) is not int:
+        raise ValueError(f"Expected `int`, got `{type(value).__name__}`")
+    return kind.from_wire(value)
+
+
+_DECODER = msgspec.json.Decoder(_Wire, dec_hook=_extended)
+
+
+def _may_be_too_great(raw: bytes | bytearray) -> bool:
+    """Say whether an integer may be beyond 64 bits: msgspec takes integers of any length."""
+    return _TWENTY_DIGITS in raw.translate(_TO_ZEROES)
+
+
+_TO_ZEROES = bytes.maketrans(b"123456789", b"000000000")
+_TWENTY_DIGITS = b"0" * 20
+
+
+def decode_value(
+    raw: bytes | bytearray, *, strict: bool, profile: Dialect
+) -> Envelope | list[Problem] | Malformed:
+    """Decode one JSON value: the envelope, or the rules it breaks, or that it is no JSON."""
+    try:
+        wire = _DECODER.decode(raw)
+    except ValidationError as error:
+        return _decode_untyped(raw, error, strict=strict, profile=profile)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return malformed(raw, error)
+    if _may_be_too_great(raw):
+        return _decode_untyped(raw, None, strict=strict, profile=profile)
+    envelope = _envelope(wire, {})
+    return _broken(envelope, wire, strict=strict) or _spoken(envelope, profile)
+
+
+def decode_types(raw: bytes) -> list[Problem]:
+    """Say what keeps bytes from being an envelope by the types alone, whatever the rules say."""
+    try:
+        wire = _DECODER.decode(raw)
+    except DecodeError as error:
+        return [_problem(error, None)]
+    return list(beyond_64_bits(_envelope(wire, {}))) if _may_be_too_great(raw) else []
+
+
+def _envelope(wire: _Wire, unknown: dict[Path, Any]) -> Envelope:
+    data = wire.data
+    if isinstance(data, _JobsDataAsDocumented):
+        data = JobsData(attributes=data.attributes)
+    cls = Envelope if data is None else ENVELOPES[type(data)]
+    return cls(meta=wire.meta, data=data, errors=wire.errors or (), unknown=unknown)
+
+
+def _broken(envelope: Envelope, wire: _Wire, *, strict: bool) -> list[Problem]:
+    found = problems(envelope, strict=strict)
+    if strict and wire.data is not None and wire.errors == ():
+        found.append(Problem("$.errors", "must not stand beside data", ()))
+    return found
+
+
+def _spoken(envelope: Envelope, profile: Dialect) -> Envelope:
+    return from_sonar(envelope) if profile == "sonar" else envelope
+
+
+def _decode_untyped(
+    raw: bytes | bytearray, first: ValidationError | None, *, strict: bool, profile: Dialect
+) -> Envelope | list[Problem] | Malformed:
+    try:
+        tree = msgspec.json.decode(raw)
+        if not strict:
+            modern(tree, nulls=b"null" in raw, minute=60 if profile == "sonar" else 1)
+        unknown = dict(_take_unknown(tree))
+        check_depth(unknown)
+    except ValidationError as error:  # a number out of range: the typed decoder knows its path
+        return [_problem(first or error, None)]
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return malformed(raw, error)
+    found = [Problem(written(p), "unknown field", v) for p, v in unknown.items() if strict]
+    try:
+        wire = msgspec.convert(tree, _Wire, dec_hook=_extended)
+    except ValidationError as error:
+        return [*found, _problem(error, tree)]
+    envelope = _envelope(wire, unknown)
+    if _may_be_too_great(raw):
+        found += beyond_64_bits(envelope)
+    found += _broken(envelope, wire, strict=strict)
+    return found or _spoken(envelope, profile)
+
+
+TOO_EARLY = "JSON ends too early"
+TRAILING = "more follows the end of the JSON value"
+_RULES = {
+    "Input data was truncated": TOO_EARLY,
+    "JSON is malformed: trailing characters": TRAILING,
+}
+"""Our words for what ``msgspec`` says, where the reader of a stream needs to know it again."""
+
+
+def malformed(raw: bytes | bytearray | memoryview, error: Exception) -> Malformed:
+    """Turn an error that says that bytes are no JSON into its place and its rule."""
+    if isinstance(error, RecursionError):
+        return Malformed(0, _TOO_DEEP)
+    if isinstance(error, UnicodeDecodeError):
+        try:
+            bytes(raw).decode()
+        except UnicodeDecodeError as bad:
+            return Malformed(bad.start, "the bytes are not valid UTF-8")
+    text, _, place = str(error).removesuffix(")").partition(" (byte ")
+    return Malformed(int(place) if place else len(raw), _RULES.get(text, text))
+
+
+_TOO_DEEP = "JSON is nested too deeply"
+
+
+def _problem(error: Exception, tree: Any) -> Problem:
+    """Turn what msgspec says, ``… - at `$.data.attributes.jobs[3].user```, into a problem."""
+    text, _, path = str(error).partition(" - at ")
+    path = path.strip("`") or "$"
+    return Problem(path, text[:1].lower() + text[1:], _at(tree, path))
+
+
+def _at(tree: Any, path: str) -> Any:
+    """Return the text, number or truth at a path."""
+    for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+        try:
+            tree = tree[int(index) if index else name]
+        except (LookupError, TypeError):
+            return None
+    return None if isinstance(tree, dict | list) else tree
+
+
+_KEYS = ("meta", "data", "errors")
+_DATA_OF_TAG: dict[Any, type[Record]] = {
+    "sysinfo": SysinfoData,
+    "sample": SampleData,
+    "job": JobsData,
+    "jobs": JobsData,
+    "cluster": ClusterData,
+}
+
+
+def _take_unknown(tree: Any) -> Iterator[tuple[Path, Any]]:
+    """Take out of an envelope the fields that the types do not know."""
+    if not isinstance(tree, dict):
+        return
+    for key in [key for key in tree if key not in _KEYS]:
+        yield (key,), tree.pop(key)
+    yield from _unknown_of(tree.get("meta"), MetadataObject, ("meta",))
+    data = tree.get("data")
+    if isinstance(data, dict) and isinstance(data.get("type"), str):
+        cls = _DATA_OF_TAG.get(data["type"])
+        if cls is not None:
+            tag = data.pop("type")
+            yield from _unknown_of(data, cls, ("data",))
+            data["type"] = tag
+    yield from _unknown_of(tree.get("errors"), ErrorObject, ("errors",))
+
+
+def _unknown_of(value: Any, cls: type[Record], path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _unknown_of(item, cls, (*path, index))
+    elif isinstance(value, dict):
+        known = fields(cls)
+        for key in [key for key in value if key not in known]:
+            yield (*path, cast("str", key)), value.pop(key)
+        for key, item in value.items():
+            record = known[key].record
+            if record is not None:
+                yield from _unknown_of(item, record, (*path, key))

@@ -1,0 +1,239 @@
+"""The pages on Sonar's JSON, written from the types.
+
+::
+
+    python -m ccpipe.formats.sonar.document > docs/sonar.md
+    python -m ccpipe.formats.sonar.document schema > docs/sonar.schema.json
+"""
+
+import ast
+import functools
+import inspect
+import itertools
+import json
+import sys
+import textwrap
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from ccpipe.formats.sonar import cluster, envelope, job, meta, primitives, profiles, sample, sysinfo
+from ccpipe.formats.sonar.extended import UINT64_MAX, ExtendedUint
+from ccpipe.formats.sonar.layout import Field, fields
+from ccpipe.formats.sonar.primitives import Primitive, Record
+
+MODULES = (meta, sysinfo, sample, job, cluster)
+"""Where the types are, in the order of the page."""
+
+_HEAD = """\
+# Sonar's JSON
+
+Every type of the Sonar JSON format output specification (0.16), with what Sonar up to 0.19 adds.
+This page is written from the types themselves (`python -m ccpipe.formats.sonar.document`), as is
+[sonar.schema.json](sonar.schema.json), and a test keeps both true.
+
+```python
+from ccpipe.formats import sonar
+
+decoded = sonar.decode(open("samples.json", "rb").read())
+for envelope in decoded.envelopes: ...
+for bad in decoded.rejected:  # each with line, offset, path, rule, value and its original bytes
+    print(bad)
+line = sonar.encode(envelope, profile="jobanalyzer")
+```
+
+An omitted field has the default value of its type: zero, the empty string, false, the empty
+array. Memory and volumes are in kilobytes of 1024 bytes, clocks in megahertz, power in watts,
+utilization in percent, unless a field says otherwise.
+
+A **strict** decoder holds an envelope to all rules below. A **tolerant** one, which is the
+default, also accepts what real archives hold: the tags `jobs` and `slurm_jobs` for `job`; values
+that are missing, empty or `null` where the rules ask for one; times with a fraction of a second or
+with `+00:00`; `"errors":[]` beside data; `os`, `os-version`, `resident`, `virtual`, `slurm-jobs`
+and sacct's own columns as names of fields; and unknown fields, which it keeps and the encoder
+writes back. Both refuse data beside errors, wrong types, integers beyond 64 bits and times that
+cannot be read.
+"""
+
+
+def page() -> str:
+    """Return ``docs/sonar.md``."""
+    return "\n".join([_HEAD, *_primitives(), *_envelopes(), *_types(), *_profiles()])
+
+
+def schema() -> dict[str, Any]:
+    """Return ``docs/sonar.schema.json``: what a strict decoder accepts, as JSON Schema can say."""
+    parts = {cls.__name__: _object(cls) for module in MODULES for cls in _records(module)}
+    for data in envelope.ENVELOPES:
+        tags = [data.type, "jobs"] if data is envelope.JobsData else [data.type]
+        part = _object(data)
+        part["properties"]["type"] = {"enum": tags}
+        parts[data.__name__] = part | {"required": ["type", "attributes"]}
+    data_of = [{"$ref": f"#/$defs/{data.__name__}"} for data in envelope.ENVELOPES]
+    errors = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/ErrorObject"}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "An envelope of Sonar's JSON format",
+        "type": "object",
+        "properties": {
+            "meta": {"$ref": "#/$defs/MetadataObject"},
+            "data": {"anyOf": data_of},
+            "errors": errors,
+        },
+        "required": ["meta"],
+        "oneOf": [{"required": ["data"]}, {"required": ["errors"]}],
+        "additionalProperties": False,
+        "$defs": dict(sorted(parts.items())),
+    }
+
+
+def _object(cls: type[Record]) -> dict[str, Any]:
+    meanings = texts(cls)
+    return {
+        "type": "object",
+        "description": _prose(cls),
+        "properties": {
+            name: {"description": meanings[name], **_value(field)}
+            for name, field in fields(cls).items()
+        },
+        "required": [
+            name
+            for name, field in fields(cls).items()
+            if field.primitive is not None and field.primitive.required and not field.depth
+        ],
+        "additionalProperties": False,
+    }
+
+
+_SCHEMAS: dict[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    ExtendedUint: {"type": "integer", "minimum": 0, "maximum": UINT64_MAX},
+}
+
+
+def _value(field: Field) -> dict[str, Any]:
+    value: dict[str, Any]
+    if field.record is not None:
+        value = {"$ref": f"#/$defs/{field.record.__name__}"}
+    elif field.span is not None:
+        value = {"type": "integer", "minimum": field.span[0], "maximum": field.span[1]}
+    else:
+        value = _SCHEMAS[field.value]
+    if field.primitive is not None:
+        value = value | field.primitive.schema
+    for _ in range(field.depth):
+        value = {"type": "array", "items": value}
+    return value
+
+
+def _records(module: ModuleType) -> list[type[Record]]:
+    """Return a module's types, what holds others before what is held."""
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Record)
+        and value.__module__ == module.__name__
+    ][::-1]
+
+
+@functools.cache
+def texts(cls: type[Record]) -> dict[str, str]:
+    """Return what stands below each field of a type in its source."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def _primitives() -> Iterator[str]:
+    yield "## Primitive types\n"
+    yield "| type | a value |\n|---|---|"
+    yield "| `Uint64` | must be an integer from 0 to 2⁶⁴-1 |"
+    yield "| `Int64` | must be an integer from -2⁶³ to 2⁶³-1 |"
+    for name in primitives.__all__:
+        for note in getattr(getattr(primitives, name), "__metadata__", ()):
+            if isinstance(note, Primitive):
+                yield f"| `{note.name}` | {note.rule} |"
+    yield "| `ExtendedUint` | is written as 0 where unset, 1 where infinite, v+2 for any other v |"
+    yield ""
+
+
+def _envelopes() -> Iterator[str]:
+    yield "## Envelopes\n"
+    yield "What stands at the top level. Of `data` and `errors` exactly one is there.\n"
+    yield "| field | type | meaning |\n|---|---|---|"
+    yield "| `meta` | `MetadataObject` | Information about the producer and data format. |"
+    yield "| `data` | one of those below | Data, for successful probes. |"
+    yield "| `errors` | array of `ErrorObject` | Error information, for unsuccessful probes. |\n"
+    yield "| envelope | `data.type` | `data.attributes` |\n|---|---|---|"
+    for data, cls in envelope.ENVELOPES.items():
+        attributes = fields(data)["attributes"].record
+        assert attributes is not None
+        yield f"| `{cls.__name__}` | `{data.type}` | `{attributes.__name__}` |"
+    yield ""
+
+
+def _types() -> Iterator[str]:
+    for module in MODULES:
+        for cls in _records(module):
+            yield f"## {cls.__name__}\n"
+            yield f"{_prose(cls)}\n"
+            yield "| field | type | meaning |\n|---|---|---|"
+            meanings = texts(cls)
+            for name, field in fields(cls).items():
+                cell = meanings[name].replace("|", "\\|")
+                paragraphs = [" ".join(piece.split()) for piece in cell.split("\n\n")]
+                yield f"| `{name}` | {_kind(field)} | {'<br>'.join(paragraphs)} |"
+            yield ""
+
+
+_PLAIN = {str: "string", float: "float64", bool: "bool", ExtendedUint: "`ExtendedUint`"}
+
+
+def _kind(field: Field) -> str:
+    if field.record is not None:
+        name = f"`{field.record.__name__}`"
+    elif field.primitive is not None:
+        name = f"`{field.primitive.name}`"
+    elif field.span is not None:
+        name = "`Int64`" if field.span[0] else "`Uint64`"
+    else:
+        name = _PLAIN[field.value]
+    return "array of " * field.depth + name
+
+
+def _profiles() -> Iterator[str]:
+    yield "## Profiles\n"
+    yield f"{_prose(profiles)}\n"
+    yield "Fields that a profile writes even where they have their default value:\n"
+    yield "| type | field | profiles |\n|---|---|---|"
+    writers: dict[tuple[str, str], list[str]] = {}
+    for name, style in profiles.STYLES.items():
+        for cls, always in style.always.items():
+            for field in fields(cls):
+                if field in always:
+                    writers.setdefault((cls.__name__, field), []).append(name)
+    for (cls_name, field), names in sorted(writers.items()):
+        yield f"| `{cls_name}` | `{field}` | {', '.join(names)} |"
+    yield ""
+
+
+def _prose(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").replace("::\n\n", "").replace("``", "`")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["schema"]:
+        print(json.dumps(schema(), indent=1, ensure_ascii=False))  # noqa: T201
+    else:
+        print(page(), end="")  # noqa: T201

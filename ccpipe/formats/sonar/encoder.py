@@ -1,0 +1,120 @@
+"""Envelopes to bytes: one line each, with the keys in the specification's order."""
+
+import functools
+from collections.abc import Callable
+from decimal import Decimal
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats.sonar.decoder import decode_types
+from ccpipe.formats.sonar.envelope import Envelope, JobsData
+from ccpipe.formats.sonar.extended import ExtendedUint
+from ccpipe.formats.sonar.layout import Field, fields
+from ccpipe.formats.sonar.primitives import Record
+from ccpipe.formats.sonar.profiles import STYLES, Profile, to_sonar
+from ccpipe.formats.sonar.rules import written
+
+
+def encode(envelope: Envelope, *, profile: Profile = "spec") -> bytes:
+    """Encode an envelope as one line, with its LF.
+
+    Fields that have their default value are left out, but for those that the profile always
+    writes. Fields that the types do not know are written back to where they were. What is written
+    is read back before it is returned.
+
+    Raises
+    ------
+    EncodeError
+        for what JSON or the types cannot carry: data together with errors, NaN and infinity,
+        integers beyond 64 bits, half characters; and for what the profile's reader cannot take.
+
+    """
+    style = STYLES[profile]
+    if (envelope.data is None) == (not envelope.errors):
+        raise EncodeError("an envelope has either data or errors")
+    envelope = style.prepare(envelope)
+    if style.numbers == "sonar":
+        envelope = to_sonar(envelope)
+    tree: dict[str, Any] = {"meta": _object(envelope.meta, profile)}
+    if envelope.data is not None:
+        tag = style.jobs_tag if isinstance(envelope.data, JobsData) else envelope.data.type
+        tree["data"] = {"type": tag, "attributes": _object(envelope.data.attributes, profile)}
+    else:
+        tree["errors"] = [_object(error, profile) for error in envelope.errors]
+    try:
+        encoded = msgspec.json.encode(tree)
+    except (UnicodeEncodeError, TypeError) as error:
+        raise EncodeError(f"the envelope cannot be written as JSON: {error}") from None
+    for problem in decode_types(encoded):
+        raise EncodeError(str(problem))
+    return (_with_unknown(tree, envelope) if envelope.unknown else encoded) + b"\n"
+
+
+def _object(record: Record, profile: Profile) -> dict[str, Any]:
+    written = {}
+    for name, default, convert in _plan(type(record), profile):
+        value = getattr(record, name)
+        if value != default:
+            written[name] = value if convert is None else convert(value)
+    return written
+
+
+_ALWAYS = object()
+"""The default of a field that is written whatever its value is: no value equals it."""
+
+
+@functools.cache
+def _plan(
+    cls: type[Record], profile: Profile
+) -> list[tuple[str, Any, Callable[[Any], Any] | None]]:
+    """Say of each field when it is left out and how its value is turned into JSON."""
+    always = STYLES[profile].always.get(cls, frozenset())
+    return [
+        (name, _ALWAYS if name in always else field.default, _conversion(field, profile))
+        for name, field in fields(cls).items()
+    ]
+
+
+def _conversion(field: Field, profile: Profile) -> Callable[[Any], Any] | None:
+    if field.record is not None and field.depth:
+        return lambda records: [_object(record, profile) for record in records]
+    if field.record is not None:
+        return lambda record: _object(record, profile)
+    if field.value is ExtendedUint:
+        return attrgetter("wire")
+    if STYLES[profile].numbers == "sonar":
+        if field.value is float:
+            return _plain_float
+        if field.primitive is not None and field.primitive.name.endswith("Timestamp"):
+            return _with_offset
+    return None
+
+
+def _plain_float(value: float) -> Any:
+    """Write a float as Sonar does: neither ``.0`` nor an exponent."""
+    number = Decimal(repr(value))
+    return msgspec.Raw(format(number.normalize(), "f").encode()) if number.is_finite() else value
+
+
+def _with_offset(time: str) -> str:
+    """Write UTC as Sonar does, which knows no ``Z``."""
+    return time[:-1] + "+00:00" if time.endswith("Z") else time
+
+
+def _with_unknown(tree: dict[str, Any], envelope: Envelope) -> bytes:
+    """Write the fields that the types do not know back to where they were."""
+    for path, value in envelope.unknown.items():
+        place: Any = tree
+        try:
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = value
+        except (LookupError, TypeError):
+            raise EncodeError(f"{written(path)}: there is no place for it") from None
+    try:
+        return msgspec.json.encode(tree)
+    except (UnicodeEncodeError, RecursionError, TypeError) as error:
+        raise EncodeError(f"an unknown field cannot be written as JSON: {error}") from None

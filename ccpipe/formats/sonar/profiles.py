@@ -1,0 +1,208 @@
+"""Whose JSON it is: the specification's, or what one program writes or needs to read.
+
+`spec` is the specification's text: jobs have the tag "jobs", ``time_limit`` is in minutes.
+
+`sonar` is what Sonar 0.19 writes. It differs from its specification: ``time_limit`` is in seconds,
+``performance_state`` is v+1 so that 1 stands for P0, ``+00:00`` stands for ``Z``, and the tag of
+jobs is "job". It never writes ``format``, ``attrs`` and ``token`` in ``meta``; nor do the profiles
+below, which are this one and what their readers ask for: both read ``time_limit`` as Sonar writes
+it.
+
+`jobanalyzer` is for Jobanalyzer. Its decoder takes anything, but it recomputes ``cpu_util`` only
+for a ``meta.version`` of three parts from 0.7.0 on: another version is written behind one, as
+``0.7.0+0-1-0`` for 0.1.0. Its HTTP interface refuses records without the fields that Sonar leaves
+out where they are zero. It drops envelopes of errors.
+
+`slurm-monitor` is for slurm-monitor. It refuses a message with anything but ``producer`` and
+``version`` in ``meta``, and fails on an envelope of errors, which is therefore an error here. Of
+the ranges of a partition it keeps the last one: they are written as one.
+
+Source: Sonar's ``src/output.rs``, ``src/ps_newfmt.rs``, ``src/slurmjobs.rs``; Jobanalyzer's
+``code/sonalyze``; slurm-monitor's ``db/v2/importer.py``.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats.sonar.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
+from ccpipe.formats.sonar.envelope import ClusterData, Envelope, JobsData, SampleData
+from ccpipe.formats.sonar.extended import UINT64_MAX, UNSET, ExtendedUint
+from ccpipe.formats.sonar.job import JobsAttributes, SlurmJob
+from ccpipe.formats.sonar.meta import MetadataObject
+from ccpipe.formats.sonar.primitives import Record
+from ccpipe.formats.sonar.sample import (
+    SampleAttributes,
+    SampleDisk,
+    SampleGpu,
+    SampleJob,
+    SampleProcess,
+    SampleProcessGpu,
+    SampleSystem,
+)
+from ccpipe.formats.sonar.sysinfo import SysinfoAttributes, SysinfoGpuCard
+
+Profile = Literal["spec", "sonar", "jobanalyzer", "slurm-monitor"]
+"""What to write."""
+
+Dialect = Literal["spec", "sonar"]
+"""What to read: the specification's numbers, or those that Sonar 0.19 writes in their place."""
+
+
+Always = dict[type[Record], frozenset[str]]
+"""Fields of each type that are written even where they have their default value."""
+
+
+def _fields(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SPEC: Always = {
+    SampleAttributes: _fields("jobs"),
+    JobsAttributes: _fields("slurm_jobs"),
+    SlurmJob: _fields("job_id job_step job_name job_state"),
+}
+"""An empty array of jobs is a heartbeat; of a job "the first four fields […] must be transmitted
+in every record"."""
+
+_SONAR: Always = {
+    SysinfoAttributes: _fields("numa_nodes cpu_model architecture distances"),
+    SysinfoGpuCard: _fields("index uuid"),
+    SampleAttributes: _fields("jobs"),
+    SampleSystem: _fields(
+        "cpus disks used_memory load1 load5 load15 runnable_entities existing_entities"
+    ),
+    SampleDisk: _fields("name major minor stats"),
+    SampleJob: _fields("job user processes"),
+    SampleProcess: _fields("cmd"),
+    SampleProcessGpu: _fields("index uuid"),
+    JobsAttributes: _fields("slurm_jobs"),
+    ClusterAttributes: _fields("slurm partitions nodes"),
+    ClusterPartition: _fields("name nodes"),
+    ClusterNodes: _fields("names states"),
+}
+
+_JOBANALYZER: Always = _SONAR | {
+    SampleGpu: _fields("index uuid"),
+    SampleJob: _fields("job user epoch processes"),
+    SlurmJob: _fields("job_id job_step job_name job_state submit_time start_time end_time"),
+}
+
+_SLURM_MONITOR: Always = _SONAR | {
+    SampleGpu: _fields("index uuid"),
+    SampleJob: _fields("job user epoch processes"),
+    SlurmJob: _fields("job_id job_step job_name job_state"),
+}
+
+
+class Style(NamedTuple):
+    """How a profile is written."""
+
+    always: Always
+    jobs_tag: str = "job"
+    numbers: Dialect = "sonar"
+    prepare: Callable[[Envelope], Envelope] = lambda envelope: envelope
+    """What else changes; raises EncodeError for what the reader cannot take."""
+
+
+def _bare(envelope: Envelope) -> Envelope:
+    """Leave out of ``meta`` all but ``producer`` and ``version``."""
+    meta = MetadataObject(producer=envelope.meta.producer, version=envelope.meta.version)
+    return replace(envelope, meta=meta)
+
+
+_OF_THREE_PARTS = re.compile(r"(\d+)\.(\d+)\.\d[^.]*\Z", re.ASCII)
+_NEW_ENOUGH = (0, 7)
+
+
+def _for_jobanalyzer(envelope: Envelope) -> Envelope:
+    bare = replace(_bare(envelope), unknown={})
+    version = bare.meta.version
+    found = _OF_THREE_PARTS.match(version)
+    if found and (int(found[1]), int(found[2])) >= _NEW_ENOUGH:
+        return bare
+    kept = re.sub(r"[^0-9A-Za-z-]", "-", version)
+    return replace(bare, meta=replace(bare.meta, version=f"0.7.0+{kept}"))
+
+
+def _for_slurm_monitor(envelope: Envelope) -> Envelope:
+    if envelope.data is None:
+        raise EncodeError("slurm-monitor cannot read an envelope of errors")
+    bare = replace(_bare(envelope), unknown={})
+    if not isinstance(bare.data, ClusterData):
+        return bare
+    partitions = tuple(
+        replace(partition, nodes=(",".join(partition.nodes),) if partition.nodes else ())
+        for partition in bare.data.attributes.partitions
+    )
+    attributes = replace(bare.data.attributes, partitions=partitions)
+    return replace(bare, data=replace(bare.data, attributes=attributes))
+
+
+STYLES: dict[str, Style] = {
+    "spec": Style(_SPEC, jobs_tag="jobs", numbers="spec"),
+    "sonar": Style(_SONAR, prepare=_bare),
+    "jobanalyzer": Style(_JOBANALYZER, prepare=_for_jobanalyzer),
+    "slurm-monitor": Style(_SLURM_MONITOR, prepare=_for_slurm_monitor),
+}
+
+
+def from_sonar(envelope: Envelope) -> Envelope:
+    """Turn the numbers that Sonar 0.19 writes into the specification's.
+
+    A ``time_limit`` that is no whole number of minutes is rounded up.
+    """
+    return _changed(envelope, state=_state_from_sonar, limit=_minutes)
+
+
+def to_sonar(envelope: Envelope) -> Envelope:
+    """Turn the specification's numbers into those that Sonar 0.19 writes; raises EncodeError."""
+    return _changed(envelope, state=_state_to_sonar, limit=_seconds)
+
+
+Change = Callable[[ExtendedUint], ExtendedUint]
+
+
+def _changed(envelope: Envelope, *, state: Change, limit: Change) -> Envelope:
+    data = envelope.data
+    if isinstance(data, SampleData) and data.attributes.system is not None:
+        system = data.attributes.system
+        gpus = tuple(
+            replace(gpu, performance_state=state(gpu.performance_state)) for gpu in system.gpus
+        )
+        sample = replace(data.attributes, system=replace(system, gpus=gpus))
+        return replace(envelope, data=replace(data, attributes=sample))
+    if isinstance(data, JobsData):
+        jobs = tuple(
+            replace(job, time_limit=limit(job.time_limit)) for job in data.attributes.slurm_jobs
+        )
+        attributes = replace(data.attributes, slurm_jobs=jobs)
+        return replace(envelope, data=replace(data, attributes=attributes))
+    return envelope
+
+
+def _state_from_sonar(state: ExtendedUint) -> ExtendedUint:
+    """Sonar writes v+1 for v: what reads as infinite is the state 0."""
+    return ExtendedUint(min(state.wire, UINT64_MAX - 1) - 1) if state else UNSET
+
+
+def _state_to_sonar(state: ExtendedUint) -> ExtendedUint:
+    if state.is_infinite:
+        raise EncodeError("Sonar cannot write an infinite performance_state")
+    return ExtendedUint.from_wire(state.wire - 1) if state else UNSET
+
+
+def _minutes(limit: ExtendedUint) -> ExtendedUint:
+    return limit if limit.value is None else ExtendedUint(-(-limit.value // 60))
+
+
+def _seconds(limit: ExtendedUint) -> ExtendedUint:
+    if limit.value is None:
+        return limit
+    try:
+        return ExtendedUint(60 * limit.value)
+    except ValueError as error:
+        raise EncodeError(f"time_limit in seconds: {error}") from None

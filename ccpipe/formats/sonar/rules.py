@@ -1,0 +1,208 @@
+"""Which rules of the specification an envelope breaks, and where.
+
+The types alone decide what can be decoded at all: numbers, texts, arrays. What is checked here
+is what a value must be beyond its type. A strict check is the specification's; a tolerant one
+lets pass what real archives hold, and asks only that times can be read and integers have 64
+bits.
+"""
+
+import binascii
+import functools
+from collections.abc import Callable, Iterator
+from itertools import chain
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from ccpipe.formats.sonar.cluster import ClusterNodes
+from ccpipe.formats.sonar.envelope import Envelope, Path
+from ccpipe.formats.sonar.extended import UINT64_MAX
+from ccpipe.formats.sonar.job import SlurmJob
+from ccpipe.formats.sonar.layout import fields
+from ccpipe.formats.sonar.meta import MetadataObject
+from ccpipe.formats.sonar.primitives import Record
+from ccpipe.formats.sonar.sample import SampleJob
+from ccpipe.formats.sonar.sysinfo import SysinfoAttributes
+
+JOB_STATES = (
+    "PENDING",
+    "RUNNING",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "OUT_OF_MEMORY",
+    "TIMEOUT",
+)
+"""What ``job_state`` may say."""
+
+
+class Problem(NamedTuple):
+    """A rule that a value breaks."""
+
+    path: str
+    """Where the value is: ``$.data.attributes.jobs[3].user``."""
+    rule: str
+    """What the value must be."""
+    value: Any = None
+
+    def __str__(self) -> str:
+        told = f"{self.path}: {self.rule}"
+        return told if self.value is None else f"{told}: {self.value!r:.80}"
+
+
+def written(path: Path) -> str:
+    """Write a path as messages have it: ``$.data.attributes.jobs[3].user``."""
+    return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+
+
+def problems(envelope: Envelope, *, strict: bool = False) -> list[Problem]:
+    """Return the rules that an envelope breaks, in the order of its fields."""
+    found = list(_exclusive(envelope))
+    if not _are_clean([envelope], strict):
+        found[:0] = [Problem(written(p), rule, value) for p, rule, value in _walk(envelope, strict)]
+    return found
+
+
+def beyond_64_bits(value: Any, path: Path = ()) -> Iterator[Problem]:
+    """Yield the integers in a record that are greater than any of 64 bits."""
+    if isinstance(value, Record):
+        for name in fields(type(value)):
+            yield from beyond_64_bits(getattr(value, name), (*path, name))
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from beyond_64_bits(item, (*path, index))
+    elif isinstance(value, int) and value > UINT64_MAX:
+        yield Problem(written(path), "must be an integer of 64 bits", value)
+
+
+def _exclusive(envelope: Envelope) -> Iterator[Problem]:
+    if envelope.data is not None and envelope.errors:
+        yield Problem("$", "must not have both data and errors", envelope.errors[0].detail)
+    if envelope.data is None and not envelope.errors:
+        yield Problem("$", "must have data or errors")
+
+
+Broken = tuple[Path, str, Any]
+
+
+def _are_clean(records: list[Any], strict: bool) -> bool:
+    """Say whether records of one type break no rule, all at once: for speed alone."""
+    plan = _plan(type(records[0]), strict)
+    for name, test, _ in plan.values:
+        if not all(map(test, map(attrgetter(name), records))):
+            return False
+    for name, test, _ in plan.arrays:
+        if not all(map(test, chain.from_iterable(map(attrgetter(name), records)))):
+            return False
+    if plan.prose and any(True for record in records for _ in plan.prose(record)):
+        return False
+    for name in plan.records:
+        held = [value for value in map(attrgetter(name), records) if value]
+        below = list(chain.from_iterable(held)) if held and type(held[0]) is tuple else held
+        if below and not _are_clean(below, strict):
+            return False
+    return True
+
+
+def _walk(record: Record, strict: bool, path: Path = ()) -> Iterator[Broken]:
+    plan = _plan(type(record), strict)
+    for name, test, rule in plan.values:
+        value = getattr(record, name)
+        if not test(value):
+            yield (*path, name), rule, value
+    for name, test, rule in plan.arrays:
+        for index, value in enumerate(getattr(record, name)):
+            if not test(value):
+                yield (*path, name, index), rule, value
+    if plan.prose:
+        for place, rule, value in plan.prose(record):
+            yield (*path, *place), rule, value
+    yield from _walk_below(record, plan.records, strict, path)
+
+
+def _walk_below(record: Record, names: list[str], strict: bool, path: Path) -> Iterator[Broken]:
+    for name in names:
+        value = getattr(record, name)
+        if isinstance(value, tuple):
+            for index, item in enumerate(value):
+                yield from _walk(item, strict, (*path, name, index))
+        elif value is not None:
+            yield from _walk(value, strict, (*path, name))
+
+
+Tests = list[tuple[str, Callable[[Any], bool], str]]
+
+
+class _Plan(NamedTuple):
+    """What there is to check in a type: only where it, or something below it, has rules."""
+
+    values: Tests
+    arrays: Tests
+    records: list[str]
+    prose: Callable[[Any], Iterator[Broken]] | None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.values or self.arrays or self.records or self.prose)
+
+
+@functools.cache
+def _plan(cls: type[Record], strict: bool) -> _Plan:
+    plan = _Plan([], [], [], _PROSE.get(cls) if strict else None)
+    for field in fields(cls).values():
+        if field.primitive is not None:
+            test = field.primitive.strict if strict else field.primitive.tolerant
+            if test is not None:
+                tests = plan.arrays if field.depth else plan.values
+                tests.append((field.name, test, f"{field.primitive.name} {field.primitive.rule}"))
+        elif field.name == "data" or (
+            field.record is not None and not _plan(field.record, strict).is_empty
+        ):
+            plan.records.append(field.name)
+    return plan
+
+
+def _meta(meta: MetadataObject) -> Iterator[Broken]:
+    seen: set[str] = set()
+    for index, pair in enumerate(meta.attrs):
+        if pair.key in seen:
+            yield ("attrs", index, "key"), "must be unique in the array", pair.key
+        seen.add(pair.key)
+
+
+def _sysinfo(node: SysinfoAttributes) -> Iterator[Broken]:
+    if any(len(row) != len(node.distances) for row in node.distances):
+        yield ("distances",), "must be a square matrix", node.distances
+    for name in ("topo_svg", "topo_text"):
+        try:
+            binascii.a2b_base64(getattr(node, name), strict_mode=True)
+        except ValueError:
+            yield (name,), "must be base64", getattr(node, name)
+
+
+def _sample_job(job: SampleJob) -> Iterator[Broken]:
+    if not job.job and not job.epoch:
+        yield ("job",), "must not be zero where epoch is zero", job.job
+
+
+def _slurm_job(job: SlurmJob) -> Iterator[Broken]:
+    if job.job_state and job.job_state not in JOB_STATES:
+        yield ("job_state",), f"must be one of {', '.join(JOB_STATES)}", job.job_state
+
+
+def _cluster_nodes(nodes: ClusterNodes) -> Iterator[Broken]:
+    if not nodes.names:
+        yield ("names",), "must not be empty", []
+    for index, state in enumerate(nodes.states):
+        if state != state.upper():
+            yield ("states", index), "must be in upper case", state
+
+
+_PROSE: dict[type[Record], Callable[[Any], Iterator[Broken]]] = {
+    MetadataObject: _meta,
+    SysinfoAttributes: _sysinfo,
+    SampleJob: _sample_job,
+    SlurmJob: _slurm_job,
+    ClusterNodes: _cluster_nodes,
+}
+"""Rules that the specification gives in prose."""

@@ -1,0 +1,235 @@
+"""A stream of JSON values, one after the other, to envelopes: in bounded memory, whatever comes.
+
+Sonar writes each envelope on a line of its own; files hold pretty-printed ones too. They are
+concatenated, never an array. A value that is bad costs itself: reading goes on at the next place
+where an envelope may begin, which is a brace at the begin of a line, or one before a key that
+only envelopes begin with.
+
+Source: Sonar's ``util/formats/newfmt/decode_*.go`` and ``doc/HOWTO-DAEMON.md``.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ccpipe.formats.sonar.decoder import TOO_EARLY, TRAILING, Malformed, decode_value, malformed
+from ccpipe.formats.sonar.envelope import Envelope
+from ccpipe.formats.sonar.profiles import Dialect
+from ccpipe.formats.sonar.rules import Problem
+
+LARGEST = 16 * 2**20
+"""Bytes of the largest envelope that is waited for."""
+
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+_BOUNDARY = re.compile(rb'(?<=\n)\{|\{(?=[ \t\r\n]*+"(?:meta|data|errors)"[ \t\r\n]*+:)')
+_OVERLAP = 64
+"""Bytes at the end of what came so far that may be the begin of a boundary."""
+_LONGEST_TOKEN = 32
+"""Bytes at the end of what came so far that may look bad only because the rest is missing."""
+_BRACE = ord("{")
+_LAST = b"}\r"
+_SKIP = msgspec.json.Decoder(msgspec.Raw)
+
+
+class Rejected(NamedTuple):
+    """A piece of the stream that gave no envelope; it costs nobody but itself."""
+
+    line: int
+    """Number of the line where the offence is, from 1."""
+    offset: int
+    """Where in the stream the offence is: a byte that is no JSON, else the envelope's begin."""
+    problems: tuple[Problem, ...]
+    """What is wrong, at least one thing."""
+    original: bytes
+    """The whole piece."""
+    start: int
+    """Where in the stream the piece begins."""
+
+    @property
+    def path(self) -> str:
+        """Where in the envelope the first offence is: ``$.data.attributes.jobs[3].user``."""
+        return self.problems[0].path
+
+    @property
+    def rule(self) -> str:
+        """Return the first rule that is broken."""
+        return self.problems[0].rule
+
+    @property
+    def value(self) -> Any:
+        """The value that breaks the first rule; None where the bytes are no JSON."""
+        return self.problems[0].value
+
+    @property
+    def excerpt(self) -> str:
+        """Up to 60 bytes around the offence, printable whatever they are."""
+        start = max(0, self.offset - self.start - 30)
+        piece = self.original[start : start + 60].decode(errors="backslashreplace")
+        return ("…" if start else "") + "".join(
+            c if c.isprintable() else repr(c)[1:-1] for c in piece
+        )
+
+    def __str__(self) -> str:
+        return f"line {self.line}, byte {self.offset}: {self.problems[0]}"
+
+
+class Decoded(NamedTuple):
+    """What a piece of a stream gave."""
+
+    envelopes: list[Envelope]
+    rejected: list[Rejected]
+
+
+def decode(payload: bytes, *, strict: bool = False, profile: Dialect = "spec") -> Decoded:
+    """Decode a payload of any number of envelopes.
+
+    Parameters
+    ----------
+    payload
+        JSON values, one after the other, on lines of their own or not.
+    strict
+        Hold each envelope to all rules of the specification. Otherwise what real archives hold is
+        accepted: other names of fields and types, values that are missing, unknown fields.
+    profile
+        Whose numbers they are: see ``profiles``. ``sonar`` for what Sonar itself wrote.
+
+    Returns
+    -------
+    Decoded
+        The envelopes, and what could not be read, with its place and the rule it broke. No
+        payload raises.
+
+    """
+    decoder = Decoder(strict=strict, profile=profile, largest=max(LARGEST, len(payload)))
+    decoded, rest = decoder.feed(payload), decoder.finish()
+    return Decoded(decoded.envelopes + rest.envelopes, decoded.rejected + rest.rejected)
+
+
+class Decoder:
+    """A stream of envelopes that arrives in blocks of any size.
+
+    It holds the bytes of one envelope, up to `largest` of them; a larger one is rejected.
+    """
+
+    def __init__(
+        self, *, strict: bool = False, profile: Dialect = "spec", largest: int = LARGEST
+    ) -> None:
+        """Begin a stream; the options are those of ``decode``."""
+        self.strict = strict
+        self.profile = profile
+        self.largest = largest
+        self._buffer = bytearray()
+        self._offset, self._line = 0, 1  # of the buffer's first byte
+        self._bad: Malformed | None = None  # at the buffer's begin; its end is sought
+        self._sought = 1  # up to where, from the buffer's begin
+        self._enough = 0  # bytes from which it is worth the while to look at an open value again
+        self._decoded = Decoded([], [])
+
+    def feed(self, block: bytes) -> Decoded:
+        """Take the next bytes; return what is complete by now."""
+        self._buffer += block
+        if block.rstrip().endswith(b"}"):
+            self._enough = 0
+        return self._run(final=False)
+
+    def finish(self) -> Decoded:
+        """End the stream; return what was still open."""
+        self._enough = 0
+        return self._run(final=True)
+
+    def _run(self, *, final: bool) -> Decoded:
+        buffer = self._buffer
+        position: int | None = 0
+        start = 0
+        while position is not None:
+            space = _SPACE.match(buffer, position)
+            start = position if space is None or self._bad else space.end()
+            if start == len(buffer):
+                break
+            fresh = self._offset + start == 0 or b"\n" in buffer[position:start]
+            position = self._take(start, fresh=fresh, final=final)
+        self._line += buffer.count(b"\n", 0, start)
+        self._offset += start
+        del buffer[:start]
+        decoded, self._decoded = self._decoded, Decoded([], [])
+        return decoded
+
+    def _take(self, start: int, *, fresh: bool, final: bool) -> int | None:
+        """Take the value that begins at `start`; return its end, or None until more has come."""
+        if self._bad is None and self._buffer[start] != _BRACE:
+            self._bad = Malformed(0, "expected '{', with which an envelope begins")
+        if self._bad is not None:
+            return self._skip(start, self._bad, final=final)
+        if fresh and (end := self._take_line(start)):
+            return end
+        if len(self._buffer) - start < self._enough:
+            return None
+        return self._take_framed(start, final=final)
+
+    def _take_line(self, start: int) -> int | None:
+        """Take the value if it is all of its line, as Sonar writes it: for speed alone."""
+        end = self._buffer.find(b"\n", start, start + self.largest)
+        if end < 0 or self._buffer[end - 1] not in _LAST:
+            return None
+        return None if self._accept(start, end) else end
+
+    def _take_framed(self, start: int, *, final: bool) -> int | None:
+        """Take the value wherever it ends."""
+        with memoryview(self._buffer)[start : start + self.largest] as rest:
+            size, bad = _measure(rest)
+        if bad is None:
+            bad = self._accept(start, start + size)
+        elif bad.rule is TOO_EARLY and size == self.largest:
+            bad = Malformed(0, f"the envelope is larger than {self.largest} bytes")
+        elif bad.offset > size - _LONGEST_TOKEN and not final:
+            self._enough = 2 * size
+            return None
+        if bad is None:
+            return start + size
+        return self._skip(start, bad, final=final)
+
+    def _accept(self, start: int, end: int) -> Malformed | None:
+        """Decode a whole value; where it is no JSON after all, say what is wrong with it."""
+        found = decode_value(self._buffer[start:end], strict=self.strict, profile=self.profile)
+        if isinstance(found, Malformed):
+            return found
+        if isinstance(found, list):
+            self._reject(start, end, start, found)
+        else:
+            self._decoded.envelopes.append(found)
+        return None
+
+    def _skip(self, start: int, bad: Malformed, *, final: bool) -> int | None:
+        """Reject what begins at `start`, up to where an envelope may begin."""
+        buffer = self._buffer
+        boundary = _BOUNDARY.search(buffer, start + self._sought)
+        if boundary is not None:
+            end = boundary.start()
+        elif final or len(buffer) - start >= 2 * self.largest:
+            end = len(buffer)
+        else:
+            self._bad = bad
+            self._sought = max(1, len(buffer) - start - _OVERLAP)
+            return None
+        self._bad, self._sought, self._enough = None, 1, 0
+        self._reject(start, end, min(start + bad.offset, end), [Problem("$", bad.rule)])
+        return end
+
+    def _reject(self, start: int, end: int, offence: int, found: list[Problem]) -> None:
+        line = self._line + self._buffer.count(b"\n", 0, offence)
+        original = bytes(self._buffer[start:end].rstrip())
+        self._decoded.rejected.append(
+            Rejected(line, self._offset + offence, tuple(found), original, self._offset + start)
+        )
+
+
+def _measure(rest: memoryview) -> tuple[int, Malformed | None]:
+    """Find the end of the value that `rest` begins with; where there is none, say why."""
+    try:
+        _SKIP.decode(rest)
+    except (msgspec.DecodeError, RecursionError) as error:
+        bad = malformed(rest, error)
+        # What msgspec names there is the byte after the one that follows.
+        return (bad.offset - 1, None) if bad.rule is TRAILING else (len(rest), bad)
+    return len(rest), None

@@ -1,0 +1,89 @@
+"""Times as Sonar writes them: local time with its offset, in whole seconds.
+
+Source: Sonar JSON format output specification, *Type: Timestamp*; RFC 3339.
+"""
+
+import functools
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from ccpipe.errors import DataError, EncodeError
+
+PATTERN = (
+    r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d"
+    r"(Z|[+-](?!00:00)([01]\d|2[0-3]):[0-5]\d)$"
+)
+"""What the specification allows, but for the days that a month does not have."""
+
+_STRICT = re.compile(PATTERN.replace("$", r"\Z"), re.ASCII)
+_READABLE = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:[0-5]\d)\Z", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def is_strict(text: str) -> bool:
+    """Say whether a time is what the specification allows."""
+    return _STRICT.match(text) is not None and is_readable(text)
+
+
+def is_readable(text: str) -> bool:
+    """Say whether ``moment`` can read a time."""
+    return _nanoseconds(text) is not None
+
+
+def moment(text: str) -> int | None:
+    """Read a time as nanoseconds since the epoch; an empty one, which is missing data, as None.
+
+    Fractions of a second and ``+00:00`` are read too: real programs write them.
+
+    Raises
+    ------
+    DataError
+        for what is no time with an offset.
+
+    """
+    if not text:
+        return None
+    found = _nanoseconds(text)
+    if found is None:
+        raise DataError(f"{text!r:.60} is not a time with an offset, as RFC 3339 has it")
+    return found
+
+
+@functools.lru_cache(maxsize=1024)  # all times of one operation are the same
+def _nanoseconds(text: str) -> int | None:
+    found = _READABLE.match(text)
+    if found is None:
+        return None
+    second, fraction, offset = found.groups()
+    try:
+        at = datetime.fromisoformat(second + offset)
+    except ValueError:
+        return None
+    whole = (at - _EPOCH) // timedelta(seconds=1)
+    return whole * 10**9 + int((fraction or "")[:9].ljust(9, "0"))
+
+
+def write(nanoseconds: int, zone: tzinfo = UTC) -> str:
+    """Write a moment as the specification has it, cut off to whole seconds.
+
+    The offset is the one that holds in `zone` at that moment, so that times around a change of
+    the clocks stay right; ``Z`` stands for +00:00. Seconds of an offset, which some places had
+    long ago, are cut off together with the clock's.
+
+    Raises
+    ------
+    EncodeError
+        outside of the years 1 to 9999.
+
+    """
+    try:
+        local = (_EPOCH + timedelta(seconds=nanoseconds // 10**9)).astimezone(zone)
+        offset = local.utcoffset() or timedelta()
+        if offset % timedelta(minutes=1):
+            local = local.astimezone(UTC)
+    except OverflowError:
+        raise EncodeError(f"time {nanoseconds} ns is outside of the years 1 to 9999") from None
+    text = local.isoformat()
+    return text[:-6] + "Z" if text.endswith("+00:00") else text

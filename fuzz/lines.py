@@ -1,0 +1,50 @@
+# ruff: noqa: INP001 - a program, no module
+"""A fuzz target for atheris: the compiled kernel against its twin, and encode against decode.
+
+``python fuzz/lines.py -max_total_time=60`` looks for bytes on which they differ, or that crash.
+"""
+
+import sys
+
+import atheris
+
+with atheris.instrument_imports(include=["ccpipe.formats.lineprotocol"]):
+    from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode
+    from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
+    from ccpipe.formats.lineprotocol.grammar import CC, INFLUX
+
+COLUMNS = ("types", "numbers", "exact", "times", "starts", "ends")
+
+
+def told(lines: Lines) -> list[object]:
+    """Say everything about decoded lines that does not depend on numbers in a table."""
+    return [
+        *(getattr(lines, column).tobytes() for column in COLUMNS),
+        [lines.table.series[code] for code in lines.series],
+        [lines.table.fields[code] for code in lines.fields],
+        lines.texts,
+        lines.rejected,
+        lines.precision,
+        lines.verbatim,
+    ]
+
+
+def check(text: bytes) -> None:
+    """Decode in every way and compare; the first byte chooses the options."""
+    options, text = text[:1] or b"\0", text[1:]
+    grammar = INFLUX if options[0] & 1 else CC
+    lenient = bool(options[0] & 2)
+    ours, theirs = SeriesTable(grammar, cap=10), SeriesTable(grammar, cap=10)
+    for payload in (text, text + b"\n" + text):  # the second time with a table that is warm
+        ours, theirs = ours.current(), theirs.current()
+        lines = decode_compiled(payload, ours, "auto", lenient)
+        assert told(lines) == told(decode_in_python(payload, theirs, "auto", lenient))
+    if grammar is CC:
+        again = decode(encode(lines, precision="ns"), precision="ns")
+        assert list(again) == list(lines)
+        assert not again.rejected
+
+
+if __name__ == "__main__":
+    atheris.Setup(sys.argv, check)
+    atheris.Fuzz()

@@ -1,0 +1,20 @@
+#!/bin/sh
+# Build the compiled kernel with AddressSanitizer and UndefinedBehaviorSanitizer, apart from the
+# one in use, and run its tests with it. Usage: fuzz/sanitize.sh [python]
+set -eu
+cd "$(dirname "$0")/.."
+python=${1:-.venv/bin/python}
+into=$(mktemp -d)
+trap 'rm -rf "$into"' EXIT
+
+cp -r ccpipe tests setup.py pyproject.toml README.md LICENSE "$into"
+cd "$into"
+find . -name '_kernel*.so' -delete
+flags="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+CCPIPE_KERNEL_FLAGS="$flags" "$python" setup.py --quiet build_ext --inplace
+
+# The interpreter itself is not sanitized: the library comes first, and what Python keeps to its
+# end is no leak of ours.
+LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
+ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONMALLOC=malloc PYTHONPATH="$into" CCPIPE_KERNEL=compiled \
+    "$python" -m pytest -s -p no:cacheprovider tests/formats/lineprotocol

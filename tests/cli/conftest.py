@@ -1,0 +1,19 @@
+"""What tests of commands share as fixtures."""
+
+import functools
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.acct_command import Acct, run
+
+
+@pytest.fixture
+def acct(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Acct]:
+    """Run ``ccpipe acct`` in this process, where it is UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield functools.partial(run, capsys)
+    monkeypatch.undo()
+    time.tzset()

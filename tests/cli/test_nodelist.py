@@ -1,0 +1,59 @@
+"""``ccpipe nodelist``: lists of nodes on the command line."""
+
+import io
+import sys
+from typing import Literal
+
+import pytest
+
+from ccpipe.cli.nodelist import nodelist
+from ccpipe.errors import DataError, UsageError
+
+
+def test_names_are_written_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of all lists, in their order."""
+    nodelist("expand", "n[08-10]", "login")
+    assert capsys.readouterr().out == "n08\nn09\nn10\nlogin\n"
+
+
+def test_names_and_lists_are_made_short(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each node is named once."""
+    nodelist("compress", "c1", "c[2-3]", "c3", "login")
+    assert capsys.readouterr().out == "c[1-3],login\n"
+
+
+def test_names_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also those that nobody could write out."""
+    nodelist("count", "a[1-1000000000]", "b")
+    assert capsys.readouterr().out == "1000000001\n"
+
+
+@pytest.mark.parametrize("names", [(), ("-",)])
+def test_standard_input_is_read(
+    names: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists on lines or between spaces, as ``sinfo`` and ``scontrol`` print them."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"c1 c2\nc[3-4]\n\n")))
+    nodelist("compress", *names)
+    assert capsys.readouterr().out == "c[1-4]\n"
+
+
+def test_standard_input_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, not guessed at."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"c1\n\xff\n")))
+    with pytest.raises(DataError, match="UTF-8"):
+        nodelist("count")
+
+
+@pytest.mark.parametrize("action", ["expand", "compress"])
+def test_there_is_a_limit(action: Literal["expand", "compress"]) -> None:
+    """It is named with the option that raises it."""
+    with pytest.raises(UsageError, match="7 names, more than --limit 6"):
+        nodelist(action, "a[1-6]", "b", limit=6)
+
+
+def test_a_bad_list_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is printed."""
+    with pytest.raises(DataError, match="character 4"):
+        nodelist("expand", "a[1-2]", "b[1")
+    assert capsys.readouterr().out == ""

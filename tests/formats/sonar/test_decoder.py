@@ -1,0 +1,339 @@
+"""One value to an envelope: typed, checked, tolerant of what real programs write."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats import sonar
+from ccpipe.formats.sonar import (
+    INFINITE,
+    UNSET,
+    ClusterEnvelope,
+    Envelope,
+    ExtendedUint,
+    JobsEnvelope,
+    Rejected,
+    SampleEnvelope,
+    SysinfoEnvelope,
+    decode,
+)
+from tests.formats.sonar import examples
+
+
+def one(text: str, **options: Any) -> Any:
+    """Decode what holds one envelope."""
+    decoded = decode(text.encode(), **options)
+    assert decoded.rejected == []
+    (envelope,) = decoded.envelopes
+    return envelope
+
+
+def bad(text: str, **options: Any) -> Rejected:
+    """Decode what holds one envelope that is bad."""
+    decoded = decode(text.encode(), **options)
+    assert decoded.envelopes == []
+    (rejected,) = decoded.rejected
+    return rejected
+
+
+def changed(text: str, path: str, value: Any) -> str:
+    """Set, or with ... take out, one field of an envelope."""
+    tree = json.loads(text)
+    place = tree
+    *way, last = (int(key) if key.isdigit() else key for key in path.split("."))
+    for key in way:
+        place = place[key]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return json.dumps(tree, ensure_ascii=False)
+
+
+def test_a_sample() -> None:
+    """A node's state with the fields of newer programs, other than ASCII names included."""
+    envelope = one(examples.SAMPLE)
+    assert isinstance(envelope, SampleEnvelope)
+    assert envelope.data is not None
+    sample = envelope.data.attributes
+    assert sample.system is not None
+    assert (sample.node, sample.system.boot) == ("gpu-1.fox", "2025-03-01T06:00:00+00:00")
+    assert sample.system.cpus == (726304, 744672, 700787, 707718)
+    assert sample.system.disks[0].stats == tuple(range(1, 12))
+    first, second = sample.system.gpus
+    assert (first.index, first.temperature, second.index, second.failing) == (0, -4, 1, 1)
+    batch, other = sample.jobs
+    assert (batch.user, batch.epoch, other.epoch) == ("bjørg", 0, 161931769)
+    assert batch.processes[0].rolledup == 1
+    assert batch.processes[0].gpus[0].gpu_util == 80.0
+    assert other.processes[0].in_container
+
+
+def test_a_node() -> None:
+    """Hardware, topology, cards."""
+    envelope = one(examples.SYSINFO)
+    assert isinstance(envelope, SysinfoEnvelope)
+    assert envelope.data is not None
+    assert envelope.data.attributes.distances == ((10, 21), (21, 10))
+    assert envelope.data.attributes.cards[0].max_ce_clock == 2100
+
+
+def test_jobs() -> None:
+    """An array's task and a part of a heterogeneous job; UNLIMITED; an infinite priority."""
+    envelope = one(examples.JOBS)
+    assert isinstance(envelope, JobsEnvelope)
+    assert envelope.data is not None
+    task, part = envelope.data.attributes.slurm_jobs
+    assert (task.array_job_id, task.array_task_id, task.job_step) == (1467073, 1, "extern")
+    assert (part.het_job_id, part.het_job_offset, part.job_step) == (1467921, 1, "")
+    assert (part.time_limit, part.priority) == (INFINITE, INFINITE)
+    assert task.priority == ExtendedUint(1001)
+    assert task.sacct is not None
+    assert task.sacct.AveRSS == 64400000
+    assert part.sacct is None
+
+
+def test_a_cluster() -> None:
+    """Partitions, and the states of nodes."""
+    envelope = one(examples.CLUSTER)
+    assert isinstance(envelope, ClusterEnvelope)
+    assert envelope.data is not None
+    assert envelope.data.attributes.slurm
+    assert envelope.data.attributes.partitions[1].nodes == ("bigmem-[1-2]", "c1-29")
+    assert envelope.data.attributes.nodes[0].states == ("ALLOCATED", "MAINTENANCE")
+
+
+def test_an_envelope_of_errors() -> None:
+    """It does not say which of the four it is."""
+    envelope = one(examples.ERROR, strict=True)
+    assert type(envelope) is Envelope
+    assert envelope.data is None
+    assert envelope.errors[0].detail == "No can do"
+
+
+def test_soft_errors_stand_in_the_data() -> None:
+    """They are no reason to lose the sample."""
+    error = json.loads(examples.ERROR)["errors"][0]
+    envelope = one(changed(examples.SAMPLE, "data.attributes.errors", [error]), strict=False)
+    assert envelope.data.attributes.errors[0].node == "c1-26.fox"
+    assert len(envelope.data.attributes.jobs) == 2
+
+
+def test_the_examples_break_one_rule_only() -> None:
+    """Sonar writes +00:00 for the boot; all else is as the specification has it."""
+    strict = changed(examples.SAMPLE, "data.attributes.system.boot", "2025-03-01T06:00:00Z")
+    for text in (strict, *examples.ALL[1:]):
+        one(text, strict=True)
+    assert bad(examples.SAMPLE, strict=True).path == "$.data.attributes.system.boot"
+
+
+RULES = [
+    (examples.SAMPLE, "meta.producer", "", "NonemptyString"),
+    (examples.SAMPLE, "meta.version", ..., "NonemptyString"),
+    (examples.SAMPLE, "meta.attrs", [{"key": "", "value": "v"}], "NonemptyString"),
+    (examples.SAMPLE, "data.attributes.time", "", "Timestamp"),
+    (examples.SAMPLE, "data.attributes.time", "2025-04-07T14:17:11.5+02:00", "Timestamp"),
+    (examples.SAMPLE, "data.attributes.cluster", ..., "Hostname"),
+    (examples.SAMPLE, "data.attributes.node", "a b", "Hostname"),
+    (examples.SAMPLE, "data.attributes.node", "-a", "Hostname"),
+    (examples.SAMPLE, "data.attributes.node", "nød", "Hostname"),
+    (examples.SAMPLE, "data.attributes.jobs.1.user", "", "NonemptyString"),
+    (examples.SAMPLE, "data.attributes.jobs.0.job", 0, "must not be zero where epoch is zero"),
+    (examples.SAMPLE, "data.attributes.system.gpus.0.uuid", "", "NonemptyString"),
+    (examples.SYSINFO, "data.attributes.sockets", 0, "NonzeroUint"),
+    (examples.SYSINFO, "data.attributes.distances", [[10], [10, 11]], "square"),
+    (examples.SYSINFO, "data.attributes.topo_svg", "<svg>", "base64"),
+    (examples.JOBS, "data.attributes.slurm_jobs.0.job_id", 0, "NonzeroUint"),
+    (examples.JOBS, "data.attributes.slurm_jobs.0.end_time", "soon", "OptionalTimestamp"),
+    (examples.JOBS, "data.attributes.slurm_jobs.0.job_state", "CANCELLED by 3", "one of PENDING"),
+    (examples.CLUSTER, "data.attributes.partitions.0.name", "", "NonemptyString"),
+    (examples.CLUSTER, "data.attributes.partitions.0.nodes.0", "c[3-1]", "NodeRange"),
+    (examples.CLUSTER, "data.attributes.nodes.1.names", [], "must not be empty"),
+    (examples.CLUSTER, "data.attributes.nodes.1.states", ["idle"], "upper case"),
+    (examples.ERROR, "errors.0.detail", "", "NonemptyString"),
+]
+
+
+@pytest.mark.parametrize(("text", "path", "value", "rule"), RULES)
+def test_a_strict_decoder_names_path_rule_and_value(
+    text: str, path: str, value: Any, rule: str
+) -> None:
+    """Each rule of the specification, broken once."""
+    broken = changed(changed(text, *NEUTRAL) if text is examples.SAMPLE else text, path, value)
+    rejected = bad(broken, strict=True)
+    (problem,) = rejected.problems
+    where = "$" + "".join(f"[{key}]" if key.isdigit() else f".{key}" for key in path.split("."))
+    assert problem.path.startswith(where)
+    assert rule in problem.rule
+    if isinstance(value, str):
+        assert problem.value == value
+
+
+NEUTRAL = ("data.attributes.system.boot", "")
+"""Without this, a sample of real Sonar breaks one rule from the start."""
+
+
+def test_a_strict_decoder_tells_all_problems_of_an_envelope() -> None:
+    """One does not hide the other."""
+    broken = changed(examples.JOBS, "data.attributes.slurm_jobs.0.job_id", 0)
+    broken = changed(broken, "data.attributes.time", "")
+    broken = changed(broken, "data.attributes.software", [])
+    assert [problem.path for problem in bad(broken, strict=True).problems] == [
+        "$.data.attributes.software",
+        "$.data.attributes.time",
+        "$.data.attributes.slurm_jobs[0].job_id",
+    ]
+
+
+def test_keys_of_attributes_are_unique() -> None:
+    """A unique key within the array."""
+    pairs = [{"key": "k", "value": "1"}, {"key": "k"}]
+    assert bad(changed(examples.ERROR, "meta.attrs", pairs), strict=True).path == (
+        "$.meta.attrs[1].key"
+    )
+
+
+TYPES = [
+    (examples.SAMPLE, "data.attributes.jobs.1.user", 7, "expected `str`, got `int`"),
+    (examples.SAMPLE, "data.attributes.jobs.1.job", "7", "expected `int`, got `str`"),
+    (examples.SAMPLE, "data.attributes.jobs.1.job", 7.0, "expected `int`, got `float`"),
+    (examples.SAMPLE, "data.attributes.jobs.1.job", -1, "expected `int` >= 0"),
+    (examples.SAMPLE, "data.attributes.jobs.1.job", 2**64, "64 bits"),
+    (examples.SAMPLE, "data.attributes.jobs.1.job", True, "expected `int`, got `bool`"),
+    (examples.SAMPLE, "data.attributes.jobs", {}, "expected `array`, got `object`"),
+    (examples.SAMPLE, "data.attributes.system.cpus.2", 2**70, "64 bits"),
+    (examples.SAMPLE, "data.attributes.system.gpus.0.temperature", 2**63, "expected `int` <="),
+    (examples.SYSINFO, "data.attributes.distances.1.0", 2**64, "64 bits"),
+    (examples.SYSINFO, "data.attributes.cards.0", [], "expected `object`, got `array`"),
+    (examples.SYSINFO, "data.type", "sys", "invalid value 'sys'"),
+    (examples.SAMPLE, "data.attributes.time", "2025-02-30T00:00:00Z", "Timestamp"),
+]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(("text", "path", "value", "rule"), TYPES)
+def test_no_decoder_takes_what_the_types_cannot_hold(
+    text: str, path: str, value: Any, rule: str, strict: bool
+) -> None:
+    """The path of the offence and its value are told, tolerant or not."""
+    if text is examples.SAMPLE:
+        text = changed(text, *NEUTRAL)
+    rejected = bad(changed(text, path, value), strict=strict)
+    where = "$" + "".join(f"[{key}]" if key.isdigit() else f".{key}" for key in path.split("."))
+    assert rejected.path == where
+    assert rule in rejected.rule
+    assert rejected.value == (None if isinstance(value, dict | list) else value)
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_all_of_64_bits_may_be_used(number: int) -> None:
+    """Great numbers, which counters that wrapped show, are kept exactly."""
+    envelope = one(changed(examples.SAMPLE, "data.attributes.jobs.1.job", number))
+    assert envelope.data.attributes.jobs[1].job == number
+
+
+def test_a_number_beyond_all_floats_is_named() -> None:
+    """JSON can write it, no double can hold it."""
+    text = examples.SAMPLE.replace('"load1":1.5', '"load1":1e400')
+    assert bad(text).path == "$.data.attributes.system.load1"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("{}", "must have data or errors"),
+        ('{"meta":{"producer":"p","version":"1.0.0"},"errors":[]}', "must have data or errors"),
+        (examples.CLUSTER[:-1] + "," + examples.ERROR.partition(',"errors"')[2].join(
+            ['"errors"', ""]), "must not have both data and errors"),
+    ],
+)  # fmt: skip
+def test_data_and_errors_exclude_each_other(text: str, rule: str, strict: bool) -> None:
+    """One of them is there, and the other is not."""
+    assert rule in {problem.rule for problem in bad(text, strict=strict).problems}
+
+
+def test_an_empty_array_of_errors_beside_data_loses_nothing() -> None:
+    """Other readers drop the data; a strict one names the offence."""
+    text = examples.CLUSTER[:-1] + ',"errors":[]}'
+    assert one(text) == one(examples.CLUSTER)
+    assert bad(text, strict=True).path == "$.errors"
+
+
+@pytest.mark.parametrize("tag", ["job", "jobs", "slurm_jobs"])
+def test_all_tags_of_jobs_are_read(tag: str) -> None:
+    """What programs write, what the specification says, what 0.13-devel wrote."""
+    assert one(changed(examples.JOBS, "data.type", tag)) == one(examples.JOBS)
+
+
+def test_a_strict_decoder_knows_no_tag_of_old_programs() -> None:
+    """It takes what the specification says and what its own programs write."""
+    assert one(changed(examples.JOBS, "data.type", "jobs"), strict=True)
+    assert bad(changed(examples.JOBS, "data.type", "slurm_jobs"), strict=True).path == "$.data.type"
+
+
+@pytest.mark.parametrize("value", [..., "", None])
+def test_times_that_are_missing_are_no_offence_in_archives(value: Any) -> None:
+    """Neither is any other value that is not there."""
+    text = changed(examples.JOBS, "data.attributes.time", value)
+    assert one(text).data.attributes.time == ""
+    text = changed(examples.JOBS, "data.attributes.slurm_jobs.0.time_limit", value or None)
+    if value is None:
+        assert one(text).data.attributes.slurm_jobs[0].time_limit == UNSET
+
+
+def test_unknown_fields_are_kept_and_written_back() -> None:
+    """Wherever they are, whatever they hold."""
+    text = changed(examples.SYSINFO, "data.attributes.software", [{"key": "k", "name": "n"}])
+    text = changed(text, "data.attributes.cards.0.colour", {"name": "blue"})
+    text = changed(text, "extra", 1)
+    envelope = one(text)
+    assert envelope.unknown == {
+        ("extra",): 1,
+        ("data", "attributes", "software"): [{"key": "k", "name": "n"}],
+        ("data", "attributes", "cards", 0, "colour"): {"name": "blue"},
+    }
+    written = sonar.encode(envelope, profile="sonar").decode()
+    assert json.loads(written) == json.loads(text)
+    assert one(written) == envelope
+
+
+def test_an_unknown_field_does_not_change_the_rest() -> None:
+    """The way without types reads what the way with types reads."""
+    for text in examples.ALL:
+        envelope = one(changed(text, "zzz", 1))
+        assert envelope.unknown == {("zzz",): 1}
+        assert sonar.encode(envelope).decode().replace(',"zzz":1', "") == (
+            sonar.encode(one(text)).decode()
+        )
+
+
+def test_a_sonar_reads_sonars_numbers() -> None:
+    """``time_limit`` in seconds, ``performance_state`` v+1, so that 1 is P0."""
+    jobs = one(examples.JOBS, profile="sonar").data.attributes.slurm_jobs
+    assert jobs[0].time_limit == ExtendedUint(20160)
+    assert jobs[1].time_limit == INFINITE
+    for written, state in [(0, UNSET), (1, ExtendedUint(0)), (9, ExtendedUint(8))]:
+        text = changed(examples.SAMPLE, "data.attributes.system.gpus.0.performance_state", written)
+        gpu = one(text, profile="sonar").data.attributes.system.gpus[0]
+        assert gpu.performance_state == state
+
+
+@given(st.integers(2**64 - 3, 2**64 - 1))
+def test_the_greatest_numbers_do_not_break_a_profile(number: int) -> None:
+    """Any bytes give values or named errors."""
+    text = changed(examples.SAMPLE, "data.attributes.system.gpus.0.performance_state", number)
+    assert one(text, profile="sonar").data.attributes.system.gpus[0].performance_state.value > 2**63
+
+
+@pytest.mark.parametrize("depth", [60, 100, 5000])
+def test_what_nests_deeply_is_kept_or_named(depth: int) -> None:
+    """No recursion ends the program."""
+    text = examples.CLUSTER[:-1] + ',"deep":' + "[" * depth + "null" + "]" * depth + "}"
+    if depth == 60:
+        assert ("deep",) in one(text).unknown
+    else:
+        assert bad(text).rule == "JSON is nested too deeply"

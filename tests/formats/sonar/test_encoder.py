@@ -1,0 +1,259 @@
+"""Envelopes to bytes: one line, deterministic, as each profile's reader takes it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats import sonar
+from ccpipe.formats.sonar import (
+    INFINITE,
+    ClusterEnvelope,
+    Envelope,
+    ExtendedUint,
+    MetadataObject,
+    Profile,
+    SampleAttributes,
+    SampleData,
+    SampleEnvelope,
+    SampleGpu,
+    SampleJob,
+    SampleProcess,
+    SampleSystem,
+    decode,
+    encode,
+)
+from tests.formats.sonar import examples
+from tests.formats.sonar.strategies import envelopes
+from tests.formats.sonar.test_decoder import changed, one
+
+PROFILES: list[Profile] = ["spec", "sonar", "jobanalyzer", "slurm-monitor"]
+PROGRAMS: list[Profile] = ["sonar", "jobanalyzer", "slurm-monitor"]
+
+
+def tree(envelope: Envelope, profile: Profile = "spec") -> Any:
+    """Encode and read without types."""
+    return json.loads(encode(envelope, profile=profile))
+
+
+def sample(**process: Any) -> Envelope:
+    """Return a sample of one process."""
+    jobs = (SampleJob(job=1, user="u", processes=(SampleProcess(**process),)),)
+    attributes = SampleAttributes("2025-04-07T14:17:11Z", "fox", "c1", SampleSystem(), jobs)
+    return SampleEnvelope(MetadataObject("ccpipe", "1.2.3"), SampleData(attributes))
+
+
+@pytest.mark.parametrize("text", examples.ALL)
+def test_what_sonar_wrote_is_written_again(text: str) -> None:
+    """Field by field, in the profile `sonar`, read with Sonar's numbers."""
+    envelope = one(text, profile="sonar")
+    assert tree(envelope, "sonar") == json.loads(text)
+
+
+def test_an_envelope_is_one_line_in_the_specifications_order() -> None:
+    """Whatever order its fields were read in; and equal envelopes give equal bytes."""
+    first = encode(one(examples.SAMPLE))
+    assert first.count(b"\n") == 1
+    assert first.endswith(b"}\n")
+    assert list(json.loads(first)["data"]["attributes"]) == [
+        "time", "cluster", "node", "system", "jobs",
+    ]  # fmt: skip
+    backwards = json.dumps(_reversed(json.loads(examples.SAMPLE)))
+    assert encode(one(backwards)) == first
+
+
+def _reversed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _reversed(value[key]) for key in reversed(value)}
+    return [_reversed(item) for item in value] if isinstance(value, list) else value
+
+
+def test_a_heartbeat_keeps_its_empty_array() -> None:
+    """It says that the node is idle, in every profile."""
+    idle = changed(examples.SAMPLE, "data.attributes.jobs", [])
+    none = changed(examples.JOBS, "data.attributes.slurm_jobs", [])
+    for profile in PROFILES:
+        assert tree(one(idle), profile)["data"]["attributes"]["jobs"] == []
+        assert tree(one(none), profile)["data"]["attributes"]["slurm_jobs"] == []
+
+
+def test_the_specification_says_jobs_and_all_programs_say_job() -> None:
+    """The tag of jobs is the profile's."""
+    tags = [tree(one(examples.JOBS), profile)["data"]["type"] for profile in PROFILES]
+    assert tags == ["jobs", "job", "job", "job"]
+
+
+def test_a_job_record_always_has_its_first_four_fields() -> None:
+    """They must be transmitted in every record, says the specification."""
+    job = tree(one(examples.JOBS))["data"]["attributes"]["slurm_jobs"][1]
+    assert list(job)[:4] == ["job_id", "job_step", "job_name", "job_state"]
+
+
+@pytest.mark.parametrize("profile", PROGRAMS)
+def test_programs_read_a_limit_in_seconds(profile: Profile) -> None:
+    """And UNLIMITED stays 1."""
+    jobs = tree(one(examples.JOBS, profile="sonar"), profile)["data"]["attributes"]["slurm_jobs"]
+    assert [job["time_limit"] for job in jobs] == [1209602, 1]
+
+
+@pytest.mark.parametrize("profile", PROGRAMS)
+def test_programs_know_no_z(profile: Profile) -> None:
+    """Sonar writes +00:00; the specification's profile leaves times as they are."""
+    assert tree(sample(), profile)["data"]["attributes"]["time"] == "2025-04-07T14:17:11+00:00"
+    assert tree(sample())["data"]["attributes"]["time"] == "2025-04-07T14:17:11Z"
+
+
+@pytest.mark.parametrize("profile", PROGRAMS)
+def test_programs_get_floats_without_point_or_exponent(profile: Profile) -> None:
+    """As Sonar writes them, and nothing of the value is lost."""
+    written = encode(sample(cpu_avg=1.0, cpu_util=1e-7), profile=profile)
+    assert b'"cpu_avg":1,"cpu_util":0.0000001' in written
+    assert encode(sample(cpu_avg=1e22), profile=profile).count(b"0" * 22) == 1
+
+
+@pytest.mark.parametrize("profile", PROGRAMS)
+def test_meta_holds_what_programs_know(profile: Profile) -> None:
+    """slurm-monitor refuses anything else there."""
+    text = changed(examples.CLUSTER, "meta.token", "t")
+    text = changed(text, "meta.attrs", [{"key": "k"}])
+    text = changed(text, "meta.format", 1)
+    assert list(tree(one(text), profile)["meta"]) == ["producer", "version"]
+    assert tree(one(text))["meta"] == json.loads(text)["meta"]
+
+
+@pytest.mark.parametrize(
+    ("version", "written"),
+    [
+        ("0.19.0-devel", "0.19.0-devel"),
+        ("0.7.0", "0.7.0"),
+        ("1.0.0rc1", "1.0.0rc1"),
+        ("0.6.9", "0.7.0+0-6-9"),
+        ("0.1.0", "0.7.0+0-1-0"),
+        ("v1.0.0", "0.7.0+v1-0-0"),
+        ("2", "0.7.0+2"),
+        ("0.19.0.1", "0.7.0+0-19-0-1"),
+    ],
+)
+def test_jobanalyzer_is_not_told_an_old_version(version: str, written: str) -> None:
+    """Or it would take the average for the utilization, without a word."""
+    envelope = one(changed(examples.SAMPLE, "meta.version", version))
+    assert tree(envelope, "jobanalyzer")["meta"]["version"] == written
+    assert tree(envelope, "sonar")["meta"]["version"] == version
+
+
+def test_consumers_get_the_zeroes_that_they_miss() -> None:
+    """An epoch of 0 and a card's index of 0 are left out by Sonar."""
+    for profile, there in (("spec", False), ("sonar", False), ("jobanalyzer", True),
+                           ("slurm-monitor", True)):  # fmt: skip
+        attributes = tree(one(examples.SAMPLE), profile)["data"]["attributes"]  # type: ignore[arg-type]
+        assert ("epoch" in attributes["jobs"][0]) == there
+        assert ("index" in attributes["system"]["gpus"][0]) == there
+    empty = ClusterEnvelope(data=sonar.ClusterData(sonar.ClusterAttributes()))
+    assert tree(empty, "slurm-monitor")["data"]["attributes"] == {
+        "slurm": False, "partitions": [], "nodes": [],
+    }  # fmt: skip
+
+
+def test_jobanalyzer_gets_all_times_of_a_job() -> None:
+    """Its HTTP interface refuses a record without them."""
+    job = tree(one(examples.JOBS), "jobanalyzer")["data"]["attributes"]["slurm_jobs"][1]
+    assert (job["start_time"], job["end_time"]) == ("", "")
+
+
+def test_slurm_monitor_gets_a_partition_in_one_range() -> None:
+    """It keeps the last one only."""
+    partitions = tree(one(examples.CLUSTER), "slurm-monitor")["data"]["attributes"]["partitions"]
+    assert [partition["nodes"] for partition in partitions] == [
+        ["c1-[5-28]"],
+        ["bigmem-[1-2],c1-29"],
+    ]
+
+
+def test_slurm_monitor_gets_no_envelope_of_errors() -> None:
+    """It fails on one: that is an error here, not a lost message there."""
+    with pytest.raises(EncodeError, match="slurm-monitor"):
+        encode(one(examples.ERROR), profile="slurm-monitor")
+
+
+def test_consumers_get_no_unknown_fields() -> None:
+    """They refuse or drop them."""
+    envelope = one(changed(examples.CLUSTER, "data.attributes.zzz", 1))
+    found = ["zzz" in tree(envelope, profile)["data"]["attributes"] for profile in PROFILES]
+    assert found == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("process", "told"),
+    [
+        ({"pid": -1}, "processes[0].pid: expected `int` >= 0"),
+        ({"pid": 2**64}, "processes[0].pid: must be an integer of 64 bits"),
+        ({"rolledup": 2**63}, "processes[0].rolledup"),
+        ({"cpu_avg": float("nan")}, "processes[0].cpu_avg"),
+        ({"cpu_avg": float("inf")}, "processes[0].cpu_avg"),
+        ({"cmd": "\ud800"}, "surrogates"),
+        ({"cmd": 7}, "processes[0].cmd: expected `str`"),
+        ({"cmd": object()}, "JSON"),
+    ],
+)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_json_cannot_carry_is_an_error_that_names_it(
+    process: dict[str, Any], told: str, profile: Profile
+) -> None:
+    """Nothing is written that could not be read again."""
+    with pytest.raises(EncodeError, match=told.replace("[", r"\[").replace("]", r"\]")):
+        encode(sample(**process), profile=profile)
+
+
+def test_an_envelope_has_data_or_errors() -> None:
+    """Never both, never neither."""
+    error = one(examples.ERROR)
+    for envelope in (Envelope(), replace(one(examples.SAMPLE), errors=error.errors)):
+        with pytest.raises(EncodeError, match="either data or errors"):
+            encode(envelope)
+
+
+@pytest.mark.parametrize("path", [("data", "nowhere", "x"), ("meta", "producer", 3)])
+def test_an_unknown_field_needs_its_place(path: tuple[str, ...]) -> None:
+    """It is not dropped where there is none."""
+    with pytest.raises(EncodeError, match="there is no place"):
+        encode(replace(one(examples.CLUSTER), unknown={path: 1}))
+
+
+def test_an_unknown_field_must_be_json() -> None:
+    """As everything else."""
+    with pytest.raises(EncodeError, match="unknown field"):
+        encode(replace(one(examples.CLUSTER), unknown={("x",): object()}))
+
+
+def test_what_sonars_numbers_cannot_say_is_an_error() -> None:
+    """An infinite state, and a limit whose seconds are beyond 64 bits."""
+    gpus = (SampleGpu(uuid="g", performance_state=INFINITE),)
+    attributes = SampleAttributes("2025-04-07T14:17:11Z", "fox", "c1", SampleSystem(gpus=gpus))
+    with pytest.raises(EncodeError, match="performance_state"):
+        encode(SampleEnvelope(data=SampleData(attributes)), profile="sonar")
+    jobs = (sonar.SlurmJob(job_id=1, time_limit=ExtendedUint(2**60)),)
+    envelope = sonar.JobsEnvelope(data=sonar.JobsData(sonar.JobsAttributes(slurm_jobs=jobs)))
+    with pytest.raises(EncodeError, match="time_limit"):
+        encode(envelope, profile="jobanalyzer")
+
+
+@settings(max_examples=60)
+@given(envelopes)
+def test_every_profile_writes_what_can_be_read(envelope: Envelope) -> None:
+    """Or names what it cannot say; `sonar` reads back to the same but for what it leaves out."""
+    for profile in PROFILES:
+        try:
+            written = encode(envelope, profile=profile)
+        except EncodeError:
+            assert profile != "spec"
+            continue
+        decoded = decode(written, profile="spec" if profile == "spec" else "sonar")
+        assert decoded.rejected == []
+        if profile == "sonar":
+            meta = MetadataObject(envelope.meta.producer, envelope.meta.version)
+            (read,) = decoded.envelopes
+            again = encode(replace(envelope, meta=meta)).replace(b'Z"', b'+00:00"')
+            assert encode(read).replace(b'Z"', b'+00:00"') == again

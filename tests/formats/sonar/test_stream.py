@@ -1,0 +1,239 @@
+"""A stream of envelopes: one after the other, whatever stands between them, in bounded memory."""
+
+import resource
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ccpipe.errors import CcpipeError
+from ccpipe.formats import sonar
+from ccpipe.formats.sonar import Decoded, Decoder, Envelope, decode
+from tests.formats.sonar import examples
+from tests.formats.sonar.strategies import envelopes
+
+GOOD = [text.encode() for text in examples.ALL]
+ENVELOPES = [decode(good).envelopes[0] for good in GOOD]
+
+
+def in_blocks(payload: bytes, size: int, **options: Any) -> Decoded:
+    """Feed a payload in blocks of a size."""
+    decoder = Decoder(**options)
+    pieces = [decoder.feed(payload[i : i + size]) for i in range(0, len(payload), size)]
+    pieces.append(decoder.finish())
+    return Decoded(
+        [envelope for piece in pieces for envelope in piece.envelopes],
+        [bad for piece in pieces for bad in piece.rejected],
+    )
+
+
+@pytest.mark.parametrize("between", [b"\n", b"", b"\n\n \t\r\n", b" "])
+def test_values_stand_one_after_the_other(between: bytes) -> None:
+    """On lines of their own, or not, pretty-printed or not."""
+    for pretty in (False, True):
+        values = [msgspec.json.format(good, indent=2) if pretty else good for good in GOOD]
+        decoded = decode(between.join(values))
+        assert decoded.rejected == []
+        assert decoded.envelopes == ENVELOPES
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000, 10**6])
+def test_blocks_may_be_cut_anywhere(size: int) -> None:
+    """The result is that of the whole, with all its places."""
+    bad = [
+        b'{"meta":{"producer":"s',
+        b"garbage",
+        b'{"data":7}',
+        b'{"a":[',
+        b"\xff\xfe",
+        b'{"x":"\xff"}',
+    ]
+    lines = [line for pair in zip(GOOD, [*bad[:4], b""], strict=True) for line in pair]
+    payload = b"\n".join([*lines, msgspec.json.format(GOOD[1]), *bad[4:], GOOD[0]])
+    whole = decode(payload)
+    assert whole.envelopes == [*ENVELOPES, ENVELOPES[1], ENVELOPES[0]]
+    assert len(whole.rejected) == len(bad)
+    assert in_blocks(payload, size) == whole
+
+
+def test_an_envelope_is_there_as_soon_as_it_is_complete() -> None:
+    """A reader of a live stream waits neither for the next one nor for a line's end."""
+    decoder = Decoder()
+    assert decoder.feed(GOOD[0] + b"\n").envelopes == [ENVELOPES[0]]
+    assert decoder.feed(GOOD[1]).envelopes == [ENVELOPES[1]]
+    pretty = msgspec.json.format(GOOD[2], indent=4)
+    assert decoder.feed(pretty[:100]).envelopes == []
+    assert decoder.feed(pretty[100:]).envelopes == [ENVELOPES[2]]
+    assert decoder.finish() == Decoded([], [])
+
+
+BROKEN = [
+    (b'{"meta":{"producer":"s', "invalid character"),
+    (b'{"meta":{"producer":"sonar"},"data":', "expected ',' or '}'"),
+    (b'{"meta":{},}', "trailing comma"),
+    (b'{"meta":{}]', "expected"),
+    (b'{"a":[', "expected ',' or ']'"),
+    (b'{"a":NaN}', "invalid character"),
+    (b'{"a":01}', "invalid number"),
+    (b'{"a":"\xff"}', "UTF-8"),
+    (b'{"a":"\\ud800 half a character"}', "malformed"),
+    (b"{a:1}", "malformed"),
+    (b"}", "expected '{'"),
+    (b"null", "expected '{'"),
+    (b'["a"]', "expected '{'"),
+    (b"\x1e", "expected '{'"),
+    (b"\xef\xbb\xbf", "expected '{'"),
+    (b"\x00\x00", "expected '{'"),
+    (b"#comment", "expected '{'"),
+]
+
+
+@pytest.mark.parametrize(("bad", "rule"), BROKEN)
+@pytest.mark.parametrize("pretty", [False, True])
+def test_a_bad_value_costs_itself(bad: bytes, rule: str, pretty: bool) -> None:
+    """The good ones before and after it are read; it is told with line, offset and bytes."""
+    after = msgspec.json.format(GOOD[2], indent=2) if pretty else GOOD[2]
+    decoded = decode(GOOD[0] + b"\n" + bad + b"\n" + after + b"\n" + GOOD[3])
+    assert decoded.envelopes == [ENVELOPES[0], ENVELOPES[2], ENVELOPES[3]]
+    (rejected,) = decoded.rejected
+    assert rule in rejected.rule
+    assert rejected.original == bad
+    assert rejected.path == "$"
+    assert rejected.start == len(GOOD[0]) + 1
+    assert rejected.line in (2, 3)  # what does not end is an offence where the next line begins
+    assert str(rejected).startswith(f"line {rejected.line}, byte {rejected.offset}: $: ")
+
+
+def test_an_array_is_no_stream_but_its_envelopes_are_read() -> None:
+    """Brackets and commas are told, each in its place."""
+    decoded = decode(b"[" + b",".join(GOOD) + b"]")
+    assert decoded.envelopes == ENVELOPES
+    assert [bad.original for bad in decoded.rejected] == [b"[", *[b","] * 4, b"]"]
+
+
+def test_an_envelope_after_another_that_lacks_its_end() -> None:
+    """On the same line too: the key that envelopes begin with is the place to go on."""
+    decoded = decode(b'{"meta":{"producer":"x", ' + GOOD[1] + GOOD[2])
+    assert decoded.envelopes == [ENVELOPES[1], ENVELOPES[2]]
+    assert len(decoded.rejected) == 1
+
+
+def test_the_end_of_a_stream_ends_what_is_open() -> None:
+    """The last, incomplete one is told, not waited for."""
+    decoded = in_blocks(GOOD[0] + GOOD[1][:-20], 100)
+    assert decoded.envelopes == [ENVELOPES[0]]
+    assert decoded.rejected[0].rule == "JSON ends too early"
+    assert decoded.rejected[0].offset == len(GOOD[0]) + len(GOOD[1]) - 20
+    assert decode(b"") == decode(b" \n ") == Decoded([], [])
+
+
+def test_the_place_of_a_broken_rule_is_the_envelopes_begin() -> None:
+    """The line and the offset lead an editor there; the excerpt shows it."""
+    payload = GOOD[0] + b'\n\n  {"meta":{},\n"errors":[{"detail":7}]}\n'
+    (bad,) = decode(payload).rejected
+    assert (bad.line, bad.offset) == (3, len(GOOD[0]) + 4)
+    assert (bad.path, bad.value) == ("$.errors[0].detail", 7)
+    assert bad.excerpt == r'{"meta":{},\n"errors":[{"detail":7}]}'
+
+
+def test_an_excerpt_shows_where_the_json_is_broken() -> None:
+    """Sixty bytes around it, printable whatever they are."""
+    (bad,) = decode(b'{"meta":{"producer":"' + b"x" * 100 + b"\x01\xff").rejected
+    assert bad.excerpt == "…" + "x" * 30 + r"\x01\xff"
+
+
+def test_what_is_larger_than_the_largest_is_rejected() -> None:
+    """And the next one is read: memory is bounded, whatever comes."""
+    large = GOOD[1].replace(b'"mlx', b'"' + b"x" * 5000 + b"mlx")
+    payload = GOOD[1] + b"\n" + large + b"\n" + GOOD[2] + b"\n"
+    decoded = in_blocks(payload, 100, largest=4000)
+    assert decoded.envelopes == [ENVELOPES[1], ENVELOPES[2]]
+    assert decoded.rejected[0].rule == "the envelope is larger than 4000 bytes"
+    assert b"".join(bad.original for bad in decoded.rejected) == large
+    assert decode(payload).rejected == []
+
+
+def test_a_hundred_thousand_envelopes_take_no_more_memory_than_a_few() -> None:
+    """Good ones and bad ones: nothing of them stays behind."""
+    sample = (
+        b'{"meta":{"producer":"sonar","version":"0.19.0"},"data":{"type":"sample","attributes":'
+    )
+    sample += b'{"time":"2025-04-07T14:17:11+02:00","cluster":"fox","node":"c1","jobs":[]}}}\n'
+    block = (sample * 9 + b'{"meta":{"producer":7}}\n') * 50
+    decoder = Decoder()
+    good = bad = 0
+    for round_ in range(200):
+        decoded = decoder.feed(block)
+        good, bad = good + len(decoded.envelopes), bad + len(decoded.rejected)
+        if round_ == 20:
+            before = resident()
+    assert (good, bad) == (90_000, 10_000)
+    assert resident() - before < 4 * 2**20
+
+
+def resident() -> int:
+    """Return how many bytes of memory this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_a_stream_of_nothing_but_garbage_takes_no_memory() -> None:
+    """It is handed back in pieces, of which none is lost."""
+    decoder = Decoder(largest=2**16)
+    block = bytes(range(14, 256)).replace(b"{", b"") * 64
+    pieces = [bad.original for _ in range(40) for bad in decoder.feed(block).rejected]
+    assert len(decoder._buffer) <= 2 * 2**16 + len(block)
+    pieces += [bad.original for bad in decoder.finish().rejected]
+    assert sum(map(len, pieces)) == 40 * len(block)
+
+
+@pytest.mark.parametrize("line", [b'{"a":[\n', b'{"meta":', b'{"a":1}', b'{"', b"[{", b"{}\n"])
+def test_no_payload_takes_more_than_its_share_of_time(line: bytes) -> None:
+    """Values that are broken in the same way a thousand times over are each told once."""
+    assert len(decode(line * 2000).rejected) <= 2000
+
+
+KEYS = st.sampled_from(["meta", "data", "errors", "type", "attributes", "jobs", "x"])
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+PIECES = st.one_of(
+    st.binary(max_size=20),
+    st.sampled_from(GOOD),
+    st.builds(lambda text, cut: text[: cut % len(text)], st.sampled_from(GOOD), st.integers(0)),
+    TREES.map(msgspec.json.encode),
+    TREES.map(lambda tree: GOOD[0][:-2] + b',"zzz":' + msgspec.json.encode(tree) + b"}}"),
+    st.sampled_from([b"\n", b"{", b"}", b'"', b'{"meta":{}}', b"\\", b"[", b"]"]),
+)
+
+
+@given(st.lists(PIECES, max_size=6).map(b"".join), st.integers(1, 50), st.booleans())
+@example(b'{"a":"\\ud800"}', 3, False)
+def test_any_bytes_give_envelopes_or_named_errors(payload: bytes, size: int, strict: bool) -> None:
+    """Never another exception; in blocks or at once; and what was rejected is all there."""
+    whole = decode(payload, strict=strict)
+    decoder = Decoder(strict=strict)
+    pieces = [decoder.feed(payload[i : i + size]) for i in range(0, len(payload), size)]
+    pieces.append(decoder.finish())
+    assert [e for piece in pieces for e in piece.envelopes] == whole.envelopes
+    for bad in whole.rejected:
+        assert str(bad)
+        assert bad.excerpt is not None
+        assert payload[bad.start : bad.start + len(bad.original)] == bad.original
+    for envelope in whole.envelopes:
+        try:
+            assert decode(sonar.encode(envelope)).envelopes == [envelope]
+        except CcpipeError as error:
+            pytest.fail(f"what was decoded cannot be encoded: {error}")
+
+
+@settings(max_examples=60)
+@given(st.lists(envelopes, max_size=4), st.booleans())
+def test_any_valid_envelope_survives(members: list[Envelope], strict: bool) -> None:
+    """Encoded, joined, decoded: the same, held to all rules or not."""
+    decoded = decode(b"".join(map(sonar.encode, members)), strict=strict)
+    assert decoded == Decoded(members, [])

@@ -1,0 +1,102 @@
+"""The types are the specification's: every type and every field, with its type."""
+
+from pathlib import Path
+
+import pytest
+
+from ccpipe.formats import sonar
+from ccpipe.formats.sonar import document
+from ccpipe.formats.sonar.envelope import ENVELOPES
+from ccpipe.formats.sonar.layout import Field, fields
+from ccpipe.formats.sonar.primitives import Record
+
+LISTED = Path(__file__).parents[2] / "data" / "sonar" / "fields.txt"
+
+NEWER = {
+    "SysinfoAttributes.numa_nodes",
+    "SampleSystem.boot",
+    "SampleSystem.disks",
+    "SampleProcess.in_container",
+    "SlurmJob.requested_resources",
+    "SlurmJob.allocated_resources",
+}
+"""What Sonar 0.16.1 to 0.19 added to the specification."""
+
+OPTIONAL = {"SlurmJob.submit_time", "SlurmJob.start_time", "SlurmJob.end_time"}
+"""Timestamps of the specification that a job may not have yet."""
+
+
+def listed() -> dict[str, str]:
+    """Return the specification's fields by name, without those that an envelope is made of."""
+    pairs = (line.split() for line in LISTED.read_text().splitlines() if line[0] != "#")
+    outer = {cls.__name__ for pair in ENVELOPES.items() for cls in pair}
+    return {name: kind for name, kind in pairs if name.partition(".")[0] not in outer}
+
+
+def ours() -> dict[str, Field]:
+    """Return the fields of our types by name."""
+    types = [cls for module in document.MODULES for cls in document._records(module)]
+    return {f"{c.__name__}.{n}": field for c in types for n, field in fields(c).items()}
+
+
+def test_every_field_of_the_specification_has_its_type_here() -> None:
+    """Names and types are exactly as the specification has them."""
+    kinds = {name: kind_of(field) for name, field in ours().items()}
+    for name, kind in listed().items():
+        expected = kind.replace("SampleCpu", "uint64").lstrip("*")
+        if name in OPTIONAL:
+            assert expected == "Timestamp"
+            expected = "OptionalTimestamp"
+        assert kinds[name] == expected, name
+
+
+def test_what_is_not_in_the_specification_is_what_newer_programs_write() -> None:
+    """Nothing else was added."""
+    beyond = {
+        name for name in ours().keys() - listed().keys() if not name.startswith("SampleDisk.")
+    }
+    assert beyond == NEWER
+
+
+def kind_of(field: Field) -> str:
+    """Write a field's type as the specification does."""
+    if field.record is not None:
+        name = field.record.__name__
+    elif field.primitive is not None:
+        name = field.primitive.name
+    elif field.span is not None:
+        name = {"rolledup": "int"}.get(field.name, "int64" if field.span[0] else "uint64")
+    else:
+        known = {str: "string", float: "float64", bool: "bool"}
+        name = known.get(field.value) or field.value.__name__
+    return "[]" * field.depth + name
+
+
+def test_each_envelope_is_made_of_what_the_specification_says() -> None:
+    """Four kinds of data, each in an envelope of its own, each with its attributes."""
+    pairs = dict(line.split() for line in LISTED.read_text().splitlines() if line[0] != "#")
+    for data, cls in ENVELOPES.items():
+        assert pairs[f"{cls.__name__}.data"] == f"*{data.__name__}"
+        attributes = fields(data)["attributes"].record
+        assert attributes is not None
+        assert pairs[f"{data.__name__}.attributes"] == attributes.__name__
+
+
+@pytest.mark.parametrize("data", list(ENVELOPES))
+def test_all_defaults_are_empty(data: type[Record]) -> None:
+    """An omitted field is zero, empty, false or missing: nothing is invented."""
+    attributes = fields(data)["attributes"].record
+    assert attributes is not None
+    assert not any(getattr(attributes(), name) for name in fields(attributes))
+
+
+def test_every_field_has_a_text() -> None:
+    """The specification's text stands below each field."""
+    for module in document.MODULES:
+        for cls in document._records(module):
+            assert document.texts(cls).keys() == fields(cls).keys()
+
+
+def test_the_public_names_are_there() -> None:
+    """All that is promised can be imported."""
+    assert all(hasattr(sonar, name) for name in sonar.__all__)

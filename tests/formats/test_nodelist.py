@@ -1,0 +1,161 @@
+"""Lists of nodes: written out, made short, counted, asked."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.formats.nodelist import compress, contains, count, expand, split
+
+SPECIFICATION = [f"c{a}-{b}.fox" for a in (1, 2, 3, 5) for b in (2, 3, 4)]
+
+
+def test_the_specifications_example() -> None:
+    """The leftmost range varies slowest."""
+    assert expand("c[1-3,5]-[2-4].fox") == SPECIFICATION
+    assert compress(SPECIFICATION) == ["c[1-3,5]-[2-4].fox"]
+    assert count("c[1-3,5]-[2-4].fox") == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("login", ["login"]),
+        ("a,b", ["a", "b"]),
+        ("n[001-003]", ["n001", "n002", "n003"]),
+        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
+        ("n[9-11]", ["n9", "n10", "n11"]),
+        ("n[098-0101]", ["n098", "n099", "n100", "n101"]),
+        ("a[01]", ["a01"]),
+        ("a[01,1]", None),
+        ("[1-2]x", ["1x", "2x"]),
+        ("a[3,1]", ["a3", "a1"]),
+        ("a[1-2][3-4]", ["a13", "a14", "a23", "a24"]),
+        ("knut-ærlig[1-2]", ["knut-ærlig1", "knut-ærlig2"]),
+        ("a1,a1", ["a1", "a1"]),
+        ("a[0-1],b_[7].x", ["a0", "a1", "b_7.x"]),
+    ],
+)
+def test_names_in_the_specifications_order(text: str, names: list[str] | None) -> None:
+    """Zeroes before a number are kept; a number that is repeated in a range is an error."""
+    if names is None:
+        with pytest.raises(DataError, match="repeated"):
+            expand(text)
+        return
+    assert expand(text) == names
+    assert count(text) == len(names)
+    assert all(contains(text, name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ("", "", "must not be empty"),
+        ("a,", "character 3", "expected a name"),
+        (",a", "character 1", "expected a name"),
+        ("a b", "character 2", "expected a name"),
+        ("None assigned", "character 5", "expected a name"),
+        ("(null)", "character 1", "expected a name"),
+        ("a]", "character 2", "expected a name"),
+        ("a[]", "character 3", "expected a number"),
+        ("a[1", "character 4", "expected ',' or ']'"),
+        ("a[x]", "character 3", "expected a number"),
+        ("a[1,]", "character 5", "expected a number"),
+        ("a[1-]", "character 4", "expected ',' or ']'"),
+        ("a[1 ,2]", "character 4", "expected ',' or ']'"),
+        ("a[3-1]", "character 3", "3 is greater than 1"),
+        ("a[1,1]", "character 6", "number 1 is repeated"),
+        ("a[1-5,3]", "character 8", "number 3 is repeated"),
+        ("a[٣]", "character 3", "expected a number"),
+        ("a[1-9999999999999999999]", "character 3", "more than 18 digits"),
+    ],
+)
+def test_what_is_no_list_is_told_with_its_place(text: str, place: str, reason: str) -> None:
+    """Every function tells it alike."""
+    for function in (expand, count, split):
+        with pytest.raises(DataError) as told:
+            function(text)
+        assert place in str(told.value)
+        assert reason in str(told.value)
+
+
+def test_a_list_is_split_at_the_commas_outside_of_brackets() -> None:
+    """Each element stays as it is written."""
+    assert split("c[1-3,5]-[2-4].fox,n[08,09],login") == ["c[1-3,5]-[2-4].fox", "n[08,09]", "login"]
+
+
+def test_counting_writes_nothing_out() -> None:
+    """A list of more names than any memory holds has a number."""
+    text = "a[1-999999999][1-999999999]"
+    assert count(text) == 999999999**2
+    assert contains(text, "a12345678987654321")
+    with pytest.raises(DataError, match="999999998000000001 names, more than 100000"):
+        expand(text)
+
+
+def test_the_cap_can_be_set() -> None:
+    """And it counts all elements together."""
+    assert len(expand("a[1-3],b[1-3]", limit=6)) == 6
+    with pytest.raises(DataError, match="6 names, more than 5"):
+        expand("a[1-3],b[1-3]", limit=5)
+
+
+@pytest.mark.parametrize(
+    ("names", "lists"),
+    [
+        ([], []),
+        (["a"], ["a"]),
+        (["a1", "a1", "a2"], ["a[1-2]"]),
+        (["n001", "n002", "n010"], ["n[001-002,010]"]),
+        ([f"n{i:03}" for i in range(1, 129)], ["n[001-128]"]),
+        ([f"n{i}" for i in range(1, 129)], ["n[1-128]"]),
+        (["n01"], ["n01"]),
+        (["n1", "n01"], ["n1", "n01"]),
+        (["n9", "n09", "n10"], ["n9", "n[09-10]"]),
+        ([f"r{r}c{c}" for r in (1, 2) for c in (1, 2, 3, 4)], ["r[1-2]c[1-4]"]),
+        (["r1c1", "r1c2", "r2c1"], ["r1c[1-2]", "r2c1"]),
+        (["c10", "c2", "login", "c1"], ["c[1-2,10]", "login"]),
+        (["a1b", "a2b", "a1c"], ["a1c", "a[1-2]b"]),
+        (["x" + "1" * 30, "x" + "1" * 29 + "2"], ["x" + "1" * 30, "x" + "1" * 29 + "2"]),
+    ],
+)
+def test_names_made_short(names: list[str], lists: list[str]) -> None:
+    """Several runs of digits, zeroes before numbers, names given twice."""
+    assert sorted(compress(names)) == sorted(lists)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a,b", "a[1]", "a\n"])
+def test_a_name_that_no_list_can_hold(name: str) -> None:
+    """It is named."""
+    with pytest.raises(DataError, match="cannot be the name of a node"):
+        compress(["ok", name])
+
+
+NAMES = st.one_of(
+    st.from_regex(r"[a-c]{0,1}[0-2]{1,3}(-[0-1]{1,2}){0,2}(\.x)?", fullmatch=True),
+    st.text(st.characters(exclude_categories=["Cs"], min_codepoint=128) | st.sampled_from("a0_-."),
+            min_size=1, max_size=6),
+)  # fmt: skip
+
+
+@given(st.sets(NAMES, min_size=1, max_size=40))
+def test_any_set_of_names_comes_back(names: set[str]) -> None:
+    """Each once, whatever its digits are; and the list says of each name whether it holds it."""
+    text = ",".join(compress(names))
+    assert sorted(expand(text)) == sorted(names)
+    assert count(text) == len(names)
+    for name in names:
+        assert contains(text, name)
+        assert contains(text, name + "1") == (name + "1" in names)
+        assert contains(text, "0" + name) == ("0" + name in names)
+
+
+@given(st.text("a1[]-,.0 é", max_size=12))
+def test_any_text_is_a_list_or_a_named_error(text: str) -> None:
+    """Never another exception; and what is made short again has the same names."""
+    try:
+        names = expand(text, limit=1000)
+    except DataError:
+        return
+    assert sorted(set(expand(",".join(compress(names))))) == sorted(set(names))
+    assert all(contains(text, name) for name in names)

@@ -1,0 +1,147 @@
+"""Translators that keep records for later: nothing is acknowledged that is not written."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.message import Message
+from ccpipe.pipeline import Batch, DeadLetter, Limits, run
+from tests.pipeline.parts import (
+    Diary,
+    Failing,
+    ListCemetery,
+    ListSink,
+    ListSource,
+    clock,
+    made,
+    play,
+    values,
+)
+
+NOW = Limits(age=0)
+
+
+class Delay:
+    """Keeps the records of so many feeds, or for so many seconds where that is less."""
+
+    def __init__(self, feeds: int, seconds: float = math.inf) -> None:
+        self.feeds = feeds
+        self.seconds = seconds
+        self.held: list[tuple[float, list[Message]]] = []
+        self.refused: list[tuple[Message, str]] = []
+
+    @property
+    def holds(self) -> int:
+        """See ``Holding``."""
+        return len(self.held)
+
+    def feed(self, records: Sequence[Message]) -> list[Message]:
+        """Keep what comes; return what was kept long enough. Odd numbers below 0 are refused."""
+        good = [r for r in records if not (isinstance(r.value, int) and r.value < 0)]
+        self.refused += [(r, "below zero") for r in records if r not in good]
+        self.held.append((clock(), good))
+        ready: list[Message] = []
+        while self.held and (
+            len(self.held) > self.feeds or clock() - self.held[0][0] >= self.seconds
+        ):
+            ready += self.held.pop(0)[1]
+        return ready
+
+    def flush(self) -> list[Message]:
+        """Return all."""
+        ready = [message for _, held in self.held for message in held]
+        self.held.clear()
+        return ready
+
+
+def written_before_acknowledged(diary: Diary) -> bool:
+    """Say whether each batch, which holds the number that it has, was written before its ack."""
+    written: set[Any] = set()
+    for what, which in diary:
+        if what == "written":
+            written |= set(which)
+        if what == "ack" and which not in written:
+            return False
+    return True
+
+
+@given(st.lists(st.integers(0, 4), max_size=3), st.integers(0, 8))
+def test_a_batch_is_acknowledged_when_all_of_it_is_written(delays: list[int], count: int) -> None:
+    """However many translators keep records for however long, and in their order."""
+    diary: Diary = []
+    source = ListSource([made(n) for n in range(count)], diary=diary)
+    sink = ListSink(diary=diary)
+    translators = [Delay(feeds) for feeds in delays]
+    play(run(source, sink, translators=translators, limits=NOW))
+    assert values(sink.written) == source.acked == list(range(count))
+    assert written_before_acknowledged(diary)
+
+
+def test_what_is_held_is_not_acknowledged_when_the_pipe_dies() -> None:
+    """The source hands it over again: a crash between reading and writing loses nothing."""
+    source = ListSource([made(0), made(1), made(2)], stay=True)
+    sink = ListSink(Failing(UnavailableError("gone"), math.inf))
+    with pytest.raises(UnavailableError):
+        play(_stopped(source, sink, [Delay(2)]))
+    assert source.acked == []
+
+
+async def _stopped(source: ListSource, sink: ListSink, translators: list[Delay]) -> None:
+    import asyncio
+
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(5, stop.set)
+    await run(source, sink, translators=translators, limits=NOW, stop=stop)
+
+
+def test_a_quiet_source_does_not_keep_records_held() -> None:
+    """Every second a translator that holds is asked, whether or not anything comes."""
+    diary: Diary = []
+    source = ListSource([made(0)], stay=True, diary=diary)
+    sink = ListSink(diary=diary)
+    play(_stopped(source, sink, [Delay(10, seconds=2)]))
+    assert sink.tries == [2]
+    assert diary.index(("ack", 0)) < diary.index(("stop", 5.0))
+
+
+def test_what_a_translator_refuses_is_buried() -> None:
+    """With its reason, before the batch that it came with is acknowledged."""
+    cemetery = ListCemetery()
+    source = ListSource([made(1, -7), made(2)])
+    sink = ListSink()
+    play(run(source, sink, translators=[Delay(1)], cemetery=cemetery, limits=NOW))
+    assert values(sink.written) == [1, 2]
+    assert cemetery.numbers == [-7]
+    assert cemetery.letters[0].reason == "below zero"
+    assert cemetery.letters[0].origin == "batch 0"
+
+
+def test_what_a_source_could_not_read_is_buried() -> None:
+    """Whatever the format is: a batch may bring letters along."""
+
+    class Broken(ListSource):
+        def batch(self, number: int, records: Any) -> Batch:
+            batch = super().batch(number, records)
+            batch.letters = [DeadLetter(b"{", "JSON ends too early", batch.origin)]
+            return batch
+
+    cemetery = ListCemetery()
+    source = Broken([made(1)])
+    play(run(source, ListSink(), cemetery=cemetery, limits=NOW))
+    assert [letter.original for letter in cemetery.letters] == [b"{"]
+    assert source.acked == [0]
+
+
+def test_parts_that_do_not_fit_are_refused_before_the_start() -> None:
+    """A sink of lines gets no envelopes: the error names both parts."""
+
+    class Envelopes(ListSource):
+        gives = "envelopes"
+
+    with pytest.raises(ConfigError, match="Envelopes hands over envelopes, and ListSink takes"):
+        play(run(Envelopes([]), ListSink()))

@@ -1,0 +1,60 @@
+"""The error tree."""
+
+import inspect
+import re
+
+import pytest
+
+from ccpipe import errors
+
+CLASSES = [
+    cls
+    for _, cls in inspect.getmembers(errors, inspect.isclass)
+    if cls.__module__ == errors.__name__
+]
+
+
+def drawn() -> dict[str, tuple[str, int | None]]:
+    """Read the tree that the module's docstring draws: each class, its parent and exit code."""
+    assert errors.__doc__
+    parents: dict[int, str] = {}
+    found: dict[str, tuple[str, int | None]] = {}
+    pattern = r"^    ([│├└─ ]*)(\w+)(?: .*?)?(?:exit (\d+))?$"
+    for branch, name, code in re.findall(pattern, errors.__doc__, re.MULTILINE):
+        parents[len(branch)] = name
+        parent = parents[len(branch) - 4] if branch else "Exception"
+        found[name] = (parent, int(code) if code else None)
+    return found
+
+
+def test_the_docstring_draws_the_tree_as_it_is() -> None:
+    """Every class stands in the drawing, below its parent."""
+    real = {cls.__name__: cls.__bases__[0].__name__ for cls in CLASSES}
+    assert {name: parent for name, (parent, _) in drawn().items()} == real
+
+
+@pytest.mark.parametrize(("name", "code"), [(n, c) for n, (_, c) in drawn().items() if c])
+def test_the_exit_codes_are_those_of_the_drawing(name: str, code: int) -> None:
+    """What a command ends with is what the documentation says, and is one of ``sysexits.h``."""
+    assert getattr(errors, name).exit_code == code
+    assert 64 <= code <= 78
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_error_stops_a_command_with_a_failure(cls: type[errors.CcpipeError]) -> None:
+    """None of them ends with 0, nor with what a shell or Python itself uses."""
+    assert 64 <= cls.exit_code <= 78
+
+
+def test_a_missing_library_says_what_to_type() -> None:
+    """The message is the pip line, with the extra that brings the library."""
+    error = errors.MissingExtra("pyarrow", "parquet")
+    assert str(error) == "pyarrow is not installed; type: pip install 'ccpipe[parquet]'"
+    assert (error.library, error.extra) == ("pyarrow", "parquet")
+
+
+def test_a_rejection_keeps_the_stores_words_and_names_records_or_none() -> None:
+    """Without indices it says nothing of which records are meant; an empty list would."""
+    assert str(errors.RejectedError("out of order")) == "out of order"
+    assert errors.RejectedError("x").indices is None
+    assert errors.RejectedError("x", [1, 2]).indices == [1, 2]

@@ -1,0 +1,164 @@
+"""One message, its categories and the rules of the specification."""
+
+import msgspec
+import pytest
+
+from ccpipe.message import (
+    CONTROL_METHODS,
+    LOG_LEVELS,
+    NODE_TYPES,
+    Kind,
+    Message,
+    Uint,
+    control,
+    event,
+    log,
+    metric,
+)
+
+NODE = {"hostname": "e1208", "type": "node"}
+
+
+@pytest.mark.parametrize(
+    ("field", "kind"),
+    [
+        ("value", Kind.METRIC),
+        ("event", Kind.EVENT),
+        ("log", Kind.LOG),
+        ("control", Kind.CONTROL),
+        ("Value", Kind.OTHER),
+        ("usage_idle", Kind.OTHER),
+        ("", Kind.OTHER),
+    ],
+)
+def test_the_field_key_decides_the_kind(field: str, kind: Kind) -> None:
+    """Exactly the four keys of the specification stand for a category."""
+    assert Kind.of(field) is kind
+    assert Message("m", {}, 1.0, 1, field).kind is kind
+
+
+def test_the_constructors_give_messages_without_problems() -> None:
+    """Each needs only the tags of the specification from the caller."""
+    messages = [
+        metric("cpu_load", 1.5, time=1, tags=NODE),
+        metric("mem_used", Uint(2**64 - 1), time=1, tags={**NODE, "stype": "a", "stype-id": "b"}),
+        event("job", "start_job", "{}", time=1, tags=NODE),
+        *(log("scheduler", level, "text", time=1, tags=NODE) for level in LOG_LEVELS),
+        *(control("rapl", method, "limit", time=1, tags=NODE) for method in CONTROL_METHODS),
+        *(
+            metric("flops", 1, time=1, tags={"hostname": "h", "type": kind, "type-id": "0"})
+            for kind in NODE_TYPES
+        ),
+    ]
+    assert [message.problems() for message in messages] == [[]] * len(messages)
+
+
+def test_the_constructors_put_each_word_in_its_place() -> None:
+    """Name, tag, payload and field are those of the category, and the caller's tags stay whole."""
+    tags = dict(NODE)
+    assert metric("m", 2, time=3, tags=tags) == Message("m", NODE, 2, 3, "value")
+    assert event("job", "stop_job", "{}", time=3, tags=tags) == Message(
+        "job", {**NODE, "function": "stop_job"}, "{}", 3, "event"
+    )
+    assert log("ccb", "warn", "late", time=3, tags=tags) == Message(
+        "ccb", {**NODE, "loglevel": "warn"}, "late", 3, "log"
+    )
+    assert control("rapl", "PUT", "100", time=3, tags=tags) == Message(
+        "rapl", {**NODE, "method": "PUT"}, "100", 3, "control"
+    )
+    assert tags == NODE
+
+
+EVENT = {**NODE, "function": "start_job"}
+LOG = {**NODE, "loglevel": "info"}
+CONTROL = {**NODE, "method": "GET"}
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (Message("m", {"type": "node"}, 1, 1), "tag hostname is missing"),
+        (Message("m", {"hostname": "", "type": "node"}, 1, 1), "tag hostname is missing"),
+        (Message("m", {"hostname": "h"}, 1, 1), "tag type is missing"),
+        (Message("m", {"hostname": "h", "type": ""}, 1, 1), "tag type is missing"),
+        (
+            Message("m", {"hostname": "h", "type": "LLC", "type-id": "0"}, 1, 1),
+            (
+                "tag type is 'LLC', not one of accelerator, core, die, hwthread, llc, memoryDomain,"
+                " node, socket"
+            ),
+        ),
+        (
+            Message("m", {"hostname": "h", "type": "core"}, 1, 1),
+            "tag type-id is missing, which type=core needs",
+        ),
+        (
+            Message("m", {"hostname": "h", "type": "core", "type-id": ""}, 1, 1),
+            "tag type-id is missing, which type=core needs",
+        ),
+        (Message("m", {**NODE, "stype-id": "eth0"}, 1, 1), "tag stype-id stands without stype"),
+        (Message("m", {**NODE, "stype": "disk"}, 1, 1), "tag stype stands without stype-id"),
+        (Message("m", NODE, 1), "the timestamp is missing"),
+        (Message("m", NODE, "P0", 1), "a metric's value must be a number, not 'P0'"),
+        (Message("m", NODE, True, 1), "a metric's value must be a number, not True"),
+        (Message("job", EVENT, 1, 1, "event"), "field event must be a string, not 1"),
+        (Message("job", NODE, "{}", 1, "event"), "tag function is missing, which an event needs"),
+        (
+            Message("job", {**NODE, "function": ""}, "{}", 1, "event"),
+            "tag function is missing, which an event needs",
+        ),
+        (Message("ccb", LOG, 1.5, 1, "log"), "field log must be a string, not 1.5"),
+        (Message("ccb", NODE, "text", 1, "log"), "tag loglevel is missing"),
+        (
+            Message("ccb", {**NODE, "loglevel": "INFO"}, "text", 1, "log"),
+            "tag loglevel is 'INFO', not one of debug, info, warn, error",
+        ),
+        (
+            Message("rapl", CONTROL, False, 1, "control"),
+            "field control must be a string, not False",
+        ),
+        (Message("rapl", NODE, "", 1, "control"), "tag method is missing"),
+        (
+            Message("rapl", {**NODE, "method": "get"}, "", 1, "control"),
+            "tag method is 'get', not one of GET, PUT",
+        ),
+        (
+            Message("cpu", NODE, 1, 1, "usage_idle"),
+            "field usage_idle is none of value, event, log, control",
+        ),
+    ],
+)
+def test_each_broken_rule_is_named_and_nothing_else(message: Message, problem: str) -> None:
+    """One rule broken is one sentence."""
+    assert message.problems() == [problem]
+
+
+def test_all_broken_rules_are_named_together() -> None:
+    """A message is looked at as a whole; a long text is cut in the sentence."""
+    problems = Message("m", {}, "x" * 1000).problems()
+    assert [problem[:20] for problem in problems] == [
+        "tag hostname is miss",
+        "tag type is missing",
+        "a metric's value mus",
+        "the timestamp is mis",
+    ]
+    assert max(map(len, problems)) < 100
+
+
+def test_the_hostname_is_the_tag_or_empty() -> None:
+    """Whoever sorts by node need not ask whether the tag is there."""
+    assert Message("m", NODE, 1).hostname == "e1208"
+    assert Message("m", {}, 1).hostname == ""
+
+
+def test_a_message_cannot_be_changed() -> None:
+    """Messages of one series share their tags, so nobody may write into one."""
+    with pytest.raises(AttributeError):
+        metric("m", 1, time=1, tags=NODE).value = 2  # type: ignore[misc]
+    assert msgspec.structs.replace(metric("m", 1, time=1, tags=NODE), value=2).value == 2
+
+
+def test_an_unsigned_integer_is_an_integer() -> None:
+    """``Uint`` marks how a number is written and changes nothing about it."""
+    assert Uint(7) == 7
+    assert Uint(7) + 1 == 8

@@ -1,0 +1,90 @@
+"""The package as a whole: what it exports, what importing it costs, and what it promises."""
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ccpipe
+from ccpipe import registry
+
+ROOT = Path(__file__).parent.parent
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PARTS = [
+    (group, name, value)
+    for group, entries in PROJECT["entry-points"].items()
+    for name, value in entries.items()
+]
+METHODS = {
+    "ccpipe.sources": ("__aiter__", "stop"),
+    "ccpipe.translators": ("feed", "flush"),
+    "ccpipe.sinks": ("write",),
+}
+
+HEAVY = ("nats", "pyarrow", "psutil", "aiohttp", "numpy", "duckdb", "prometheus_client", "cython")
+
+
+def test_the_package_exports_its_version_and_nothing_else() -> None:
+    """Everything else has one home in a module."""
+    public = [
+        name
+        for name, value in vars(ccpipe).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    ]
+    assert public == []
+    assert re.fullmatch(r"\d+\.\d+\.\d+", ccpipe.__version__)
+
+
+@pytest.mark.parametrize("module", ["ccpipe", "ccpipe.cli", "ccpipe.message", "ccpipe.config"])
+def test_importing_costs_little(module: str) -> None:
+    """Nothing heavy is imported before somebody needs it: ``ccpipe --help`` stays fast."""
+    code = f"import sys, {module}; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) & set(HEAVY) == set()
+    assert module in done.stdout.split()
+
+
+def test_the_promised_groups_are_those_of_the_registry() -> None:
+    """The registry knows every group that pyproject fills."""
+    assert set(PROJECT["entry-points"]) == {f"ccpipe.{group}" for group in registry.GROUPS}
+
+
+@pytest.mark.parametrize(("group", "name", "value"), PARTS)
+def test_every_part_that_is_promised_is_there(group: str, name: str, value: str) -> None:
+    """Each entry point names a documented class that has the methods of its plug."""
+    module, _, attribute = value.partition(":")
+    cls = getattr(importlib.import_module(module), attribute)
+    assert inspect.isclass(cls)
+    assert cls.__doc__
+    for method in METHODS.get(group, ()):
+        assert callable(getattr(cls, method))
+
+
+@pytest.mark.parametrize(("group", "name", "value"), PARTS)
+def test_every_part_can_be_named_in_a_recipe(group: str, name: str, value: str) -> None:
+    """Its arguments are annotated with what a recipe can say, so that its options can be shown."""
+    module, _, attribute = value.partition(":")
+    cls = getattr(importlib.import_module(module), attribute)
+    schema = registry.options_of(cls, {"site": None, "telemetry": None})
+    for parameter in inspect.signature(cls).parameters.values():
+        assert parameter.annotation is not inspect.Parameter.empty
+    assert set(schema.__struct_fields__) <= set(inspect.signature(cls).parameters)
+
+
+def test_the_command_is_there() -> None:
+    """The script that pip installs calls a function that exists."""
+    module, _, function = PROJECT["scripts"]["ccpipe"].partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    """The first line of each file tells a reader whether this is the room they look for."""
+    for path in (ROOT / "ccpipe").rglob("*.py"):
+        text = path.read_text()
+        assert not text or text.startswith('"""'), path

@@ -1,0 +1,238 @@
+"""Names to classes, and a recipe's tables to their arguments."""
+
+import dataclasses
+import importlib
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from ccpipe.config import Duration, Size
+from ccpipe.errors import ConfigError, MissingExtra
+from ccpipe.registry import GROUPS, build, construct, find, names, options_of
+from ccpipe.telemetry import Telemetry
+
+PLACE = {"where": "r.toml", "path": "sink"}
+
+
+class Store:
+    """A sink with an option of every sort."""
+
+    def __init__(
+        self,
+        *,
+        dir: str,  # noqa: A002 - a recipe's word
+        lines: int = 100,
+        age: Duration = Duration(5),
+        size: Size | None = None,
+        format: Literal["line", "json"] = "line",  # noqa: A002 - a recipe's word
+        hosts: list[str] = ["localhost"],  # noqa: B006 - what this is about
+        site: object = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self.given = dict(locals())
+
+
+def stored(options: dict[str, Any], **context: Any) -> Any:
+    return construct(Store, options, context=context, **PLACE)
+
+
+def wrong(options: dict[str, Any], cls: type[Any] = Store) -> str:
+    """Return what is said of wrong options."""
+    with pytest.raises(ConfigError) as caught:
+        construct(cls, options, context={"site": None, "telemetry": None}, **PLACE)
+    return str(caught.value)
+
+
+def test_a_table_becomes_keyword_arguments() -> None:
+    """Values are read as their annotations say; what is absent is the class's own default."""
+    given = stored({"dir": "/data", "age": "2m", "size": "1GiB", "hosts": ["a", "b"]}).given
+    assert given["dir"] == "/data"
+    assert given["lines"] == 100
+    assert given["age"] == 120
+    assert given["size"] == 2**30
+    assert given["hosts"] == ["a", "b"]
+
+
+def test_options_from_the_environment_are_text() -> None:
+    """Numbers and lists are read out of it, as they are for the site's own keys."""
+    given = stored({"dir": "d", "lines": "7", "hosts": "a, b"}).given
+    assert (given["lines"], given["hosts"]) == (7, ["a", "b"])
+
+
+def test_defaults_are_not_shared() -> None:
+    """What one part does to a list that was its default, no other sees."""
+    stored({"dir": "d"}).given["hosts"].append("mine")
+    assert stored({"dir": "d"}).given["hosts"] == ["localhost"]
+
+
+def test_what_ccpipe_knows_is_given_by_name() -> None:
+    """A part asks for it as an argument; it is no option, and a recipe cannot set it."""
+    site, telemetry = object(), Telemetry()
+    given = stored({"dir": "d"}, site=site, telemetry=telemetry, other=1).given
+    assert given["site"] is site
+    assert given["telemetry"] is telemetry
+    assert wrong({"dir": "d", "site": 5}).startswith("r.toml: sink: unknown key 'site'")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "sink: the key 'dir' is missing"),
+        ({"dir": 5}, "sink.dir: Expected `str`, got `int`"),
+        ({"dir": "d", "lines": "many"}, "sink.lines: Expected `int`, got `str`"),
+        ({"dir": "d", "age": "soon"}, "sink.age: 'soon' is no duration: a number and one of"),
+        ({"dir": "d", "size": -1}, "sink.size: -1 is no size: it must be at least 0"),
+        ({"dir": "d", "hosts": [1]}, "sink.hosts[0]: Expected `str`, got `int`"),
+        ({"dir": "d", "format": "xml"}, "sink.format: Invalid enum value 'xml'"),
+        ({"dri": "d"}, "sink: unknown key 'dri'; did you mean 'dir'?"),
+        (
+            {"dir": "d", "colour": 1},
+            "sink: unknown key 'colour'; known are age, dir, format, hosts, lines, size",
+        ),
+    ],
+)
+def test_a_wrong_option_is_named_by_its_key_path(options: dict[str, Any], said: str) -> None:
+    """File, path in the recipe, reason and suggestion."""
+    assert wrong(options).startswith(f"r.toml: {said}")
+
+
+def test_what_a_class_refuses_itself_is_named_too() -> None:
+    """Annotations cannot say everything: a constructor may raise, and the place is added."""
+    from ccpipe.formats.lineprotocol.precision import check_precision
+
+    class Strict:
+        def __init__(self, *, lines: int, precision: str = "s") -> None:
+            if lines < 0:
+                raise ConfigError(f"lines is {lines}")
+            check_precision(precision)
+
+    assert wrong({"lines": -1}, Strict) == "r.toml: sink: lines is -1"
+    said = wrong({"lines": 1, "precision": "min"}, Strict)
+    assert said.startswith("r.toml: sink: precision is 'min', not one of")
+
+
+def test_a_bug_in_a_class_is_no_configuration_error() -> None:
+    """It comes out as what it is."""
+
+    class Broken:
+        def __init__(self) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        construct(Broken, {}, context={}, **PLACE)
+
+
+def test_classes_are_as_python_writes_them() -> None:
+    """Without a constructor, as a dataclass, or with ``**rest``, which takes no options."""
+
+    class Bare:
+        pass
+
+    @dataclasses.dataclass
+    class Data:
+        lines: int = 3
+
+    class Rest:
+        def __init__(self, *more: int, dir: str = ".", **rest: str) -> None:  # noqa: A002
+            self.dir = dir
+
+    assert isinstance(construct(Bare, {}, context={}, **PLACE), Bare)
+    assert construct(Data, {"lines": "5"}, context={}, **PLACE) == Data(5)
+    assert construct(Rest, {"dir": "d"}, context={}, **PLACE).dir == "d"
+    assert wrong({"rest": "x"}, Rest).endswith("unknown key 'rest'; did you mean 'dir'?") or True
+    assert "unknown key 'other'" in wrong({"other": "x"}, Rest)
+
+
+def test_the_options_of_a_class_can_be_listed() -> None:
+    """Names, types and defaults, without what ccpipe gives itself."""
+    fields = msgspec.structs.fields(options_of(Store, {"site": None, "telemetry": None}))
+    assert {field.name for field in fields} == {"age", "dir", "format", "hosts", "lines", "size"}
+    assert [field.name for field in fields if field.required] == ["dir"]
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install a distribution of somebody else's, as pip would lay it down."""
+    info = tmp_path / "ccpipe_cool-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ccpipe-cool\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(
+        textwrap.dedent("""\
+            [ccpipe.sinks]
+            cool = ccpipe_cool_parts:Cool
+            gone = ccpipe_cool_parts:Gone
+            away = ccpipe_no_such_module:Cool
+            poor = ccpipe_cool_poor:Poor
+            [ccpipe.sources]
+            cool = ccpipe_cool_parts:Cool
+            """)
+    )
+    (tmp_path / "ccpipe_cool_parts.py").write_text(
+        textwrap.dedent("""\
+            class Cool:
+                def __init__(self, *, level: int = 1, telemetry: object = None) -> None:
+                    self.level, self.telemetry = level, telemetry
+            """)
+    )
+    (tmp_path / "ccpipe_cool_poor.py").write_text(
+        "from ccpipe.errors import MissingExtra\nraise MissingExtra('libcool', 'cool')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    return
+    yield
+
+
+@pytest.mark.usefixtures("plugin")
+def test_somebody_elses_sink_is_found_and_built() -> None:
+    """A package that is installed beside ccpipe has what the built-ins have."""
+    telemetry = Telemetry()
+    context = {"site": None, "telemetry": telemetry}
+    cool = build("sinks", {"use": "cool", "level": "3"}, context=context, **PLACE)
+    assert type(cool).__module__ == "ccpipe_cool_parts"
+    assert cool.level == 3
+    assert cool.telemetry is telemetry
+    assert "cool" in names("sources")
+    assert "cool" not in names("translators")
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        ("kool", "r.toml: sink.use: there is no sink 'kool'; did you mean 'cool'?"),
+        ("gone", "r.toml: sink.use: 'gone' is ccpipe_cool_parts:Gone, which fails: "),
+        ("away", "r.toml: sink.use: 'away' is ccpipe_no_such_module:Cool, which fails: No module"),
+        (None, "r.toml: sink: the key 'use' must name one of away, cool, "),
+        (7, "r.toml: sink: the key 'use' must name one of away, cool, "),
+    ],
+)
+def test_a_part_that_is_not_there_is_explained(use: object, said: str) -> None:
+    """A wrong name gets the nearest, a broken package is told from a missing one."""
+    options = {} if use is None else {"use": use}
+    with pytest.raises(ConfigError) as caught:
+        build("sinks", options, context={}, **PLACE)
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_missing_library_says_what_to_type() -> None:
+    """The error of the part comes through as it is."""
+    with pytest.raises(MissingExtra, match=r"libcool .* pip install 'ccpipe\[cool\]'"):
+        find("sinks", "poor", "r.toml")
+
+
+def test_an_unlike_name_gets_the_list() -> None:
+    """Where nothing is near, all are named."""
+    with pytest.raises(ConfigError, match="x: there is no source 'qqq'; known are .*nats"):
+        find("sources", "qqq", "x")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_names_are_sorted(group: str) -> None:
+    """Lists of parts read well, and every group has some."""
+    assert list(names(group)) == sorted(names(group)) != []

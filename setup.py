@@ -21,7 +21,9 @@ def kernel() -> list[Extension]:
                 Extension(
                     "ccpipe.formats.lineprotocol._kernel",
                     [f"{FOLDER}/_kernel.pyx"],
-                    depends=[f"{FOLDER}/{part}.hpp" for part in ("scan", "write", "samples")],
+                    depends=[
+                        f"{FOLDER}/{part}.hpp" for part in ("index", "scan", "write", "samples")
+                    ],
                     extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
                     extra_link_args=FLAGS,
                     language="c++",
@@ -29,12 +31,12 @@ def kernel() -> list[Extension]:
             ],
             language_level=3,
         )
-        for extension in extensions:
-            extension.optional = True  # cythonize() forgets it
-        return extensions
     except Exception as error:  # noqa: BLE001 - the twin in Python does the same work
         print(f"ccpipe: the compiled kernel is left out: {error}")  # noqa: T201
         return []
+    for extension in extensions:
+        extension.optional = True  # cythonize() forgets it
+    return extensions
 
 
 setup(ext_modules=kernel())

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import functools
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -186,23 +187,32 @@ async def bridge(url: str, count: int, sink: Sink, limits: Limits) -> float:
 
 async def end_to_end(*, quick: bool = False) -> list[Result]:
     """Measure all ways from the bus; stores that are not installed are named and left out."""
-    results = []
     few, many = (20, 200) if quick else (200, 1500)
+    rounds = 1 if quick else 3
     async with broker() as url:
-        results = [
-            Result("naive: nats-py, line_protocol_parser, re-serialised",
-                   await callbacks(url, few, naive)),
-            Result("nats-py callback → ccpipe columns, message by message",
-                   await callbacks(url, many, lambda body: len(decode(body)))),
-            Result("nats-py callback → ccpipe columns, joined to 1 MiB",
-                   await callbacks(url, many, joined(many))),
-        ]  # fmt: skip
-        for name, sink, limits in _stores():
-            with sink as opened:
-                soon = msgspec.structs.replace(limits, age=1.0)
-                speed = await bridge(url, many, opened, soon)
-                results.append(Result(f"ccpipe bridge → {name}", speed))
+        ways: dict[str, Callable[[], Awaitable[float]]] = {
+            "naive: nats-py, line_protocol_parser, re-serialised": lambda: callbacks(
+                url, few, naive
+            ),
+            "nats-py callback → ccpipe columns, message by message": lambda: callbacks(
+                url, many, lambda body: len(decode(body))
+            ),
+            "nats-py callback → ccpipe columns, joined to 1 MiB": lambda: callbacks(
+                url, many, joined(many)
+            ),
+        }
+        results = [Result(name, await best(way, rounds)) for name, way in ways.items()]
+        for name, opened, limits in _stores():
+            soon = msgspec.structs.replace(limits, age=1.0)
+            with opened as sink:
+                speed = await best(functools.partial(bridge, url, many, sink, soon), rounds)
+            results.append(Result(f"ccpipe bridge → {name}", speed))
     return results
+
+
+async def best(way: Callable[[], Awaitable[float]], rounds: int) -> float:
+    """Return the best of some rounds: the machine's other work only makes one slower."""
+    return max([await way() for _ in range(rounds)])
 
 
 def _stores() -> Iterator[tuple[str, contextlib.AbstractContextManager[Sink], Limits]]:

@@ -89,10 +89,13 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     interval: Interval = Interval(10)
     """Time between two samples of a metric."""
-    jitter: Duration = Duration(0.2)
-    """Each sample is taken up to this much after its slot, so that nodes do not speak at once."""
+    jitter: Duration | None = None
+    """Each sample is taken up to this much after its slot, so that nodes do not speak at once;
+    absent: a fiftieth of the interval."""
     collectors: dict[str, dict[str, Any]] = {}
-    """Options by collector; a collector's ``enabled = false`` leaves it out."""
+    """Options by collector; ``enabled = false`` leaves one out, ``interval`` gives it its own."""
+    units: bool = False
+    """Whether a metric carries its unit as the tag ``unit``."""
     tags: dict[str, str] = {}
     """Tags that every metric carries beside ``cluster``, ``hostname`` and ``type``."""
     dead_file: str = ""

@@ -12,7 +12,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from ccpipe.errors import ConfigError
 
@@ -20,6 +26,9 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 log = logging.getLogger(__name__)
+
+# They would be a level beside each count that nobody reads.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Telemetry:

@@ -22,7 +22,7 @@ def told(lines: Lines) -> list[object]:
         *(getattr(lines, column).tobytes() for column in COLUMNS),
         [lines.table.series[code] for code in lines.series],
         [lines.table.fields[code] for code in lines.fields],
-        lines.texts,
+        list(lines.texts),
         lines.rejected,
         lines.precision,
         lines.verbatim,

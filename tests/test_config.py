@@ -382,7 +382,7 @@ def test_any_tree_is_a_configuration_or_a_configuration_error(tree: dict[str, An
             assert str(error).startswith("configuration: ")  # noqa: PT017 - either is right
         else:
             assert loaded.publish.interval > 0
-            assert loaded.publish.jitter >= 0
+            assert loaded.publish.jitter is None or loaded.publish.jitter >= 0
             assert loaded.bus.stream_size >= 0
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +36,7 @@ class Store:
 
 
 def stored(options: dict[str, Any], **context: Any) -> Any:
+    """Make a store from a recipe's table."""
     return construct(Store, options, context=context, **PLACE)
 
 
@@ -143,7 +143,7 @@ def test_classes_are_as_python_writes_them() -> None:
     assert isinstance(construct(Bare, {}, context={}, **PLACE), Bare)
     assert construct(Data, {"lines": "5"}, context={}, **PLACE) == Data(5)
     assert construct(Rest, {"dir": "d"}, context={}, **PLACE).dir == "d"
-    assert wrong({"rest": "x"}, Rest).endswith("unknown key 'rest'; did you mean 'dir'?") or True
+    assert "unknown key 'rest'" in wrong({"rest": "x"}, Rest)
     assert "unknown key 'other'" in wrong({"other": "x"}, Rest)
 
 
@@ -155,7 +155,7 @@ def test_the_options_of_a_class_can_be_listed() -> None:
 
 
 @pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Install a distribution of somebody else's, as pip would lay it down."""
     info = tmp_path / "ccpipe_cool-1.2.dist-info"
     info.mkdir()
@@ -183,8 +183,6 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    return
-    yield
 
 
 @pytest.mark.usefixtures("plugin")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -50,6 +51,7 @@ class Connection:
 
     def __init__(self, bus: Bus, *, name: str, telemetry: Telemetry, forever: bool = True) -> None:
         """Prepare; `forever` waits for a server that is not there yet instead of giving up."""
+        self._bus = bus
         self.servers = servers_of(bus)
         self.name = name
         self.telemetry = telemetry
@@ -73,24 +75,34 @@ class Connection:
             where the server refuses our credentials.
 
         """
-        attempt = asyncio.create_task(self._connect(), name="ccpipe-connect")
-        patience = None if self.forever else CONNECT_SECONDS
+        deadline = math.inf if self.forever else time.monotonic() + CONNECT_SECONDS
         try:
-            while not attempt.done():
-                await asyncio.wait({attempt}, timeout=0.05)
-                if self._denied:
-                    raise DeniedError(f"{self.url}: {self._denied}")
-                if patience is not None and (patience := patience - 0.05) <= 0:
-                    raise UnavailableError(f"no NATS server answers at {self.url}")
-            await attempt
+            while not await self._attempt(deadline):
+                self.servers, self._client = servers_of(self._bus), Client()
         except BaseException:
-            attempt.cancel()
-            with contextlib.suppress(asyncio.CancelledError, nats.errors.Error):
-                await attempt
             self._leaving = True
             await self._client.close()
             raise
         return self
+
+    async def _attempt(self, deadline: float) -> bool:
+        """Connect; false where other servers are meant by now: a `ccpipe up` that just started."""
+        attempt = asyncio.create_task(self._connect(), name="ccpipe-connect")
+        try:
+            while not attempt.done():
+                await asyncio.wait({attempt}, timeout=0.05)
+                if servers_of(self._bus) != self.servers:
+                    return False
+                if self._denied:
+                    raise DeniedError(f"{self.url}: {self._denied}")
+                if time.monotonic() > deadline:
+                    raise UnavailableError(f"no NATS server answers at {self.url}")
+            await attempt
+            return True
+        finally:
+            while not attempt.done():  # the client now and then swallows a cancellation
+                attempt.cancel()
+                await asyncio.wait({attempt}, timeout=0.1)
 
     async def __aexit__(
         self,

@@ -17,6 +17,7 @@ COMMANDS = {
     "convert": "Convert files from one format to another.",
     "validate": "Check recipes, configuration and data files.",
     "config": "Show the configuration in force and where it comes from.",
+    "nodelist": "Write lists of nodes out, make them short, count them.",
     "plugins": "List sources, collectors, translators and sinks.",
     "version": "Show the versions that matter.",
 }

@@ -3,6 +3,7 @@
 import itertools
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, get_args
 
@@ -13,13 +14,12 @@ from ccpipe.cli import acct_table as own
 from ccpipe.cli.acct_files import Block, Files, default_files
 from ccpipe.cli.acct_options import Filters, group_name
 from ccpipe.cli.acct_records import read_records
-from ccpipe.cli.output import note
+from ccpipe.cli.output import note, printable
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.gridengine import Accounting
 
-if TYPE_CHECKING:  # both need pyarrow, and `ccpipe acct --help` must not
+if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
     from ccpipe.translate.accounting_selection import Selection
-    from ccpipe.translate.accounting_sums import Total
 
 acct = App(name="acct", default_parameter=Parameter(negative=(), show_default=False))
 
@@ -32,30 +32,67 @@ NOT_FOUND = 1
 """The exit code where no record is what was asked for, as qacct and grep have it."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Show:
+    """How the answer is shown."""
+
+    by: tuple[Key, ...] = ()
+    """Group by this; several times for several columns."""
+
+    jobs: bool = False
+    """List records instead of summing them up."""
+
+    top: int | None = None
+    """Show so many rows, those with the most of --sort."""
+
+    sort: str | None = None
+    """Column to sort by, the largest first; with --top it is cpu unless given."""
+
+    percentiles: tuple[float, ...] = ()
+    """Add percentiles of wait, wallclock and peak memory, such as 50 and 95."""
+
+    qacct: bool = False
+    """Print what qacct 8.1.9 prints, to the last space."""
+
+    output: Annotated[own.Format, Parameter(alias="-o")] = "table"
+    """How to show it; csv and json (one object a line) have all digits."""
+
+    def check(self) -> None:
+        """Raise UsageError where it asks for what cannot be."""
+        own_layout = self.output != "table" or self.top is not None or self.sort
+        if self.qacct and (own_layout or self.percentiles):
+            raise UsageError("--qacct is a layout of its own: no -o, --top, --sort, --percentiles")
+        if bad := [p for p in self.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
+            raise UsageError(f"--percentiles {bad[0]:g}: percentages lie between 0 and 100")
+        if self.qacct and (unknown := [name for name in self.by if name not in layout.TITLES]):
+            raise UsageError(f"--by {unknown[0]}: qacct knows no such column; leave out --qacct")
+
+    def best(self, rows: Iterable[own.Row]) -> Iterable[own.Row]:
+        """Return the rows that are asked for, in their order."""
+        if self.top is None and self.sort is None:
+            return rows
+        return own.best(rows, own.column(self.sort or "cpu"), self.top)
+
+
 @acct.default
 def sums(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     file: Annotated[tuple[Path, ...], Parameter(alias="-f", allow_leading_hyphen=True)] = (),
     filters: Filters = Filters(),  # noqa: B008 - frozen
-    by: tuple[Key, ...] = (),
-    jobs: bool = False,
-    top: int | None = None,
-    sort: str | None = None,
-    percentiles: tuple[float, ...] = (),
-    qacct: bool = False,
+    show: Show = Show(),
     index: Path | None = None,
-    output: Annotated[own.Format, Parameter(alias="-o")] = "table",
 ) -> None:
-    """Sum up or list what jobs used, from Grid Engine's accounting files.
+    """Sum up or list what Grid Engine's jobs used.
 
-    Reads all variants, classic and JSON lines, packed or not, many files at once.
-    Lines that are no records are told on stderr and cost only themselves; the exit
-    code is then 65. docs/acct.md says which flag of qacct is which flag here.
+    Reads accounting files of all variants, classic and JSON lines, packed or not,
+    many at once. Lines that are no records are told on stderr and cost only
+    themselves; the exit code is then 65. docs/acct.md says which flag of qacct is
+    which flag here.
 
     Examples:
       ccpipe acct accounting* --by owner --top 10
-      ccpipe acct -f accounting -j 4711
-      ccpipe acct accounting --by month --by queue --percentiles 50 --percentiles 95
+      ccpipe acct -f accounting -j 4711 -o json | jq .CPU
       ccpipe acct accounting --qacct --by owner -q 'all.q@node0*'
 
     Parameters
@@ -65,53 +102,27 @@ def sums(
         $SGE_ROOT/$SGE_CELL/common.
     file
         The same, as qacct has it.
-    by
-        Group by this; several times for several columns.
-    jobs
-        List records instead of summing them up.
-    top
-        Show so many rows, those with the most of --sort.
-    sort
-        Column to sort by, the largest first; with --top it is cpu unless given.
-    percentiles
-        Add percentiles of wait, wallclock and peak memory, such as 50 and 95.
-    qacct
-        Print what qacct 8.1.9 prints, to the last space.
     index
         Folder that `ccpipe acct index` has filled, in which to look jobs up by number.
-    output
-        How to show it; csv and json (one object a line) have all digits.
     """
-    files = (*files, *file)
+    show.check()
     selection = filters.selection()
-    is_list = jobs or bool(filters.job and not by)
-    if qacct and (output != "table" or top is not None or sort or percentiles):
-        raise UsageError("--qacct is a layout of its own: no -o, --top, --sort, --percentiles")
-    if bad := [percentage for percentage in percentiles if not 0 <= percentage <= 100]:  # noqa: PLR2004
-        raise UsageError(f"--percentiles {bad[0]:g}: percentages lie between 0 and 100")
-    reading = Files()
-    if is_list:
-        if index:
-            from ccpipe.cli.acct_index import look_up
-
-            found = look_up(index, files, selection, reading)
-        else:
-            found = read_records(files or default_files(), selection, reading)
-        if qacct:
-            _show_blocks(found, filters, _columns_of_qacct(filters, by))
-        else:
-            _show_records(found, filters, top, sort, output)
-    elif index:
+    is_list = show.jobs or (filters.job and not show.by)
+    if index and not is_list:
         raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
+    paths = (*files, *file)
+    reading = Files()
+    if index:
+        from ccpipe.cli.acct_index import look_up
+
+        count = _list(look_up(index, paths, selection, reading), filters, show)
+    elif is_list:
+        count = _list(read_records(paths or default_files(), selection, reading), filters, show)
     else:
-        if qacct:
-            by = _columns_of_qacct(filters, by)
-        totals = _totals(files or default_files(), selection, by, percentiles, reading, short=qacct)
-        if qacct:
-            print("\n".join(layout.sums(totals, by, _given(filters))))
-        else:
-            _show_sums(totals, top, sort, output)
+        count = _sum_up(paths or default_files(), selection, filters, show, reading)
     reading.finish()
+    if not count and is_list and (filters.job or not show.qacct):
+        _not_found(filters)
 
 
 @acct.command
@@ -148,81 +159,64 @@ def index(
     reading.finish()
 
 
-def _totals(
-    paths: Sequence[Path],
-    selection: "Selection",
-    by: Sequence[str],
-    percentiles: Sequence[float],
-    reading: Files,
-    *,
-    short: bool,
-) -> "list[Total]":
-    """Sum up; `short` leaves out what qacct does not show."""
+def _sum_up(
+    paths: Sequence[Path], selection: "Selection", filters: Filters, show: Show, reading: Files
+) -> int:
+    """Read, sum up and print; returns how many groups there are."""
     from ccpipe.formats.gridengine.columns import Columns, read_columns
     from ccpipe.translate.accounting_sums import Sums
 
-    sums = Sums(by, only_qacct=short, percentages=percentiles)
+    by = _columns_of_qacct(filters, show.by) if show.qacct else show.by
+    sums = Sums(by, only_qacct=show.qacct, percentages=show.percentiles)
     columns = tuple(dict.fromkeys((*selection.columns, *sums.columns)))
 
     def read(block: Block) -> Columns:
-        part = read_columns(block.payload, columns, offset=block.offset, line=block.line)
+        part = read_columns(block.payload, columns, offset=block.offset)
         part.table = selection.apply(part.table)
         return part
 
-    for block, part in reading.each_block(paths, read):
-        reading.reject(block.name, part.rejected)
+    for _, part in reading.each_block(paths, read):
         sums.add(part.table)
-    return sums.totals()
+    totals = sums.totals()
+    if show.qacct:
+        _print(layout.sums(totals, by, _given(filters)))
+    elif not own.show(show.best(own.sums(totals)), show.output, own.HIDDEN_SUMS):
+        note("no record is what was asked for", "yellow")
+    return len(totals)
 
 
-def _show_sums(
-    totals: "list[Total]", top: int | None, sort: str | None, output: own.Format
-) -> None:
-    rows: Iterable[own.Row] = own.sums(totals)
-    rows = _best(rows, top, sort)
-    hidden = {"RUNS", "FAILED", "SLOT HOURS", "REQUESTED", "USED"}
-    own.show(rows, output, hidden=hidden)
+def _list(found: Iterable[Accounting], filters: Filters, show: Show) -> int:
+    """Print records, and return how many there were."""
+    if show.qacct:
+        return _print_blocks(found, filters, _columns_of_qacct(filters, show.by))
+    return own.show(show.best(map(own.record, found)), show.output, own.HIDDEN)
 
 
-def _best(rows: Iterable[own.Row], top: int | None, sort: str | None) -> Iterable[own.Row]:
-    if top is None and sort is None:
-        return rows
-    return own.best(rows, own.column(sort or "cpu"), top)
-
-
-def _show_records(
-    found: Iterable[Accounting],
-    filters: Filters,
-    top: int | None,
-    sort: str | None,
-    output: own.Format,
-) -> None:
-    rows = _best(map(own.record, found), top, sort)
-    if not own.show(rows, output, hidden=own.HIDDEN):
-        _not_found(filters)
-
-
-def _show_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Key]) -> None:
-    """Print records as ``qacct -j`` does; without any job given it sums them up as well."""
+def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Key]) -> int:
+    """Print records as ``qacct -j`` does; it sums them up as well where no job is given."""
     from ccpipe.formats.gridengine.table import from_records
     from ccpipe.translate.accounting_sums import Sums
 
     sums = Sums(by, only_qacct=True)
-    is_empty = True
+    count = 0
     records = iter(found)
     while some := list(itertools.islice(records, _SOME)):
-        is_empty = False
+        count += len(some)
         for record in some:
-            print("\n".join(layout.block(record)))
+            _print(layout.block(record))
         sums.add(from_records(some, sums.columns))
     if not filters.job:
-        print("\n".join(layout.sums(sums.totals(), by, _given(filters))))
-    elif is_empty:
-        _not_found(filters)
+        _print(layout.sums(sums.totals(), by, _given(filters)))
+    return count
 
 
 _SOME = 4096
 """Records that are summed up at once."""
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Print lines; bytes that are no text, or steer a terminal, become visible."""
+    print("\n".join(printable(own.clean(line)) for line in lines))
 
 
 def _not_found(filters: Filters) -> NoReturn:
@@ -236,8 +230,6 @@ def _not_found(filters: Filters) -> NoReturn:
 
 def _columns_of_qacct(filters: Filters, by: Sequence[Key]) -> tuple[Key, ...]:
     """Return what qacct groups by: a queue that is asked for adds HOST and CLUSTER QUEUE."""
-    if unknown := [name for name in by if name not in layout.TITLES]:
-        raise UsageError(f"--by {unknown[0]}: qacct knows no such column; leave out --qacct")
     wanted: set[str] = {*by, *_asked(filters)} - (_given(filters).keys() - set(by))
     if filters.queue:
         wanted |= {"host", "queue"}

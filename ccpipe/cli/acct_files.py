@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar, cast
+from typing import IO, NamedTuple, Protocol, TypeVar, cast
 
 from ccpipe.cli.blocks import open_stream
 from ccpipe.cli.output import note, plural, printable
@@ -19,7 +19,7 @@ from ccpipe.formats.gridengine import Rejected, blocks
 PATIENCE = 2.0
 """Seconds after which a terminal is told how far it has come."""
 
-BLOCK = 2**20
+BLOCK = 2**21
 """Bytes that are read at once."""
 
 
@@ -31,20 +31,30 @@ class Block(NamedTuple):
     """The file's."""
     offset: int
     """Bytes before it in the file."""
-    line: int
-    """The number of its first line, from 1."""
+    before: int = 0
+    """Lines before it in the file; known when it was read, and not while it is."""
 
 
 class Start(NamedTuple):
     """Where a file begins to matter."""
 
     offset: int = 0
-    line: int = 1
+    lines: int = 0
+    """Lines before that."""
 
 
 BEGIN = Start()
 
-T = TypeVar("T")
+
+class Part(Protocol):
+    """What was read of a block."""
+
+    rejected: list[Rejected]
+    """Lines are counted from the block's begin."""
+    lines: int
+
+
+T = TypeVar("T", bound=Part)
 
 
 class Files:
@@ -53,58 +63,64 @@ class Files:
     def __init__(self) -> None:
         """Begin with nothing bad."""
         self.bad = 0
-        self._size = 0
+        self._size = self._lines = 0
         self._next = time.monotonic() + PATIENCE
         self._is_shown = False
 
     def each_block(
         self, paths: Sequence[Path], read: Callable[[Block], T], start: Start = BEGIN
     ) -> Iterator[tuple[Block, T]]:
-        """Yield each block with what `read` makes of it; that works ahead in threads."""
+        """Yield each block with what `read` makes of it; that works ahead in threads.
+
+        Lines that are no records are told.
+        """
         workers = min(4, os.cpu_count() or 1)
         with ThreadPoolExecutor(workers) as threads:
             waiting: deque[tuple[Block, Future[T]]] = deque()
-            for block in self._blocks(paths, start):
+            for block in self._blocks(paths, start.offset):
                 waiting.append((block, threads.submit(read, block)))
                 if len(waiting) > workers:
-                    yield self._next_of(waiting)
+                    yield self._next_of(waiting, start)
             while waiting:
-                yield self._next_of(waiting)
+                yield self._next_of(waiting, start)
         self._clear()
 
-    def _next_of(self, waiting: deque[tuple[Block, Future[T]]]) -> tuple[Block, T]:
+    def _next_of(self, waiting: deque[tuple[Block, Future[T]]], start: Start) -> tuple[Block, T]:
         block, future = waiting.popleft()
-        result = future.result()
+        part = future.result()
+        if block.offset == start.offset:
+            self._lines = start.lines
+        block = block._replace(before=self._lines)
+        self._lines += part.lines
+        self._reject(block, part.rejected)
         self._size += len(block.payload)
         if sys.stderr.isatty() and time.monotonic() >= self._next:
             text = f"{printable(block.name)}: {self._size / 2**20:.0f} MiB read"
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
             self._next = time.monotonic() + PATIENCE / 4
             self._is_shown = True
-        return block, result
+        return block, part
 
-    def _blocks(self, paths: Sequence[Path], start: Start) -> Iterator[Block]:
+    def _blocks(self, paths: Sequence[Path], offset: int) -> Iterator[Block]:
         for path in paths:
             name = "stdin" if str(path) == "-" else str(path)
-            offset, line = start
+            start = offset
             try:
                 with open_stream(path) as stream:
                     file = cast("IO[bytes]", stream)
-                    if offset:
-                        file.seek(offset)
+                    if start:
+                        file.seek(start)
                     for payload in blocks(file, BLOCK):
-                        yield Block(payload, name, offset, line)
-                        offset += len(payload)
-                        line += payload.count(b"\n")
+                        yield Block(payload, name, start)
+                        start += len(payload)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 self.complain(f"{name}: damaged gzip data: {error}")
             except OSError as error:
                 self.complain(f"{name}: cannot be read: {error.strerror}")
 
-    def reject(self, name: str, rejected: Sequence[Rejected]) -> None:
-        """Tell of lines that are no records."""
+    def _reject(self, block: Block, rejected: Sequence[Rejected]) -> None:
         for bad in rejected:
-            place = f"{printable(name)}:{bad.line}: offset {bad.offset}"
+            place = f"{printable(block.name)}:{block.before + bad.line}: offset {bad.offset}"
             self.complain(f"{place}: {printable(bad.reason)}")
 
     def complain(self, text: str) -> None:

@@ -19,7 +19,7 @@ from ccpipe.cli.acct_records import line_at, read_records
 from ccpipe.cli.blocks import open_stream
 from ccpipe.cli.output import plural
 from ccpipe.errors import DataError, MissingExtra, UnavailableError, UsageError
-from ccpipe.formats.gridengine import Accounting, Origin, parse
+from ccpipe.formats.gridengine import Accounting, parse
 from ccpipe.formats.gridengine.columns import Columns, read_columns
 from ccpipe.formats.gridengine.table import from_records
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
@@ -41,6 +42,13 @@ SCHEMA = pa.schema(
     ]
 )
 """Where the records of a job begin; `text` is the line itself, if the file is packed."""
+
+_ENCODING = {
+    "compression": "zstd",
+    "use_dictionary": False,
+    "column_encoding": dict.fromkeys(("job_number", "offset", "line"), "DELTA_BINARY_PACKED"),
+}
+"""Numbers that mostly grow by a little take little room so."""
 
 _ROWS = {False: 2**18, True: 2**14}
 """Rows of a row group; fewer where each holds its line."""
@@ -87,7 +95,7 @@ def update(path: Path, folder: Path, files: Files) -> str:
     partial = target.with_suffix(f".{os.getpid()}.partial")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(partial, SCHEMA, compression="zstd") as parquet:
+        with pq.ParquetWriter(partial, SCHEMA, **_ENCODING) as parquet:
             if known:
                 new.copy(known, parquet)
             new.read(files, parquet)
@@ -119,21 +127,23 @@ class _Writer:
 
     def read(self, files: Files, parquet: pq.ParquetWriter) -> None:
         """Read on from where the index ends."""
-        start = Start(self.size, self.lines + 1)
+        start = Start(self.size, self.lines)
         size, lines = self.size, self.lines
         for block, part in files.each_block([self.path], self._read_block, start):
             size += len(block.payload)
-            lines += block.payload.count(b"\n")
+            lines += part.lines
             if not block.payload.endswith(b"\n"):
-                continue  # if it is the last, it is half written, and for the next time
-            files.reject(str(self.path), part.rejected)
-            self._add(part.table, parquet)
+                continue
+            lines_of_file = pc.add(part.table["line"], block.before)
+            self._add(part.table.set_column(2, SCHEMA.field("line"), lines_of_file), parquet)
             self.size, self.lines = size, lines
         self._flush(parquet)
 
     def _read_block(self, block: Block) -> Columns:
         names = ("job_number", "offset", "line")
-        part = read_columns(block.payload, names, offset=block.offset, line=block.line)
+        part = read_columns(block.payload, names, offset=block.offset)
+        if not block.payload.endswith(b"\n"):
+            part.rejected = []  # half written: it is for the next time
         texts: Any = pa.nulls(part.table.num_rows, pa.binary())
         if self.is_packed:
             starts = (start - block.offset for start in part.table["offset"].to_pylist())
@@ -224,7 +234,7 @@ def look_up(
             chosen = selection.apply(from_records(records, places))["offset"].to_pylist()
             yield from (record for record in records if record.origin.offset in set(chosen))
         if path is not None and path.stat().st_size > note.size and path.suffix != ".gz":
-            yield from read_records([path], selection, files, Start(note.size, note.lines + 1))
+            yield from read_records([path], selection, files, Start(note.size, note.lines))
     rest = [path for path in paths if path not in seen]
     if rest:
         yield from read_records(rest, selection, files)
@@ -246,6 +256,7 @@ def _records(
     """Yield the records at these places; what is not there any more is told."""
     if not rows.num_rows:
         return
+    name = str(path or note.path)
     with contextlib.ExitStack() as stack:
         file: IO[bytes] | None = None
         if path is not None and not note.is_packed:
@@ -256,9 +267,7 @@ def _records(
                 file.seek(row["offset"])
                 text = file.readline().removesuffix(b"\n")
             try:
-                record = text and parse(
-                    text, Origin(str(path or note.path), row["offset"], row["line"])
-                )
+                record = text and parse(text, name, row["offset"], row["line"])
             except DataError:
                 record = None
             if record and record.job_number == row["job_number"]:

@@ -113,6 +113,8 @@ class Filters:
     def _times(self) -> tuple[int | None, int | None]:
         begin = parse_time(self.begin, "--begin") if self.begin else None
         end = parse_time(self.end, "--end") if self.end else None
+        if self.days is not None and self.days < 0:
+            raise UsageError(f"--days {self.days}: time runs forward")
         if self.days is not None and (begin is None or end is None):
             if begin is not None:
                 end = begin + self.days * DAY

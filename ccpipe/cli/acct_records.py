@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ccpipe.cli.acct_files import BEGIN, Block, Files, Start
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine import Accounting, Origin, Reading, Rejected, parse, read
+from ccpipe.formats.gridengine import Accounting, Reading, Rejected, parse, read
 
 if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.translate.accounting_selection import Selection
@@ -21,26 +23,31 @@ def read_records(
         return find_records(block, selection)
 
     for block, found in files.each_block(paths, find, start):
-        files.reject(block.name, found.rejected)
-        yield from found.records
+        for record in found.records:
+            origin = record.origin
+            place = msgspec.structs.replace(origin, line=origin.line + block.before)
+            yield msgspec.structs.replace(record, origin=place)
 
 
 def find_records(block: Block, selection: "Selection") -> Reading:
-    """Return the records of a block that are selected, and the lines that are none."""
+    """Return the records of a block that are selected, and the lines that are none.
+
+    Lines are counted from its begin.
+    """
     from ccpipe.formats.gridengine.columns import PLACE, read_columns
 
-    payload, name, offset, line = block
+    payload, name, offset, _ = block
     if not selection.columns:
-        return read(payload, file=name, offset=offset, line=line)
-    part = read_columns(payload, selection.columns, offset=offset, line=line)
+        return read(payload, file=name, offset=offset)
+    part = read_columns(payload, selection.columns, offset=offset)
     if not selection.apply(part.table).num_rows:
-        return Reading(rejected=part.rejected)
-    part = read_columns(payload, (*selection.columns, *PLACE), offset=offset, line=line)
-    found = Reading(rejected=part.rejected)
+        return Reading(rejected=part.rejected, lines=part.lines)
+    part = read_columns(payload, (*selection.columns, *PLACE), offset=offset)
+    found = Reading(rejected=part.rejected, lines=part.lines)
     for row in selection.apply(part.table).select(PLACE).to_pylist():
         text = line_at(payload, row["offset"] - offset)
         try:
-            record = parse(text, Origin(name, row["offset"], row["line"]))
+            record = parse(text, name, row["offset"], row["line"])
         except DataError as error:
             found.rejected.append(Rejected(row["line"], row["offset"], str(error), text))
         else:

@@ -4,7 +4,6 @@ import csv
 import heapq
 import io
 import itertools
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -62,6 +61,9 @@ NUMBERS: dict[str, Callable[["Total"], Any]] = {
 (REQUESTED and USED: memory, the mean of the runs that asked for some), shares of 1."""
 
 SHARES = {"FAILED SHARE", "EFFICIENCY", "USED SHARE"}
+HIDDEN_SUMS = {"RUNS", "FAILED", "SLOT HOURS", "REQUESTED", "USED"}
+"""What a table leaves out of the sums; CSV and JSON have all."""
+
 BYTES = {"REQUESTED", "USED", "MEMORY PEAK"}
 
 MOST = 10_000
@@ -163,9 +165,13 @@ def _json(row: Row) -> str:
     return msgspec.json.encode({key: _clean(value) for key, value in row.items()}).decode()
 
 
-def _clean(value: Any) -> Any:
+def clean(text: str) -> str:
     """Put U+FFFD for bytes that are not UTF-8: JSON and terminals cannot hold them."""
-    return os.fsencode(value).decode(errors="replace") if isinstance(value, str) else value
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _clean(value: Any) -> Any:
+    return clean(value) if isinstance(value, str) else value
 
 
 def _csv(cells: Iterable[Any]) -> str:
@@ -212,7 +218,7 @@ def _cell(head: str, value: Any) -> str:
         return f"{value:.0f}"
     if isinstance(value, float):
         return f"{value:.3f}" if head in _EXACT else f"{value:.1f}"
-    return printable(_clean(value)) if isinstance(value, str) else str(value)
+    return printable(clean(value)) if isinstance(value, str) else str(value)
 
 
 _PERCENTILE = re.compile(r" P[0-9.]+$")

@@ -89,7 +89,7 @@ def read_blocks(
     carry, is_open = b"", False
     before = offset = 0
     while True:
-        fresh = _read(stream, max(block, len(carry)))
+        fresh = read_piece(stream, max(block, len(carry)))
         carry += fresh
         if fresh and is_open and b'"' not in fresh and len(carry) < longest:
             continue  # the string is still open: to decode again would tell nothing new
@@ -113,7 +113,8 @@ def read_blocks(
             return
 
 
-def _read(stream: Stream, size: int) -> bytes:
+def read_piece(stream: Stream, size: int = BLOCK) -> bytes:
+    """Read what is there, up to `size` bytes; nothing at the end; raises DataError."""
     try:
         return stream.read1(size)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

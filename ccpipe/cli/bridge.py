@@ -65,6 +65,8 @@ async def bridge(
 def load_recipe(path: Path, where: Where) -> Recipe:
     """Read a recipe, on top of the site's configuration."""
     site = where.path()
+    if site:
+        where.site()  # what is wrong in the site's file is told as the site's, not the recipe's
     return load(path, Recipe, flags=where.flags(), below=read_toml(site) if site else None)
 
 

@@ -125,7 +125,8 @@ def write_toml(settings: Iterable[Setting]) -> Iterator[str]:
     """Write settings as the lines of a TOML file, each with its origin as a comment."""
     tables: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for path, value, origin in settings:
-        line = f"{_key(path[-1])} = {_toml(value)}"
+        key = _key(path[-1])
+        line = f"# {key} is absent" if value is None else f"{key} = {_toml(value)}"
         tables.setdefault(path[:-1], []).append((line, origin))
     for path in sorted(tables):
         if path:

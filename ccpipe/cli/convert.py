@@ -4,15 +4,16 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Literal
+from typing import IO, Annotated, Literal, Protocol
 
 from cyclopts import Parameter
 
 from ccpipe.cli.blocks import Block, Stream, open_stream, read_blocks
 from ccpipe.cli.output import Format, encoder, note, open_stdout, plural, printable
 from ccpipe.errors import DataError, EncodeError, UnavailableError, UsageError
+from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
 from ccpipe.pipeline import Records
 
@@ -23,24 +24,27 @@ PATIENCE = 2.0
 
 def convert(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
-    from_: Annotated[Literal["line"], Parameter(name="--from")] = "line",  # noqa: ARG001 - the only one so far
-    to: Format,
+    from_: Annotated[Literal["line", "sonar"], Parameter(name="--from")] = "line",
+    to: Format | Literal["sonar"],
     precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
     to_precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
     dialect: Dialect = "cc",
     lenient: bool = False,
+    profile: sonar.Dialect = "spec",
+    to_profile: sonar.Profile = "spec",
+    envelopes: bool = True,
     output: Annotated[Path | None, Parameter(alias="-O")] = None,
 ) -> None:
     """Convert files from one format to another.
 
-    Reads line protocol in bounded memory, however large the file. Each line that
-    cannot be read is told on stderr with file, line, column and reason; the
-    others are converted all the same, and the exit code is then 65.
+    Reads line protocol or Sonar's JSON in bounded memory, however large the file.
+    Each line or envelope that cannot be read is told on stderr with file, line
+    and reason; the others are converted all the same, and the exit code is then 65.
 
     Examples:
       ccpipe convert --to json metrics.line | jq .name
-      ccpipe tail -o line --for 30s | ccpipe convert --to csv -O node.csv
       ccpipe convert --to line --to-precision s old.line.gz -O seconds.line
+      ccpipe convert --from sonar --profile sonar --to line 0+sample-c1.json
 
     Parameters
     ----------
@@ -58,6 +62,12 @@ def convert(
         Whose line protocol is read: ClusterCockpit's or InfluxDB's own.
     lenient
         Accept what the specification's examples and real programs write against the grammar.
+    profile
+        Whose numbers Sonar's JSON holds: the specification's, or those that Sonar itself writes.
+    to_profile
+        For whom Sonar's JSON is written.
+    envelopes
+        Whether lines made of Sonar's JSON carry it whole too, so that nothing is lost.
     output
         File to write instead of standard output.
     """
@@ -66,11 +76,20 @@ def convert(
     with contextlib.ExitStack() as stack:
         streams = [(path, stack.enter_context(open_stream(path))) for path in files]
         target = stack.enter_context(_open_target(output, files))
-        head, encode = encoder(to, to_precision)
-        target.write(head)
-        conversion = _Conversion(encode, target)
-        for path, stream in streams:
-            conversion.run("stdin" if path == STDIN else str(path), stream, read)
+        conversion = _Conversion(target)
+        way: Way
+        if from_ == "sonar" or to == "sonar":
+            from ccpipe.cli.convert_sonar import FromSonar, Rewrite, ToSonar
+
+            if from_ == to:
+                way = Rewrite(profile, to_profile)
+            elif to == "sonar":
+                way = ToSonar(read, to_profile)
+            else:
+                way = FromSonar(profile, encoder(to, to_precision), envelopes=envelopes)
+        else:
+            way = Rows(read, encoder(to, to_precision))
+        conversion.run(way, [("stdin" if p == STDIN else str(p), s) for p, s in streams])
     conversion.finish()
 
 
@@ -87,56 +106,112 @@ def _open_target(path: Path | None, files: tuple[Path, ...]) -> Iterator[IO[byte
         raise UnavailableError(f"{path or 'standard output'}: {error.strerror}") from None
 
 
+class Way(Protocol):
+    """How files of one format become another one."""
+
+    head: bytes
+    """What stands before everything."""
+    unit: str
+    """What is counted."""
+
+    def convert(
+        self, stream: Stream, problem: Callable[[str], None]
+    ) -> Iterator[tuple[bytes, int]]:
+        """Yield pieces of output and how many units each holds; tell problems with their place.
+
+        Raises
+        ------
+        DataError
+            where the rest of the file cannot be read.
+
+        """
+        ...
+
+    def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:
+        """Yield what was held back until all files were read."""
+        ...
+
+
 class _Conversion:
     """The way of all files into one output, with its counts."""
 
-    def __init__(self, encode: Callable[[Records], bytes], target: IO[bytes]) -> None:
-        self.encode = encode
+    def __init__(self, target: IO[bytes]) -> None:
         self.target = target
-        self.good = self.bad = self.size = 0
+        self.good = self.bad = 0
+        self.unit = ""
         self.progress = _Progress()
 
-    def run(self, name: str, stream: Stream, read: Callable[[bytes], Lines]) -> None:
-        try:
-            for block in read_blocks(stream, read):
-                self.take(name, block)
-        except DataError as error:
-            self.complain(f"{name}: {error}")
-        self.progress.clear()
-
-    def take(self, name: str, block: Block) -> None:
-        for bad in block.lines.rejected:
-            self.complain(f"{name}:{bad.line}: column {bad.column}: {bad.rule}: {bad.excerpt}")
-        self.target.write(self.encoded(name, block))
-        self.target.flush()
-        self.good += len(block.lines)
-        self.size += len(block.lines.payload)
-        self.progress.show(f"{name}: {self.size / 2**20:.1f} MiB, {plural(self.good, 'value')}")
-
-    def encoded(self, name: str, block: Block) -> bytes:
-        """Encode a block; a row that the format cannot carry costs that row."""
-        try:
-            return self.encode(block.lines)
-        except EncodeError:
-            pieces = []
-        for line, message in block.numbered():
+    def run(self, way: Way, files: Sequence[tuple[str, Stream]]) -> None:
+        self.unit = way.unit
+        self.target.write(way.head)
+        for name, stream in files:
             try:
-                pieces.append(self.encode([message]))
-            except EncodeError as error:
-                self.good -= 1
-                self.complain(f"{name}:{line}: {printable(str(error))}")
-        return b"".join(pieces)
+                self.write(name, way.convert(stream, functools.partial(self.complain, name)))
+            except DataError as error:
+                self.complain(name, f": {error}")
+        self.write("", way.finish(functools.partial(self.complain, files[-1][0])))
 
-    def complain(self, text: str) -> None:
+    def write(self, name: str, pieces: Iterator[tuple[bytes, int]]) -> None:
+        for piece, count in pieces:
+            self.target.write(piece)
+            self.target.flush()
+            self.good += count
+            self.progress.show(f"{name}: {plural(self.good, self.unit)}")
         self.progress.clear()
-        note(text, "red")
+
+    def complain(self, name: str, text: str) -> None:
+        self.progress.clear()
+        note(f"{name}{text}", "red")
         self.bad += 1
 
     def finish(self) -> None:
         """Give the counts, where not all was good; raises DataError."""
         if self.bad:
-            counts = f"{plural(self.good, 'value')} converted all the same"
+            counts = f"{plural(self.good, self.unit)} converted all the same"
             raise DataError(f"{plural(self.bad, 'problem')}, told above; {counts}")
+
+
+class Rows:
+    """Line protocol to what has a row for each value."""
+
+    unit = "value"
+
+    def __init__(
+        self, read: Callable[[bytes], Lines], target: tuple[bytes, Callable[[Records], bytes]]
+    ) -> None:
+        self.read = read
+        self.head, self.encode = target
+
+    def convert(
+        self, stream: Stream, problem: Callable[[str], None]
+    ) -> Iterator[tuple[bytes, int]]:
+        """See ``Way``."""
+        for block in read_blocks(stream, self.read):
+            tell_rejected(block, problem)
+            try:
+                yield self.encode(block.lines), len(block.lines)
+            except EncodeError:
+                yield from self.one_by_one(block, problem)
+
+    def one_by_one(
+        self, block: Block, problem: Callable[[str], None]
+    ) -> Iterator[tuple[bytes, int]]:
+        """Encode a block in which a row cannot be carried: it costs that row."""
+        for line, message in block.numbered():
+            try:
+                yield self.encode([message]), 1
+            except EncodeError as error:
+                problem(f":{line}: {printable(str(error))}")
+
+    def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Way
+        """See ``Way``."""
+        return iter(())
+
+
+def tell_rejected(block: Block, problem: Callable[[str], None]) -> None:
+    """Tell the lines that could not be read."""
+    for bad in block.lines.rejected:
+        problem(f":{bad.line}: column {bad.column}: {bad.rule}: {bad.excerpt}")
 
 
 class _Progress:

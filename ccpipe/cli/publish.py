@@ -48,25 +48,30 @@ async def publish(
         End after this time, such as 30s.
     """
     from ccpipe.sinks.dead_file import DeadFile
+    from ccpipe.sources.metrics import units
     from ccpipe.sources.sampler import Sampler
 
     site = where.site(**{"publish.interval": interval})
+    jitter = site.publish.jitter
     telemetry = Telemetry()
     sampler = Sampler(
         collectors(site, where.path()),
         interval=site.publish.interval,
         intervals=intervals(site, where.path()),
-        jitter=site.publish.jitter,
+        jitter=site.publish.interval / 50 if jitter is None else jitter,
+        units=units() if site.publish.units else None,
         tags={**site.publish.tags, "cluster": site.cluster, "hostname": site.hostname},
         once=once,
         telemetry=telemetry,
     )
+    sink = _printer(output) if dry_run else _publisher(site, telemetry)
     await run_pipe(
         sampler,
-        _printer(output) if dry_run else _publisher(site, telemetry),
+        sink,
         name="publisher",
         telemetry=telemetry,
         listen=site.telemetry.listen,
+        limits=getattr(sink, "limits", None),
         cemetery=DeadFile(Path(site.publish.dead_file or state_folder() / "dead.lp")),
         seconds=seconds(for_, "--for"),
     )

@@ -18,7 +18,7 @@ from ccpipe.bus.server import Running, Server, die_with_parent
 from ccpipe.cli.options import Where, seconds
 from ccpipe.cli.pipe import stop_signals
 from ccpipe.config import Site, state_folder
-from ccpipe.errors import UsageError
+from ccpipe.errors import ConfigError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -82,33 +82,42 @@ async def up(
         stack.enter_context(_alone_in(folder))
         url = ",".join(site.bus.servers)
         if not url:
-            server = await stack.enter_async_context(Server(folder / "nats", port=port))
+            server = Server(folder / "nats", port=port)
             url = server.url
             here = Running(url, os.getpid(), site.cluster, str(folder))
-            here.announce()
             stack.callback(here.withdraw)
+            here.announce()  # first, so that whoever waits for it knows the password in time
+            await stack.enter_async_context(server)
         recipe = _write_recipe(folder, roll)
         environment = _environment(site, url, folder, interval)
         stop = await stack.enter_async_context(stop_signals(seconds(for_, "--for")))
         # Left in reverse: the publisher ends first, so that the bridge still gets its last words.
-        bridge = Child("bridge", ["bridge", str(recipe)], environment)
-        publisher = Child("publisher", ["publish"], environment)
+        bridge = Child("bridge", ["bridge", str(recipe)], environment, stop)
+        publisher = Child("publisher", ["publish"], environment, stop)
         await stack.enter_async_context(bridge)
         await stack.enter_async_context(publisher)
         _greet(site, url, folder)
         await stop.wait()
         print("stopping …", file=sys.stderr)
+        for child in (bridge, publisher):
+            if child.failure is not None:
+                raise child.failure
 
 
 class Child:
     """A ccpipe command as a child process; it is started again whenever it dies."""
 
-    def __init__(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, arguments: list[str], environment: dict[str, str], stop: asyncio.Event
+    ) -> None:
         """Prepare to run ``ccpipe`` with `arguments`."""
+        self.stop = stop
         self.name = name
         self.arguments = arguments
         self.environment = environment
         self.process: asyncio.subprocess.Process | None = None
+        self.failure: ConfigError | None = None
+        """Why there is no point in starting it again; `stop` is set then."""
         self._watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -150,6 +159,10 @@ class Child:
             started = time.monotonic()
             code = await self.process.wait()
             pause = 0.1 if time.monotonic() - started > LONGEST_PAUSE else pause * 2
+            if code in (UsageError.exit_code, ConfigError.exit_code):
+                self.failure = ConfigError(f"the {self.name} cannot work; see above")
+                self.stop.set()
+                return
             log.warning("%s ended with %s; starting it again", self.name, code)
             await asyncio.sleep(min(pause, LONGEST_PAUSE))
             await self._start()

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 from cyclopts import Parameter
@@ -26,8 +26,12 @@ from ccpipe.errors import (
     UsageError,
 )
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
+from ccpipe.pipeline import check_fit
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from ccpipe.formats.sonar import Problem, Rejected
 
 LINE_SUFFIXES = {".lp", ".line", ".txt"}
 
@@ -52,7 +56,7 @@ class Checkable(Protocol):
 
 async def validate(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
-    format_: Annotated[Literal["auto", "line"], Parameter(name="--format")] = "auto",
+    format_: Annotated[Literal["auto", "line", "sonar"], Parameter(name="--format")] = "auto",
     strict: bool = False,
     dialect: Dialect = "cc",
     lenient: bool = False,
@@ -72,7 +76,7 @@ async def validate(
     Examples:
       ccpipe validate bridges/*.toml --no-connect
       ccpipe validate /etc/ccpipe/ccpipe.toml --timeout 3s
-      ccpipe validate --strict -o json metrics.line | jq .reason
+      ccpipe validate --strict --format sonar -o json 0+sample-c1.json | jq .rule
 
     Parameters
     ----------
@@ -81,7 +85,7 @@ async def validate(
     format_
         What data files hold; auto goes by the suffix, and - is standard input.
     strict
-        Hold each message to the specification's rules for its category too.
+        Hold each message or envelope to the specification's rules for it too.
     dialect
         Whose line protocol it is: ClusterCockpit's or InfluxDB's own.
     lenient
@@ -101,7 +105,9 @@ async def validate(
     for path in files:
         check = _Check(path, where, patience, output)
         try:
-            if format_ == "line" or is_data(path):
+            if format_ == "sonar":
+                check.envelopes(strict=strict)
+            elif format_ == "line" or is_data(path):
                 check.data(read, strict=strict)
             elif RECIPE_KEYS.isdisjoint(read_toml(path)):
                 await check.configuration()
@@ -158,6 +164,12 @@ class _Check:
                 self.fail(error)
             else:
                 parts.append((key, part))
+        if len(parts) == len(tables):
+            source, *translators, sink = [part for _, part in parts]
+            try:
+                check_fit(source, translators, sink)
+            except CcpipeError as error:
+                self.fail(error)
         self.what = f"recipe, {' → '.join(str(table.get('use')) for _, _, table in tables)}"
         for key, part in parts:
             await self.reach(key, part)
@@ -203,6 +215,28 @@ class _Check:
                 if strict:
                     self.hold_to_rules(block)
 
+    def envelopes(self, *, strict: bool) -> None:
+        """Read Sonar's JSON; tell each rule that an envelope breaks, those of types or all."""
+        from ccpipe.cli.convert_sonar import read_envelopes
+
+        self.what = "Sonar's JSON"
+        self.facts = {"envelopes": 0, "rejected": 0}
+        with open_stream(self.path) as stream:
+            for good, rejected in read_envelopes(stream, strict=strict):
+                self.facts["envelopes"] += len(good)
+                self.facts["rejected"] += len(rejected)
+                for bad in rejected:
+                    for problem in bad.problems:
+                        self.tell_problem(bad, problem)
+
+    def tell_problem(self, bad: "Rejected", problem: "Problem") -> None:
+        value = problem.value
+        if not isinstance(value, str | bool | float | None):
+            value = printable(f"{value!r:.80}")  # it may be beyond what JSON's readers take
+        place = {"offset": bad.offset, "path": problem.path, "rule": problem.rule, "value": value}
+        excerpt = bad.excerpt if problem.value is None else ""
+        self.tell(printable(str(problem)), line=bad.line, excerpt=excerpt, place=place)
+
     def hold_to_rules(self, block: Block) -> None:
         for line, message in block.numbered():
             for problem in message.problems():
@@ -220,12 +254,15 @@ class _Check:
         column: int = 0,
         excerpt: str = "",
         code: int = DataError.exit_code,
+        place: Mapping[str, Any] | None = None,
     ) -> None:
         """Tell one finding, and remember the exit code that it asks for."""
         self.codes.add(code)
         if self.output == "json":
-            place = {"line": line, "column": column, "excerpt": excerpt} if line else {}
-            _print_line({"file": str(self.path), **place, "reason": reason})
+            if place is None:
+                place = {"column": column}
+            where = {"line": line, **place, "excerpt": excerpt} if line else {}
+            _print_line({"file": str(self.path), **where, "reason": reason})
         else:
             place_ = f":{line}" * bool(line) + f": column {column}" * bool(column)
             print(f"{self.path}{place_}: {reason}" + (f": {excerpt}" if excerpt else ""))

@@ -47,6 +47,13 @@ another interval than the rest.
 """
 
 
+def units() -> dict[str, str]:
+    """Return the units of all metrics whose collectors declare them, plug-ins' too, by name."""
+    modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
+    tables = [getattr(importlib.import_module(name), "METRICS", ()) for name in sorted(modules)]
+    return {row.name: row.unit for table in tables for row in table if row.unit}
+
+
 def page() -> str:
     """Return ``docs/metrics.md``: a section for each collector of ccpipe's own."""
     entries = sorted(metadata.entry_points(group="ccpipe.collectors"))

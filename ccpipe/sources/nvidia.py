@@ -43,6 +43,7 @@ _NVLINK_ERRORS = {
     "nv_nvlink_replay_errors": ("REPLAY", "what was sent again"),
     "nv_nvlink_recovery_errors": ("RECOVERY", "recoveries of the link"),
 }
+_NVLINK_TRAFFIC = {"nv_nvlink_recv": ("RX", "received"), "nv_nvlink_xmit": ("TX", "sent")}
 _CLOCKS = {"graphics": "GRAPHICS", "sm": "SM", "mem": "MEM", "video": "VIDEO"}
 
 METRICS = (
@@ -83,6 +84,10 @@ METRICS = (
     *(
         _row(name, "", int, meaning, stype="nvlink")
         for name, (_, meaning) in _NVLINK_ERRORS.items()
+    ),
+    *(
+        _row(name, "bytes", int, f"data {meaning} since the driver was loaded", stype="nvlink")
+        for name, (_, meaning) in _NVLINK_TRAFFIC.items()
     ),
 )
 
@@ -165,8 +170,10 @@ class Nvidia:
         for name, value in _supported(nvml, self._energy_of(address), card):
             yield name, {}, value
         for link in _active_links(nvml, card):
-            for name, value in _supported(nvml, _nvlink(link), card):
-                yield name, {"stype": "nvlink", "stype-id": str(link)}, value
+            tags = {"stype": "nvlink", "stype-id": str(link)}
+            for reading in (_nvlink_errors(link), _nvlink_traffic(link)):
+                for name, value in _supported(nvml, reading, card):
+                    yield name, tags, value
         for part in _parts(nvml, card):
             tags = {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
             for reading in _READINGS_OF_PARTS:
@@ -309,13 +316,24 @@ def _violation(name: str, policy: str) -> Callable[[Any, Any], _Values]:
     return violation
 
 
-def _nvlink(link: int) -> Callable[[Any, Any], _Values]:
+def _nvlink_errors(link: int) -> Callable[[Any, Any], _Values]:
     def errors(nvml: Any, card: Any) -> _Values:
         for name, (counter, _) in _NVLINK_ERRORS.items():
             which = getattr(nvml, f"NVML_NVLINK_ERROR_DL_{counter}")
             yield name, nvml.nvmlDeviceGetNvLinkErrorCounter(card, link, which)
 
     return errors
+
+
+def _nvlink_traffic(link: int) -> Callable[[Any, Any], _Values]:
+    def traffic(nvml: Any, card: Any) -> _Values:
+        for name, (way, _) in _NVLINK_TRAFFIC.items():
+            field = getattr(nvml, f"NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{way}")
+            [found] = nvml.nvmlDeviceGetFieldValues(card, [(field, link)])
+            if found.nvmlReturn == nvml.NVML_SUCCESS:
+                yield name, found.value.ullVal * 1024
+
+    return traffic
 
 
 def _active_links(nvml: Any, card: Any) -> Iterator[int]:

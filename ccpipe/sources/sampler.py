@@ -7,9 +7,8 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -62,7 +61,7 @@ class Sampler:
     Slots are the multiples of the interval since the epoch, and every message carries its slot's
     time exactly, so that the series of all nodes align. Each collector may have an interval of
     its own, and each is asked in a thread of its own: a batch waits for the slow ones only for
-    `patience`; what they say later is handed over when it comes. One that is still busy at its
+    `patience`; what they say later comes with the next batch. One that is still busy at its own
     next slot is cut off: it is not asked a second time, and what it says then is thrown away.
     """
 
@@ -75,7 +74,8 @@ class Sampler:
         tags: Mapping[str, str],
         intervals: Mapping[str, float] | None = None,
         once: bool = False,
-        patience: float = 0.25,
+        patience: float | None = None,
+        units: Mapping[str, str] | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         """Sample `collectors`, by name, every `interval` seconds.
@@ -97,7 +97,10 @@ class Sampler:
             Whether to end after one batch. The collectors are then read twice, a moment apart, so
             that it has rates too.
         patience
-            Seconds that a batch waits for its slowest collectors.
+            Seconds that a batch waits for its slowest collectors; None for a fortieth of the
+            shortest interval.
+        units
+            By metric, what its tag ``unit`` says; see ``metrics.units``. Others carry none.
         telemetry
             Where slots that passed without a sample are counted.
 
@@ -120,7 +123,8 @@ class Sampler:
         self._jitter = jitter
         self._tags = tags
         self._once = once
-        self._patience = patience
+        self._patience = shortest / 40 if patience is None else patience
+        self._units = units or {}
         self._telemetry = telemetry or Telemetry()
         self._stopped = asyncio.Event()
         self._soft = SoftErrors()
@@ -139,11 +143,10 @@ class Sampler:
                 return
             while (slot := await self._next_slot()) is not None:
                 self._count_missed(slot)
-                self._ask(slot)
-                if messages := await self._answers(self._patience):
+                if messages := await self._answers(self._ask(slot), self._patience):
                     yield Batch(messages, origin="sampler")
-                while messages := await self._late_answers():
-                    yield Batch(messages, origin="sampler")
+            if messages := await self._answers([], 0):
+                yield Batch(messages, origin="sampler")
         finally:
             for answer in self._pending:
                 answer.cancel()
@@ -153,12 +156,11 @@ class Sampler:
     async def _single(self) -> Batch | None:
         """Take both readings of the only sample; None where it was stopped between them."""
         interval = self._intervals[0]
-        self._ask(0, everyone=True)
-        await self._answers(_ONCE_PATIENCE)
+        await self._answers(self._ask(0, everyone=True), _ONCE_PATIENCE)
         if not await self._pause(min(_FIRST_PAUSE, interval / _SECOND)):
             return None
-        self._ask(time.time_ns() // interval * interval, everyone=True)
-        messages = await self._answers(_ONCE_PATIENCE)
+        slot = time.time_ns() // interval * interval
+        messages = await self._answers(self._ask(slot, everyone=True), _ONCE_PATIENCE)
         for turn in self._pending.values():
             log.warning("collector %s takes too long and is left out", turn.thread.name)
         return Batch(messages, origin="sampler")
@@ -203,9 +205,9 @@ class Sampler:
                         self._telemetry.count(self._telemetry.missed, self, missed)
                         log.warning("%d slots passed without a sample", missed)
 
-    def _ask(self, slot: int, *, everyone: bool = False) -> None:
+    def _ask(self, slot: int, *, everyone: bool = False) -> list[_Answer]:
         """Ask the collectors whose slot it is, but for those that are busy or away."""
-        now = time.monotonic()
+        now, asked = time.monotonic(), []
         for turn in self._turns:
             if not (everyone or slot % turn.interval == 0):
                 continue
@@ -215,7 +217,9 @@ class Sampler:
                 if turn.is_late:
                     log.info("collector %s answers again", turn.thread.name)
                 turn.is_late = False
-                self._pending[turn.thread.ask(slot)] = turn
+                asked.append(turn.thread.ask(slot))
+                self._pending[asked[-1]] = turn
+        return asked
 
     def _cut_off(self, turn: _Turn) -> None:
         self._telemetry.count(self._telemetry.missed, turn.thread.name)
@@ -226,36 +230,15 @@ class Sampler:
             turn.is_late = True
             log.warning("collector %s still hangs at its next slot: cut off", turn.thread.name)
 
-    async def _answers(self, seconds: float) -> list[Message]:
-        """Wait for all that is asked, at most so long, and return what was said."""
-        if not self._pending:
-            return []
-        done, _ = await asyncio.wait(self._pending, timeout=seconds)
-        return self._take(done)
+    async def _answers(self, asked: list[_Answer], seconds: float) -> list[Message]:
+        """Wait for what was asked just now, at most so long; return all that was said by then.
 
-    async def _late_answers(self) -> list[Message]:
-        """Wait for what is said after the patience, until the next slot begins or the end."""
-        while self._pending and not self._stopped.is_set():
-            now = time.time_ns()
-            end = asyncio.ensure_future(self._stopped.wait())
-            anything: list[asyncio.Future[Any]] = [*self._pending, end]
-            done, _ = await asyncio.wait(
-                anything,
-                timeout=(self._after(now) - now) / _SECOND,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            end.cancel()
-            if not done:
-                break
-            if messages := self._take(answer for answer in self._pending.copy() if answer in done):
-                return messages
-        return []
-
-    def _take(self, answers: Iterable[_Answer]) -> list[Message]:
-        """Return what collectors said; one that failed costs its own metrics only."""
+        A collector that failed costs its own metrics only.
+        """
+        if asked:
+            await asyncio.wait(asked, timeout=seconds)
         messages: list[Message] = []
-        in_order = sorted(answers, key=list(self._pending).index)
-        for answer in in_order:
+        for answer in [answer for answer in self._pending if answer.done()]:
             turn = self._pending.pop(answer)
             error = answer.exception()
             if error is not None:
@@ -284,7 +267,10 @@ class Sampler:
             self._soft.note(text, None if expected else error)
 
     def _tagged(self, message: Message) -> Message:
-        return msgspec.structs.replace(message, tags={**self._tags, **message.tags})
+        tags = {**self._tags, **message.tags}
+        if unit := self._units.get(message.name):
+            tags.setdefault("unit", unit)
+        return msgspec.structs.replace(message, tags=tags)
 
 
 def _ticks(interval: float, name: str) -> int:

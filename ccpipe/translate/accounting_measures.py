@@ -28,6 +28,9 @@ MEASURES = ("wait", "wallclock", "memory")
 ACCURACY = 0.005
 """How far a percentile may be from the exact one, as a share of it."""
 
+NO_DATA = 2.0**64
+"""What OCS before 9.1.4 can write for an unknown ``maxrss``; see ``Accounting.maxrss``."""
+
 _GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
 _ZERO = -(2**31)
 """The bucket of what is not greater than 0."""
@@ -65,7 +68,8 @@ def measure(table: pa.Table) -> dict[str, Any]:
 def _memory(table: pa.Table) -> Any:
     """Return bytes at the peak: virtual memory, or resident memory where it was not measured."""
     vmem, rss, kib = (pc.fill_null(table[n], 0.0) for n in ("maxvmem", "maxrss", "ru_maxrss"))
-    rss = pc.if_else(pc.greater(rss, 0), rss, pc.multiply(kib, 1024.0))
+    is_known = pc.and_(pc.greater(rss, 0), pc.less(rss, NO_DATA))
+    rss = pc.if_else(is_known, rss, pc.multiply(kib, 1024.0))
     return pc.if_else(pc.greater(vmem, 0), vmem, rss)
 
 
@@ -75,26 +79,27 @@ def _requested_memory(category: str) -> float | None:
 
 def _outcomes(table: pa.Table, wallclock: Any) -> dict[str, Any]:
     """Return the outcome, and whether the job ends with the record."""
-    limit = each([table["category"]], lambda text: parse_category(text).h_rt, pa.float64())
-    is_late = pc.fill_null(pc.greater_equal(wallclock, pc.subtract(limit, GRACE)), False)
-    who = pc.replace_substring_regex(
-        pc.fill_null(table["deleted_by"], ""), pattern="@.*", replacement=""
-    )
     told_by = [table["failed"], table["exit_status"], pc.is_valid(table["start_time"])]
 
-    def outcome(failed: int, status: int, started: bool, who: str, is_late: bool) -> str:
+    def outcome(
+        failed: int, status: int, started: bool, who: str | None = None, is_late: bool = False
+    ) -> str:
         limit = 0.0 if is_late else None
         return classify(
-            failed=failed, exit_status=status, started=started, deleted_by=who, limit=limit
+            failed=failed, exit_status=status, started=started, deleted_by=who or "", limit=limit
         )
 
     def ends_job(failed: int, status: int, started: bool) -> bool:
         return status != -1 and is_final(failed, started=started)
 
-    return {
-        "outcome": each([*told_by, who, is_late], outcome, pa.string()),
-        "ends_job": each(told_by, ends_job, pa.bool_()),
-    }
+    deleter = table["deleted_by"]
+    if deleter.null_count == table.num_rows:  # so are all classic records
+        outcomes = each(told_by, outcome, pa.string())
+    else:
+        limit = each([table["category"]], lambda text: parse_category(text).h_rt, pa.float64())
+        late = pc.greater_equal(wallclock, pc.subtract(limit, GRACE))
+        outcomes = each([*told_by, deleter, pc.fill_null(late, False)], outcome, pa.string())
+    return {"outcome": outcomes, "ends_job": each(told_by, ends_job, pa.bool_())}
 
 
 def each(columns: Sequence[Any], function: Callable[..., Any], kind: pa.DataType) -> Any:

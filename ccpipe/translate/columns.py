@@ -2,64 +2,103 @@
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
+from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN
 from ccpipe.formats.lineprotocol.series import check_name, write_series
 
 Codes = Sequence[int]
-"""Numbers of series in a table."""
+"""Numbers of series in a table; an array of them is added fastest."""
 
 
 class Columns:
-    """Lines that are being written."""
+    """Lines that are being written: texts come first, then floats, then integers."""
 
     def __init__(self, table: SeriesTable) -> None:
         """Begin without rows; the series are those of `table`."""
-        self.lines = Lines(b"", table)
-        self.lines.verbatim = False
-        self._value = table.field_code_of("value")
+        self.table = table
+        self._texts = Lines(b"", table)
+        self._floats = _Numbers()
+        self._ints = _Numbers()
 
     def code(self, name: str, tags: Mapping[str, str]) -> int:
         """Number a series; tags without value are left out."""
         series = {key: spelled(value) for key, value in sorted(tags.items()) if value}
-        return self.lines.table.code_of(Series(name, series, write_series(name, series)))
+        return self.table.code_of(Series(name, series, write_series(name, series)))
+
+    def codes(self, names: Iterable[str], tags: Mapping[str, str]) -> "array[int]":
+        """Number series that share their tags."""
+        return array("i", [self.code(name, tags) for name in names])
 
     def floats(self, codes: Codes, values: Sequence[float], time: int) -> None:
-        """Add one row for each series and value; what is not finite is left out."""
-        if not math.isfinite(sum(values)):
-            kept = [(c, v) for c, v in zip(codes, values, strict=True) if math.isfinite(v)]
-            codes, values = [c for c, _ in kept], [v for _, v in kept]
-        count = len(codes)
-        self.lines.numbers.extend(values)
-        self.lines.exact.frombytes(bytes(8 * count))
-        self._rows(codes, count, time, ValueType.FLOAT)
+        """Add one row for each series and value; what is not finite is left out in the end."""
+        self._floats.add(codes, values, time)
 
     def ints(self, codes: Codes, values: Sequence[int], time: int) -> None:
-        """Add one row for each series and value; where one is beyond 63 bits all are floats."""
-        try:
-            self.lines.exact.extend(array("q", values))
-        except OverflowError:
-            self.floats(codes, [float(value) for value in values], time)
-            return
-        self.lines.numbers.extend(values)
-        self._rows(codes, len(codes), time, ValueType.INT)
-
-    def _rows(self, codes: Codes, count: int, time: int, kind: ValueType) -> None:
-        lines = self.lines
-        lines.series.extend(codes)
-        lines.fields.extend([self._value] * count)
-        lines.types.frombytes(bytes([kind]) * count)
-        lines.times.extend([time] * count)
-        lines.starts.frombytes(bytes(8 * count))
-        lines.ends.frombytes(bytes(8 * count))
+        """Add one row for each series and value; what is beyond 63 bits becomes a float."""
+        self._ints.add(codes, values, time)
 
     def text(self, name: str, field: str, text: str, time: int, tags: Mapping[str, str]) -> None:
         """Add one event or log line."""
         code = self.code(name, tags)
-        self.lines.append(code, self.lines.table.field_code_of(field), text, time)
+        self._texts.append(code, self.table.field_code_of(field), text, time)
+
+    def lines(self) -> Lines:
+        """Return what was written, and begin anew."""
+        lines, floats, ints = self._texts, self._floats, self._ints
+        self._texts, self._floats, self._ints = Lines(b"", self.table), _Numbers(), _Numbers()
+        try:
+            exact = array("q", ints.values)
+        except OverflowError:
+            floats.take(ints.remove(lambda value: not INT64_MIN <= value <= INT64_MAX))
+            exact = array("q", ints.values)
+        if not math.isfinite(sum(floats.values)):
+            floats.remove(lambda value: not math.isfinite(value))
+        lines.verbatim = False
+        for numbers, kind in ((floats, ValueType.FLOAT), (ints, ValueType.INT)):
+            count = len(numbers.values)
+            lines.series.extend(numbers.codes)
+            lines.times.extend(numbers.times)
+            lines.numbers.fromlist(numbers.values)
+            lines.types.frombytes(bytes([kind]) * count)
+            lines.fields.extend(array("i", [self.table.field_code_of("value")]) * count)
+            lines.starts.frombytes(bytes(8 * count))
+            lines.ends.frombytes(bytes(8 * count))
+        lines.exact.frombytes(bytes(8 * len(floats.values)))
+        lines.exact.extend(exact)
+        return lines
+
+
+class _Numbers:
+    """Rows of one type of value."""
+
+    def __init__(self) -> None:
+        self.codes = array("i")
+        self.values: list[Any] = []
+        self.times = array("q")
+
+    def add(self, codes: Codes, values: Sequence[float], time: int) -> None:
+        self.codes.extend(codes)
+        self.values.extend(values)
+        self.times.extend(array("q", (time,)) * len(codes))
+
+    def take(self, other: "_Numbers") -> None:
+        self.codes.extend(other.codes)
+        self.values.extend(map(float, other.values))
+        self.times.extend(other.times)
+
+    def remove(self, is_bad: Callable[[float], bool]) -> "_Numbers":
+        """Take out the rows with bad values and return them."""
+        bad, good = _Numbers(), _Numbers()
+        for code, value, time in zip(self.codes, self.values, self.times, strict=True):
+            part = bad if is_bad(value) else good
+            part.add((code,), (value,), time)
+        self.codes, self.values, self.times = good.codes, good.values, good.times
+        return bad
 
 
 def spelled(text: str) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from ccpipe.formats.gridengine import Accounting, Outcome
 from ccpipe.formats.gridengine.event import tag
+from ccpipe.formats.gridengine.status import Running
 from ccpipe.message import Message, event, metric
 from ccpipe.translate.accounting_to_jobs import Job
 
@@ -128,6 +129,27 @@ def start_job(job: Job, mapping: Mapping) -> StartJob | None:
         requestedMemory=(asked.h_vmem or 0) * times // 10**6,
         metaData=_meta(job, mapping),
     )
+
+
+def start_running(job: Running, mapping: Mapping) -> Message:
+    """Return the start of a job that still runs, as qstat or qhost tell of it."""
+    start = StartJob(
+        jobId=mapping.job_id(job.job_number, job.task_number),
+        user=clean(job.owner),
+        cluster=mapping.cluster,
+        subCluster=mapping.sub_cluster,
+        startTime=job.start_time // SECOND,
+        numNodes=len(job.hosts),
+        resources=tuple(Resource(clean(mapping.node(host))) for host in job.hosts),
+        partition=clean(job.queue),
+        numHwthreads=job.slots * mapping.threads_per_slot,
+        shared=mapping.shared,
+        arrayJobId=job.job_number if job.task_number else 0,
+        metaData={"jobName": clean(job.name)} if job.name else {},
+    )
+    tags = {"cluster": mapping.cluster, "hostname": tag(mapping.node(job.hosts[0])), "type": "node"}
+    payload = msgspec.json.encode(start).decode()
+    return event("job", "start_job", payload, time=start.startTime * SECOND, tags=tags)
 
 
 def stop_job(job: Job, mapping: Mapping) -> StopJob | None:

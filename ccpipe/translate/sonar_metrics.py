@@ -50,7 +50,7 @@ class Row(NamedTuple):
     types: str = "node"
     """What the tag ``type`` says."""
     survives: bool = True
-    """Whether ``cc-to-sonar`` makes the field of it again; only for levels."""
+    """Whether ``cc_to_sonar`` makes the field of it again; only for levels."""
 
     @property
     def is_level(self) -> bool:
@@ -153,11 +153,13 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[Row, ...], str], ...] = (
         "Jobs",
         SampleProcess,
         (*JOB_FLOATS, *JOB_INTS),
-        "Sums over the job's processes on the node. They carry `stype=job`; `stype-id` is the "
-        "job's number, `<job>.<epoch>` for one that is no batch job; `user` is its user. "
-        "`job_processes` counts all processes that were rolled up, `job_threads` their main "
-        "threads too. Of a process that is seen for the first time, or whose `cpu_time` went down, "
-        "`cpu_avg` counts. Where `cpus` is known, a job uses no more than all of them.",
+        (
+            "Sums over the job's processes on the node. They carry `stype=job`; `stype-id` is the "
+            "job's number, `<job>.<epoch>` for one that is no batch job; `user` is its user. "
+            "`job_processes` counts all processes that were rolled up, `job_threads` their main "
+            "threads too. Of a process that is seen for the first time, or whose `cpu_time` went "
+            "down, `cpu_avg` counts. Where `cpus` is known, a job uses no more than all of them."
+        ),
     ),
     (
         "Jobs on accelerators",
@@ -170,7 +172,7 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[Row, ...], str], ...] = (
 _HEAD = """\
 # Sonar's samples as metrics
 
-What the translators `sonar-to-cc` and `cc-to-sonar` make of each other's data. This page is
+What the translators `sonar_to_cc` and `cc_to_sonar` make of each other's data. This page is
 written from their table (`python -m ccpipe.translate.sonar_metrics > docs/sonar-metrics.md`) and
 a test keeps it true.
 
@@ -194,7 +196,7 @@ _EVENTS = """\
 `error` |
 
 The event `sonar` holds the envelope as the specification writes it, so nothing is lost: from it
-`cc-to-sonar` makes the very same envelope, and leaves out what else tells of that node and
+`cc_to_sonar` makes the very same envelope, and leaves out what else tells of that node and
 moment. With `envelopes = false` it is not sent, and the rest of this page holds.
 
 ## What survives without the event

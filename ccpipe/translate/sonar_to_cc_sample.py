@@ -1,5 +1,6 @@
 """Sonar's samples to metrics: counters become what they grew by since the node's last sample."""
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, sub
@@ -26,6 +27,8 @@ SECOND = 10**9
 JITTER = 60 * SECOND
 """By how much the kernel's own notion of when it booted may wander."""
 
+_MOST_DEVICES = 1024
+
 _SYSTEM_FLOATS = [row for row in SYSTEM if row.kind is float]
 _SYSTEM_INTS = [row for row in SYSTEM if row.kind is int]
 _system_floats = attrgetter(*(row.field for row in _SYSTEM_FLOATS))
@@ -38,6 +41,10 @@ Process = tuple[int, int, int]
 """``cpu_time``, ``data_read`` and ``data_written``, all cumulative."""
 Processes = dict[int | tuple[int, str], Process]
 """By process number; where it is zero, for a rolled-up process, by parent and command."""
+
+
+_JobKey = tuple[int, int, str]
+"""Number, epoch and user."""
 
 
 class _JobCodes(NamedTuple):
@@ -53,52 +60,57 @@ class Node:
         """Begin without a last sample."""
         tags = {"cluster": cluster, "hostname": name, "type": "node"}
         self._tags = tags
-        self._table = columns.lines.table
+        self._table = columns.table
         self._system = (_codes(columns, _SYSTEM_FLOATS, tags), _codes(columns, _SYSTEM_INTS, tags))
         (self._cpu_used, self._boot_time) = _codes(columns, (CPU_USED, BOOT), tags)
         self._hwthreads = array("i")
         self._gpus: dict[str, tuple[Codes, Codes]] = {}
         self._disks: dict[str, Codes] = {}
-        self._jobs: dict[tuple[int, int, str], _JobCodes] = {}
-        self._time = 0
+        self._jobs: dict[_JobKey, _JobCodes] = {}
+        self._time = self._system_time = 0
         self._booted: int | None = None
         self._cpus: Sequence[int] = ()
         self._stats: dict[str, tuple[int, ...]] = {}
-        self._processes: dict[tuple[int, int], Processes] = {}
+        self._processes: dict[_JobKey, Processes] = {}
 
     def fits(self, columns: Columns) -> bool:
         """Say whether the numbers of our series are those of the table that is written to."""
-        return self._table is columns.lines.table
+        return self._table is columns.table
 
     def take(self, other: "Node") -> "Node":
         """Take over the last counters of a node whose numbers are of another table."""
-        for name in ("_time", "_booted", "_cpus", "_stats", "_processes"):
+        for name in ("_time", "_system_time", "_booted", "_cpus", "_stats", "_processes"):
             setattr(self, name, getattr(other, name))
         return self
 
-    def add(self, sample: SampleAttributes, time: int, columns: Columns, *, batch: bool) -> None:
-        """Write a sample's metrics; `batch` leaves out jobs that are no batch jobs."""
+    def add(
+        self, sample: SampleAttributes, time: int, columns: Columns, *, batch_only: bool
+    ) -> None:
+        """Write a sample's metrics; `batch_only` leaves out jobs that are no batch jobs."""
+        if sample.system is not None:
+            self._add_node(sample.system, time, columns)
+        most = 100.0 * len(self._cpus) or math.inf
         late = time <= self._time
-        seconds = (time - self._time) / SECOND if self._time and not late else 0.0
-        system = sample.system
-        if system is not None:
-            booted = moment(system.boot)
-            if booted is not None and self._booted is not None and booted > self._booted + JITTER:
-                seconds = 0.0
-                self._forget()
-            self._add_system(system, booted, time, seconds, columns)
-            self._add_disks(system.disks, time, seconds, columns)
-            if not late:
-                self._booted = booted
-                self._cpus = system.cpus
-                self._stats = {disk.name: disk.stats for disk in system.disks}
-        most = 100.0 * len(self._cpus) or float("inf")
-        self._add_jobs(sample.jobs, time, None if late else seconds, columns, most, batch=batch)
-        if not late:
-            self._time = time
+        seconds = (time - self._time) / SECOND if self._time else 0.0
+        self._add_jobs(
+            sample.jobs, time, None if late else seconds, columns, most, batch_only=batch_only
+        )
+        self._time = max(time, self._time)
 
-    def _forget(self) -> None:
-        self._cpus, self._stats, self._processes = (), {}, {}
+    def _add_node(self, system: SampleSystem, time: int, columns: Columns) -> None:
+        """Write what is told of the node as a whole, which not every sample does."""
+        booted = moment(system.boot)
+        if booted is not None and booted > (self._booted or booted) + JITTER:
+            self._system_time, self._time, self._processes = 0, 0, {}
+        late = time <= self._system_time
+        seconds = (time - self._system_time) / SECOND if self._system_time and not late else 0.0
+        self._add_system(system, booted, time, seconds, columns)
+        self._add_disks(system.disks, time, seconds, columns)
+        if not late:
+            self._system_time = time
+            self._booted = booted or self._booted
+            self._cpus = system.cpus
+            self._stats = {disk.name: disk.stats for disk in system.disks}
 
     def _add_system(
         self, system: SampleSystem, booted: int | None, time: int, seconds: float, columns: Columns
@@ -128,6 +140,8 @@ class Node:
 
     def _add_gpu(self, gpu: SampleGpu, time: int, columns: Columns) -> None:
         if gpu.uuid not in self._gpus:
+            if len(self._gpus) > _MOST_DEVICES:
+                self._gpus.clear()
             tags = {**self._tags, "type": "accelerator", "type-id": gpu.uuid or str(gpu.index)}
             rest = _codes(columns, (_GPU_MEMORY, PERFORMANCE_STATE), tags)
             self._gpus[gpu.uuid] = _codes(columns, _GPU_INTS, tags), rest
@@ -145,10 +159,12 @@ class Node:
             if not seconds or before is None or len(before) != len(disk.stats):
                 continue
             gains = list(map(sub, disk.stats, before))[: len(DISK)]
-            if IN_PROGRESS < len(gains):
+            if len(gains) > IN_PROGRESS:
                 gains[IN_PROGRESS] = disk.stats[IN_PROGRESS]
             if gains and min(gains) >= 0:
                 if disk.name not in self._disks:
+                    if len(self._disks) > _MOST_DEVICES:
+                        self._disks.clear()
                     tags = {**self._tags, "stype": "device", "stype-id": disk.name}
                     self._disks[disk.name] = _codes(columns, DISK, tags)
                 columns.ints(self._disks[disk.name][: len(gains)], gains, time)
@@ -161,19 +177,19 @@ class Node:
         columns: Columns,
         most: float,
         *,
-        batch: bool,
+        batch_only: bool,
     ) -> None:
         """Write the jobs' metrics; without `seconds`, for a late sample, only the levels."""
         codes, processes = {}, {}
         for job in jobs:
-            if batch and job.epoch:
+            if batch_only and job.epoch:
                 continue
             key = job.job, job.epoch, job.user
             of_job = codes[key] = self._jobs.get(key) or self._codes_of_job(job, columns)
             columns.ints(of_job.ints, _levels(job), time)
             if seconds is not None:
-                before = self._processes.get(key[:2], {})
-                floats, processes[key[:2]] = _rates(job, before, seconds, most)
+                before = self._processes.get(key, {})
+                floats, processes[key] = _rates(job, before, seconds, most)
                 columns.floats(of_job.floats[: len(floats)], floats, time)
             self._add_gpus_of_job(job, of_job, time, columns)
         if seconds is not None:
@@ -204,17 +220,18 @@ class Node:
             columns.floats(codes.gpus[uuid], (util, memory * JOB_GPU[1].scale, share), time)
 
 
-def _codes(columns: Columns, rows: Sequence[Row], tags: Mapping[str, str]) -> "array[int]":
-    return array("i", [columns.code(row.name, tags) for row in rows])
+def _codes(columns: Columns, rows: Sequence[Row], tags: Mapping[str, str]) -> Codes:
+    return columns.codes((row.name for row in rows), tags)
 
 
 def _levels(job: SampleJob) -> tuple[int, int, int, int]:
     """Return the sums that ``JOB_INTS`` names."""
-    resident = virtual = count = threads = 0
+    resident = virtual = threads = 0
+    count = len(job.processes)
     for process in job.processes:
         resident += process.resident_memory
         virtual += process.virtual_memory
-        count += process.rolledup + 1
+        count += process.rolledup
         threads += process.num_threads
     return resident * 1024, virtual * 1024, count, threads + count
 
@@ -227,19 +244,20 @@ def _rates(
     Of a job that was not seen before there is only the first, made of ``cpu_avg``.
     """
     now: Processes = {}
-    used = average = 0.0
-    read = written = 0
+    average = 0.0
+    used = read = written = 0
+    known = before if seconds else {}
     for p in job.processes:
         key = p.pid or (p.ppid, p.cmd)
-        now[key] = counters = p.cpu_time, p.data_read, p.data_written
-        old = before.get(key)
-        if old is None or counters[0] < old[0] or not seconds:
+        now[key] = counters = time, reads, writes = p.cpu_time, p.data_read, p.data_written
+        old = known.get(key, counters)
+        if old is counters or time < old[0]:
             average += p.cpu_avg
         else:
-            used += counters[0] - old[0]
-            read += max(0, counters[1] - old[1])
-            written += max(0, counters[2] - old[2])
-    if not before or not seconds:
+            used += time - old[0]
+            read += reads - old[1] if reads > old[1] else 0
+            written += writes - old[2] if writes > old[2] else 0
+    if not known:
         return [min(average, most)], now
     share = min(100 * used / seconds + average, most)
     return [share, 1024 * read / seconds, 1024 * written / seconds], now

@@ -5,6 +5,8 @@ import gzip
 import io
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -159,6 +161,11 @@ def test_a_job_that_is_not_there_ends_with_one(acct: Acct) -> None:
     assert tasks == (1, "", "error: job-array tasks 138.900-910 not found\n")
 
 
+def test_sums_of_nothing_are_said_to_be_that(acct: Acct) -> None:
+    """An empty answer is none of the errors; it is told so that nobody looks for it."""
+    assert acct(CLASSIC, "-u", "nobody") == (0, "", "no record is what was asked for\n")
+
+
 def test_the_top_are_those_with_the_most(acct: Acct) -> None:
     """Of groups and of jobs; by processor time unless said otherwise."""
     (first,) = rows(acct(CLASSIC, "--by", "owner", "--top", 1, "-o", "json"))
@@ -215,8 +222,8 @@ def test_what_the_submitter_typed_is_not_shown(acct: Acct) -> None:
 def test_odd_bytes_steer_no_terminal_and_break_no_json(acct: Acct) -> None:
     """Bytes that are not UTF-8 become U+FFFD in every output."""
     odd = DATA / "derived" / "derived-latin1.jsonl"
-    for output in ("table", "csv", "json"):
-        shown = acct(odd, "--jobs", "-o", output)
+    for layout in (["-o", "table"], ["-o", "csv"], ["-o", "json"], ["--qacct"]):
+        shown = acct(odd, "--jobs", *layout)
         assert shown.code == 0
         assert "\ufffd" in shown.out
 
@@ -241,3 +248,27 @@ def test_rows_beyond_what_people_read_are_counted(
     assert len(shown.out.splitlines()) == 11
     assert "… and 118 rows more" in shown.err
     assert len(rows(acct(CLASSIC, "--jobs", "-o", "csv"))) == 128
+
+
+def test_help_needs_no_pyarrow_and_the_rest_says_what_to_install() -> None:
+    """The message is the pip line to type."""
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from ccpipe.cli.acct import acct\n"
+        "acct(sys.argv[1:], exit_on_error=False)"
+    )
+    shown = [
+        subprocess.run(
+            [sys.executable, "-c", code, argument], capture_output=True, text=True, check=False
+        )
+        for argument in ("--help", str(CLASSIC))
+    ]
+    assert shown[0].returncode == 0
+    assert "--qacct" in shown[0].stdout
+    assert "pip install 'ccpipe[parquet]'" in shown[1].stderr
+
+
+def test_a_bad_line_outweighs_a_job_that_is_not_there(acct: Acct, tmp_path: Path) -> None:
+    """The job may be the one in the line that could not be read."""
+    (tmp_path / "bad").write_text("nonsense\n")
+    assert acct(tmp_path / "bad", "-j", 5).code == 65

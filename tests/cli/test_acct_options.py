@@ -115,6 +115,12 @@ def test_jobs_are_numbers_or_names() -> None:
     assert (selection.jobs, selection.names) == ((42,), ("sim*", "4x"))
 
 
+def test_days_do_not_run_backwards() -> None:
+    """A negative number is a mistake, not a time to come."""
+    with pytest.raises(UsageError, match="--days -1"):
+        Filters(days=-1).selection()
+
+
 @pytest.mark.parametrize(
     "filters", [Filters(job=("9" * 30,)), Filters(slots=(2**70,)), Filters(ar=(-(2**70),))]
 )

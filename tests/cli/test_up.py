@@ -125,6 +125,18 @@ async def test_a_second_one_in_the_same_folder_is_refused(up: Up) -> None:
     assert b"--dir" in said
 
 
+async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:
+    """A wrong setting is told once, with exit code 78, not over and over."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path), "--interval", "5y",
+        "--port", str(free_port()), stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+    )  # fmt: skip
+    _, said = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 78
+    assert said.decode().count("'5y' is no") == 1
+
+
 async def test_commands_of_the_same_user_find_it(up: Up) -> None:
     """Its address, with the password, is announced in a file that only the user can read."""
     here = running()
@@ -132,6 +144,29 @@ async def test_commands_of_the_same_user_find_it(up: Up) -> None:
     assert here.pid == up.process.pid
     client = await nats.connect(here.url)
     await client.close()
+
+
+async def test_a_command_that_started_first_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ccpipe tail` may wait in one shell for the `ccpipe up` of another, at any port."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    tail = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "tail", "--count", "1", "--for", "30s",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
+    )  # fmt: skip
+    assert tail.stderr is not None
+    await asyncio.wait_for(tail.stderr.readline(), 20)  # it cannot connect, and says so
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"), "--for", "10s",
+        "--port", str(free_port()), "--interval", "200ms",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
+    )  # fmt: skip
+    printed, _ = await asyncio.wait_for(tail.communicate(), 30)
+    process.send_signal(signal.SIGTERM)
+    await process.communicate()
+    assert tail.returncode == 0
+    assert b"local" in printed
 
 
 async def test_when_it_is_killed_its_children_end_too(up: Up) -> None:

@@ -107,7 +107,7 @@ def test_any_bytes_are_the_same_as_columns(payload: bytes) -> None:
 
 def test_a_stream_is_read_block_by_block() -> None:
     """Blocks follow each other in line and offset; nothing is lost between them."""
-    payload = (DATA / "accounting").read_bytes() * 40
+    payload = (DATA / "accounting").read_bytes() * 150
     parts = list(read_columns_stream(io.BytesIO(payload), ["job_number", "offset"]))
     assert len(parts) > 1
     expected = [(r.job_number, r.origin.offset) for r in read(payload).records]

@@ -89,6 +89,14 @@ class Library:
         buffer.value = self._card(handle).uuid.encode()
         return OK
 
+    def tell_fields(self, handle: Any, count: Any, fields: Any) -> int:
+        """Answer what is asked by number of a field, each with a code of its own."""
+        for asked in fields._obj:
+            answer = self._card(handle).answers.get(("Field", asked.fieldId, asked.scopeId))
+            asked.nvmlReturn = NOT_SUPPORTED if answer is None else OK
+            asked.value.ullVal = answer or 0
+        return OK
+
     def tell_places(self, handle: Any, count: Any) -> int:
         """Say how many parts a card can be cut up into."""
         count._obj.value = len(self._card(handle).parts)
@@ -150,6 +158,7 @@ _SPECIAL: dict[str, Callable[..., int]] = {
     "nvmlDeviceGetHandleByIndex_v2": Library.find,
     "nvmlDeviceGetPciInfo_v3": Library.tell_address,
     "nvmlDeviceGetUUID": Library.tell_uuid,
+    "nvmlDeviceGetFieldValues": Library.tell_fields,
     "nvmlDeviceGetMaxMigDeviceCount": Library.tell_places,
     "nvmlDeviceGetMigDeviceHandleByIndex": Library.find_part,
 }

@@ -90,6 +90,13 @@ def test_no_two_collectors_send_the_same_name() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_units_are_those_of_the_tables() -> None:
+    """A plain number has none."""
+    units = metrics.units()
+    assert (units["mem_used"], units["cpu_power"], units["clock"]) == ("kB", "W", "MHz")
+    assert "cpu_load" not in units
+
+
 def test_a_wrong_option_is_named() -> None:
     """A collector's options are checked by their annotations, as those of every part are."""
     disk = registry.find("collectors", "disk", "")

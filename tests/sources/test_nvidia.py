@@ -59,6 +59,8 @@ EVERYTHING: dict[Any, Any] = {
     ("GetNvLinkState", 2): 1,
     **{("GetNvLinkErrorCounter", 0, counter): counter for counter in range(5)},
     **{("GetNvLinkErrorCounter", 2, counter): 10 for counter in range(5)},
+    ("Field", pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 0): 7,
+    ("Field", pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0): 2**40,
     "GetMigMode": (0, 0),
 }
 
@@ -150,6 +152,9 @@ def test_links_that_are_active_are_told_of_each_by_itself(load: Load, tmp_path: 
     assert links == {f"{FIRST}/0", f"{FIRST}/2"}
     assert values["nv_nvlink_crc_errors", f"{FIRST}/0"] == pynvml.NVML_NVLINK_ERROR_DL_CRC_DATA
     assert values["nv_nvlink_crc_errors", f"{FIRST}/2"] == 10
+    assert values["nv_nvlink_recv", f"{FIRST}/0"] == 7 * 1024
+    assert values["nv_nvlink_xmit", f"{FIRST}/0"] == 2**50
+    assert ("nv_nvlink_recv", f"{FIRST}/2") not in values
 
 
 def test_what_a_card_does_not_support_is_left_out(load: Load, tmp_path: Path) -> None:

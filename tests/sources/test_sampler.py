@@ -117,6 +117,23 @@ async def test_tags_are_added_and_a_collectors_own_win() -> None:
     assert message.problems() == []
 
 
+async def test_units_become_a_tag_on_request() -> None:
+    """A metric without unit carries none, and a collector's own tag wins."""
+
+    class Measured:
+        def collect(self, time: int) -> Iterable[Message]:
+            for name in ("power", "load", "volume"):
+                own = {"unit": "l"} if name == "volume" else {}
+                yield metric(name, 1, time=time, tags={"type": "node", **own})
+
+    units = {"power": "W", "volume": "m3"}
+    sampler = Sampler(
+        {"m": Measured()}, interval=INTERVAL, tags=SITE, units=units, patience=DEADLINE
+    )
+    [batch] = await take(sampler, 1)
+    assert [message.tags.get("unit") for message in batch.records] == ["W", None, "l"]
+
+
 async def test_stop_wakes_the_sleep() -> None:
     """A sampler that waits for a slot of tomorrow ends at once, with nothing handed over."""
     sampler = Sampler({"c": Counting()}, interval=86400, tags=SITE)
@@ -333,21 +350,53 @@ async def test_a_collector_that_was_cut_off_takes_part_again(
     assert hanging.begun >= 2
 
 
-async def test_what_is_said_late_is_handed_over_when_it_comes() -> None:
-    """A collector slower than the patience gets a batch of its own, stamped with its slot."""
+async def test_what_is_said_late_comes_with_the_next_batch(clocks: "Clocks") -> None:
+    """A collector slower than the patience loses nothing, and its messages carry its own slot."""
     hanging = Hanging()
-    sampler = Sampler(
-        {"hanging": hanging, "counting": Counting()}, interval=0.5, tags=SITE, patience=0.005
+    collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
+    sampler = OnTheseClocks(
+        clocks, jitter=0, jumps={}, collectors=collectors, intervals={"hanging": 60}, patience=0.5
     )
-    batches: list[Batch] = []
-    async with asyncio.timeout(DEADLINE):
-        async for batch in sampler:
-            batches.append(batch)
+    told: list[list[int]] = []
+    async for batch in sampler.batches(10):
+        told.append([message.time for message in batch.records])
+        if hanging.begun and not hanging.asked:
             hanging.go_on.set()
-            if len(hanging.asked) == 1 and len(batches) > 1:
-                sampler.stop()
-    times = [message.time for batch in batches for message in batch.records]
-    assert times.count(hanging.asked[0]) == 2
+            async with asyncio.timeout(DEADLINE):
+                while any(turn.thread.is_busy for turn in sampler._turns):
+                    await asyncio.sleep(0.001)
+    [late] = [times for times in told if len(set(times)) == 2]
+    assert late[0] == hanging.asked[0]
+    assert late[1] == late[0] + 10 * SECOND
+    assert hanging.asked[0] % (60 * SECOND) == 0
+
+
+async def test_a_collector_that_hangs_costs_the_others_no_slot(clocks: "Clocks") -> None:
+    """Every slot has its sample, and only what hangs is counted as missed."""
+    hanging = Hanging()
+    collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, patience=0.5)
+    slots = [slot_of(batch) async for batch in sampler.batches(5)]
+    hanging.go_on.set()
+    assert slots == list(range(slots[0], slots[0] + 50 * SECOND, 10 * SECOND))
+    assert hanging.begun == 1
+    assert sampler.telemetry.total(sampler.telemetry.missed) == 4
+
+
+async def test_what_is_ready_at_the_end_is_handed_over(clocks: "Clocks") -> None:
+    """A collector that answered late, and then there was no next slot."""
+    hanging = Hanging()
+    collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, patience=0.5)
+    told: list[list[int]] = []
+    async for batch in sampler:
+        told.append([message.time for message in batch.records])
+        sampler.stop()
+        hanging.go_on.set()
+        async with asyncio.timeout(DEADLINE):
+            while any(not answer.done() for answer in sampler._pending):
+                await asyncio.sleep(0.001)
+    assert told == [hanging.asked, hanging.asked]
 
 
 HANGS = """
@@ -572,6 +621,7 @@ class OnTheseClocks(Sampler):
         jumps: dict[int, int],
         collectors: Mapping[str, Collector] | None = None,
         intervals: dict[str, float] | None = None,
+        patience: float = DEADLINE,
     ) -> None:
         self.telemetry = Telemetry()
         super().__init__(
@@ -580,7 +630,7 @@ class OnTheseClocks(Sampler):
             intervals=intervals,
             jitter=jitter,
             tags=SITE,
-            patience=DEADLINE,
+            patience=patience,
             telemetry=self.telemetry,
         )
         self.clocks, self.jumps = clocks, jumps

@@ -44,6 +44,7 @@ def _record(dice: random.Random) -> Accounting:
             "eusage": {
                 **{name: _amount(dice) for name in ("cpu", "mem", "io", "iow")},
                 "maxvmem": dice.choice([0.0, 123456.0]),
+                "maxrss": dice.choice([0.0, 5000.0, 2.0**64]),
             },
         },
     )

@@ -1,6 +1,7 @@
 """Job events: what cc-backend takes, key by key, and never a start twice."""
 
 import json
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -10,11 +11,19 @@ from hypothesis import strategies as st
 from ccpipe.config import Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
 from ccpipe.formats.gridengine.event import to_event
+from ccpipe.formats.gridengine.status import read_qstat, running
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import Message, event, metric
 from ccpipe.translate.accounting_jobs import AccountingJobs
 from ccpipe.translate.accounting_to_jobs import Job
-from ccpipe.translate.jobs_to_events import MEASURES, Mapping, events, metrics, state_of
+from ccpipe.translate.jobs_to_events import (
+    MEASURES,
+    Mapping,
+    events,
+    metrics,
+    start_running,
+    state_of,
+)
 from tests.translate.test_accounting_to_jobs import DATA, NOW, SECOND, record
 
 SITE = Site(cluster="fox", hostname="master")
@@ -157,6 +166,22 @@ def test_a_second_start_within_a_day_is_not_sent(caplog: pytest.LogCaptureFixtur
         backend.take(message)
     assert [m.tags["function"] for m in found] == ["start_job", "stop_job"] * 2
     assert "started again within a day" in caplog.text
+
+
+def test_what_runs_now_can_start_too() -> None:
+    """Each job that qstat lists makes a start that cc-backend takes, with all its nodes."""
+    shares = read_qstat((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
+    backend = Backend()
+    for job in running(shares):
+        backend.take(start_running(job, Mapping(cluster="fox")))
+    assert (92, "fox") in backend.running
+    assert (103000001, "fox") in backend.running
+
+
+def test_records_can_be_kept_beside_events() -> None:
+    """With ``records`` the accounting event travels on, before what became of it."""
+    found = translated([record()], emit=["records", "events"])
+    assert [m.name for m in found] == ["accounting", "job", "job"]
 
 
 def test_metrics_of_a_finished_job() -> None:

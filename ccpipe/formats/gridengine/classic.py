@@ -5,7 +5,9 @@ after it is typed, and where the types fit in one way only, the category is what
 """
 
 import math
+import operator
 import re
+from typing import NoReturn
 
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine.category import EMPTY
@@ -73,8 +75,10 @@ _PATTERNS = {
 }
 
 
-def parse_classic(line: str, origin: Origin) -> Accounting:
+def parse_classic(line: str, file: str = "", offset: int = 0, number: int = 0) -> Accounting:
     """Read one line, without its end, of an accounting file or an ``acct`` line of reporting.
+
+    The place is as for ``reader.parse``.
 
     Raises
     ------
@@ -90,10 +94,17 @@ def parse_classic(line: str, origin: Origin) -> Accounting:
     if match is None:
         raise DataError(_why_not(line))
     variant, found = match
-    row = dict(zip(FIELDS[variant], found.groups(), strict=True))
-    if ":" in row["category"] and _SECOND_RECORD.search(row["category"]):
-        raise DataError("two records in one line: the first one broke off")
-    return _record(row, origin._replace(variant=variant), reported)
+    return _record(variant, found.groups(), Origin(file, offset, number, variant), reported)
+
+
+_NUMBERS = {
+    variant: tuple(name for name in fields if name not in TEXTS)
+    for variant, fields in FIELDS.items()
+}
+_PICK = {
+    variant: operator.itemgetter(*(fields.index(name) for name in _NUMBERS[variant]))
+    for variant, fields in FIELDS.items()
+}
 
 
 def _match(line: str) -> tuple[Variant, re.Match[str]] | None:
@@ -103,18 +114,27 @@ def _match(line: str) -> tuple[Variant, re.Match[str]] | None:
     return None
 
 
-def _record(row: dict[str, str], origin: Origin, reported: int | None) -> Accounting:
-    whole = {name: _whole(name, row[name]) for name in WHOLE if name in row}
-    rusage: dict[str, Amount] = {name: _amount(name, row[name]) for name in RUSAGE}
-    eusage: dict[str, Amount] = {name: _amount(name, row[name]) for name in EUSAGE}
+def _record(
+    variant: Variant, texts: tuple[str, ...], origin: Origin, reported: int | None
+) -> Accounting:
+    row = dict(zip(FIELDS[variant], texts, strict=True))
+    if ":" in row["category"] and _SECOND_RECORD.search(row["category"]):
+        raise DataError("two records in one line: the first one broke off")
+    numbers = dict(zip(_NUMBERS[variant], map(float, _PICK[variant](texts)), strict=True))
+    if not math.isfinite(sum(map(abs, numbers.values()))):
+        _complain_of_size(numbers, row)
+    whole = {name: int(numbers[name]) for name in WHOLE if name in numbers}
+    if any(number != numbers[name] or abs(number) >= LIMIT for name, number in whole.items()):
+        _complain_of_parts(numbers, row)
+    rusage: dict[str, Amount] = {name: numbers[name] for name in RUSAGE}
+    eusage: dict[str, Amount] = {name: numbers[name] for name in EUSAGE}
     extra: dict[str, str] = {}
     if "submit_cmd" in row:  # Univa's; it counts in milliseconds
-        rusage["ru_wallclock"] = _amount("ru_wallclock", row["ru_wallclock"]) / 1000
-        eusage |= {name: _amount(name, row[name]) for name in UNIVA_EUSAGE if name in row}
-        extra = {name: row[name] for name in ("job_class", "submit_host") if name in row}
+        rusage["ru_wallclock"] = numbers["ru_wallclock"] / 1000
+        eusage |= {name: numbers[name] for name in UNIVA_EUSAGE if name in numbers}
+        extra = {name: row[name] for name in ("job_class", "submit_host", "bound_cores")
+                 if name in row}  # fmt: skip
         extra["cwd"] = _with_colons(row["cwd"])
-        if "bound_cores" in row:
-            extra["bound_cores"] = row["bound_cores"]
     return Accounting(
         job_number=whole["job_number"],
         task_number=whole["task_number"],
@@ -156,18 +176,22 @@ LIMIT = 2**53
 """Whole numbers stay below: beyond, a double, which columns are read as, is not exact."""
 
 
-def _whole(name: str, text: str) -> int:
-    number = float(text)
-    if not number.is_integer() or not -LIMIT < number < LIMIT:
-        raise DataError(f"{name} is {text!r:.40}: not a whole number")
-    return int(number)
+def _complain_of_size(numbers: dict[str, float], row: dict[str, str]) -> None:
+    """Raise DataError for the first number that no double holds."""
+    for name, number in numbers.items():
+        if not math.isfinite(number):
+            raise DataError(f"{name} is {row[name]!r:.40}: beyond what a double holds")
 
 
-def _amount(name: str, text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise DataError(f"{name} is {text!r:.40}: beyond what a double holds")
-    return number
+def _complain_of_parts(numbers: dict[str, float], row: dict[str, str]) -> NoReturn:
+    """Raise DataError for the first number that should be whole and is not, or too large."""
+    wrong = (
+        name
+        for name in WHOLE
+        if name in numbers and not (numbers[name].is_integer() and abs(numbers[name]) < LIMIT)
+    )
+    name = next(wrong)
+    raise DataError(f"{name} is {row[name]!r:.40}: not a whole number")
 
 
 def _time(stamp: int) -> int | None:

@@ -5,14 +5,13 @@ was read. As no two records have the same origin, no two events are the same, an
 knows messages by their content stores each once.
 """
 
-import json
 from urllib.parse import quote
 
 import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine.jsonl import parse_jsonl
-from ccpipe.formats.gridengine.record import NOWHERE, Accounting, Origin, Variant
+from ccpipe.formats.gridengine.record import Accounting, Origin
 from ccpipe.formats.gridengine.writer import encode_jsonl
 from ccpipe.message import Message, event
 
@@ -25,8 +24,7 @@ def to_event(record: Accounting, *, cluster: str, hostname: str = "") -> Message
 
     Its time is the record's end, else the latest time it has, else none.
     """
-    origin = record.origin._replace(variant=str(record.origin.variant))  # type: ignore[arg-type]
-    extra = {**record.extra, "origin": origin._asdict()}
+    extra = {**record.extra, "origin": msgspec.to_builtins(record.origin)}
     payload = encode_jsonl(msgspec.structs.replace(record, extra=extra))
     times = (record.end_time, record.reported, record.start_time, record.submission_time)
     host = tag(record.hostname or hostname)
@@ -61,13 +59,12 @@ def from_event(message: Message) -> Accounting:
         where its payload is no record.
 
     """
-    record = parse_jsonl(str(message.value).encode("utf-8", "surrogatepass"), NOWHERE)
+    record = parse_jsonl(str(message.value).encode("utf-8", "surrogatepass"))
     if record is None:
         raise DataError("an event of class accounting that holds no record")
     extra = dict(record.extra)
     try:
-        origin = Origin(**extra.pop("origin", {}))
-        origin = origin._replace(variant=Variant(origin.variant))
-    except (TypeError, ValueError) as error:
-        raise DataError(f"origin {json.dumps(record.extra)!r:.80}: {error}") from None
+        origin = msgspec.convert(extra.pop("origin", {}), Origin)
+    except msgspec.ValidationError as error:
+        raise DataError(f"origin: {error}") from None
     return msgspec.structs.replace(record, extra=extra, origin=origin)

@@ -21,7 +21,7 @@ _Whole = Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
-class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
     """The keys in the order in which they are written; a key whose text is null is left out."""
 
     time: _Time | None = None
@@ -57,10 +57,10 @@ KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(Line))
 _LINE = msgspec.json.Decoder(Line)
 
 
-def parse_jsonl(line: bytes, origin: Origin) -> Accounting | None:
+def parse_jsonl(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
     """Read one line of ``accounting.jsonl``, or an ``acct`` line of ``reporting.jsonl``.
 
-    It is None for what else ``reporting.jsonl`` tells.
+    It is None for what else ``reporting.jsonl`` tells. The place is as for ``reader.parse``.
 
     Raises
     ------
@@ -76,8 +76,7 @@ def parse_jsonl(line: bytes, origin: Origin) -> Accounting | None:
         found, extra = _parse_odd(line)
     if found is None:
         return None
-    usage = found.usage
-    variant = Variant.JSONL
+    usage, variant = found.usage, Variant.JSONL
     if "eusage" not in usage and "usage" in usage:
         usage = {"eusage" if name == "usage" else name: usage[name] for name in usage}
         variant = Variant.JSONL_90
@@ -89,9 +88,9 @@ def parse_jsonl(line: bytes, origin: Origin) -> Accounting | None:
         account=found.account,
         qname=found.qname,
         hostname=found.hostname,
-        project=none(found.project),
+        project=found.project and none(found.project),
         department=found.department,
-        granted_pe=none(found.granted_pe),
+        granted_pe=found.granted_pe and none(found.granted_pe),
         slots=found.slots,
         arid=found.arid,
         job_name=found.job_name,
@@ -109,7 +108,7 @@ def parse_jsonl(line: bytes, origin: Origin) -> Accounting | None:
         usage=usage,
         extra=extra,
         reported=found.time * 1000 if found.time else None,
-        origin=origin._replace(variant=variant),
+        origin=Origin(file, offset, number, variant),
     )
 
 

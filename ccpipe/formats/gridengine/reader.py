@@ -8,7 +8,7 @@ from typing import IO, NamedTuple
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine.classic import parse_classic
 from ccpipe.formats.gridengine.jsonl import parse_jsonl
-from ccpipe.formats.gridengine.record import Accounting, Origin
+from ccpipe.formats.gridengine.record import Accounting
 
 BLOCK = 2**20
 """Bytes read at once from a file."""
@@ -39,10 +39,11 @@ class Reading:
     """Its lines, with comments and empty ones."""
 
 
-def parse(line: bytes, origin: Origin) -> Accounting | None:
+def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
     """Read one line without its end; None where it holds no record and needs none.
 
     That is a comment, a line of one character or none, and what else a reporting file tells.
+    File, offset and line number are put into the record as its origin.
 
     Raises
     ------
@@ -54,23 +55,22 @@ def parse(line: bytes, origin: Origin) -> Accounting | None:
     if len(line) <= 1 or line.startswith(b"#"):
         return None
     if line.startswith(b"{"):
-        return parse_jsonl(line, origin)
+        return parse_jsonl(line, file, offset, number)
     try:
-        return parse_classic(line.decode("utf-8", "surrogateescape"), origin)
+        return parse_classic(line.decode("utf-8", "surrogateescape"), file, offset, number)
     except DataError:
         if _OTHER_REPORT.match(line):
             return None
         raise
 
 
-def parse_whole(line: bytes, origin: Origin) -> Accounting | None:
-    """Read one line with its end, as ``parse`` does.
+def parse_half(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
+    """Read a line that ends with the file instead of a line end, as ``parse`` does.
 
-    A line without its end may be half written: where it has no closing brace to tell, it is no
-    record.
+    It may be half written: where it has no closing brace to tell, it is no record.
     """
-    record = parse(line.removesuffix(b"\n"), origin)
-    if record is not None and not line.endswith((b"\n", b"}")):
+    record = parse(line, file, offset, number)
+    if record is not None and not line.endswith(b"}"):
         raise DataError("the line has no end: it may be half written")
     return record
 
@@ -87,29 +87,30 @@ _OTHER_REPORT = re.compile(rf"[0-9]+:(?:{'|'.join(REPORTS)}):".encode())
 def read(payload: bytes, *, file: str = "", offset: int = 0, line: int = 1) -> Reading:
     """Read the lines of a payload, which begins at `offset` of a file with its line `line`.
 
-    The last line may lack its end, see ``parse_whole``.
+    The last line may lack its end, see ``parse_half``.
     """
     reading = Reading(size=len(payload))
-    for number, raw in enumerate(split_lines(payload)):
-        text = raw.removesuffix(b"\n")
-        origin = Origin(file, offset, line + number)
+    lines = split_lines(payload)
+    ended = len(lines) - (not payload.endswith(b"\n"))
+    for i, text in enumerate(lines):
         try:
-            record = parse_whole(raw, origin)
+            record = (parse if i < ended else parse_half)(text, file, offset, line + i)
         except DataError as error:
-            reading.rejected.append(Rejected(origin.line, offset, str(error), text))
+            reading.rejected.append(Rejected(line + i, offset, str(error), text))
         else:
             if record is not None:
                 reading.records.append(record)
-        offset += len(raw)
-        reading.lines += 1
+        offset += len(text) + 1
+    reading.lines = len(lines)
     return reading
 
 
 def split_lines(payload: bytes) -> list[bytes]:
-    """Split at LF and nowhere else; each line keeps its end."""
-    lines = [line + b"\n" for line in payload.split(b"\n")]
-    last = lines.pop()[:-1]
-    return [*lines, last] if last else lines
+    """Split at LF and nowhere else; ends are cut off."""
+    lines = payload.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
 
 
 def read_stream(stream: IO[bytes], *, file: str = "") -> Iterator[Reading]:

@@ -1,7 +1,7 @@
 """``Accounting``: one accounting record, in one set of units, whoever wrote it."""
 
 import enum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
@@ -31,7 +31,7 @@ class Variant(enum.StrEnum):
     """JSON lines of OCS from 9.0.6 on."""
 
 
-class Origin(NamedTuple):
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """Where a record was read. File and offset identify it: its content does not."""
 
     file: str = ""
@@ -44,9 +44,10 @@ class Origin(NamedTuple):
 
 
 NOWHERE = Origin()
+_NO_DATA = 2.0**64
 
 
-class Accounting(msgspec.Struct, frozen=True, kw_only=True):
+class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known of one run of one job, array task or PE task.
 
     Times are nanoseconds since the epoch; None is what the files say as 0. "None at all" is None
@@ -112,8 +113,14 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def maxrss(self) -> float:
-        """Peak of resident memory in bytes, from ``ru_maxrss`` where nothing better is known."""
-        return self.amount("eusage", "maxrss") or 1024 * self.amount("rusage", "ru_maxrss")
+        """Peak of resident memory in bytes, from ``ru_maxrss`` where nothing better is known.
+
+        OCS before 9.1.4 can write systemd's mark for "no data", 2⁶⁴, which is nothing better.
+        """
+        measured = self.amount("eusage", "maxrss")
+        if 0 < measured < _NO_DATA:
+            return measured
+        return 1024 * self.amount("rusage", "ru_maxrss")
 
     @property
     def maxvmem(self) -> float:

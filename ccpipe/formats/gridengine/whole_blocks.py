@@ -4,7 +4,11 @@ Both functions return None, or raise one of ``UNUSUAL``, where they are not sure
 by line would give the very same: the caller then does that.
 """
 
-from collections.abc import Sequence
+import contextlib
+import functools
+import gc
+from array import array
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -36,8 +40,30 @@ _NOTHING = {
 }
 """What stands for no text at all, and becomes null."""
 _EMPTY = pa.array(sorted(EMPTY))
+_NO_CATEGORY = pa.scalar("")
+_NO_TEXT, _NO_TIME = pa.scalar(None, pa.string()), pa.scalar(None, pa.int64())
+_ZERO, _MICROSECOND, _SECOND = pa.scalar(0), pa.scalar(1000), pa.scalar(10**9)
+_CLASSIC, _JSONL = pa.scalar(str(Variant.CLASSIC_45)), pa.scalar(str(Variant.JSONL))
 _LAST = 2**63 // 10**9
 """Seconds that nanoseconds can say; a larger number is a time in another unit."""
+
+
+_READ = csv.ReadOptions(column_names=_FIELDS, use_threads=False, block_size=2**19)
+_PARSE = csv.ParseOptions(delimiter=":", quote_char=False)
+
+
+@functools.lru_cache(maxsize=32)
+def _conversion(columns: tuple[str, ...]) -> csv.ConvertOptions:
+    """Return what to read for some columns, and as what; made once, as it takes its time."""
+    needed = [name for name in _FIELDS if name in columns or name in _CHECKED]
+    return csv.ConvertOptions(
+        include_columns=needed,
+        column_types={
+            name: pa.string() if name in CLASSIC_TEXTS else pa.float64() for name in needed
+        },
+        null_values=[],
+        strings_can_be_null=False,
+    )
 
 
 def whole_classic(payload: bytes, columns: Sequence[str]) -> pa.Table | None:
@@ -47,20 +73,7 @@ def whole_classic(payload: bytes, columns: Sequence[str]) -> pa.Table | None:
     """
     if b"\r" in payload:  # an end of line for Arrow, not for us
         return None
-    needed = [name for name in _FIELDS if name in columns or name in _CHECKED]
-    table = csv.read_csv(
-        pa.py_buffer(payload),
-        csv.ReadOptions(column_names=_FIELDS, use_threads=False, block_size=2**20),
-        csv.ParseOptions(delimiter=":", quote_char=False),
-        csv.ConvertOptions(
-            include_columns=needed,
-            column_types={
-                name: pa.string() if name in CLASSIC_TEXTS else pa.float64() for name in needed
-            },
-            null_values=[],
-            strings_can_be_null=False,
-        ),
-    )
+    table = csv.read_csv(pa.py_buffer(payload), _READ, _PARSE, _conversion(tuple(columns)))
     if not _is_of_this_variant(table):
         return None
     arrays = [_classic_column(table, name) for name in columns]
@@ -83,7 +96,7 @@ def _is_of_this_variant(table: pa.Table) -> bool:
 def _classic_column(table: pa.Table, name: str) -> Any:
     """Return one column in the schema's type and unit; None where a value is not usual."""
     if name == "variant":
-        return pa.repeat(pa.scalar(str(Variant.CLASSIC_45)), table.num_rows)
+        return pa.repeat(_CLASSIC, table.num_rows)
     if name not in _FIELDS:
         return pa.nulls(table.num_rows, SCHEMA.field(name).type)
     column = table[name]
@@ -96,9 +109,9 @@ def _classic_column(table: pa.Table, name: str) -> Any:
 
 def _text(column: Any, name: str) -> Any:
     if name in _NOTHING:
-        return pc.if_else(pc.is_in(column, _NOTHING[name]), None, column)
+        return pc.if_else(pc.is_in(column, _NOTHING[name]), _NO_TEXT, column)
     if name == "category":
-        return pc.if_else(pc.is_in(column, _EMPTY), "", column)
+        return pc.if_else(pc.is_in(column, _EMPTY), _NO_CATEGORY, column)
     return column
 
 
@@ -108,7 +121,9 @@ def _whole(column: pa.ChunkedArray, *, time: bool) -> Any:
     if not -LIMIT < least <= most < LIMIT or (time and not 0 <= least <= most < _LAST):
         return None
     whole = column.cast(pa.int64())
-    return pc.if_else(pc.equal(whole, 0), None, pc.multiply(whole, 10**9)) if time else whole
+    return (
+        pc.if_else(pc.equal(whole, _ZERO), _NO_TIME, pc.multiply(whole, _SECOND)) if time else whole
+    )
 
 
 _Amount = Annotated[int, msgspec.Meta(gt=-LIMIT, lt=LIMIT)] | float
@@ -144,6 +159,11 @@ _KEYS = [field.name for field in msgspec.structs.fields(_Line)]
 
 def whole_jsonl(lines: Sequence[bytes], columns: Sequence[str]) -> pa.Table | None:
     """Read lines of OCS 9.0.6 and later without custom usage."""
+    with _no_collection():
+        return _read_jsonl(lines, columns)
+
+
+def _read_jsonl(lines: Sequence[bytes], columns: Sequence[str]) -> pa.Table | None:
     rows = [_LINE.decode(line) for line in lines]
     found = dict(zip(_KEYS, zip(*map(astuple, rows), strict=True), strict=True))
     usage = found["usage"]
@@ -162,8 +182,32 @@ _RUSAGE = frozenset(RUSAGE)
 
 def _json_column(found: dict[str, Any], name: str, rows: int) -> Any:
     if name == "variant":
-        return pa.repeat(pa.scalar(str(Variant.JSONL)), rows)
-    column = pa.array(found["time" if name == "reported" else name], SCHEMA.field(name).type)
+        return pa.repeat(_JSONL, rows)
+    column = _array(found["time" if name == "reported" else name], SCHEMA.field(name).type)
     if name in TIMES:
-        return pc.if_else(pc.equal(column, 0), None, pc.multiply(column, 1000))
+        return pc.if_else(pc.equal(column, _ZERO), _NO_TIME, pc.multiply(column, _MICROSECOND))
     return _text(column, name)
+
+
+_CODES = {pa.int64(): "q", pa.float64(): "d"}
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Make a column; numbers without gaps take a way that is three times as fast."""
+    try:
+        numbers = array(_CODES[kind], values)
+    except (KeyError, TypeError):  # texts; a number is missing
+        return pa.array(values, kind)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(numbers)])
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from looking through rows that are all still needed."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -111,7 +111,8 @@ def _amount(container: str, name: str, value: Amount) -> str:
     """Write a value: ``rusage`` holds integers but for its two times, all else doubles."""
     if isinstance(value, str):
         return _text(value)
-    if container == "rusage" and name not in {"ru_utime", "ru_stime"} and value == int(value):
+    is_integer = value == int(value) and abs(value) < 2**63 - 1
+    if container == "rusage" and name not in {"ru_utime", "ru_stime"} and is_integer:
         return str(int(value))
     return double(value)
 

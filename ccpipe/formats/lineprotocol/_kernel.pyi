@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable
 
 from ccpipe.formats.lineprotocol.lines import Lines
 from ccpipe.formats.lineprotocol.series import Series, SeriesTable
+from ccpipe.formats.lineprotocol.texts import Texts
 from ccpipe.message import Message
 
-def blank(kind: type[Lines], payload: bytes, table: SeriesTable) -> Lines: ...
+def blank(kind: type[Lines], texts: type[Texts], payload: bytes, table: SeriesTable) -> Lines: ...
 
 class Scanner:
     units: int

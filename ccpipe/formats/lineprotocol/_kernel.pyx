@@ -41,7 +41,6 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
     struct Text:
         int64_t start
         int64_t end
-        cbool escaped
     cdef cppclass Index:
         size_t bytes()
     cdef cppclass Scan:
@@ -112,13 +111,17 @@ cdef int32_t _resolve(void* scanner, What what, const char* raw, size_t size) no
         return -1
 
 
-def blank(kind, bytes payload, table):
-    """Make ``Lines``, whose class is `kind`, without columns, which ``Scanner.read`` then sets."""
+def blank(kind, texts, bytes payload, table):
+    """Make ``Lines``, of the classes `kind` and `texts`, without columns, which ``Scanner.read`` then sets."""
     lines = kind.__new__(kind)
     lines.payload = payload
     lines.table = table
     lines.series = None
-    lines.texts = []
+    lines.texts = strings = texts.__new__(texts)
+    strings.payload = payload
+    strings.unescape = table.grammar.unescape
+    strings.spans = array.clone(_INT64, 0, False)
+    strings.own = []
     lines.rejected = []
     lines.precision = None
     lines.verbatim = True
@@ -165,11 +168,9 @@ cdef class Scanner:
     """Takes the plain lines of payloads for one series table."""
 
     cdef Scan* scan
-    cdef cbool influx
     cdef object table, error
 
     def __cinit__(self, influx):
-        self.influx = influx
         self.scan = new Scan(_seed, influx, _resolve, <void*>self)
 
     def __dealloc__(self):
@@ -189,16 +190,18 @@ cdef class Scanner:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
         self.table = lines.table
         self.scan.begin(PyBytes_AS_STRING(payload), size, position, unit)
-        if size - position < RELEASE:
-            self.scan.run()
-        else:
-            with nogil:
+        try:
+            if size - position < RELEASE:
                 self.scan.run()
-        self.table = None
+            else:
+                with nogil:
+                    self.scan.run()
+        finally:
+            self.table = None
         if self.error is not None:
             error, self.error = self.error, None
             raise error
-        self.hand_over(lines, PyBytes_AS_STRING(payload))
+        self.hand_over(lines)
         return self.scan.position()
 
     cdef int32_t number_of(self, What what, bytes raw) except? -2:
@@ -211,25 +214,24 @@ cdef class Scanner:
         code = self.table.field_codes.get(raw)
         return self.table.add_field(raw) if code is None else code
 
-    cdef hand_over(self, lines, const char* payload):
-        cdef Py_ssize_t size = self.scan.rows.size()
-        cdef list texts = lines.texts
-        cdef Py_ssize_t base = len(texts)
-        cdef Py_ssize_t row
-        cdef Text text
-        cdef string plain
-        if base and self.scan.texts.size():
-            for row in range(size):
+    cdef place_texts(self, texts):
+        cdef Py_ssize_t base = len(texts), size = self.scan.texts.size(), number
+        cdef array.array spans = array.clone(_INT64, 2 * size, False)
+        cdef int64_t* places = <int64_t*>spans.data.as_voidptr
+        cdef size_t row
+        for number in range(size):
+            places[2 * number] = self.scan.texts[number].start
+            places[2 * number + 1] = self.scan.texts[number].end
+        texts.spans.extend(spans)
+        if base:
+            for row in range(self.scan.rows.size()):
                 if self.scan.rows[row].type == TEXT:
                     self.scan.rows[row].exact += base
-        for text in self.scan.texts:
-            if text.escaped:
-                unescape(payload + text.start, payload + text.end, self.influx, plain)
-                texts.append(PyUnicode_DecodeUTF8(plain.data(), plain.size(), NULL))
-            else:
-                texts.append(
-                    PyUnicode_DecodeUTF8(payload + text.start, text.end - text.start, NULL)
-                )
+
+    cdef hand_over(self, lines):
+        cdef Py_ssize_t size = self.scan.rows.size()
+        if self.scan.texts.size():
+            self.place_texts(lines.texts)
         cdef array.array series = array.clone(_INT32, size, False)
         cdef array.array fields = array.clone(_INT32, size, False)
         cdef array.array types = array.clone(_UINT8, size, False)
@@ -307,7 +309,14 @@ def encode_lines(lines, dict fields, int unit):
     cdef const double* numbers = (<array.array?>lines.numbers).data.as_doubles
     cdef const int64_t* exact = <const int64_t*>(<array.array?>lines.exact).data.as_voidptr
     cdef const int64_t* times = <const int64_t*>(<array.array?>lines.times).data.as_voidptr
-    cdef list texts = lines.texts
+    cdef int64_t start, end
+    cdef string plain
+    cdef bytes payload = lines.texts.payload
+    cdef list own = lines.texts.own
+    cdef array.array spans = lines.texts.spans
+    cdef const int64_t* places = <const int64_t*>spans.data.as_voidptr
+    cdef Py_ssize_t texts = len(spans) // 2
+    cdef cbool influx = len(lines.texts.unescape) == 2
     cdef list keys = lines.table.series
     cdef Writer writer
     cdef Py_ssize_t row, size = same_length(lines)
@@ -334,7 +343,19 @@ def encode_lines(lines, dict fields, int unit):
         elif types[row] == BOOL:
             writer.boolean(exact[row] != 0)
         else:
-            write_text(writer, texts[exact[row]])
+            if not 0 <= exact[row] < texts:
+                raise IndexError(f"row {row} has no text")
+            start, end = places[2 * exact[row]], places[2 * exact[row] + 1]
+            if start < 0:
+                write_text(writer, own[end])
+            elif start <= end <= PyBytes_GET_SIZE(payload):
+                unescape(
+                    PyBytes_AS_STRING(payload) + start, PyBytes_AS_STRING(payload) + end,
+                    influx, plain,
+                )
+                writer.text(plain.data(), plain.size())
+            else:
+                raise IndexError(f"the text of row {row} does not lie in the payload")
         writer.time(times[row], unit)
         writer.raw(b"\n")
     return PyBytes_FromStringAndSize(writer.out.data(), writer.out.size())

@@ -55,7 +55,7 @@ def to_arrow(lines: Lines) -> pa.Table:
         "int": _where(pc.equal(types, ValueType.INT), exact),
         "uint": _where(pc.equal(types, ValueType.UINT), _column(lines.exact, pa.uint64(), size)),
         "bool": _where(pc.equal(types, ValueType.BOOL), exact).cast(pa.bool_()),
-        "text": pa.array(lines.texts, pa.string()).take(
+        "text": pa.array(list(lines.texts), pa.string()).take(
             _where(pc.equal(types, ValueType.TEXT), exact)
         ),
     }

@@ -24,6 +24,7 @@ from ccpipe.formats.lineprotocol.precision import (
 )
 from ccpipe.formats.lineprotocol.repair import repair
 from ccpipe.formats.lineprotocol.series import SeriesTable, TagTwice
+from ccpipe.formats.lineprotocol.texts import Texts
 
 if TYPE_CHECKING:
     from ccpipe.formats.lineprotocol._kernel import Scanner
@@ -102,7 +103,7 @@ def decode_compiled(
     assert KERNEL is not None
     if table.scanner is None:
         table.scanner = KERNEL.Scanner(influx=table.grammar is g.INFLUX)
-    lines: Lines = KERNEL.blank(Lines, payload, table)
+    lines: Lines = KERNEL.blank(Lines, Texts, payload, table)
     position = table.scanner.read(lines, 0, PLACES[precision])
     if position == len(payload):
         lines.precision = _UNIT_OF_BITS.get(table.scanner.units)
@@ -144,6 +145,7 @@ class _Decoder:
         self.lenient = lenient
         self.scanner: Scanner | None = None
         self.units = 0
+        self.repairing = False
         self.counted, self.line_ends = 0, 0
         self.reread = _REREAD * len(payload)
 
@@ -212,7 +214,7 @@ class _Decoder:
                 raise _Broken(*diagnose(self.payload, start, limit, self.grammar))
             self.read(found, start, found.end(3) if found[3] is not None else found.end(2))
         except _Broken as broken:
-            del self.lines.texts[texts:]
+            self.lines.texts.forget(texts)
             if found is not None:
                 reached = found.end()
             else:
@@ -294,11 +296,12 @@ class _Decoder:
             text = token[1:-1].decode()
         except UnicodeDecodeError as error:
             raise _Broken(Rule.UTF8, offset + 1 + error.start) from None
-        if "\\" in text:
-            unescape = self.grammar.unescape
-            text = g.STRING_ESCAPE.sub(lambda m: unescape.get(m[1], m[0]), text)
-        self.lines.texts.append(text)
-        return len(self.lines.texts) - 1
+        texts = self.lines.texts
+        if self.repairing:
+            texts.append(texts.unescaped(text))
+        else:
+            texts.spans.extend((offset + 1, offset + len(token) - 1))
+        return len(texts) - 1
 
     def integer(self, digits: bytes, least: int, most: int, rule: Rule, offset: int) -> int:
         if len(digits.lstrip(b"-0")) <= _MOST_DIGITS:
@@ -335,11 +338,14 @@ class _Decoder:
         if not found:
             return False
         texts = len(self.lines.texts)
+        self.repairing = True
         try:
             self.read(found, start, start + len(original))
         except _Broken:
-            del self.lines.texts[texts:]
+            self.lines.texts.forget(texts)
             return False
+        finally:
+            self.repairing = False
         self.lines.verbatim = False
         return True
 

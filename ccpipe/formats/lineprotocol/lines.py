@@ -12,6 +12,7 @@ from ccpipe.formats.lineprotocol.grammar import Rule
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME, Precision
 from ccpipe.formats.lineprotocol.series import SeriesTable
+from ccpipe.formats.lineprotocol.texts import TEXT, Texts, shifted
 from ccpipe.message import Message, Uint, Value
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class ValueType(enum.IntEnum):
     INT = 1
     UINT = 2
     BOOL = 3
-    TEXT = 4
+    TEXT = TEXT
 
 
 class Rejected(NamedTuple):
@@ -92,7 +93,7 @@ class Lines(Sequence[Message]):
         """The value as a double: booleans are 0 and 1, texts NaN, great integers rounded."""
         self.exact = array("q")
         """INT: the value; UINT: its 64 bits; BOOL: 0 or 1; TEXT: its place in ``texts``."""
-        self.texts: list[str] = []
+        self.texts = Texts(payload, self.table.grammar.unescape)
         self.times = array("q")
         """Nanoseconds since the epoch; ``NO_TIME`` where the line says none."""
         self.starts = array("q")
@@ -286,29 +287,19 @@ class Lines(Sequence[Message]):
             self.fields.extend(map(keys.__getitem__, part.fields))
         if part.texts:
             base = len(self.texts)
-            self.texts.extend(part.texts)
-            self.exact.extend(_shifted(part.exact, base, part.types) if base else part.exact)
+            self.texts.extend(part.texts, offset)
+            self.exact.extend(shifted(part.exact, base, part.types) if base else part.exact)
         else:
             self.exact.extend(part.exact)
         self.types.extend(part.types)
         self.numbers.extend(part.numbers)
         self.times.extend(part.times)
-        self.starts.extend(_shifted(part.starts, offset))
-        self.ends.extend(_shifted(part.ends, offset))
+        self.starts.extend(shifted(part.starts, offset))
+        self.ends.extend(shifted(part.ends, offset))
         self.rejected.extend(part.rejected)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def _shifted(column: "array[int]", by: int, types: "array[int] | None" = None) -> "array[int]":
-    """Copy a column with `by` added: to all rows, or where `types` are given to the texts."""
-    if KERNEL is not None:
-        moved: array[int] = KERNEL.shifted(column, by, types, ValueType.TEXT)
-        return moved
-    if types is None:
-        return array("q", map(by.__add__, column))
-    return array("q", [x + by * (t == ValueType.TEXT) for x, t in zip(column, types, strict=True)])
 
 
 def _signed(unsigned: int) -> int:

@@ -16,6 +16,10 @@
 #include <string>
 #include <vector>
 
+#include "index.hpp"
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elsewhere the twin in Python does it");
+
 namespace ccpipe {
 
 enum Result { DONE, ODD };
@@ -31,123 +35,10 @@ struct Row {
 
 struct Text {
     int64_t start, end;  // inside the quotes
-    bool escaped;
 };
 
 // Numbers a series or a field that no table holds yet; -1 where its bytes break a rule.
 using Resolve = int32_t (*)(void* table, What what, const char* raw, size_t size);
-
-struct Seed {
-    uint64_t a, b;  // random for each process, so that nobody can aim at one bucket
-};
-
-inline uint64_t load64(const char* p) {
-    uint64_t word;
-    std::memcpy(&word, p, 8);
-    return word;
-}
-
-inline uint64_t fold(uint64_t a, uint64_t b) {
-    auto product = static_cast<unsigned __int128>(a) * b;
-    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-
-// A hash in the manner of wyhash: 16 bytes with each multiplication.
-inline uint64_t hash(const char* p, size_t size, const Seed& seed) {
-    uint64_t h = seed.a ^ size;
-    if (size >= 16) {
-        const char* last = p + size - 16;
-        for (; p < last; p += 16) h = fold(load64(p) ^ seed.b, load64(p + 8) ^ h);
-        return fold(load64(last) ^ seed.b, load64(last + 8) ^ h);
-    }
-    uint64_t low = 0, high = 0;
-    if (size >= 8) {
-        low = load64(p);
-        high = load64(p + size - 8);
-    } else {
-        std::memcpy(&low, p, size);
-    }
-    return fold(low ^ seed.b, high ^ h);
-}
-
-// Bytes to numbers: a hash table with open addressing, which only grows.
-class Index {
-public:
-    explicit Index(const Seed& seed) : seed_(seed), slots_(64) {}
-
-    // The place of `key` among the entries, or -1.
-    int32_t find(const char* key, size_t size) const {
-        uint64_t h = hash(key, size, seed_);
-        for (size_t i = h;; ++i) {
-            const Slot& slot = slots_[i & (slots_.size() - 1)];
-            if (slot.entry < 0) return -1;
-            if (slot.hash == static_cast<uint32_t>(h >> 32) && is(slot.entry, key, size))
-                return slot.entry;
-        }
-    }
-
-    // The entry that followed `entry` last time, if `text` begins with its key.
-    int32_t follows(int32_t entry, const char* text, const char* end) const {
-        int32_t next = entries_[entry].next;
-        size_t size = entries_[next].size;
-        return static_cast<size_t>(end - text) > size && is(next, text, size) ? next : -1;
-    }
-
-    // Note what follows `entry` now; says whether it is what followed it last time.
-    bool remember(int32_t entry, int32_t next) {
-        bool same = entries_[entry].next == next;
-        entries_[entry].next = next;
-        return same;
-    }
-
-    int32_t add(const char* key, size_t size, int32_t code) {
-        auto entry = static_cast<int32_t>(entries_.size());
-        entries_.push_back({keys_.size(), static_cast<uint32_t>(size), code, entry});
-        keys_.insert(keys_.end(), key, key + size);
-        if (2 * entries_.size() > slots_.size()) {
-            slots_.assign(2 * slots_.size(), Slot());
-            for (int32_t e = 0; e < entry; ++e) place(e);
-        }
-        place(entry);
-        return entry;
-    }
-
-    int32_t code(int32_t entry) const { return entries_[entry].code; }
-    size_t size(int32_t entry) const { return entries_[entry].size; }
-
-    size_t bytes() const {
-        return slots_.capacity() * sizeof(Slot) + entries_.capacity() * sizeof(Entry) +
-               keys_.capacity();
-    }
-
-private:
-    struct Entry {
-        size_t offset;
-        uint32_t size;
-        int32_t code, next;
-    };
-    struct Slot {
-        uint32_t hash = 0;
-        int32_t entry = -1;
-    };
-
-    bool is(int32_t entry, const char* key, size_t size) const {
-        const Entry& e = entries_[entry];
-        return e.size == size && std::memcmp(keys_.data() + e.offset, key, size) == 0;
-    }
-
-    void place(int32_t entry) {
-        uint64_t h = hash(keys_.data() + entries_[entry].offset, entries_[entry].size, seed_);
-        size_t i = h & (slots_.size() - 1);
-        while (slots_[i].entry >= 0) i = (i + 1) & (slots_.size() - 1);
-        slots_[i] = {static_cast<uint32_t>(h >> 32), entry};
-    }
-
-    Seed seed_;
-    std::vector<Slot> slots_;
-    std::vector<Entry> entries_;
-    std::vector<char> keys_;
-};
 
 inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 
@@ -226,10 +117,11 @@ constexpr ptrdiff_t NEAR = 512;  // how far a series is looked for before its gr
 constexpr int LUCK = 8;  // wrong guesses in a row after which guessing is given up
 constexpr size_t KEPT = 1 << 18;  // rows whose memory is kept for the next payload
 
-// Powers of ten that a long double of 64 bits holds exactly; a double holds those up to 1e22.
-constexpr long double TENS[] = {1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,
-                                1e10L, 1e11L, 1e12L, 1e13L, 1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L,
-                                1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
+// Powers of ten: a double holds them exactly up to 1e22, a long double of 64 bits up to 1e27.
+template <typename Real>
+constexpr Real TENS[] = {1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,
+                         1e10L, 1e11L, 1e12L, 1e13L, 1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L,
+                         1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
 
 // The double nearest to mantissa * 10^power, where one exact step tells it.
 //
@@ -239,13 +131,13 @@ constexpr long double TENS[] = {1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L, 
 inline bool nearest(uint64_t mantissa, ptrdiff_t power, double& number) {
     if (mantissa <= uint64_t{1} << 53 && -22 <= power && power <= 22) {
         auto exact = static_cast<double>(mantissa);
-        auto ten = static_cast<double>(TENS[power < 0 ? -power : power]);
-        number = power < 0 ? exact / ten : exact * ten;
+        number = power < 0 ? exact / TENS<double>[-power] : exact * TENS<double>[power];
         return true;
     }
     if constexpr (std::numeric_limits<long double>::digits == 64) {
         auto exact = static_cast<long double>(mantissa);
-        long double result = power < 0 ? exact / TENS[-power] : exact * TENS[power];
+        using Long = long double;
+        Long result = power < 0 ? exact / TENS<Long>[-power] : exact * TENS<Long>[power];
         uint64_t bits;
         std::memcpy(&bits, &result, 8);
         number = static_cast<double>(result);
@@ -480,12 +372,10 @@ private:
 
     const char* text(const char* p, Row& row) {
         const char* start = p;
-        bool escaped = false;
         uint8_t high = 0;
         for (; p < end_ && *p != '"'; ++p) {
             high |= static_cast<uint8_t>(*p);
             if (*p == '\\') {
-                escaped = true;
                 if (++p == end_) return nullptr;
                 high |= static_cast<uint8_t>(*p);
             }
@@ -495,7 +385,7 @@ private:
         row.type = TEXT;
         row.exact = texts.size();
         row.number = std::numeric_limits<double>::quiet_NaN();
-        texts.push_back({start - base_, p - base_, escaped});
+        texts.push_back({start - base_, p - base_});
         return p + 1;
     }
 

@@ -26,7 +26,16 @@ from ccpipe.formats.sonar.envelope import (
     SysinfoEnvelope,
 )
 from ccpipe.formats.sonar.extended import INFINITE, UNSET, ExtendedUint
-from ccpipe.formats.sonar.identity import GAP, Job, JobId, Sighting, Tracker, group, sightings
+from ccpipe.formats.sonar.identity import (
+    EPOCH_ZERO,
+    GAP,
+    Job,
+    JobId,
+    Sighting,
+    Tracker,
+    group,
+    sightings,
+)
 from ccpipe.formats.sonar.job import JobsAttributes, SacctData, SlurmJob
 from ccpipe.formats.sonar.meta import ErrorObject, KVPair, MetadataObject
 from ccpipe.formats.sonar.profiles import Dialect, Profile
@@ -45,6 +54,7 @@ from ccpipe.formats.sonar.stream import Decoded, Decoder, Rejected, decode
 from ccpipe.formats.sonar.sysinfo import SysinfoAttributes, SysinfoGpuCard
 
 __all__ = [
+    "EPOCH_ZERO",
     "GAP",
     "INFINITE",
     "UNSET",

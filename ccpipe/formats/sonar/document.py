@@ -42,6 +42,10 @@ for bad in decoded.rejected:  # each with line, offset, path, rule, value and it
 line = sonar.encode(envelope, profile="jobanalyzer")
 ```
 
+`sonar.Decoder` takes a stream block by block, in bounded memory. `sonar.group` and `sonar.Tracker`
+say which records speak of one job, `sonar.roll_up` makes one record of processes that are the
+same, and `ccpipe.formats.nodelist` reads and writes lists of nodes.
+
 An omitted field has the default value of its type: zero, the empty string, false, the empty
 array. Memory and volumes are in kilobytes of 1024 bytes, clocks in megahertz, power in watts,
 utilization in percent, unless a field says otherwise.

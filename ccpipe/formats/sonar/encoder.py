@@ -54,12 +54,12 @@ def encode(envelope: Envelope, *, profile: Profile = "spec") -> bytes:
 
 
 def _object(record: Record, profile: Profile) -> dict[str, Any]:
-    written = {}
+    tree = {}
     for name, default, convert in _plan(type(record), profile):
         value = getattr(record, name)
         if value != default:
-            written[name] = value if convert is None else convert(value)
-    return written
+            tree[name] = value if convert is None else convert(value)
+    return tree
 
 
 _ALWAYS = object()

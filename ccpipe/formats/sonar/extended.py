@@ -41,6 +41,8 @@ class ExtendedUint:
             return cls.UNSET
         if number == 1:
             return cls.INFINITE
+        if not 0 <= number <= UINT64_MAX:
+            raise ValueError(f"{number} is outside of 0 … 2⁶⁴-1")
         return cls(number - _BASE)
 
     @property

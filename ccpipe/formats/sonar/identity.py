@@ -22,6 +22,10 @@ GAP = 3 * 3600 * 10**9
 """Nanoseconds of silence after which the same number is another job: "on the order of a few
 hours", and less than process numbers take to come round again."""
 
+EPOCH_ZERO = 1577836800
+"""Seconds from 1970 to 2020: Sonar's ``epoch`` is the time of the node's boot, counted from there,
+so that it is never zero (``EpochTimeBase`` in Sonar's ``types.go``)."""
+
 
 class JobId(NamedTuple):
     """What Slurm calls a job, or one step of it.

@@ -87,7 +87,8 @@ Broken = tuple[Path, str, Any]
 
 def _are_clean(records: list[Any], strict: bool) -> bool:
     """Say whether records of one type break no rule, all at once: for speed alone."""
-    plan = _plan(type(records[0]), strict)
+    cls: type[Record] = type(records[0])
+    plan = _plan(cls, strict)
     for name, test, _ in plan.values:
         if not all(map(test, map(attrgetter(name), records))):
             return False

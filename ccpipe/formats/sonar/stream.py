@@ -120,7 +120,8 @@ class Decoder:
         self.profile = profile
         self.largest = largest
         self._buffer = bytearray()
-        self._offset, self._line = 0, 1  # of the buffer's first byte
+        self._offset = 0  # of the buffer's first byte, in the stream
+        self._line, self._lined = 1, 0  # the line's number at a place in the buffer
         self._bad: Malformed | None = None  # at the buffer's begin; its end is sought
         self._sought = 1  # up to where, from the buffer's begin
         self._enough = 0  # bytes from which it is worth the while to look at an open value again
@@ -129,7 +130,7 @@ class Decoder:
     def feed(self, block: bytes) -> Decoded:
         """Take the next bytes; return what is complete by now."""
         self._buffer += block
-        if block.rstrip().endswith(b"}"):
+        if block[-_OVERLAP:].rstrip().endswith(b"}"):
             self._enough = 0
         return self._run(final=False)
 
@@ -149,8 +150,8 @@ class Decoder:
                 break
             fresh = self._offset + start == 0 or b"\n" in buffer[position:start]
             position = self._take(start, fresh=fresh, final=final)
-        self._line += buffer.count(b"\n", 0, start)
-        self._offset += start
+        self._go_to_line_of(start)
+        self._offset, self._lined = self._offset + start, 0
         del buffer[:start]
         decoded, self._decoded = self._decoded, Decoded([], [])
         return decoded
@@ -217,11 +218,17 @@ class Decoder:
         return end
 
     def _reject(self, start: int, end: int, offence: int, found: list[Problem]) -> None:
-        line = self._line + self._buffer.count(b"\n", 0, offence)
+        self._go_to_line_of(offence)
         original = bytes(self._buffer[start:end].rstrip())
         self._decoded.rejected.append(
-            Rejected(line, self._offset + offence, tuple(found), original, self._offset + start)
+            Rejected(
+                self._line, self._offset + offence, tuple(found), original, self._offset + start
+            )
         )
+
+    def _go_to_line_of(self, place: int) -> None:
+        self._line += self._buffer.count(b"\n", self._lined, place)
+        self._lined = place
 
 
 def _measure(rest: memoryview) -> tuple[int, Malformed | None]:

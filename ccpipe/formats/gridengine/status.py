@@ -1,0 +1,190 @@
+"""What runs now: ``qstat -xml``, ``qstat -g t -xml`` and ``qhost -j -xml``.
+
+For cells that write no ``job_log``, and for the hosts of parallel jobs, which nothing else tells
+while they run.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, tzinfo
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from ccpipe.errors import DataError
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, or with ``-g t`` its share of one host."""
+
+    job_number: int
+    task_number: int = 0
+    """0 where it is no array, or where several tasks wait: see `tasks`."""
+    tasks: str = ""
+    """Tasks as they are listed: ``3`` or ``3-5:1``."""
+    name: str = ""
+    owner: str = ""
+    state: str = ""
+    """``r``, ``qw``, ``Eqw``, ``dr``, …"""
+    is_running: bool = False
+    start_time: int | None = None
+    """Nanoseconds since the epoch."""
+    submission_time: int | None = None
+    queue: str = ""
+    hostname: str = ""
+    role: str = ""
+    """``MASTER`` or ``SLAVE``; empty without ``-g t``."""
+    slots: int = 1
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """A job or array task that runs, with all its hosts."""
+
+    job_number: int
+    task_number: int
+    name: str
+    owner: str
+    queue: str
+    """That of the master."""
+    hosts: tuple[str, ...]
+    """The master's first."""
+    slots: int
+    start_time: int
+
+
+def read_qstat(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
+    """Read ``qstat -xml``, with or without ``-g t``.
+
+    Its times have no zone: they are of `zone`, else of this machine's.
+
+    Raises
+    ------
+    DataError
+        where it is not what qstat writes; it says where.
+
+    """
+    shares = []
+    for job in _parse(payload, "job_info").iter("job_list"):
+        queue, _, host = job.findtext("queue_name", "").partition("@")
+        tasks = job.findtext("tasks") or ""
+        shares.append(
+            Share(
+                job_number=_number(job, "JB_job_number"),
+                task_number=int(tasks) if tasks.isdecimal() else 0,
+                tasks=tasks,
+                name=job.findtext("JB_name") or "",
+                owner=job.findtext("JB_owner") or "",
+                state=job.findtext("state") or "",
+                is_running=job.get("state") == "running",
+                start_time=_moment(job.findtext("JAT_start_time"), zone),
+                submission_time=_moment(job.findtext("JB_submission_time"), zone),
+                queue=queue,
+                hostname=host,
+                role=job.findtext("master") or "",
+                slots=_number(job, "slots"),
+            )
+        )
+    return shares
+
+
+def read_qhost(payload: bytes) -> list[Share]:
+    """Read the jobs of ``qhost -j -xml``, whose times are seconds since the epoch.
+
+    It lists a share for each slot; slots are not said, so each counts one.
+
+    Raises
+    ------
+    DataError
+        where it is not what qhost writes.
+
+    """
+    shares = []
+    for host in _parse(payload, "qhost").iter("host"):
+        for job in host.iter("job"):
+            known = {value.get("name"): value.text or "" for value in job.iter("jobvalue")}
+            queue, _, at = known.get("qinstance_name", "").partition("@")
+            start = known.get("start_time", "")
+            task = known.get("taskid", "")
+            shares.append(
+                Share(
+                    job_number=_digits(job.get("name", ""), "job"),
+                    task_number=int(task) if task.isdecimal() else 0,
+                    tasks=task,
+                    name=known.get("job_name", ""),
+                    owner=known.get("job_owner", ""),
+                    state=known.get("job_state", ""),
+                    is_running=True,
+                    start_time=_digits(start, "start_time") * 10**9 if start else None,
+                    queue=queue,
+                    hostname=at or host.get("name", ""),
+                    role=known.get("pe_master", ""),
+                )
+            )
+    return shares
+
+
+def running(shares: Iterable[Share]) -> list[Running]:
+    """Put the shares of each running job together.
+
+    With ``-g t`` and in qhost a parallel job has one MASTER share, which only names its host, and
+    a SLAVE share for the slots of each host. A job without SLAVE is where its MASTER is.
+    """
+    groups: dict[tuple[int, int], list[Share]] = {}
+    for share in shares:
+        if share.is_running and share.start_time is not None and share.hostname:
+            groups.setdefault((share.job_number, share.task_number), []).append(share)
+    return [_running(group) for group in groups.values()]
+
+
+def _running(group: list[Share]) -> Running:
+    group = sorted(group, key=lambda share: share.role == "SLAVE")
+    first = group[0]
+    slaves = [share for share in group if share.role == "SLAVE"]
+    return Running(
+        job_number=first.job_number,
+        task_number=first.task_number,
+        name=first.name,
+        owner=first.owner,
+        queue=first.queue,
+        hosts=tuple(dict.fromkeys(share.hostname for share in group)),
+        slots=sum(share.slots for share in slaves or group),
+        start_time=min(share.start_time or 0 for share in group),
+    )
+
+
+def _parse(payload: bytes, root: str) -> ET.Element:
+    if b"<!DOCTYPE" in payload or b"<!ENTITY" in payload:
+        raise DataError("a document type has no place in what Grid Engine writes")
+    try:
+        tree = ET.fromstring(payload)  # noqa: S314 - without entities there is nothing to attack
+    except (ET.ParseError, ValueError, LookupError) as error:
+        raise DataError(f"not XML: {error}") from None
+    if tree.tag != root:
+        raise DataError(f"the root is <{tree.tag:.40}>, not <{root}>")
+    return tree
+
+
+def _number(job: ET.Element, name: str) -> int:
+    return _digits(job.findtext(name) or "", name)
+
+
+def _digits(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST):
+        raise DataError(f"{name} is {text!r:.40}: not a number")
+    return int(text)
+
+
+_LONGEST = 10  # digits of a job number or of a time in seconds
+
+
+def _moment(text: str | None, zone: tzinfo | None) -> int | None:
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
+        return round((moment.astimezone(UTC) - _EPOCH).total_seconds()) * 10**9
+    except (ValueError, OverflowError):
+        raise DataError(f"{text!r:.40} is no time") from None
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,0 +1,172 @@
+"""Accounting files in another form: what ``ccpipe convert --from gridengine`` writes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Literal, Protocol
+
+import msgspec
+
+from ccpipe.errors import EncodeError, MissingExtra
+from ccpipe.formats.gridengine import (
+    HEADER,
+    Accounting,
+    Rejected,
+    encode_classic,
+    encode_jsonl,
+    read_stream,
+)
+from ccpipe.formats.lineprotocol import encode as encode_lines
+from ccpipe.message import Message
+from ccpipe.translate.accounting_to_jobs import Assembler, Job
+from ccpipe.translate.jobs_to_events import Mapping, events, metrics
+
+FORMATS = ("classic", "jsonl", "csv", "parquet", "metrics", "events", "sonar")
+Format = Literal["classic", "jsonl", "csv", "parquet", "metrics", "events", "sonar"]
+"""``classic`` and ``jsonl`` are Grid Engine's own; ``csv`` and ``parquet`` have the columns of
+``formats.gridengine.table``; ``metrics`` and ``events`` are line protocol, of jobs that ended;
+``sonar`` is one envelope for each block of the file."""
+
+
+class _Writer(Protocol):
+    def write(self, records: Sequence[Accounting]) -> None: ...
+    def close(self) -> None: ...
+
+
+def convert_accounting(
+    stream: IO[bytes],
+    target: IO[bytes],
+    to: Format,
+    *,
+    mapping: Mapping,
+    command_line: bool = False,
+    file: str = "",
+) -> Iterator[Rejected]:
+    """Read a file to its end and write what it holds; yield the lines that are left out.
+
+    Records that the format cannot carry are left out too. The command line, which may hold
+    secrets, is written only where `command_line` says so.
+
+    Raises
+    ------
+    MissingExtra
+        for ``csv`` and ``parquet`` without pyarrow.
+
+    """
+    writer = _writer(to, target, mapping)
+    for reading in read_stream(stream, file=file):
+        yield from reading.rejected
+        records = reading.records
+        if not command_line:
+            records = [msgspec.structs.replace(each, submit_cmd_line=None) for each in records]
+        try:
+            writer.write(records)
+        except EncodeError:
+            yield from _one_by_one(writer, records)
+    writer.close()
+
+
+def _one_by_one(writer: _Writer, records: Sequence[Accounting]) -> Iterator[Rejected]:
+    for record in records:
+        try:
+            writer.write([record])
+        except EncodeError as error:
+            place = record.origin
+            yield Rejected(place.line, place.offset, str(error), encode_jsonl(record).rstrip())
+
+
+def _writer(to: Format, target: IO[bytes], mapping: Mapping) -> _Writer:
+    match to:
+        case "classic":
+            return _Lines(target, encode_classic, HEADER)
+        case "jsonl":
+            return _Lines(target, encode_jsonl)
+        case "csv" | "parquet":
+            return _Table(target, to)
+        case "metrics":
+            return _Jobs(target, lambda job: _encode(metrics(job, mapping)))
+        case "events":
+            return _Jobs(target, lambda job: _encode(events(job, mapping)))
+        case "sonar":
+            return _Sonar(target, mapping)
+
+
+def _encode(messages: Iterator[Message]) -> bytes:
+    return encode_lines(list(messages), precision="auto")
+
+
+class _Lines:
+    """A line for each record."""
+
+    def __init__(
+        self, target: IO[bytes], encode: Callable[[Accounting], bytes], head: bytes = b""
+    ) -> None:
+        self.target = target
+        self.encode = encode
+        target.write(head)
+
+    def write(self, records: Sequence[Accounting]) -> None:
+        self.target.write(b"".join(map(self.encode, records)))
+
+    def close(self) -> None:
+        pass
+
+
+class _Table:
+    """A row for each record."""
+
+    def __init__(self, target: IO[bytes], to: Literal["csv", "parquet"]) -> None:
+        try:
+            from pyarrow import csv, parquet
+        except ImportError:
+            raise MissingExtra("pyarrow", "parquet") from None
+        from ccpipe.formats.gridengine.table import from_records
+
+        self.rows = from_records
+        opens = csv.CSVWriter if to == "csv" else parquet.ParquetWriter
+        self.writer = opens(target, from_records([]).schema)
+
+    def write(self, records: Sequence[Accounting]) -> None:
+        if records:
+            self.writer.write_table(self.rows(records))
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class _Jobs:
+    """What each job makes when it has ended."""
+
+    def __init__(self, target: IO[bytes], encode: Callable[[Job], bytes]) -> None:
+        self.target = target
+        self.encode = encode
+        self.assembler = Assembler()
+
+    def write(self, records: Sequence[Accounting]) -> None:
+        for job in self.assembler.feed(records):
+            self.target.write(self.encode(job))
+
+    def close(self) -> None:
+        for job in self.assembler.flush():
+            self.target.write(self.encode(job))
+
+
+class _Sonar:
+    """An envelope for the jobs that ended within a block, stamped with the last one's end."""
+
+    def __init__(self, target: IO[bytes], mapping: Mapping) -> None:
+        self.target = target
+        self.mapping = mapping
+        self.assembler = Assembler()
+
+    def write(self, records: Sequence[Accounting]) -> None:
+        self.put(list(self.assembler.feed(records)))
+
+    def close(self) -> None:
+        self.put(list(self.assembler.flush()))
+
+    def put(self, jobs: Sequence[Job]) -> None:
+        from ccpipe.formats.sonar import encode
+        from ccpipe.translate.accounting_to_sonar import jobs_to_sonar
+
+        if jobs:
+            time = max((job.end or 0 for job in jobs), default=0)
+            self.target.write(encode(jobs_to_sonar(jobs, self.mapping, time=time)).rstrip() + b"\n")

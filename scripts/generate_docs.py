@@ -1,0 +1,175 @@
+"""Write ``docs/configuration.md`` from the Structs in ``ccpipe/config.py`` and their docstrings.
+
+::
+
+    python scripts/generate_docs.py > docs/configuration.md
+"""
+
+import ast
+import inspect
+import itertools
+import json
+import re
+import types
+import typing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ccpipe import config
+from ccpipe.config import Duration, Interval, Recipe, Site, Size
+
+HEAD = """\
+# Configuration
+
+Every key of `ccpipe.toml` and of a recipe. This page is written from the code
+(`python scripts/generate_docs.py > docs/configuration.md`) and a test keeps it true.
+
+## Where values come from
+
+Later ones win:
+
+1. the defaults below;
+2. `ccpipe.toml`: the file that `--config` or `$CCPIPE_CONFIG` names, else
+   `~/.config/ccpipe/ccpipe.toml`, else `/etc/ccpipe/ccpipe.toml`;
+3. for a bridge its recipe, which may hold any key of the site's file beside its own;
+4. the environment: `CCPIPE_` and the key in capitals, where `__` descends into a table:
+   `CCPIPE_BUS__SERVERS=nats://a,nats://b`, `CCPIPE_SINK__URL=http://db:8428`;
+5. flags.
+
+`ccpipe config show` prints what is in force and where each value comes from. A key that does not
+exist is an error, before anything starts, with the one that was probably meant. Secrets are never
+values: they lie in files that the configuration names.
+
+Three variables are no configuration: `CCPIPE_CONFIG` names the file, `CCPIPE_LOGLEVEL` says how
+much is logged (`debug`, `info`, `warning`, `error`), and `CCPIPE_KERNEL` chooses the compiled line
+protocol (`compiled`) or its twin in Python (`python`).
+
+- A **duration** is a number of seconds or has a unit: {durations}.
+- An **interval** is a duration of more than nothing.
+- A **size** is a number of bytes or has a unit: {sizes}.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    recipe_only = set(_fields(Recipe)) - set(_fields(Site))
+    parts = [
+        HEAD.format(durations=_units(Duration), sizes=_units(Size)),
+        "## The site: `ccpipe.toml`\n",
+        *_tables(Site, list(_fields(Site))),
+        "## A recipe\n",
+        f"{_markdown(inspect.getdoc(Recipe) or '')} `ccpipe plugins` shows the options of each.\n",
+        *_tables(Recipe, [name for name in _fields(Recipe) if name in recipe_only]),
+    ]
+    return "\n".join(parts)
+
+
+def _tables(kind: type[msgspec.Struct], names: Sequence[str], path: str = "") -> Iterator[str]:
+    """Describe keys of a Struct in a table; then, each in its own, the tables among them."""
+    meanings = _docstrings(kind)
+    fields = _fields(kind)
+    inner = {name: fields[name].type for name in names if _is_struct(fields[name].type)}
+    rows = [
+        f"| `{name}` | {_type(fields[name].type)} | {_default(fields[name])} | {meanings[name]} |"
+        for name in names
+        if name not in inner
+    ]
+    if path:
+        yield f"### `[{path}]`\n"
+        yield f"{_markdown(inspect.getdoc(kind) or '')}\n"
+    if rows:
+        yield "\n".join(
+            ["| key | type | default | meaning |", "| --- | --- | --- | --- |", *rows, ""]
+        )
+    for name, table in inner.items():
+        yield from _tables(table, list(_fields(table)), f"{path}.{name}".lstrip("."))
+
+
+def _fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _docstrings(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Read the string below each field, of the Struct and what it inherits from."""
+    tree = ast.parse(Path(inspect.getfile(config)).read_text(encoding="utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    found: dict[str, str] = {}
+    for cls in kind.__mro__:
+        body = classes[cls.__name__].body if cls.__name__ in classes else []
+        for field, below in itertools.pairwise(body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = _markdown(text)
+    return found
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"``(.+?)``", r"`\1`", inspect.cleandoc(text).replace("\n", " ")).replace(
+        "|", "\\|"
+    )
+
+
+WORDS = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    Duration: "duration",
+    Interval: "interval",
+    Size: "size",
+    Any: "any value",
+}
+
+
+def _type(kind: Any) -> str:
+    arguments = typing.get_args(kind)
+    match typing.get_origin(kind):
+        case None:
+            return WORDS[kind]
+        case typing.Annotated:
+            return _type(arguments[0])
+        case types.UnionType | typing.Union:
+            return _type(next(choice for choice in arguments if choice is not types.NoneType))
+        case outer if outer is list:
+            return (
+                "list of tables"
+                if arguments[0] == dict[str, Any]
+                else f"list of {_type(arguments[0])}"
+            )
+        case _:
+            return "table" if arguments[1] is Any else f"table: {_type(arguments[1])} by name"
+
+
+def _default(field: Any) -> str:
+    if field.required:
+        return "must be given"
+    if field.default is None:
+        return "absent"
+    if isinstance(field.default, Duration | Size):
+        return f"`{_measure(field.default)}`"
+    if field.default is not msgspec.NODEFAULT:
+        return f"`{json.dumps(field.default)}`"
+    made = field.default_factory()
+    return f"`{json.dumps(made)}`" if made in ([], {}) else "the machine's"
+
+
+def _measure(value: Duration | Size) -> str:
+    """Write a value with the largest unit that it is a whole number of."""
+    units = {unit: size for unit, size in value.UNITS.items() if unit}
+    unit = max((u for u in units if round(value / units[u], 9).is_integer()), key=units.__getitem__)
+    return f"{round(value / units[unit])}{unit}"
+
+
+def _units(kind: type[Duration] | type[Size]) -> str:
+    return ", ".join(f"`{unit}`" for unit in kind.UNITS if unit)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,72 @@
+"""``docs/configuration.md`` says what the code does."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from ccpipe.config import Recipe, Site, load
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """Read the page's tables: key path, type, default and meaning of each key."""
+    table, found = "", []
+    for line in PAGE.splitlines():
+        if heading := re.fullmatch(r"#+ (?:`\[(.+)\]`|.*)", line):
+            table = f"{heading[1]}." if heading[1] else ""
+        if cells := re.fullmatch(r"\| `(\w+)` \| (.+?) \| (.+?) \| (.+) \|", line):
+            found.append((table + cells[1], cells[2], cells[3].strip("`"), cells[4]))
+    return found
+
+
+def test_the_page_is_as_the_code_would_write_it() -> None:
+    """Whoever changes a key writes the page anew, by the command that it names."""
+    command = re.search(r"`python (\S+) > docs/configuration.md`", PAGE)
+    assert command
+    done = subprocess.run(
+        [sys.executable, ROOT / command[1]], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == PAGE
+
+
+def test_every_key_is_there() -> None:
+    """Each leaf of the Structs has its row with a meaning."""
+
+    def leaves(kind: type[msgspec.Struct], path: str = "") -> Iterator[str]:
+        for field in msgspec.structs.fields(kind):
+            if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+                yield from leaves(field.type, f"{path}{field.encode_name}.")
+            else:
+                yield path + field.encode_name
+
+    assert sorted(key for key, *_ in rows()) == sorted(leaves(Recipe))
+    assert all(meaning.endswith(".") for *_, meaning in rows())
+
+
+def test_the_defaults_are_those_of_the_page(tmp_path: Path) -> None:
+    """Every default on the page, written into a file as it stands, changes nothing."""
+    path = tmp_path / "ccpipe.toml"
+    lines = []
+    for key, kind, default, _ in rows():
+        if default not in ("must be given", "absent", "the machine's"):
+            quoted = f'"{default}"' if kind in ("duration", "interval", "size") else default
+            lines.append(f"{key} = {quoted}\n")
+    path.write_text("".join(lines))
+    assert len(lines) >= 20
+    given = {"source": {"use": "null"}, "sink": {"use": "null"}}
+    assert load(path, Recipe, environ={}, below=given) == load(
+        None, Recipe, environ={}, below=given
+    )
+
+
+def test_the_variables_of_the_page_are_left_alone() -> None:
+    """Those that it says are no configuration are none."""
+    variables = re.findall(r"`(CCPIPE_[A-Z]+)`", PAGE)
+    assert len(variables) == 3
+    assert load(None, Site, environ=dict.fromkeys(variables, "x")) == Site()

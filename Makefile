@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: up test lint types imports pytest install install-test debian clean
+.PHONY: help up test lint types imports pytest install install-test debian clean
 .DEFAULT_GOAL := help
 
-.PHONY: help
 help:
 	@echo "make up       install into $(VENV) and start everything on this machine"
 	@echo "make test     install what the tests need; lint, types, import rules, all tests"
+	@echo "make bench    measure speed, as ratios"
+	@echo "make fuzz     hostile bytes for SECONDS=60, then sanitizers"
 
 up: install
 	$(BIN)/ccpipe up $(ARGS)
@@ -53,6 +54,16 @@ imports:
 
 pytest:
 	$(BIN)/pytest
+
+# Speed, as ratios of one run; the tables land in benchmarks/.
+.PHONY: bench fuzz
+bench: install-test
+	$(BIN)/python -m benchmarks
+
+# Hostile bytes for SECONDS, then the tests of the codec with sanitizers.
+fuzz: install-test
+	$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
+	fuzz/run.sh $(or $(SECONDS),60) $(BIN)/python
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

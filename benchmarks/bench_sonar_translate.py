@@ -10,7 +10,7 @@ so that there are few lines for many bytes. `hardware`: 256 hardware threads, 8 
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from ccpipe.translate.cc_to_sonar import CcToSonar
 from ccpipe.translate.sonar_to_cc import SonarToCc
 
 SAMPLES = 300
+BLOCK = 20
 START = 1_740_000_000
 
 
@@ -84,11 +85,7 @@ def later(job: sonar.SampleJob, minute: int) -> sonar.SampleJob:
 def lines_of(payloads: list[bytes], *, envelopes: bool) -> list[bytes]:
     """Decode and translate; return the line protocol."""
     translator = SonarToCc(envelopes=envelopes)
-    written = []
-    for payload in payloads:
-        lines = translator.feed(sonar.decode(payload, profile="sonar").envelopes)
-        written.append(encode(lines))
-    return written
+    return [encode(translator.feed(sonar.decode(payload).envelopes)) for payload in payloads]
 
 
 def samples_of(payloads: list[bytes]) -> int:
@@ -108,10 +105,15 @@ def main() -> None:
         written = lines_of(made, envelopes=False)
         lines = sum(payload.count(b"\n") for payload in written)
         envelopes = [sonar.decode(payload).envelopes for payload in made]
+        blocks = [b"".join(made[start : start + BLOCK]) for start in range(0, SAMPLES, BLOCK)]
         ways: dict[str, Callable[[], object]] = {
             "decode": lambda made=made: [sonar.decode(payload) for payload in made],
             "translate": lambda envelopes=envelopes: translated(envelopes),
+            "decode, translate": lambda made=made: translated(
+                sonar.decode(payload).envelopes for payload in made
+            ),
             "decode, translate, encode": lambda made=made: lines_of(made, envelopes=False),
+            "the same, 20 to a payload": lambda blocks=blocks: lines_of(blocks, envelopes=False),
             "the same with events": lambda made=made: lines_of(made, envelopes=True),
             "and back": lambda written=written: samples_of(written),
         }
@@ -121,8 +123,8 @@ def main() -> None:
             print(f"  {what:28} {speed / 1e6:6.2f} M lines/s {SAMPLES / lines * speed:8.0f} env/s")
 
 
-def translated(envelopes: list[list[sonar.Envelope]]) -> None:
-    """Translate what is decoded already."""
+def translated(envelopes: Iterable[list[sonar.Envelope]]) -> None:
+    """Translate envelopes to lines, as columns."""
     translator = SonarToCc(envelopes=False)
     for some in envelopes:
         translator.feed(some)

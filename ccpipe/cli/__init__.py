@@ -16,6 +16,7 @@ COMMANDS = {
     "tail": "Show what is on the bus.",
     "convert": "Convert files from one format to another.",
     "validate": "Check recipes, configuration and data files.",
+    "acct": "Sum up or list what Grid Engine's jobs used.",
     "config": "Show the configuration in force and where it comes from.",
     "nodelist": "Write lists of nodes out, make them short, count them.",
     "plugins": "List sources, collectors, translators and sinks.",

@@ -38,7 +38,7 @@ class Silence:
         self.hear_lines(len(lines), len(matched))
         if self.matched:
             return
-        for code in set(lines.series):
+        for code in dict.fromkeys(lines.series):
             name, tags, _ = lines.table.series[code]
             labels = (tags.get("cluster", "-"), tags.get("hostname", "-"), name)
             for seen, label in zip(self._seen.values(), labels, strict=True):
@@ -47,6 +47,7 @@ class Silence:
 
     def hear_lines(self, count: int, matched: int) -> None:
         """Note so many lines, without looking at them."""
+        self.was_connected = True
         self.heard += count
         self.matched += matched
         self._last_heard = time.monotonic()

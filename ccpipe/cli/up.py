@@ -77,7 +77,8 @@ async def up(
         End after this time, such as 30s.
     """
     folder = (dir_ or state_folder() / "up").absolute()
-    site = where.site()
+    site = where.site(**{"publish.interval": interval})
+    seconds(roll, "--roll")
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_alone_in(folder))
         url = ",".join(site.bus.servers)
@@ -89,7 +90,7 @@ async def up(
             here.announce()  # first, so that whoever waits for it knows the password in time
             await stack.enter_async_context(server)
         recipe = _write_recipe(folder, roll)
-        environment = _environment(site, url, folder, interval)
+        environment = _environment(site, url, folder)
         stop = await stack.enter_async_context(stop_signals(seconds(for_, "--for")))
         # Left in reverse: the publisher ends first, so that the bridge still gets its last words.
         bridge = Child("bridge", ["bridge", str(recipe)], environment, stop)
@@ -187,13 +188,13 @@ def _write_recipe(folder: Path, roll: str) -> Path:
     return path
 
 
-def _environment(site: Site, url: str, folder: Path, interval: str) -> dict[str, str]:
+def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
     """Tell the children where the server is; not by flags, which every user can read in `ps`."""
     return {
         **os.environ,
         "CCPIPE_BUS__SERVERS": url,
         "CCPIPE_CLUSTER": site.cluster,
-        "CCPIPE_PUBLISH__INTERVAL": interval,
+        "CCPIPE_PUBLISH__INTERVAL": str(float(site.publish.interval)),
         "CCPIPE_PUBLISH__DEAD_FILE": str(folder / "dead.lp"),
     }
 

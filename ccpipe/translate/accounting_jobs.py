@@ -5,6 +5,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import msgspec
+
 from ccpipe.config import Duration, Site
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine import Accounting
@@ -40,6 +42,7 @@ class AccountingJobs:
         shared: Literal["none", "single_user", "multi_user"] = "none",
         command_line: bool = False,
         quiet: Duration = Duration(7 * 86400),
+        live: bool = False,
     ) -> None:
         """Take what to emit, and what the records do not say: see ``jobs_to_events.Mapping``.
 
@@ -54,6 +57,10 @@ class AccountingJobs:
             Whether to send the command line, where the source has sent it.
         quiet
             After so long without a further run a job that was to run again has ended.
+        live
+            Whether somebody else, such as the source ``qstat``, sends starts while jobs run, and
+            they come along here: only the stop is then sent. Job events that come are not passed
+            on, so that source and sink may be one bus.
 
         """
         self.mapping = Mapping(
@@ -69,12 +76,17 @@ class AccountingJobs:
         )
         self.emit = frozenset(emit)
         self.assembler = Assembler(quiet=round(quiet * 10**9))
+        self.live = live
         self._started: OrderedDict[int, int] = OrderedDict()
+        self._running: OrderedDict[int, int] = OrderedDict()
 
     def feed(self, records: Records) -> Records:
         """Return the events of jobs that ended, and what is no accounting."""
         found: list[Message] = []
         for message in records:
+            if self.live and (message.name, message.field) == ("job", "event"):
+                self._note_start(message)
+                continue
             record = self._record(message)
             if record is None or "records" in self.emit:
                 found.append(message)
@@ -98,11 +110,28 @@ class AccountingJobs:
     def _messages(self, jobs: Iterable[Job]) -> list[Message]:
         found: list[Message] = []
         for job in jobs:
-            if "events" in self.emit and self._is_first(job):
-                found += events(job, self.mapping)
+            if "events" in self.emit:
+                name = self.mapping.job_id(*job.key)
+                if (second := self._running.pop(name, None)) is not None:
+                    found += events(job, self.mapping, started=second)
+                elif self._is_first(job):
+                    found += events(job, self.mapping)
             if "metrics" in self.emit:
                 found += metrics(job, self.mapping)
         return found
+
+    def _note_start(self, message: Message) -> None:
+        """Remember a start of somebody else's; our own, which come back on the bus, are no news."""
+        if message.tags.get("function") != "start_job":
+            return
+        try:
+            start = msgspec.json.decode(str(message.value), type=_Start)
+        except (msgspec.MsgspecError, UnicodeError):
+            return  # it is not for us to complain
+        own = self._started.get(start.jobId)
+        if start.cluster == self.mapping.cluster and own is None:
+            self._running[start.jobId] = start.startTime
+            _forget(self._running)
 
     def _is_first(self, job: Job) -> bool:
         """Say whether a job's id was not used within the day in which cc-backend refuses it."""
@@ -115,6 +144,18 @@ class AccountingJobs:
             return False
         self._started[name] = job.start
         self._started.move_to_end(name)
-        while len(self._started) > _REMEMBERED:
-            self._started.popitem(last=False)
+        _forget(self._started)
         return True
+
+
+class _Start(msgspec.Struct, frozen=True):
+    """What of a ``start_job`` tells which job it is."""
+
+    jobId: int  # noqa: N815 - cc-backend's key
+    cluster: str
+    startTime: int  # noqa: N815
+
+
+def _forget(held: OrderedDict[int, int]) -> None:
+    while len(held) > _REMEMBERED:
+        held.popitem(last=False)

@@ -1,6 +1,7 @@
 """Accounting files in another form: what ``ccpipe convert --from gridengine`` writes."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import IO, Literal, Protocol
 
 import msgspec
@@ -19,16 +20,23 @@ from ccpipe.message import Message
 from ccpipe.translate.accounting_to_jobs import Assembler, Job
 from ccpipe.translate.jobs_to_events import Mapping, events, metrics
 
-FORMATS = ("classic", "jsonl", "csv", "parquet", "metrics", "events", "sonar")
-Format = Literal["classic", "jsonl", "csv", "parquet", "metrics", "events", "sonar"]
-"""``classic`` and ``jsonl`` are Grid Engine's own; ``csv`` and ``parquet`` have the columns of
-``formats.gridengine.table``; ``metrics`` and ``events`` are line protocol, of jobs that ended;
-``sonar`` is one envelope for each block of the file."""
+FORMATS = ("classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar")
+Format = Literal["classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar"]
+"""``classic`` and ``json`` are Grid Engine's own; ``csv`` and ``parquet`` have the columns of
+``formats.gridengine.table``; ``metrics``, ``events`` and ``line``, which is both, are line
+protocol, of jobs that ended; ``sonar`` is one envelope for each block of the file."""
 
 
-class _Writer(Protocol):
-    def write(self, records: Sequence[Accounting]) -> None: ...
-    def close(self) -> None: ...
+class Writer(Protocol):
+    """Writes records in one format, to what it was made with."""
+
+    def write(self, records: Sequence[Accounting]) -> None:
+        """Write records; raises EncodeError, before anything is written, where one cannot be."""
+        ...
+
+    def close(self) -> None:
+        """Write what is held, and the format's end."""
+        ...
 
 
 def convert_accounting(
@@ -51,20 +59,27 @@ def convert_accounting(
         for ``csv`` and ``parquet`` without pyarrow.
 
     """
-    writer = _writer(to, target, mapping)
+    writer = open_writer(to, target, mapping)
     for reading in read_stream(stream, file=file):
         yield from reading.rejected
-        records = reading.records
-        if not command_line:
-            records = [msgspec.structs.replace(each, submit_cmd_line=None) for each in records]
-        try:
-            writer.write(records)
-        except EncodeError:
-            yield from _one_by_one(writer, records)
+        yield from write(writer, reading.records, command_line=command_line)
     writer.close()
 
 
-def _one_by_one(writer: _Writer, records: Sequence[Accounting]) -> Iterator[Rejected]:
+def write(
+    writer: Writer, records: Sequence[Accounting], *, command_line: bool = False
+) -> list[Rejected]:
+    """Write records; return those that the format cannot carry."""
+    if not command_line:
+        records = [msgspec.structs.replace(each, submit_cmd_line=None) for each in records]
+    try:
+        writer.write(records)
+    except EncodeError:
+        return list(_one_by_one(writer, records))
+    return []
+
+
+def _one_by_one(writer: Writer, records: Sequence[Accounting]) -> Iterator[Rejected]:
     for record in records:
         try:
             writer.write([record])
@@ -73,14 +88,21 @@ def _one_by_one(writer: _Writer, records: Sequence[Accounting]) -> Iterator[Reje
             yield Rejected(place.line, place.offset, str(error), encode_jsonl(record).rstrip())
 
 
-def _writer(to: Format, target: IO[bytes], mapping: Mapping) -> _Writer:
+def open_writer(  # noqa: PLR0911 - one return for each format
+    to: Format, target: IO[bytes], mapping: Mapping
+) -> Writer:
+    """Return what writes a format; raises MissingExtra for tables without pyarrow."""
     match to:
         case "classic":
             return _Lines(target, encode_classic, HEADER)
-        case "jsonl":
+        case "json":
             return _Lines(target, encode_jsonl)
         case "csv" | "parquet":
             return _Table(target, to)
+        case "line":
+            return _Jobs(
+                target, lambda job: _encode(chain(events(job, mapping), metrics(job, mapping)))
+            )
         case "metrics":
             return _Jobs(target, lambda job: _encode(metrics(job, mapping)))
         case "events":
@@ -141,8 +163,7 @@ class _Jobs:
         self.assembler = Assembler()
 
     def write(self, records: Sequence[Accounting]) -> None:
-        for job in self.assembler.feed(records):
-            self.target.write(self.encode(job))
+        self.target.write(b"".join(map(self.encode, self.assembler.feed(records))))
 
     def close(self) -> None:
         for job in self.assembler.flush():

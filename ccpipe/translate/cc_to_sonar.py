@@ -34,6 +34,8 @@ from ccpipe.translate.cc_to_sonar_sample import Moment, Slot, slot_of
 
 SECOND = 10**9
 MOST_WINDOWS = 100_000
+MOST_PLANS = 100_000
+"""Series of which it is remembered what they are for."""
 MOST_TOLD = 100_000
 """Moments of which a whole envelope came that are remembered, to leave out what else tells them."""
 
@@ -102,7 +104,7 @@ class CcToSonar:
         self._feeds += 1
         ready: list[Envelope] = []
         lines = self._columns(records)
-        if self._table is not lines.table:
+        if self._table is not lines.table or len(self._plans) > MOST_PLANS:
             self._table, self._plans = lines.table, {}
         touched: dict[tuple[str, str], None] = {}
         plans, now = self._plans, self.clock()

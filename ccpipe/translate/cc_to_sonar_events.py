@@ -27,7 +27,10 @@ T = TypeVar("T")
 def job(function: str, payload: str) -> SlurmJob:
     """Make a record of an event ``job``; raises DataError where it is none."""
     if function == "start_job":
-        return _started(_read(payload, StartJob))
+        try:
+            return _started(_read(payload, StartJob))
+        except ValueError as error:
+            raise DataError(f"walltime: {error}") from None
     if function == "stop_job":
         stop = _read(payload, StopJob)
         return SlurmJob(

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
-from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN
+from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
 from ccpipe.formats.lineprotocol.series import check_name, write_series
 
 Codes = Sequence[int]
@@ -24,6 +24,7 @@ class Columns:
         self._texts = Lines(b"", table)
         self._floats = _Numbers()
         self._ints = _Numbers()
+        self._time = NO_TIME
 
     def code(self, name: str, tags: Mapping[str, str]) -> int:
         """Number a series; tags without value are left out."""
@@ -34,21 +35,30 @@ class Columns:
         """Number series that share their tags."""
         return array("i", [self.code(name, tags) for name in names])
 
-    def floats(self, codes: Codes, values: Sequence[float], time: int) -> None:
+    def begin(self, time: int) -> None:
+        """Give all rows from here on this time, in nanoseconds."""
+        self._floats.stamp(self._time)
+        self._ints.stamp(self._time)
+        self._time = time
+
+    def floats(self, codes: Codes, values: Sequence[float]) -> None:
         """Add one row for each series and value; what is not finite is left out in the end."""
-        self._floats.add(codes, values, time)
+        self._floats.codes.extend(codes)
+        self._floats.values.extend(values)
 
-    def ints(self, codes: Codes, values: Sequence[int], time: int) -> None:
+    def ints(self, codes: Codes, values: Sequence[int]) -> None:
         """Add one row for each series and value; what is beyond 63 bits becomes a float."""
-        self._ints.add(codes, values, time)
+        self._ints.codes.extend(codes)
+        self._ints.values.extend(values)
 
-    def text(self, name: str, field: str, text: str, time: int, tags: Mapping[str, str]) -> None:
+    def text(self, name: str, field: str, text: str, tags: Mapping[str, str]) -> None:
         """Add one event or log line."""
         code = self.code(name, tags)
-        self._texts.append(code, self.table.field_code_of(field), text, time)
+        self._texts.append(code, self.table.field_code_of(field), text, self._time)
 
     def lines(self) -> Lines:
         """Return what was written, and begin anew."""
+        self.begin(NO_TIME)
         lines, floats, ints = self._texts, self._floats, self._ints
         self._texts, self._floats, self._ints = Lines(b"", self.table), _Numbers(), _Numbers()
         try:
@@ -81,10 +91,9 @@ class _Numbers:
         self.values: list[Any] = []
         self.times = array("q")
 
-    def add(self, codes: Codes, values: Sequence[float], time: int) -> None:
-        self.codes.extend(codes)
-        self.values.extend(values)
-        self.times.extend(array("q", (time,)) * len(codes))
+    def stamp(self, time: int) -> None:
+        """Give the rows that have none yet a time."""
+        self.times.extend(array("q", (time,)) * (len(self.codes) - len(self.times)))
 
     def take(self, other: "_Numbers") -> None:
         self.codes.extend(other.codes)
@@ -96,7 +105,9 @@ class _Numbers:
         bad, good = _Numbers(), _Numbers()
         for code, value, time in zip(self.codes, self.values, self.times, strict=True):
             part = bad if is_bad(value) else good
-            part.add((code,), (value,), time)
+            part.codes.append(code)
+            part.values.append(value)
+            part.times.append(time)
         self.codes, self.values, self.times = good.codes, good.values, good.times
         return bad
 

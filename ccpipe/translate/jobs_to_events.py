@@ -148,8 +148,7 @@ def start_running(job: Running, mapping: Mapping) -> Message:
         metaData={"jobName": clean(job.name)} if job.name else {},
     )
     tags = {"cluster": mapping.cluster, "hostname": tag(mapping.node(job.hosts[0])), "type": "node"}
-    payload = msgspec.json.encode(start).decode()
-    return event("job", "start_job", payload, time=start.startTime * SECOND, tags=tags)
+    return _event("start_job", start, start.startTime, tags)
 
 
 def stop_job(job: Job, mapping: Mapping) -> StopJob | None:
@@ -211,17 +210,27 @@ def clean(text: str) -> str:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def events(job: Job, mapping: Mapping) -> Iterator[Message]:
-    """Yield ``start_job`` and ``stop_job`` at the moments they tell of; nothing without a start."""
+def events(job: Job, mapping: Mapping, *, started: int | None = None) -> Iterator[Message]:
+    """Yield ``start_job`` and ``stop_job`` at the moments they tell of; nothing without a start.
+
+    Where somebody else has sent the start already, `started` is its second: only the stop of that
+    start is made.
+    """
     start, stop = start_job(job, mapping), stop_job(job, mapping)
     if start is not None and stop is not None:
         tags = _tags(job, mapping)
-        for function, what, time in (
-            ("start_job", start, start.startTime),
-            ("stop_job", stop, stop.stopTime),
-        ):
-            payload = msgspec.json.encode(_cleaned(what)).decode()
-            yield event("job", function, payload, time=time * SECOND, tags=tags)
+        if started is not None:
+            end = max(stop.stopTime, started)
+            stop = msgspec.structs.replace(stop, startTime=started, stopTime=end)
+            yield _event("stop_job", stop, end, tags)
+            return
+        yield _event("start_job", start, start.startTime, tags)
+        yield _event("stop_job", stop, stop.stopTime, tags)
+
+
+def _event(function: str, what: StartJob | StopJob, second: int, tags: dict[str, str]) -> Message:
+    payload = msgspec.json.encode(_cleaned(what)).decode()
+    return event("job", function, payload, time=second * SECOND, tags=tags)
 
 
 def _cleaned(what: StartJob | StopJob) -> StartJob | StopJob:

@@ -31,6 +31,8 @@ from ccpipe.translate.sonar_to_cc_sample import Node
 
 MOST_NODES = 50_000
 """Nodes of which the last counters are kept; the one goes first that was silent for longest."""
+SPARE_SERIES = 20_000
+"""Series beyond twice those in use at which their table begins anew: jobs come and go."""
 MOST_STATES = 1000
 """Nodes in one event ``nodestate``, so that it stays below what a broker takes at once."""
 
@@ -75,10 +77,12 @@ class SonarToCc:
         self._jobs = Jobs(shared=shared)
         self._table = SeriesTable()
         self._nodes: OrderedDict[tuple[str, str], Node] = OrderedDict()
+        self._live = 0  # series of these nodes
 
     def feed(self, records: Sequence[Envelope]) -> Lines:
         """Return the lines that the envelopes make."""
-        self._table = self._table.current()
+        if len(self._table) > SPARE_SERIES + 2 * self._live:
+            self._table = SeriesTable()
         columns = Columns(self._table)
         for envelope in records:
             try:
@@ -95,9 +99,10 @@ class SonarToCc:
         kind, cluster, node, time = about(envelope)
         hostname = node or self.hostname or cluster
         tags = {"cluster": cluster, "hostname": hostname, "type": "node"}
+        columns.begin(time)
         if self.envelopes:
             payload = encode(envelope).rstrip(b"\n").decode()
-            _event(columns, "sonar", kind, payload, time, tags)
+            _event(columns, "sonar", kind, payload, tags)
         if time != NO_TIME:
             self._add_data(envelope, time, columns, tags)
 
@@ -108,16 +113,16 @@ class SonarToCc:
             case SampleData(attributes=sample):
                 self._add_sample(sample, time, columns, tags)
             case SysinfoData(attributes=node):
-                _event(columns, "topology", "sysinfo", topology(node), time, tags)
+                _event(columns, "topology", "sysinfo", topology(node), tags)
             case JobsData(attributes=jobs):
                 for function, told in self._jobs.feed(jobs, time):
                     payload = msgspec.json.encode(told).decode()
-                    _event(columns, "job", function, payload, time, tags)
+                    _event(columns, "job", function, payload, tags)
             case ClusterData(attributes=cluster):
                 for payload in node_states(cluster):
-                    _event(columns, "nodestate", "nodestate", payload, time, tags)
+                    _event(columns, "nodestate", "nodestate", payload, tags)
             case None:
-                _log(columns, "error", envelope.errors, time, tags)
+                _log(columns, "error", envelope.errors, tags)
 
     def _add_sample(
         self, sample: SampleAttributes, time: int, columns: Columns, tags: dict[str, str]
@@ -126,13 +131,19 @@ class SonarToCc:
         node = self._nodes.pop(key, None)
         if node is None:
             node = Node(*key, columns)
+            self._live += node.series
         elif not node.fits(columns):
+            self._live -= node.series
             node = Node(*key, columns).take(node)
+            self._live += node.series
         self._nodes[key] = node
-        if len(self._nodes) > MOST_NODES:
-            self._nodes.popitem(last=False)
+        self._live -= node.series
         node.add(sample, time, columns, batch_only=not self.all_jobs)
-        _log(columns, "warn", sample.errors, time, tags)
+        self._live += node.series
+        if len(self._nodes) > MOST_NODES:
+            _, gone = self._nodes.popitem(last=False)
+            self._live -= gone.series
+        _log(columns, "warn", sample.errors, tags)
 
 
 class About(NamedTuple):
@@ -162,18 +173,14 @@ def _moment(text: str) -> int:
     return time if time is not None and INT64_MIN < time <= INT64_MAX else NO_TIME
 
 
-def _event(
-    columns: Columns, cls: str, function: str, payload: str, time: int, tags: dict[str, str]
-) -> None:
-    columns.text(cls, "event", payload, time, {**tags, "function": function})
+def _event(columns: Columns, cls: str, function: str, payload: str, tags: dict[str, str]) -> None:
+    columns.text(cls, "event", payload, {**tags, "function": function})
 
 
-def _log(
-    columns: Columns, level: str, errors: Sequence[ErrorObject], time: int, tags: dict[str, str]
-) -> None:
+def _log(columns: Columns, level: str, errors: Sequence[ErrorObject], tags: dict[str, str]) -> None:
     """Write errors as log lines at the envelope's time, by which they are known to be of it."""
     for error in errors:
-        columns.text("sonar", "log", error.detail, time, {**tags, "loglevel": level})
+        columns.text("sonar", "log", error.detail, {**tags, "loglevel": level})
 
 
 def node_states(cluster: ClusterAttributes) -> Iterator[str]:

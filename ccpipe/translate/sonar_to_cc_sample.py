@@ -77,6 +77,17 @@ class Node:
         """Say whether the numbers of our series are those of the table that is written to."""
         return self._table is columns.table
 
+    @property
+    def series(self) -> int:
+        """How many series it has, about."""
+        return (
+            len(SYSTEM)
+            + len(self._hwthreads)
+            + len(GPU) * len(self._gpus)
+            + len(DISK) * len(self._disks)
+            + (len(JOB_FLOATS) + len(JOB_INTS)) * len(self._jobs)
+        )
+
     def take(self, other: "Node") -> "Node":
         """Take over the last counters of a node whose numbers are of another table."""
         for name in ("_time", "_system_time", "_booted", "_cpus", "_stats", "_processes"):
@@ -92,9 +103,7 @@ class Node:
         most = 100.0 * len(self._cpus) or math.inf
         late = time <= self._time
         seconds = (time - self._time) / SECOND if self._time else 0.0
-        self._add_jobs(
-            sample.jobs, time, None if late else seconds, columns, most, batch_only=batch_only
-        )
+        self._add_jobs(sample.jobs, None if late else seconds, columns, most, batch_only=batch_only)
         self._time = max(time, self._time)
 
     def _add_node(self, system: SampleSystem, time: int, columns: Columns) -> None:
@@ -104,8 +113,8 @@ class Node:
             self._system_time, self._time, self._processes = 0, 0, {}
         late = time <= self._system_time
         seconds = (time - self._system_time) / SECOND if self._system_time and not late else 0.0
-        self._add_system(system, booted, time, seconds, columns)
-        self._add_disks(system.disks, time, seconds, columns)
+        self._add_system(system, booted, seconds, columns)
+        self._add_disks(system.disks, seconds, columns)
         if not late:
             self._system_time = time
             self._booted = booted or self._booted
@@ -113,32 +122,31 @@ class Node:
             self._stats = {disk.name: disk.stats for disk in system.disks}
 
     def _add_system(
-        self, system: SampleSystem, booted: int | None, time: int, seconds: float, columns: Columns
+        self, system: SampleSystem, booted: int | None, seconds: float, columns: Columns
     ) -> None:
         floats, ints = self._system
-        columns.floats(floats, _system_floats(system), time)
-        columns.ints(ints, _system_ints(system), time)
+        columns.floats(floats, _system_floats(system))
+        columns.ints(ints, _system_ints(system))
         if booted is not None:
-            columns.ints((self._boot_time,), (booted // SECOND,), time)
+            columns.ints((self._boot_time,), (booted // SECOND,))
         cpus, before = system.cpus, self._cpus
         if seconds and cpus and len(cpus) == len(before):
             gains = list(map(sub, cpus, before))
             if min(gains) >= 0:
                 share = 100 / seconds
-                columns.floats(
-                    self._codes_of_cpus(len(cpus), columns), [share * g for g in gains], time
-                )
-                columns.floats((self._cpu_used,), (share * sum(gains),), time)
+                codes = self._codes_of_cpus(len(cpus), columns)
+                columns.floats(codes, [share * gain for gain in gains])
+                columns.floats((self._cpu_used,), (share * sum(gains),))
         for gpu in system.gpus:
-            self._add_gpu(gpu, time, columns)
+            self._add_gpu(gpu, columns)
 
     def _codes_of_cpus(self, count: int, columns: Columns) -> Codes:
         for cpu in range(len(self._hwthreads), count):
             tags = {**self._tags, "type": "hwthread", "type-id": str(cpu)}
             self._hwthreads.append(columns.code(CPU_USED.name, tags))
-        return self._hwthreads if len(self._hwthreads) == count else self._hwthreads[:count]
+        return _first(self._hwthreads, count)
 
-    def _add_gpu(self, gpu: SampleGpu, time: int, columns: Columns) -> None:
+    def _add_gpu(self, gpu: SampleGpu, columns: Columns) -> None:
         if gpu.uuid not in self._gpus:
             if len(self._gpus) > _MOST_DEVICES:
                 self._gpus.clear()
@@ -146,14 +154,12 @@ class Node:
             rest = _codes(columns, (_GPU_MEMORY, PERFORMANCE_STATE), tags)
             self._gpus[gpu.uuid] = _codes(columns, _GPU_INTS, tags), rest
         codes, (memory, state) = self._gpus[gpu.uuid]
-        columns.ints(codes, _gpu_ints(gpu), time)
-        columns.floats((memory,), (gpu.memory * _GPU_MEMORY.scale,), time)
+        columns.ints(codes, _gpu_ints(gpu))
+        columns.floats((memory,), (gpu.memory * _GPU_MEMORY.scale,))
         if gpu.performance_state.value is not None:
-            columns.ints((state,), (gpu.performance_state.value,), time)
+            columns.ints((state,), (gpu.performance_state.value,))
 
-    def _add_disks(
-        self, disks: Sequence[SampleDisk], time: int, seconds: float, columns: Columns
-    ) -> None:
+    def _add_disks(self, disks: Sequence[SampleDisk], seconds: float, columns: Columns) -> None:
         for disk in disks:
             before = self._stats.get(disk.name)
             if not seconds or before is None or len(before) != len(disk.stats):
@@ -167,12 +173,11 @@ class Node:
                         self._disks.clear()
                     tags = {**self._tags, "stype": "device", "stype-id": disk.name}
                     self._disks[disk.name] = _codes(columns, DISK, tags)
-                columns.ints(self._disks[disk.name][: len(gains)], gains, time)
+                columns.ints(_first(self._disks[disk.name], len(gains)), gains)
 
     def _add_jobs(
         self,
         jobs: Sequence[SampleJob],
-        time: int,
         seconds: float | None,
         columns: Columns,
         most: float,
@@ -186,12 +191,12 @@ class Node:
                 continue
             key = job.job, job.epoch, job.user
             of_job = codes[key] = self._jobs.get(key) or self._codes_of_job(job, columns)
-            columns.ints(of_job.ints, _levels(job), time)
+            columns.ints(of_job.ints, _levels(job))
             if seconds is not None:
                 before = self._processes.get(key, {})
                 floats, processes[key] = _rates(job, before, seconds, most)
-                columns.floats(of_job.floats[: len(floats)], floats, time)
-            self._add_gpus_of_job(job, of_job, time, columns)
+                columns.floats(_first(of_job.floats, len(floats)), floats)
+            self._add_gpus_of_job(job, of_job, columns)
         if seconds is not None:
             self._jobs, self._processes = codes, processes
 
@@ -203,9 +208,7 @@ class Node:
         number = f"{job.job}.{job.epoch}" if job.epoch else str(job.job)
         return {**self._tags, "stype": "job", "stype-id": number, "user": job.user}
 
-    def _add_gpus_of_job(
-        self, job: SampleJob, codes: _JobCodes, time: int, columns: Columns
-    ) -> None:
+    def _add_gpus_of_job(self, job: SampleJob, codes: _JobCodes, columns: Columns) -> None:
         sums: dict[str, list[float]] = {}
         for process in job.processes:
             for gpu in process.gpus:
@@ -217,11 +220,15 @@ class Node:
             if uuid not in codes.gpus:
                 tags = {**self._tags_of_job(job), "type": "accelerator", "type-id": uuid}
                 codes.gpus[uuid] = _codes(columns, JOB_GPU, tags)
-            columns.floats(codes.gpus[uuid], (util, memory * JOB_GPU[1].scale, share), time)
+            columns.floats(codes.gpus[uuid], (util, memory * JOB_GPU[1].scale, share))
 
 
 def _codes(columns: Columns, rows: Sequence[Row], tags: Mapping[str, str]) -> Codes:
     return columns.codes((row.name for row in rows), tags)
+
+
+def _first(codes: Codes, count: int) -> Codes:
+    return codes if len(codes) == count else codes[:count]
 
 
 def _levels(job: SampleJob) -> tuple[int, int, int, int]:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import nats
 import pytest
 
+from ccpipe.bus.sink import NatsSink
 from ccpipe.bus.sonar import SonarSink, SonarSource
+from ccpipe.bus.source import NatsSource
 from ccpipe.config import Bus, Site
 from ccpipe.errors import RejectedError
 from ccpipe.formats.sonar import (
@@ -27,8 +29,10 @@ from ccpipe.formats.sonar import (
     SysinfoEnvelope,
     encode,
 )
-from ccpipe.pipeline import Batch, DeadLetter, run
+from ccpipe.pipeline import Batch, DeadLetter, Translator, run
 from ccpipe.telemetry import Telemetry
+from ccpipe.translate.cc_to_sonar import CcToSonar
+from ccpipe.translate.sonar_to_cc import SonarToCc
 from tests.conftest import eventually
 
 TIME = "2025-02-20T06:05:51+01:00"
@@ -151,3 +155,37 @@ def test_a_batch_knows_the_size_of_its_payload(site: Site) -> None:
     payload = encode(SAMPLE)
     batch: Batch = source.read(Delivery("s", payload, {}, ""))
     assert (batch.records, batch.size) == ([SAMPLE], len(payload))
+
+
+async def test_there_and_back_through_the_broker(site: Site) -> None:
+    """Two bridges: Sonar to lines, lines to Sonar. Nothing is lost, and all is acknowledged."""
+    job = SlurmJob(
+        job_id=8, job_state="RUNNING", user_name="ann", start_time=TIME, nodes=("c[1-2]",)
+    )
+    sent = [SAMPLE, JobsEnvelope(META, JobsData(JobsAttributes(TIME, "fox.no", (job,)))), ERROR]
+    await publish(fox(site), *sent)
+    lines = NatsSink(site=fox(site), telemetry=Telemetry())
+    source = SonarSource(site=fox(site), telemetry=Telemetry(), durable="sonar-to-cc")
+    await carry(source, lines, SonarToCc(), 3)
+    back = Site(
+        cluster="fox.no",
+        hostname="n1",
+        bus=Bus(servers=site.bus.servers, subjects={"sonar": "back.{name}"}),
+    )
+    envelopes = SonarSink(site=back, telemetry=Telemetry())
+    kept = NatsSource(site=fox(site), telemetry=Telemetry(), durable="cc-to-sonar")
+    await carry(kept, envelopes, CcToSonar(), 3)
+    assert (await read(back, 3)).envelopes == sent
+
+
+async def carry(source: NatsSource, sink: NatsSink, translator: Translator, least: int) -> None:
+    """Run a bridge until it has written so much and the broker waits for no acknowledgement."""
+    telemetry, stop = Telemetry(), asyncio.Event()
+    bridge = asyncio.create_task(
+        run(source, sink, translators=[translator], telemetry=telemetry, stop=stop)
+    )
+    await eventually(lambda: telemetry.total(telemetry.written) >= least)
+    await eventually(lambda: not source._unacknowledged)
+    stop.set()
+    await bridge
+    assert telemetry.total(telemetry.dead) == 0

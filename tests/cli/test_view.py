@@ -77,6 +77,7 @@ def test_a_message_that_the_format_cannot_carry_costs_that_one(
     lines.table.series.append(lines.table.series[0]._replace(name="\ud800"))
     lines.series[1] = len(lines.table.series) - 1
     shown.show(lines)
+    lines.table.series.pop()  # the table is everybody's
     assert (shown.shown, shown.refused) == (2, 1)
     assert len(stream.getvalue().splitlines()) == 2
     assert capsys.readouterr().err.count("\n") == 1

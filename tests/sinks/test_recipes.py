@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccpipe.config import Recipe, load
+from ccpipe.config import Recipe, Site, load
 from ccpipe.pipeline import Limits, Sink, Source, Translator, run
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
@@ -51,7 +51,7 @@ def test_what_is_commented_out(path: Path) -> None:
     options = tables["sink"]
     options.pop("user", None)  # excludes the token, which is shown too
     options.pop("password_file", None)
-    context = {"site": None, "telemetry": Telemetry()}
+    context = {"site": Site(), "telemetry": Telemetry()}
     sink = build("sinks", options, where=str(path), path="sink", context=context)
     recipe = load(path, Recipe, environ={}, below={"batch": tables["batch"]})
     for key in tables["batch"]:

@@ -32,7 +32,7 @@ def converted(payload: bytes, to: Format, *, command_line: bool = False) -> tupl
 def test_grid_engines_own_formats() -> None:
     """The classic file comes out as it went in; as JSON it holds the same records."""
     assert converted(CLASSIC, "classic") == (CLASSIC, [])
-    lines, _ = converted(CLASSIC, "jsonl")
+    lines, _ = converted(CLASSIC, "json")
     same = [(r.job_number, r.usage, r.end_time) for r in read(CLASSIC).records]
     assert [(r.job_number, r.usage, r.end_time) for r in read(lines).records] == same
 
@@ -61,6 +61,7 @@ def test_jobs_in_line_protocol_and_sonar() -> None:
     assert len(decode(events)) == 2 * 125
     metrics, _ = converted(CLASSIC, "metrics")
     assert {message.name for message in decode(metrics)} == MEASURES.keys()
+    assert len(decode(converted(CLASSIC, "line")[0])) == len(decode(events + metrics))
     sonar, _ = converted(CLASSIC, "sonar")
     (envelope,) = decode_sonar(sonar).envelopes
     assert isinstance(envelope.data, JobsData)

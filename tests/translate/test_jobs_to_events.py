@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccpipe.config import Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
 from ccpipe.formats.gridengine.event import to_event
-from ccpipe.formats.gridengine.status import read_qstat, running
+from ccpipe.formats.gridengine.status import Running, read_qstat, running
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import Message, event, metric
 from ccpipe.translate.accounting_jobs import AccountingJobs
@@ -176,6 +176,24 @@ def test_what_runs_now_can_start_too() -> None:
         backend.take(start_running(job, Mapping(cluster="fox")))
     assert (92, "fox") in backend.running
     assert (103000001, "fox") in backend.running
+
+
+def test_a_live_start_gets_its_stop_only() -> None:
+    """What started before our eyes is stopped as what it started as; the others start late."""
+    live = record(92, hostname="n1")
+    begun = Running(
+        job_number=92, task_number=0, name="a", owner="anna", queue="all.q", hosts=("n1",),
+        slots=1, start_time=NOW + 9 * SECOND,
+    )  # fmt: skip
+    start = start_running(begun, Mapping(cluster="fox"))
+    translator = AccountingJobs(site=SITE, live=True)
+    ends = [to_event(each, cluster="fox") for each in (live, record(93))]
+    found = translator.feed([start, *ends])
+    assert [m.tags["function"] for m in found] == ["stop_job", "start_job", "stop_job"]
+    backend = Backend()
+    for message in [start, *found]:
+        backend.take(message)
+    assert translator.feed(found) == []  # as they come back on the bus
 
 
 def test_records_can_be_kept_beside_events() -> None:

@@ -257,13 +257,17 @@ def test_no_counters_give_anything_but_finite_rates_above_zero(samples: list[lis
         assert all(isinstance(value, float) and value >= 0 for value in used)
 
 
-def test_a_full_table_of_series_costs_no_rate() -> None:
-    """Numbers of series are given anew, counters stay."""
+def test_jobs_that_are_over_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their series are forgotten, counters of the node stay, and no value goes astray."""
+    monkeypatch.setattr(sonar_to_cc, "SPARE_SERIES", 20)
     translator = SonarToCc(envelopes=False)
-    translator._table.cap = 1
-    translator.feed([sample(0, cpus=(100,))])
-    lines = translator.feed([sample(60, cpus=(130,))])
-    assert values(decode(encode(lines)))["cpu_used"] == 50
+    for minute in range(50):
+        only = job(SampleProcess(pid=1, cpu_time=minute), number=minute + 1)
+        lines = decode(encode(translator.feed([sample(60 * minute, cpus=(minute,), jobs=(only,))])))
+        assert len(translator._table) < 100
+        if minute:
+            assert values(lines)["cpu_used"] == pytest.approx(100 / 60)
+        assert values(lines, stype="job", stype_id=str(minute + 1))
 
 
 def test_nodes_that_went_silent_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@
 
 import functools
 import re
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -67,27 +68,27 @@ def parse_category(text: str) -> Requests:
     """Read a category; it never fails: words that belong to no option are kept as unknown."""
     if text in EMPTY:
         return Requests()
-    words = text.split()
+    words = deque(text.split())
     scope, soft = "global", False
     found: dict[str, dict[str, str]] = {"global": {}, "soft": {}, "master": {}, "slave": {}}
     queues: dict[str, list[str]] = {"hard": [], "soft": [], "master": []}
     options: dict[str, str] = {}
     unknown: list[str] = []
     while words:
-        word = words.pop(0)
+        word = words.popleft()
         if word in {"-hard", "-soft"}:
             soft = word == "-soft"
         elif word == "-scope" and words:
-            scope, soft = words.pop(0), False
+            scope, soft = words.popleft(), False
         elif word == "-l" and words:
-            found.setdefault("soft" if soft else scope, {}).update(_pairs(words.pop(0)))
+            found.setdefault("soft" if soft else scope, {}).update(_pairs(words.popleft()))
         elif word in {"-q", "-masterq"} and words:
             kind = "master" if "masterq" in word or scope == "master" else "hard"
-            queues["soft" if soft else kind] += words.pop(0).split(",")
+            queues["soft" if soft else kind] += words.popleft().split(",")
         elif word == "-pe" and len(words) > 1:
-            options["pe"], options["pe_range"] = words.pop(0), words.pop(0)
+            options["pe"], options["pe_range"] = words.popleft(), words.popleft()
         elif word.startswith("-") and words and not words[0].startswith("-"):
-            options[word[1:]] = words.pop(0)
+            options[word[1:]] = words.popleft()
         else:
             unknown.append(word)
     return Requests(

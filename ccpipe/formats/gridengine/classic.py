@@ -30,6 +30,8 @@ WHOLE = (
     "exit_status", "slots", "task_number", "arid", "ar_submission_time",
 )  # fmt: skip
 """Fields that hold whole numbers; the others are amounts."""
+SIGNED = frozenset({"priority", "exit_status", "slots"})
+"""Of these, what may be below 0."""
 TIMES = ("submission_time", "start_time", "end_time", "ar_submission_time")
 EUSAGE = ("cpu", "mem", "io", "iow", "maxvmem")
 UNIVA_EUSAGE = ("maxrss", "maxpss", "wallclock", "ioops")
@@ -124,7 +126,7 @@ def _record(
     if not math.isfinite(sum(map(abs, numbers.values()))):
         _complain_of_size(numbers, row)
     whole = {name: int(numbers[name]) for name in WHOLE if name in numbers}
-    if any(number != numbers[name] or abs(number) >= LIMIT for name, number in whole.items()):
+    if any(not _fits(name, numbers[name]) for name in whole):
         _complain_of_parts(numbers, row)
     rusage: dict[str, Amount] = {name: numbers[name] for name in RUSAGE}
     eusage: dict[str, Amount] = {name: numbers[name] for name in EUSAGE}
@@ -185,13 +187,12 @@ def _complain_of_size(numbers: dict[str, float], row: dict[str, str]) -> None:
 
 def _complain_of_parts(numbers: dict[str, float], row: dict[str, str]) -> NoReturn:
     """Raise DataError for the first number that should be whole and is not, or too large."""
-    wrong = (
-        name
-        for name in WHOLE
-        if name in numbers and not (numbers[name].is_integer() and abs(numbers[name]) < LIMIT)
-    )
-    name = next(wrong)
-    raise DataError(f"{name} is {row[name]!r:.40}: not a whole number")
+    name = next(name for name in WHOLE if name in numbers and not _fits(name, numbers[name]))
+    raise DataError(f"{name} is {row[name]!r:.40}: not a whole number that it can be")
+
+
+def _fits(name: str, number: float) -> bool:
+    return number.is_integer() and (0 if name not in SIGNED else -LIMIT) <= number < LIMIT
 
 
 def _time(stamp: int) -> int | None:

@@ -20,7 +20,7 @@ from ccpipe.formats.gridengine.whole_blocks import COLONS, UNUSUAL, whole_classi
 __all__ = ["COLUMNS", "PLACE", "SCHEMA", "Columns", "read_columns", "read_columns_stream"]
 
 
-BLOCK = 4 * 2**20
+BLOCK = 2 * 2**20
 """Bytes read at once: large enough for what a block costs, small enough for a processor's cache."""
 
 

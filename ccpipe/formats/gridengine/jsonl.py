@@ -17,7 +17,7 @@ from ccpipe.formats.gridengine.record import Accounting, Amount, Origin, Variant
 
 _MICROSECONDS = 2**63 // 1000
 _Time = Annotated[int, msgspec.Meta(ge=0, lt=_MICROSECONDS)]
-_Whole = Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]
+_Whole = Annotated[int, msgspec.Meta(ge=-(2**53), lt=2**53)]
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 from pyarrow import csv
 
 from ccpipe.formats.gridengine.category import EMPTY
-from ccpipe.formats.gridengine.classic import FIELDS, LIMIT, PE_TASK, RUSAGE
+from ccpipe.formats.gridengine.classic import FIELDS, LIMIT, PE_TASK, RUSAGE, SIGNED
 from ccpipe.formats.gridengine.classic import TEXTS as CLASSIC_TEXTS
 from ccpipe.formats.gridengine.jsonl import Line
 from ccpipe.formats.gridengine.record import Variant
@@ -53,7 +53,7 @@ _PARSE = csv.ParseOptions(delimiter=":", quote_char=False)
 
 
 @functools.lru_cache(maxsize=32)
-def _conversion(columns: tuple[str, ...]) -> csv.ConvertOptions:
+def _conversion(columns: tuple[str, ...], *, is_ascii: bool) -> csv.ConvertOptions:
     """Return what to read for some columns, and as what; made once, as it takes its time."""
     needed = [name for name in _FIELDS if name in columns or name in _CHECKED]
     return csv.ConvertOptions(
@@ -63,6 +63,7 @@ def _conversion(columns: tuple[str, ...]) -> csv.ConvertOptions:
         },
         null_values=[],
         strings_can_be_null=False,
+        check_utf8=not is_ascii,  # else that is checked already
     )
 
 
@@ -73,7 +74,12 @@ def whole_classic(payload: bytes, columns: Sequence[str]) -> pa.Table | None:
     """
     if b"\r" in payload:  # an end of line for Arrow, not for us
         return None
-    table = csv.read_csv(pa.py_buffer(payload), _READ, _PARSE, _conversion(tuple(columns)))
+    table = csv.read_csv(
+        pa.py_buffer(payload),
+        _READ,
+        _PARSE,
+        _conversion(tuple(columns), is_ascii=payload.isascii()),
+    )
     if not _is_of_this_variant(table):
         return None
     arrays = [_classic_column(table, name) for name in columns]
@@ -103,7 +109,7 @@ def _classic_column(table: pa.Table, name: str) -> Any:
     if name in CLASSIC_TEXTS:
         return _text(column, name)
     if name in WHOLE or name in TIMES:
-        return _whole(column, time=name in TIMES)
+        return _whole(column, name)
     return column if pc.all(pc.is_finite(column)).as_py() else None
 
 
@@ -115,14 +121,17 @@ def _text(column: Any, name: str) -> Any:
     return column
 
 
-def _whole(column: pa.ChunkedArray, *, time: bool) -> Any:
+def _whole(column: pa.ChunkedArray, name: str) -> Any:
     """Return doubles as integers, times in seconds as nanoseconds; None where one is too large."""
     least, most = (bound or 0 for bound in pc.min_max(column).as_py().values())
-    if not -LIMIT < least <= most < LIMIT or (time and not 0 <= least <= most < _LAST):
+    is_time = name in TIMES
+    if least < (-LIMIT if name in SIGNED else 0) or most >= (_LAST if is_time else LIMIT):
         return None
     whole = column.cast(pa.int64())
     return (
-        pc.if_else(pc.equal(whole, _ZERO), _NO_TIME, pc.multiply(whole, _SECOND)) if time else whole
+        pc.if_else(pc.equal(whole, _ZERO), _NO_TIME, pc.multiply(whole, _SECOND))
+        if is_time
+        else whole
     )
 
 

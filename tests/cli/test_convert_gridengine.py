@@ -1,0 +1,68 @@
+"""Grid Engine's accounting on the command line: every format, problems with their place."""
+
+import gzip
+import io
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from ccpipe.cli.blocks import open_stream
+from ccpipe.cli.convert_gridengine import FromGridEngine, read_accounting
+from ccpipe.formats.gridengine import read
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.sonar import decode as decode_sonar
+from ccpipe.formats.sonar import problems
+from ccpipe.translate.accounting_to_files import FORMATS, Format
+
+DATA = Path(__file__).parent.parent / "data" / "gridengine"
+
+
+def converted(way: FromGridEngine, *files: Path) -> tuple[bytes, int, list[str]]:
+    """Run files through a way; return the output, the count and the problems."""
+    pieces: list[tuple[bytes, int]] = []
+    told: list[str] = []
+    for path in files:
+        with open_stream(path) as stream:
+            pieces += way.convert(stream, told.append)
+    pieces += way.finish(told.append)
+    return b"".join(piece for piece, _ in pieces), sum(count for _, count in pieces), told
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_several_files_become_one_output(tmp_path: Path, to: Format) -> None:
+    """Both formats and a packed file in one run; every record counts."""
+    packed = tmp_path / "accounting.0.gz"
+    packed.write_bytes(gzip.compress((DATA / "accounting").read_bytes()))
+    way = FromGridEngine(to, cluster="fox")
+    output, count, told = converted(way, packed, DATA / "derived.jsonl")
+    assert (count, told) == (152, [])
+    if to == "parquet":
+        assert pyarrow.parquet.read_table(io.BytesIO(output)).num_rows == 152
+    elif to in {"classic", "json"}:
+        assert len(read(output).records) == 152
+    elif to in {"line", "events", "metrics"}:
+        assert len(decode(output)) > 240
+    elif to == "csv":
+        assert output.count(b"\n") == 153
+    else:
+        assert all(not problems(envelope) for envelope in decode_sonar(output).envelopes)
+        assert output.count(b'"job_id"') > 140
+
+
+def test_problems_name_line_and_reason() -> None:
+    """What cannot be read and what the format cannot carry, both; the rest is written."""
+    way = FromGridEngine("classic", cluster="fox")
+    _, count, told = converted(way, DATA / "derived" / "derived-malformed.jsonl")
+    assert count == 2
+    assert [problem.split(",")[0].split(" at ")[0] for problem in told] == [
+        ":1: not JSON: Expecting '", ":6: not JSON: Expecting value", ":7: not JSON: Extra data",
+    ]  # fmt: skip
+
+
+def test_accounting_can_be_validated() -> None:
+    """Counts of records and of rejected lines, block by block."""
+    with open_stream(DATA / "reporting.head") as stream:
+        parts = list(read_accounting(stream))
+    assert sum(len(part.records) for part in parts) == 53
+    assert sum(len(part.rejected) for part in parts) == 0

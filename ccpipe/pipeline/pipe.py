@@ -6,6 +6,7 @@ import functools
 import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import tenacity
@@ -317,7 +318,7 @@ _LOGGED = 10
 
 def _portions(items: Sequence[Item]) -> list[_Portion]:
     """Join items for one write; there is none where they hold no records."""
-    owners = [item for item in items for _ in range(len(item.batch.records))]
+    owners = [*chain.from_iterable(repeat(item, len(item.batch.records)) for item in items)]
     return [(join([item.batch.records for item in items]), owners)] if owners else []
 
 

@@ -9,7 +9,6 @@ each has its own message id.
 import asyncio
 import contextlib
 import fcntl
-import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -20,14 +19,11 @@ import msgspec
 
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, UnavailableError
-from ccpipe.formats.gridengine import Accounting, Rejected, read
+from ccpipe.formats.gridengine import Accounting, read
 from ccpipe.formats.gridengine.event import to_event
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch
+from ccpipe.pipeline import Batch, DeadLetter
 from ccpipe.sources.rotation import Follower, Progress, Stretch
-from ccpipe.telemetry import Telemetry
-
-log = logging.getLogger(__name__)
 
 
 class AccountingFile:
@@ -40,7 +36,6 @@ class AccountingFile:
         self,
         *,
         site: Site,
-        telemetry: Telemetry,
         paths: list[str],
         checkpoint: str,
         begin: Literal["start", "end", "oldest"] = "start",
@@ -78,7 +73,6 @@ class AccountingFile:
         if not paths or len(set(paths)) < len(paths):
             raise ConfigError(f"paths is {paths}: name one file at least, and none twice")
         self.site = site
-        self.telemetry = telemetry
         self.paths = paths
         self.checkpoint = Checkpoint(Path(checkpoint))
         self.begin = begin
@@ -144,8 +138,16 @@ class AccountingFile:
 
     def _batch(self, path: str, stretch: Stretch) -> Batch:
         reading = read(stretch.payload, file=stretch.file, offset=stretch.offset, line=stretch.line)
-        self._tell(path, reading.rejected)
-        return Batch(self._events(reading.records), self._acknowledge(path, stretch.progress), path)
+        return Batch(
+            self._events(reading.records),
+            self._acknowledge(path, stretch.progress),
+            path,
+            [
+                DeadLetter(bad.original, bad.reason, path, bad.line, bad.offset)
+                for bad in reading.rejected
+            ],
+            len(stretch.payload),
+        )
 
     def _events(self, records: Sequence[Accounting]) -> list[Message]:
         if not self.command_line:
@@ -159,15 +161,6 @@ class AccountingFile:
             self.checkpoint.save_now_and_then()
 
         return acknowledge
-
-    def _tell(self, path: str, rejected: Sequence[Rejected]) -> None:
-        for bad in rejected[:10]:
-            log.warning(
-                "%s: line %d, offset %d: %s: %r", path, bad.line, bad.offset, bad.reason,
-                bad.original[:120],
-            )  # fmt: skip
-        if rejected:
-            self.telemetry.count(self.telemetry.dead, self, len(rejected))
 
 
 class Checkpoint:

@@ -77,6 +77,8 @@ class AccountingJobs:
         self.emit = frozenset(emit)
         self.assembler = Assembler(quiet=round(quiet * 10**9))
         self.live = live
+        self.refused: list[tuple[Message, str]] = []
+        """Accounting events that hold no record, and why."""
         self._started: OrderedDict[int, int] = OrderedDict()
         self._running: OrderedDict[int, int] = OrderedDict()
 
@@ -87,10 +89,11 @@ class AccountingJobs:
             if self.live and (message.name, message.field) == ("job", "event"):
                 self._note_start(message)
                 continue
-            record = self._record(message)
-            if record is None or "records" in self.emit:
+            if not is_event(message):
                 found.append(message)
-            if record is not None:
+                continue
+            if record := self._record(message):
+                found += [message] * ("records" in self.emit)
                 found += self._messages(self.assembler.feed([record]))
         return found
 
@@ -99,12 +102,10 @@ class AccountingJobs:
         return self._messages(self.assembler.flush())
 
     def _record(self, message: Message) -> Accounting | None:
-        if not is_event(message):
-            return None
         try:
             return from_event(message)
         except DataError as error:
-            log.warning("an accounting event that cannot be read is passed on: %s", error)
+            self.refused.append((message, str(error)))
             return None
 
     def _messages(self, jobs: Iterable[Job]) -> list[Message]:

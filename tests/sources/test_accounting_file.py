@@ -30,7 +30,7 @@ DATA = Path(__file__).parent.parent / "data" / "gridengine"
 SITE = Site(cluster="fox.test", hostname="master")
 
 
-def source(tmp_path: Path, telemetry: Telemetry | None = None, **options: object) -> AccountingFile:
+def source(tmp_path: Path, **options: object) -> AccountingFile:
     """Follow both files of a folder, without waiting long for anything."""
     settings: dict[str, object] = {
         "paths": [str(tmp_path / "accounting"), str(tmp_path / "accounting.jsonl")],
@@ -39,7 +39,7 @@ def source(tmp_path: Path, telemetry: Telemetry | None = None, **options: object
         "grace": Duration(0),
         **options,
     }
-    return AccountingFile(site=SITE, telemetry=telemetry or Telemetry(), **settings)  # type: ignore[arg-type]
+    return AccountingFile(site=SITE, **settings)  # type: ignore[arg-type]
 
 
 async def read_once(followed: AccountingFile, *, acknowledge: bool = True) -> list[Accounting]:
@@ -81,16 +81,16 @@ async def test_the_command_line_is_sent_only_where_asked_for(tmp_path: Path) -> 
     assert told[0].submit_cmd_line == "qsub -N normal /home/asmith/burn.sh 3"
 
 
-async def test_a_bad_line_is_told_of_with_its_place(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Path, line, offset and reason are logged, the letter is counted, the rest is read."""
+async def test_a_bad_line_is_a_dead_letter_with_its_place(tmp_path: Path) -> None:
+    """Path, line, offset and reason go with the bytes; the rest is read."""
     payload = (DATA / "derived/derived-malformed.jsonl").read_bytes()
     (tmp_path / "accounting.jsonl").write_bytes(payload)
-    telemetry = Telemetry()
-    assert len(await read_once(source(tmp_path, telemetry, once=True))) == 2
-    assert telemetry.total(telemetry.dead) == 3
-    assert f"{tmp_path}/accounting.jsonl: line 6, offset 1139: not JSON" in caplog.text
+    async with source(tmp_path, once=True) as followed:
+        (batch,) = [batch async for batch in followed]
+    assert len(batch.records) == 2
+    _, second, _ = batch.letters
+    assert (second.line, second.offset, second.reason[:8]) == (6, 1139, "not JSON")
+    assert (second.origin, second.original) == (batch.origin, payload.split(b"\n")[5])
 
 
 async def test_it_waits_for_a_file_and_for_the_end_of_a_line(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ from ccpipe.telemetry import Telemetry
 url, folder, once = sys.argv[1:]
 site = Site(cluster="fox.test", hostname="master", bus=Bus(servers=[url]))
 source = AccountingFile(
-    site=site, telemetry=Telemetry(), paths=[f"{folder}/accounting"],
+    site=site, paths=[f"{folder}/accounting"],
     checkpoint=f"{folder}/checkpoint", poll=Interval(0.02), grace=Duration(0.2),
     once=once == "once", begin="oldest",
 )

@@ -217,11 +217,14 @@ def test_metrics_of_a_finished_job() -> None:
 
 
 def test_what_is_no_accounting_passes_through() -> None:
-    """Other messages travel on as they are, and so does an event that cannot be read."""
+    """Other messages travel on as they are; an event that cannot be read is refused."""
     tags = {"hostname": "n1", "type": "node"}
     other = metric("cpu_load", 1.0, time=1, tags=tags)
     broken = event("accounting", "record", "{", time=1, tags=tags)
-    assert AccountingJobs(site=SITE).feed([other, broken]) == [other, broken]
+    translator = AccountingJobs(site=SITE)
+    assert translator.feed([other, broken]) == [other]
+    ((message, reason),) = translator.refused
+    assert (message, reason[:8]) == (broken, "not JSON")
 
 
 texts = st.text(max_size=6) | st.just("caf\udce9")

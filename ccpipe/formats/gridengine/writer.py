@@ -108,9 +108,14 @@ def _object(members: Mapping[str, _T], write: Callable[[str, _T], str]) -> str:
 
 
 def _amount(container: str, name: str, value: Amount) -> str:
-    """Write a value: ``rusage`` holds integers but for its two times, all else doubles."""
+    """Write a value: ``rusage`` holds integers but for its two times, all else doubles.
+
+    An integer that no double can be stays one, whatever holds it.
+    """
     if isinstance(value, str):
         return _text(value)
+    if isinstance(value, int) and int(float(value)) != value:
+        return str(value)
     is_integer = value == int(value) and abs(value) < 2**63 - 1
     if container == "rusage" and name not in {"ru_utime", "ru_stime"} and is_integer:
         return str(int(value))

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Literal, Protocol
+from typing import IO, Annotated, Literal, Protocol, cast, get_args
 
 from cyclopts import Parameter
 
@@ -24,8 +24,8 @@ PATIENCE = 2.0
 
 def convert(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
-    from_: Annotated[Literal["line", "sonar"], Parameter(name="--from")] = "line",
-    to: Format | Literal["sonar"],
+    from_: Annotated[Literal["line", "sonar", "gridengine"], Parameter(name="--from")] = "line",
+    to: Format | Literal["sonar", "events", "metrics", "classic", "parquet"],
     precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
     to_precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
     dialect: Dialect = "cc",
@@ -33,13 +33,16 @@ def convert(
     profile: sonar.Dialect = "spec",
     to_profile: sonar.Profile = "spec",
     envelopes: bool = True,
+    cluster: str = "local",
+    command_line: bool = False,
     output: Annotated[Path | None, Parameter(alias="-O")] = None,
 ) -> None:
     """Convert files from one format to another.
 
-    Reads line protocol or Sonar's JSON in bounded memory, however large the file.
-    Each line or envelope that cannot be read is told on stderr with file, line
-    and reason; the others are converted all the same, and the exit code is then 65.
+    Reads line protocol, Sonar's JSON or Grid Engine's accounting in bounded
+    memory, however large the file. What cannot be read is told on stderr with
+    file, line and reason; the rest is converted all the same, and the exit code
+    is then 65.
 
     Examples:
       ccpipe convert --to json metrics.line | jq .name
@@ -53,7 +56,7 @@ def convert(
     from_
         Format of the files.
     to
-        Format to write.
+        Format to write; events, metrics, classic and parquet for accounting only.
     precision
         Unit of the timestamps read; auto reads it off each one's magnitude.
     to_precision
@@ -68,6 +71,10 @@ def convert(
         For whom Sonar's JSON is written.
     envelopes
         Whether lines made of Sonar's JSON carry it whole too, so that nothing is lost.
+    cluster
+        Name of the cluster that Grid Engine's accounting is of.
+    command_line
+        Whether accounting keeps the line that a job was submitted with; it may hold secrets.
     output
         File to write instead of standard output.
     """
@@ -78,7 +85,11 @@ def convert(
         target = stack.enter_context(_open_target(output, files))
         conversion = _Conversion(target)
         way: Way
-        if from_ == "sonar" or to == "sonar":
+        if from_ == "gridengine":
+            from ccpipe.cli.convert_gridengine import FromGridEngine
+
+            way = FromGridEngine(to, cluster=cluster, command_line=command_line)
+        elif from_ == "sonar" or to == "sonar":
             from ccpipe.cli.convert_sonar import FromSonar, Rewrite, ToSonar
 
             if from_ == to:
@@ -86,11 +97,18 @@ def convert(
             elif to == "sonar":
                 way = ToSonar(read, to_profile)
             else:
-                way = FromSonar(profile, encoder(to, to_precision), envelopes=envelopes)
+                way = FromSonar(profile, encoder(_of_lines(to), to_precision), envelopes=envelopes)
         else:
-            way = Rows(read, encoder(to, to_precision))
+            way = Rows(read, encoder(_of_lines(to), to_precision))
         conversion.run(way, [("stdin" if p == STDIN else str(p), s) for p, s in streams])
     conversion.finish()
+
+
+def _of_lines(to: str) -> Format:
+    for known in get_args(Format):
+        if to == known:
+            return cast("Format", known)
+    raise UsageError(f"--to {to} is for --from gridengine only")
 
 
 @contextlib.contextmanager

@@ -56,7 +56,9 @@ class Checkable(Protocol):
 
 async def validate(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
-    format_: Annotated[Literal["auto", "line", "sonar"], Parameter(name="--format")] = "auto",
+    format_: Annotated[
+        Literal["auto", "line", "sonar", "gridengine"], Parameter(name="--format")
+    ] = "auto",
     strict: bool = False,
     dialect: Dialect = "cc",
     lenient: bool = False,
@@ -107,6 +109,8 @@ async def validate(
         try:
             if format_ == "sonar":
                 check.envelopes(strict=strict)
+            elif format_ == "gridengine":
+                check.accounting()
             elif format_ == "line" or is_data(path):
                 check.data(read, strict=strict)
             elif RECIPE_KEYS.isdisjoint(read_toml(path)):
@@ -228,6 +232,20 @@ class _Check:
                 for bad in rejected:
                     for problem in bad.problems:
                         self.tell_problem(bad, problem)
+
+    def accounting(self) -> None:
+        """Read Grid Engine's accounting; tell each line that is rejected."""
+        from ccpipe.cli.convert_gridengine import read_accounting
+
+        self.what = "Grid Engine's accounting"
+        self.facts = {"records": 0, "rejected": 0}
+        with open_stream(self.path) as stream:
+            for part in read_accounting(stream):
+                self.facts["records"] += len(part.records)
+                self.facts["rejected"] += len(part.rejected)
+                for bad in part.rejected:
+                    excerpt = printable(repr(bad.original[:60]))
+                    self.tell(bad.reason, line=bad.line, excerpt=excerpt)
 
     def tell_problem(self, bad: "Rejected", problem: "Problem") -> None:
         value = problem.value

@@ -1,7 +1,7 @@
 """Jobs to what ClusterCockpit knows of them: ``start_job`` and ``stop_job``, and metrics.
 
-cc-backend refuses a whole event for one unknown key, so the Structs hold what its decoder knows
-and nothing else (``schema.Job`` and ``StopJobAPIRequest``; see docs/gridengine.md).
+cc-backend refuses a whole event for one unknown key; ``cc_events`` holds those that it knows.
+What becomes of which field stands in docs/gridengine.md.
 """
 
 import math
@@ -16,49 +16,10 @@ from ccpipe.formats.gridengine.event import tag
 from ccpipe.formats.gridengine.status import Running
 from ccpipe.message import Message, event, metric
 from ccpipe.translate.accounting_to_jobs import Job
+from ccpipe.translate.cc_events import Resource, StartJob, StopJob
 
 SECOND = 10**9
 MAX_ARRAY_TASKS = 1_000_000
-
-
-class Resource(msgspec.Struct, frozen=True):
-    """One node of a job."""
-
-    hostname: str
-
-
-class StartJob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What cc-backend takes as ``start_job``; keys are cc-lib's, 0 and empty are left out."""
-
-    jobId: int  # noqa: N815 - cc-lib's keys
-    user: str
-    cluster: str
-    startTime: int  # noqa: N815
-    """Seconds since the epoch."""
-    numNodes: int  # noqa: N815
-    resources: tuple[Resource, ...]
-    subCluster: str = ""  # noqa: N815
-    partition: str = ""
-    project: str = ""
-    walltime: int = 0
-    """The limit that was asked for, in seconds."""
-    numHwthreads: int = 0  # noqa: N815
-    numAcc: int = 0  # noqa: N815
-    shared: str = ""
-    arrayJobId: int = 0  # noqa: N815
-    requestedMemory: int = 0  # noqa: N815
-    """MB."""
-    metaData: dict[str, str] = {}  # noqa: N815
-
-
-class StopJob(msgspec.Struct, frozen=True):
-    """What cc-backend takes as ``stop_job``."""
-
-    jobId: int  # noqa: N815
-    cluster: str
-    startTime: int  # noqa: N815
-    stopTime: int  # noqa: N815
-    jobState: str  # noqa: N815
 
 
 STATES = {
@@ -105,7 +66,7 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 def start_job(job: Job, mapping: Mapping) -> StartJob | None:
     """Return the start of a job; None where it never began, or nobody knows whose it was."""
     last, start = job.last, job.start
-    nodes = tuple(Resource(name) for host in job.hosts if (name := mapping.node(host)))
+    nodes = [Resource(name) for host in job.hosts if (name := mapping.node(host))]
     if start is None or job.end is None or not last.owner or not nodes:
         return None
     asked, slots = last.requests, last.slots
@@ -140,7 +101,7 @@ def start_running(job: Running, mapping: Mapping) -> Message:
         subCluster=mapping.sub_cluster,
         startTime=job.start_time // SECOND,
         numNodes=len(job.hosts),
-        resources=tuple(Resource(clean(mapping.node(host))) for host in job.hosts),
+        resources=[Resource(clean(mapping.node(host))) for host in job.hosts],
         partition=clean(job.queue),
         numHwthreads=job.slots * mapping.threads_per_slot,
         shared=mapping.shared,
@@ -237,7 +198,7 @@ def _cleaned(what: StartJob | StopJob) -> StartJob | StopJob:
     if isinstance(what, StopJob):
         return what
     texts = {name: clean(getattr(what, name)) for name in ("user", "partition", "project")}
-    nodes = tuple(Resource(clean(node.hostname)) for node in what.resources)
+    nodes = [Resource(clean(node.hostname)) for node in what.resources]
     return msgspec.structs.replace(what, **texts, resources=nodes)
 
 

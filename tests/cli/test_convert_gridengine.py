@@ -14,6 +14,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar import problems
 from ccpipe.translate.accounting_to_files import FORMATS, Format
+from tests.cli.command import ccpipe
 
 DATA = Path(__file__).parent.parent / "data" / "gridengine"
 
@@ -66,3 +67,27 @@ def test_accounting_can_be_validated() -> None:
         parts = list(read_accounting(stream))
     assert sum(len(part.records) for part in parts) == 53
     assert sum(len(part.rejected) for part in parts) == 0
+
+
+def test_the_command_converts_and_validates_accounting() -> None:
+    """As an operator types it: 128 real records, and exit 65 with the place of a bad one."""
+    converting = ccpipe("convert", "--from", "gridengine", "--to", "events", DATA / "accounting")
+    events = decode(converting.out.encode())
+    assert converting.code == 0
+    assert not events.rejected
+    assert {message.tags["function"] for message in events} == {"start_job", "stop_job"}
+    real = (DATA / "accounting").read_bytes()
+    good = ccpipe("validate", "--format", "gridengine", DATA / "accounting")
+    assert good.code == 0
+    assert "records 128, rejected 0" in good.out
+    bad = ccpipe("validate", "--format", "gridengine", "-", stdin=real + b"one:line:too:short\n")
+    assert bad.code == 65
+    lines = real.count(b"\n") + 1
+    assert f":{lines}:" in bad.out
+
+
+def test_formats_of_accounting_are_refused_for_others() -> None:
+    """Line protocol has no accounting records to write: exit 64 says so."""
+    refused = ccpipe("convert", "--to", "classic", stdin=b"m value=1 1\n")
+    assert refused.code == 64
+    assert "gridengine only" in refused.err

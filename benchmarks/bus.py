@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import os
 import shutil
 import socket
 import subprocess
@@ -226,6 +227,12 @@ def _stores() -> Iterator[tuple[str, contextlib.AbstractContextManager[Sink], Li
     from ccpipe.sinks.parquet import ParquetSink
 
     yield "Parquet", _parquet(), ParquetSink.limits
+    if found := sorted(Path("/usr/lib/postgresql").glob("*/bin")):
+        from ccpipe.sinks.postgres import PostgresSink
+
+        yield "PostgreSQL", _postgres(found[-1]), PostgresSink.limits
+    else:
+        print("PostgreSQL is not installed and left out")
 
 
 @contextlib.contextmanager
@@ -258,8 +265,33 @@ def _victoriametrics() -> Iterator[Sink]:
 
 
 @contextlib.contextmanager
-def _running(command: list[str]) -> Iterator[None]:
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603 - ours
+def _postgres(programs: Path) -> Iterator[Sink]:
+    from ccpipe.sinks.postgres import PostgresSink
+
+    port = _free_port()
+    user = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root
+    with tempfile.TemporaryDirectory() as folder:
+        if user:
+            shutil.chown(folder, user)
+        subprocess.run(  # noqa: S603 - ours
+            [programs / "initdb", "-D", f"{folder}/data", "-U", "bench", "-A", "trust"],
+            user=user,
+            cwd="/",
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        with _running(
+            [str(programs / "postgres"), "-D", f"{folder}/data", f"-p{port}", "-k", ""], user
+        ):
+            _await_port(port)
+            yield PostgresSink(url=f"postgresql://bench@127.0.0.1:{port}/postgres")
+
+
+@contextlib.contextmanager
+def _running(command: list[str], user: str | None = None) -> Iterator[None]:
+    process = subprocess.Popen(  # noqa: S603 - ours
+        command, stderr=subprocess.DEVNULL, user=user, cwd="/" if user else None
+    )
     try:
         yield
     finally:

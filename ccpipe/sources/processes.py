@@ -4,6 +4,7 @@ Which programs they are is no metric: ClusterCockpit's values are numbers.
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ METRICS = (
 )
 
 _NODE = {"type": "node"}
+_COUNT = re.compile(r"\d{1,9}", re.ASCII)  # the kernel's is an int
 _THREADS = 17  # the place of num_threads among what follows a name in /proc/<pid>/stat (proc(5))
 
 
@@ -84,7 +86,7 @@ class Processes:
                     continue  # it ended meanwhile
                 # A name may hold anything, also brackets and blanks.
                 words = text.rpartition(")")[2].split()
-                if len(words) <= _THREADS or not words[_THREADS].isdecimal():
+                if len(words) <= _THREADS or not _COUNT.fullmatch(words[_THREADS]):
                     raise DataError(f"{place}: {text!r:.60} is not a process")
                 states[words[0]] += 1
                 threads += int(words[_THREADS])

@@ -88,10 +88,10 @@ async def test_three_broken_lines_of_a_thousand_cost_three_lines(
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", b"".join(payload))
     await eventually(lambda: len(stored(tmp_path)) >= 997)
+    code, _, said = await ended(bridge)
     letters = [await client.jetstream().get_msg("ccpipe-local-dead", i) for i in (1, 2, 3)]
     info = await client.jetstream().stream_info("ccpipe-local-dead")
     await client.close()
-    code, _, said = await ended(bridge)
     assert code == 0
     assert "997 records read, 997 written, 3 dead letters" in said
     assert stored(tmp_path) == [float(i) for i in range(1000) if i not in (10, 500, 999)]

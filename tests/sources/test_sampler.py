@@ -287,8 +287,9 @@ async def test_an_error_that_may_pass_switches_nothing_off(
     failing = Failing(lambda _: OSError(number, "for now", "/sys/x"))
     await take(patient({"c": failing, "counting": Counting()}), 3)
     assert failing.asked == 3
-    [record] = caplog.records
-    assert record.message.endswith(f"Error: [Errno {number}] for now: '/sys/x'")
+    # A busy machine may also be told of a slot that passed.
+    [told] = [record.message for record in caplog.records if "for now" in record.message]
+    assert told.endswith(f"Error: [Errno {number}] for now: '/sys/x'")
 
 
 class Hanging(Counting):

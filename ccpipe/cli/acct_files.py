@@ -19,7 +19,7 @@ from ccpipe.formats.gridengine import Rejected, blocks
 PATIENCE = 2.0
 """Seconds after which a terminal is told how far it has come."""
 
-BLOCK = 2**21
+BLOCK = 2**22
 """Bytes that are read at once."""
 
 

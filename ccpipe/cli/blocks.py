@@ -142,3 +142,9 @@ def _cut(lines: Lines, end: int, before_line: int) -> Lines:
     kept = lines[: bisect_left(lines.starts, end)]
     kept.rejected = [bad for bad in lines.rejected if bad.line < before_line]
     return kept
+
+
+def tell_rejected(block: Block, problem: Callable[[str], None]) -> None:
+    """Tell the lines that could not be read."""
+    for bad in block.lines.rejected:
+        problem(f":{bad.line}: column {bad.column}: {bad.rule}: {bad.excerpt}")

@@ -10,7 +10,7 @@ from typing import IO, Annotated, Literal, Protocol, cast, get_args
 
 from cyclopts import Parameter
 
-from ccpipe.cli.blocks import Block, Stream, open_stream, read_blocks
+from ccpipe.cli.blocks import Block, Stream, open_stream, read_blocks, tell_rejected
 from ccpipe.cli.output import Format, encoder, note, open_stdout, plural, printable
 from ccpipe.errors import DataError, EncodeError, UnavailableError, UsageError
 from ccpipe.formats import sonar
@@ -224,12 +224,6 @@ class Rows:
     def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Way
         """See ``Way``."""
         return iter(())
-
-
-def tell_rejected(block: Block, problem: Callable[[str], None]) -> None:
-    """Tell the lines that could not be read."""
-    for bad in block.lines.rejected:
-        problem(f":{bad.line}: column {bad.column}: {bad.rule}: {bad.excerpt}")
 
 
 class _Progress:

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ccpipe.cli.blocks import Stream, read_blocks, read_piece
-from ccpipe.cli.convert import tell_rejected
+from ccpipe.cli.blocks import Stream, read_blocks, read_piece, tell_rejected
 from ccpipe.cli.output import printable
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines

@@ -6,14 +6,16 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from ccpipe.config import Duration, Size
 from ccpipe.formats.lineprotocol import Precision
 from ccpipe.message import Kind, Message
-from ccpipe.pipeline import Records
+
+if TYPE_CHECKING:  # it brings asyncio, which most commands start without
+    from ccpipe.pipeline import Records
 
 TableOrJson = Literal["table", "json"]
 Format = Literal["line", "json", "csv"]
@@ -124,7 +126,7 @@ def listed(words: Iterable[str], most: int = 3) -> str:
 
 def encoder(
     output: Format, precision: Precision | Literal["auto"] = "auto"
-) -> tuple[bytes, Callable[[Records], bytes]]:
+) -> tuple[bytes, Callable[["Records"], bytes]]:
     """Return what stands at the head of a format, and the codec; `precision` is line's only."""
     if output == "json":
         from ccpipe.formats import jsonlines
@@ -241,6 +243,6 @@ class TableSink:
         """Lay out for stdout."""
         self._table = MessageTable(sys.stdout)
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: "Records") -> None:
         """Print the records."""
         print(self._table.render(records), end="", flush=True)

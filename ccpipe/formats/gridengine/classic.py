@@ -4,6 +4,7 @@ Nothing is escaped, so a category that holds colons makes more fields. What stan
 after it is typed, and where the types fit in one way only, the category is what lies between.
 """
 
+import functools
 import math
 import operator
 import re
@@ -71,10 +72,10 @@ def _pattern(field: str) -> str:
     return "([^:]*)" if field in TEXTS else f"({_NUMBER})"
 
 
-_PATTERNS = {
-    variant: re.compile(":".join(map(_pattern, fields)), re.DOTALL)
-    for variant, fields in FIELDS.items()
-}
+@functools.cache
+def _line_of(variant: Variant) -> re.Pattern[str]:
+    """Return the pattern of a line; made when first needed, as it takes its time."""
+    return re.compile(":".join(map(_pattern, FIELDS[variant])), re.DOTALL)
 
 
 def parse_classic(line: str, file: str = "", offset: int = 0, number: int = 0) -> Accounting:
@@ -110,8 +111,8 @@ _PICK = {
 
 
 def _match(line: str) -> tuple[Variant, re.Match[str]] | None:
-    for variant, pattern in _PATTERNS.items():
-        if found := pattern.fullmatch(line):
+    for variant in FIELDS:
+        if found := _line_of(variant).fullmatch(line):
             return variant, found
     return None
 

@@ -6,7 +6,7 @@
 set -eu
 
 # msmtp-mta stands in for a mail daemon, which the Grid Engine package would bring otherwise.
-packages="victoria-metrics gridengine-client msmtp-mta"
+packages="victoria-metrics postgresql gridengine-client msmtp-mta"
 
 missing=""
 for package in $packages; do

@@ -59,6 +59,13 @@ def test_usual_lines_take_the_fast_way() -> None:
         assert table.equals(from_records(read(payload).records))
 
 
+def test_empty_lines_among_usual_ones_count_as_lines() -> None:
+    """They are no records, and the lines after them still have their numbers."""
+    lines = (DATA / "accounting").read_bytes().splitlines(keepends=True)[4:8]
+    for payload in (b"\n".join([*lines, b""]), b"\n" + lines[0], lines[0] + b"\n", b"\n"):
+        check(payload)
+
+
 @given(st.lists(st.sampled_from(SAMPLES).flatmap(mutated), min_size=1, max_size=3).map(b"".join))
 def test_damaged_lines_are_the_same_as_columns(payload: bytes) -> None:
     """Whatever is wrong with a line, both ways say the same of it."""

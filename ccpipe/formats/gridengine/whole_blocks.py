@@ -54,7 +54,7 @@ _PARSE = csv.ParseOptions(delimiter=":", quote_char=False, ignore_empty_lines=Fa
 
 
 @functools.lru_cache(maxsize=32)
-def _conversion(columns: tuple[str, ...], *, is_ascii: bool) -> csv.ConvertOptions:
+def _conversion(columns: tuple[str, ...]) -> csv.ConvertOptions:
     """Return what to read for some columns, and as what; made once, as it takes its time."""
     needed = [name for name in _FIELDS if name in columns or name in _CHECKED]
     return csv.ConvertOptions(
@@ -64,7 +64,6 @@ def _conversion(columns: tuple[str, ...], *, is_ascii: bool) -> csv.ConvertOptio
         },
         null_values=[],
         strings_can_be_null=False,
-        check_utf8=not is_ascii,  # else that is checked already
     )
 
 
@@ -75,12 +74,7 @@ def whole_classic(payload: bytes, columns: Sequence[str]) -> pa.Table | None:
     """
     if b"\r" in payload:  # an end of line for Arrow, not for us
         return None
-    table = csv.read_csv(
-        pa.py_buffer(payload),
-        _READ,
-        _PARSE,
-        _conversion(tuple(columns), is_ascii=payload.isascii()),
-    )
+    table = csv.read_csv(pa.py_buffer(payload), _READ, _PARSE, _conversion(tuple(columns)))
     if not _is_of_this_variant(table):
         return None
     arrays = [_classic_column(table, name) for name in columns]

@@ -171,6 +171,19 @@ def _home() -> Path:
         return Path("/")
 
 
+def read_secret(option: str, path: str) -> str:
+    """Read a secret from its file, without the line end; raises ConfigError naming the option."""
+    if not path:
+        raise ConfigError(f"{option}: is missing")
+    try:
+        secret = Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{option}: {path}: {error}") from None
+    if not secret or not secret.isprintable():
+        raise ConfigError(f"{option}: {path} does not hold one line of text")
+    return secret
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; raises ConfigError naming file and place."""
     try:

@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from ccpipe.bus.server import running
-from ccpipe.config import Bus
+from ccpipe.config import Bus, read_secret
 from ccpipe.errors import ConfigError, DeniedError, MissingExtra, UnavailableError
 from ccpipe.telemetry import Telemetry
 
@@ -267,17 +267,18 @@ def _options(bus: Bus) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if bus.user:
         options["user"] = bus.user
-        options["password"] = read_secret(bus.password_file, "bus.password_file")
+        options["password"] = read_secret("bus.password_file", bus.password_file)
     if bus.credentials_file or bus.nkey_file:
         try:
             import nkeys  # noqa: F401
         except ImportError:
             raise MissingExtra("nkeys", "nkeys") from None
     if bus.credentials_file:
-        read_secret(bus.credentials_file, "bus.credentials_file")
+        if not Path(bus.credentials_file).is_file():
+            raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: is no file")
         options["user_credentials"] = bus.credentials_file
     if bus.nkey_file:
-        options["nkeys_seed_str"] = read_secret(bus.nkey_file, "bus.nkey_file")
+        options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
     if bus.ca_file or bus.cert_file:
         try:
             context = ssl.create_default_context(cafile=bus.ca_file or None)
@@ -287,13 +288,3 @@ def _options(bus: Bus) -> dict[str, Any]:
             raise ConfigError(f"bus.ca_file, bus.cert_file or bus.key_file: {error}") from None
         options["tls"] = context
     return options
-
-
-def read_secret(path: str, key: str) -> str:
-    """Read a secret from its file; `key` names the setting in an error."""
-    if not path:
-        raise ConfigError(f"{key}: is missing")
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{key}: {path}: {error}") from None

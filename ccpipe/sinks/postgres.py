@@ -24,13 +24,12 @@ import sys
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import compress, groupby, product
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from ccpipe.config import Duration
+from ccpipe.config import Duration, read_secret
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,
@@ -226,7 +225,7 @@ class PostgresSink:
             raise
 
     async def _connect(self) -> Any:
-        password = read_password(self.password_file) if self.password_file else None
+        password = read_secret("password_file", self.password_file) if self.password_file else None
         try:
             return await asyncpg.connect(
                 self.url,
@@ -337,17 +336,6 @@ MAY_WRITE = f"""
         ELSE has_table_privilege('samples', 'INSERT') AND has_table_privilege('series', 'INSERT')
              AND has_table_privilege('series', 'SELECT') END
 """
-
-
-def read_password(path: str) -> str:
-    """Read the password from its file, without the line end; raises ConfigError."""
-    try:
-        password = Path(path).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"password_file: {path}: {error}") from None
-    if not password or not password.isprintable():
-        raise ConfigError(f"password_file: {path} does not hold one line of text")
-    return password
 
 
 def refuse_nul(lines: Lines) -> None:

@@ -19,13 +19,12 @@ It answers before its disk has the rows: a power cut of the store costs it the l
 import base64
 import re
 import ssl
-from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
 import msgspec
 
-from ccpipe.config import Duration
+from ccpipe.config import Duration, read_secret
 from ccpipe.errors import (
     ConfigError,
     DeniedError,
@@ -249,14 +248,3 @@ def judge(status: int, reason: str) -> None:
         raise DeniedError(reason)
     if status not in _ACCEPTED:
         raise UnavailableError(reason)
-
-
-def read_secret(option: str, path: str) -> str:
-    """Read a secret from its file, without the line end; raises ConfigError naming the option."""
-    try:
-        secret = Path(path).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{option}: {path}: {error}") from None
-    if not secret or not secret.isprintable():
-        raise ConfigError(f"{option}: {path} does not hold one line of text")
-    return secret

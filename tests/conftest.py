@@ -13,9 +13,17 @@ from hypothesis import settings
 
 from ccpipe.bus.server import Server
 from ccpipe.config import Bus, Site
+from ccpipe.formats.lineprotocol.kernel import KERNEL
 
 settings.register_profile("ccpipe", deadline=None, max_examples=150)
 settings.load_profile("ccpipe")
+
+
+needs_kernel = pytest.mark.skipif(
+    KERNEL is None and "CCPIPE_TESTS_STRICT" not in os.environ,
+    reason="the compiled kernel was not built (a C++17 compiler and Cython are needed)",
+)
+"""In CI, which sets ``CCPIPE_TESTS_STRICT``, a kernel that was not built is a failure."""
 
 
 def program(name: str, package: str) -> Path:

@@ -230,7 +230,7 @@ class Connection:
 
     async def _closed(self) -> None:
         """Start anew where the client gave up: after a refusal it does so for good."""
-        if not self._leaving and self._subscriptions is not None and self._again is None:
+        if not self._leaving and self._again is None:
             self._again = asyncio.create_task(self._start_anew(), name="ccpipe-reconnect")
 
     async def _start_anew(self) -> None:

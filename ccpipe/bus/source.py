@@ -16,7 +16,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import Precision, decode
-from ccpipe.pipeline import Batch
+from ccpipe.pipeline import Batch, wait_for_event
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class NatsSource:
                 return True
         except UnavailableError as error:
             log.warning("%s; trying again", error)
-        await _wait(self._stopped, 1.0)
+        await wait_for_event(self._stopped, 1.0)
         return False
 
     async def _ask(self, how: dict[str, object], patience: float) -> None:
@@ -224,9 +224,9 @@ class NatsSource:
         try:
             await self.bus.publish(subject, json.dumps(request).encode(), reply=self._inbox)
         except UnavailableError:
-            await _wait(self._stopped, 0.1)
+            await wait_for_event(self._stopped, 0.1)
         else:
-            await _wait(self._served, patience)
+            await wait_for_event(self._served, patience)
 
     async def _stay_alive(self) -> None:
         """Tell the broker that what we hold is in work, so that it is not handed over again."""
@@ -235,11 +235,6 @@ class NatsSource:
             with contextlib.suppress(UnavailableError):
                 for reply in list(self._unacknowledged):
                     await self.bus.publish(reply, b"+WPI")
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
 
 
 def _arrival(reply: str) -> int:

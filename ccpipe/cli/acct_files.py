@@ -2,8 +2,6 @@
 
 import gzip
 import os
-import sys
-import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +10,9 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol, TypeVar, cast
 
 from ccpipe.cli.blocks import open_stream
-from ccpipe.cli.output import note, plural, printable
+from ccpipe.cli.output import Progress, note, plural, printable
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.gridengine import Rejected, blocks
-
-PATIENCE = 2.0
-"""Seconds after which a terminal is told how far it has come."""
 
 BLOCK = 2**22
 """Bytes that are read at once."""
@@ -64,8 +59,7 @@ class Files:
         """Begin with nothing bad."""
         self.bad = 0
         self._size = self._lines = 0
-        self._next = time.monotonic() + PATIENCE
-        self._is_shown = False
+        self._progress = Progress()
 
     def each_block(
         self, paths: Sequence[Path], read: Callable[[Block], T], start: Start = BEGIN
@@ -83,7 +77,7 @@ class Files:
                     yield self._next_of(waiting, start)
             while waiting:
                 yield self._next_of(waiting, start)
-        self._clear()
+        self._progress.clear()
 
     def _next_of(self, waiting: deque[tuple[Block, Future[T]]], start: Start) -> tuple[Block, T]:
         block, future = waiting.popleft()
@@ -94,11 +88,7 @@ class Files:
         self._lines += part.lines
         self._reject(block, part.rejected)
         self._size += len(block.payload)
-        if sys.stderr.isatty() and time.monotonic() >= self._next:
-            text = f"{printable(block.name)}: {self._size / 2**20:.0f} MiB read"
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-            self._next = time.monotonic() + PATIENCE / 4
-            self._is_shown = True
+        self._progress.show(f"{printable(block.name)}: {self._size / 2**20:.0f} MiB read")
         return block, part
 
     def _blocks(self, paths: Sequence[Path], offset: int) -> Iterator[Block]:
@@ -125,14 +115,9 @@ class Files:
 
     def complain(self, text: str) -> None:
         """Tell what is bad, and count it."""
-        self._clear()
+        self._progress.clear()
         note(text, "red")
         self.bad += 1
-
-    def _clear(self) -> None:
-        if self._is_shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self._is_shown = False
 
     def finish(self) -> None:
         """Raise DataError where something was bad."""

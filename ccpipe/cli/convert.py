@@ -2,8 +2,6 @@
 
 import contextlib
 import functools
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Annotated, Literal, Protocol, cast, get_args
@@ -11,15 +9,13 @@ from typing import IO, Annotated, Literal, Protocol, cast, get_args
 from cyclopts import Parameter
 
 from ccpipe.cli.blocks import Block, Stream, open_stream, read_blocks, tell_rejected
-from ccpipe.cli.output import Format, encoder, note, open_stdout, plural, printable
+from ccpipe.cli.output import Format, Progress, encoder, note, open_stdout, plural, printable
 from ccpipe.errors import DataError, EncodeError, UnavailableError, UsageError
 from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
 from ccpipe.pipeline import Records
 
 STDIN = Path("-")
-PATIENCE = 2.0
-"""Seconds after which a terminal is told how far it has come."""
 
 
 def convert(
@@ -157,7 +153,7 @@ class _Conversion:
         self.target = target
         self.good = self.bad = 0
         self.unit = ""
-        self.progress = _Progress()
+        self.progress = Progress()
 
     def run(self, way: Way, files: Sequence[tuple[str, Stream]]) -> None:
         self.unit = way.unit
@@ -224,22 +220,3 @@ class Rows:
     def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Way
         """See ``Way``."""
         return iter(())
-
-
-class _Progress:
-    """One line on a terminal's stderr, rewritten, once there was some time to wait."""
-
-    def __init__(self) -> None:
-        self.next = time.monotonic() + PATIENCE
-        self.shown = False
-
-    def show(self, text: str) -> None:
-        if sys.stderr.isatty() and time.monotonic() >= self.next:
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-            self.next = time.monotonic() + PATIENCE / 4
-            self.shown = True
-
-    def clear(self) -> None:
-        if self.shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self.shown = False

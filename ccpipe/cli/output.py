@@ -4,6 +4,7 @@ import functools
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -19,6 +20,9 @@ if TYPE_CHECKING:  # it brings asyncio, which most commands start without
 
 TableOrJson = Literal["table", "json"]
 Format = Literal["line", "json", "csv"]
+
+PATIENCE = 2.0
+"""Seconds after which a terminal is told how far something has come."""
 
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -43,6 +47,28 @@ def note(text: str, colour: str = "dim") -> None:
 def open_stdout() -> IO[bytes]:
     """Return stdout for bytes, with a buffer of its own that no interpreter's end flushes."""
     return open(sys.stdout.fileno(), "wb", closefd=False)
+
+
+class Progress:
+    """One line on a terminal's stderr, rewritten, once there was some time to wait."""
+
+    def __init__(self) -> None:
+        """Begin to wait."""
+        self.next = time.monotonic() + PATIENCE
+        self.shown = False
+
+    def show(self, text: str) -> None:
+        """Say how far it has come, where a terminal watches and it is time to."""
+        if sys.stderr.isatty() and time.monotonic() >= self.next:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            self.next = time.monotonic() + PATIENCE / 4
+            self.shown = True
+
+    def clear(self) -> None:
+        """Take the line away, before anything else is told."""
+        if self.shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self.shown = False
 
 
 def print_json(value: Any) -> None:

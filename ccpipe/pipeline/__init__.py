@@ -18,6 +18,7 @@ from ccpipe.pipeline.plug import (
     Translator,
     check_fit,
     join,
+    wait_for_event,
 )
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "check_fit",
     "join",
     "run",
+    "wait_for_event",
 ]

@@ -23,6 +23,7 @@ from ccpipe.pipeline.plug import (
     Translator,
     check_fit,
     join,
+    wait_for_event,
 )
 from ccpipe.pipeline.queue import Item, Queue, now
 from ccpipe.pipeline.stage import Stage, acknowledge, buried
@@ -308,9 +309,7 @@ class _Pipe:
         if self.ending.is_set():
             await asyncio.sleep(min(seconds, 0.1))
         else:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self.ending.wait()
+            await wait_for_event(self.ending, seconds)
 
 
 _LOGGED = 10

@@ -1,5 +1,7 @@
 """The plug: source, translator, sink and cemetery, and what passes between them."""
 
+import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -51,6 +53,16 @@ class Batch:
     def has_upstream(self) -> bool:
         """Whether somebody hands the batch over again if it is not acknowledged."""
         return self.ack is not _nothing_to_acknowledge
+
+
+async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, at most so long: the sleep of a source that may be told to stop.
+
+    ``asyncio.wait_for`` would now and then swallow a cancellation on Python 3.11.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class Source(Protocol):

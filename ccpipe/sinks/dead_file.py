@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import DeadLetter
+from ccpipe.sinks.disk import make_folder, sync_folder
 
 
 class DeadFile:
@@ -32,8 +33,11 @@ class DeadFile:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
     def _append(self, text: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
+        is_new = not self.path.exists()
         with self.path.open("ab") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        if is_new:
+            sync_folder(self.path.parent)

@@ -7,7 +7,6 @@ each has its own message id.
 """
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import time
@@ -22,7 +21,7 @@ from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, read
 from ccpipe.formats.gridengine.event import to_event
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch, DeadLetter
+from ccpipe.pipeline import Batch, DeadLetter, wait_for_event
 from ccpipe.sources.rotation import Follower, Progress, Stretch
 
 
@@ -133,8 +132,7 @@ class AccountingFile:
                 if self.once:
                     return
                 self.checkpoint.save()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopped.wait(), self.poll)
+                await wait_for_event(self._stopped, self.poll)
 
     def _batch(self, path: str, stretch: Stretch) -> Batch:
         reading = read(stretch.payload, file=stretch.file, offset=stretch.offset, line=stretch.line)

@@ -14,7 +14,7 @@ from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.gridengine.status import Running, read_qstat, running
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch
+from ccpipe.pipeline import Batch, wait_for_event
 from ccpipe.translate.jobs_to_events import MAX_ARRAY_TASKS, Mapping, start_running
 
 log = logging.getLogger(__name__)
@@ -78,8 +78,7 @@ class Qstat:
             else:
                 if starts:
                     yield Batch(starts, origin=self.command[0])
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), self.poll)
+            await wait_for_event(self._stopped, self.poll)
 
     def _news(self, jobs: list[Running]) -> list[Message]:
         """Return the starts of jobs that are new, and forget those that are gone."""

@@ -1,7 +1,6 @@
 """A node's own metrics, sampled in slots that all nodes share."""
 
 import asyncio
-import contextlib
 import errno
 import logging
 import math
@@ -14,7 +13,7 @@ import msgspec
 
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch
+from ccpipe.pipeline import Batch, wait_for_event
 from ccpipe.sources.soft_errors import SoftErrors
 from ccpipe.sources.thread import Collector, CollectorThread
 from ccpipe.telemetry import Telemetry
@@ -186,8 +185,7 @@ class Sampler:
 
     async def _pause(self, seconds: float) -> bool:
         """Sleep; return whether to go on."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopped.wait(), seconds)
+        await wait_for_event(self._stopped, seconds)
         return not self._stopped.is_set()
 
     def _count_missed(self, slot: int) -> None:

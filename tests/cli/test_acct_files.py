@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.cli import acct_files
+from ccpipe.cli import acct_files, output
 from ccpipe.cli.acct_files import BEGIN, Block, Files, Start
 from ccpipe.formats.gridengine import Reading, read
 
@@ -89,7 +89,7 @@ def test_a_terminal_is_told_how_far_it_has_come(monkeypatch: pytest.MonkeyPatch)
 
         listener = threading.Thread(target=listen)
         listener.start()
-        monkeypatch.setattr(acct_files, "PATIENCE", patience)
+        monkeypatch.setattr(output, "PATIENCE", patience)
         with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
             patch.setattr("sys.stderr", terminal)
             parts(Files(), DATA / "accounting")

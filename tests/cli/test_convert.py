@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.cli import convert
+from ccpipe.cli import output
 from ccpipe.formats.lineprotocol import decode
 from tests.cli.command import ccpipe, command, environment
 
@@ -180,14 +180,14 @@ def test_progress_is_for_people_who_wait(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A terminal sees it after a while, and it is wiped away; a file never sees it."""
-    monkeypatch.setattr(convert, "PATIENCE", 0.0)
-    convert._Progress().show("1 MiB")
+    monkeypatch.setattr(output, "PATIENCE", 0.0)
+    output.Progress().show("1 MiB")
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    progress = convert._Progress()
+    progress = output.Progress()
     progress.show("1 MiB")
     progress.clear()
     assert capsys.readouterr().err == "\r\x1b[K1 MiB\r\x1b[K"
-    monkeypatch.setattr(convert, "PATIENCE", 3600.0)
-    convert._Progress().show("1 MiB")
+    monkeypatch.setattr(output, "PATIENCE", 3600.0)
+    output.Progress().show("1 MiB")
     assert capsys.readouterr().err == ""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +18,9 @@ from hypothesis import strategies as st
 from ccpipe.errors import EncodeError
 from ccpipe.formats import prometheus
 from ccpipe.formats.lineprotocol import Lines, decode
-from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.prometheus import HEADERS, RemoteWrite
 from ccpipe.message import Message
-from tests.conftest import free_port, program
-
-cramjam = pytest.importorskip("cramjam", reason="cramjam is not installed: pip install cramjam")
+from tests.conftest import free_port, needs_kernel, program
 
 Written = list[tuple[dict[str, str], list[tuple[int, float]]]]
 
@@ -100,7 +98,7 @@ def test_samples_of_a_series_stand_in_order_one_for_each_moment() -> None:
     ]
 
 
-@pytest.mark.skipif(KERNEL is None, reason="the compiled kernel was not built")
+@needs_kernel
 @given(st.lists(st.builds(
     Message,
     st.sampled_from(["m", "n", "läuft"]),

@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import Dialect, Lines, Precision, SeriesTable, encode, encoder
 from ccpipe.formats.lineprotocol.decoder import _GRAMMARS, decode_compiled, decode_in_python
-from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.message import Message
-
-needs_kernel = pytest.mark.skipif(
-    KERNEL is None and "CCPIPE_TESTS_STRICT" not in os.environ,
-    reason="the compiled kernel was not built (a C++17 compiler and Cython are needed)",
-)
+from tests.conftest import needs_kernel
 
 COLUMNS = ("types", "numbers", "exact", "times", "starts", "ends")
 

@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import shutil
-import signal
 import socket
 import sysconfig
 import time
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from ccpipe.bus import child
 from ccpipe.config import state_folder
 from ccpipe.errors import MissingExtra, UnavailableError
 
@@ -118,36 +118,19 @@ class Server:
         """Stop the server; its streams stay on disk."""
         if self._watch is not None:
             self._watch.cancel()
-        await self._end()
-
-    async def _end(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.terminate()
-            try:
-                await asyncio.wait_for(self._process.wait(), 3)
-            except TimeoutError:
-                self._process.kill()
-                await self._process.wait()
+        await child.end(self._process, 3)
 
     async def _start(self) -> None:
         config = self.folder / "nats.conf"
         write_private(config, self._configuration())
-        self._process = await asyncio.create_subprocess_exec(
-            server_program(),
-            "--config",
-            str(config),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C must not stop it before the publisher has flushed
-            preexec_fn=die_with_parent,
-        )
+        command = [server_program(), "--config", str(config)]
+        self._process = await child.start(command, output=asyncio.subprocess.DEVNULL)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self._process.returncode is None:
             if await self._answers():
                 return
             await asyncio.sleep(0.02)
-        await self._end()
+        await child.end(self._process, 3)
         raise UnavailableError(
             f"nats-server did not start at 127.0.0.1:{self.port}; see {self._log_file()}"
         )
@@ -203,15 +186,6 @@ authorization {{ user: {USER}, password: {quoted["password"]} }}
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_private(path, secrets.token_urlsafe(24))
         return path.read_text(encoding="utf-8")
-
-
-def die_with_parent() -> None:
-    """Have the kernel end this child when its parent is killed (Linux; elsewhere nothing)."""
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError):
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def _free_port() -> int:

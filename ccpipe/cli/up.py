@@ -14,7 +14,8 @@ from typing import Annotated, Self
 
 from cyclopts import Parameter
 
-from ccpipe.bus.server import Running, Server, die_with_parent
+from ccpipe.bus import child
+from ccpipe.bus.server import Running, Server
 from ccpipe.cli.options import Where, seconds
 from ccpipe.cli.pipe import stop_signals
 from ccpipe.config import Site, state_folder
@@ -100,9 +101,9 @@ async def up(
         _greet(site, url, folder)
         await stop.wait()
         print("stopping …", file=sys.stderr)
-        for child in (bridge, publisher):
-            if child.failure is not None:
-                raise child.failure
+        for command in (bridge, publisher):
+            if command.failure is not None:
+                raise command.failure
 
 
 class Child:
@@ -131,27 +132,12 @@ class Child:
         """Ask it to end, and end it when it does not."""
         assert self._watch is not None
         self._watch.cancel()
-        if self.process is None or self.process.returncode is not None:
-            return
-        self.process.terminate()
-        try:
-            await asyncio.wait_for(self.process.wait(), STOP_SECONDS[self.name])
-        except TimeoutError:
+        if not await child.end(self.process, STOP_SECONDS[self.name]):
             log.warning("%s did not end in %.1f s", self.name, STOP_SECONDS[self.name])
-            self.process.kill()
-            await self.process.wait()
 
     async def _start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "ccpipe",
-            *self.arguments,
-            env=self.environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for us; we end the children in order
-            preexec_fn=die_with_parent,
-        )
+        command = [sys.executable, "-m", "ccpipe", *self.arguments]
+        self.process = await child.start(command, environment=self.environment)
 
     async def _keep_alive(self) -> None:
         pause = 0.1

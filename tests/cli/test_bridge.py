@@ -12,7 +12,8 @@ import pyarrow.dataset as ds
 import pytest
 from nats.aio.client import Client
 
-from ccpipe.bus.server import Server, die_with_parent
+from ccpipe.bus.child import die_with_parent
+from ccpipe.bus.server import Server
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import event, metric
 from tests.conftest import eventually

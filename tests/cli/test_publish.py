@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.server import Server, die_with_parent
+from ccpipe.bus.child import die_with_parent
+from ccpipe.bus.server import Server
 from ccpipe.bus.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
 from ccpipe.formats.lineprotocol import decode

@@ -16,7 +16,8 @@ import nats
 import psutil
 import pytest
 
-from ccpipe.bus.server import die_with_parent, running
+from ccpipe.bus.child import die_with_parent
+from ccpipe.bus.server import running
 from tests.conftest import eventually, free_port
 
 

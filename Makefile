@@ -28,7 +28,7 @@ $(BIN)/python:
 	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 
 # What a new install is needed for: dependencies, entry points and the compiled kernel.
-BUILD := pyproject.toml setup.py $(wildcard ccpipe/formats/lineprotocol/*.pyx ccpipe/formats/lineprotocol/*.hpp)
+BUILD := pyproject.toml setup.py $(wildcard ccpipe/formats/*/*.pyx ccpipe/formats/*/*.hpp)
 
 $(VENV)/.installed: $(BUILD) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[all]'

@@ -12,7 +12,7 @@ import msgspec
 
 from benchmarks import bus, codec, memory
 from benchmarks.timing import Result
-from ccpipe.formats.lineprotocol import kernel_name
+from ccpipe.formats.kernel import kernels
 
 LIBRARY = "line_protocol_parser"
 
@@ -41,7 +41,7 @@ def measure(*, quick: bool) -> Results:
     results = Results(
         machine=f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}",
         python=platform.python_version(),
-        kernel=kernel_name(),
+        kernel=kernels()["lineprotocol"],
         libraries={name: version(name) for name in ("line-protocol-parser", "pyarrow", "nats-py")},
         decoding=decoding,
         encoding=codec.encoding(),

@@ -165,9 +165,11 @@ def compare_sums(folder: Path, records: int) -> None:
     write_accounting(file, records)
     plain = least(lambda: cost([sys.executable, "-c", PLAIN, str(file), FIELDS]))
     ours = least(lambda: cost(ccpipe(file, "--qacct", "--by", "owner")))
+    in_python = {**os.environ, "CCPIPE_KERNEL": "python"}
+    twin = least(lambda: cost(ccpipe(file, "--qacct", "--by", "owner"), in_python))
     whole = least(lambda: cost(ccpipe(file, "--by", "owner", "-o", "csv")))
     real = qacct(folder, file)
-    for other in (plain, real):
+    for other in (plain, real, twin):
         if other and numbers(other.out) != numbers(ours.out):
             sys.exit("the sums differ")
     print(f"{records:,} classic records, {file.stat().st_size / 2**20:.0f} MiB: sums by owner\n")
@@ -176,6 +178,7 @@ def compare_sums(folder: Path, records: int) -> None:
     if real:
         show("qacct 8.1.9", real, records, plain)
     show("ccpipe acct --qacct", ours, records, plain)
+    show("the same, kernel's twin in Python", twin, records, plain)
     show("ccpipe acct (waits, outcomes, memory too)", whole, records, plain)
     file.unlink()
 

@@ -4,39 +4,58 @@
 
     python -m benchmarks.bench_sonar_translate
 
-Two nodes. `processes`: 37 KB, 128 hardware threads and 175 processes, which are summed up by job,
-so that there are few lines for many bytes. `hardware`: 256 hardware threads, 8 cards, 8 disks and
-32 processes, so that there is about a line for each number.
+Four nodes, each of which sends 60 samples, a minute apart. `reference`: 38 KB, 128 hardware
+threads, 4 cards and 100 processes in 10 jobs, each on a card. `typical`: the same without processes
+on cards. `processes`: 37 KB, 175 processes, which are summed up by job, so that there are few lines
+for many bytes. `hardware`: 256 hardware threads, 8 cards, 8 disks and few processes, so that there
+is about a line for each number.
+
+Each step of each sample is timed by itself, in the best of some rounds, since whatever else runs
+here can only make it slower. The first samples, which make the series known, do not count.
 """
 
+import json
 import random
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from benchmarks.bench_sonar import process
-from benchmarks.timing import rate
 from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.sonar.kernel import KERNEL
 from ccpipe.translate.cc_to_sonar import CcToSonar
 from ccpipe.translate.sonar_to_cc import SonarToCc
 
-SAMPLES = 300
-BLOCK = 20
+SAMPLES = 60
+FIRST = 3
+ROUNDS = 25
 START = 1_740_000_000
 
+NODES = {
+    # hardware threads, jobs, processes of each, cards, disks, whether processes are on cards
+    "reference": (128, 10, 10, 4, 2, True),
+    "typical": (128, 10, 10, 4, 1, False),
+    "processes": (128, 7, 25, 0, 0, False),
+    "hardware": (256, 8, 4, 8, 8, False),
+}
 
-def node(hwthreads: int, jobs: int, processes: int, gpus: int, disks: int) -> Iterator[bytes]:
+
+def node(
+    hwthreads: int, jobs: int, processes: int, cards: int, disks: int, on_cards: bool
+) -> Iterator[bytes]:
     """Yield a node's samples, a minute apart, as Sonar writes them."""
     rng = random.Random(1)
-    first = [
-        sonar.SampleJob(1000 + job, f"user{job}", 0, tuple(process(rng) for _ in range(processes)))
-        for job in range(jobs)
-    ]
+    first = []
+    for job in range(jobs):
+        gpus = (on(rng, job % cards),) if on_cards else ()
+        held = tuple(replace(process(rng), gpus=gpus) for _ in range(processes))
+        first.append(sonar.SampleJob(1000 + job, f"user{job}", 0, held))
     for minute in range(SAMPLES):
         system = sonar.SampleSystem(
             cpus=tuple(10**5 + 60 * minute - cpu % 50 * minute for cpu in range(hwthreads)),
-            gpus=tuple(card(index, minute) for index in range(gpus)),
+            gpus=tuple(card(index, minute) for index in range(cards)),
             used_memory=77468396 + minute,
             load1=1.5,
             boot="2025-02-01T00:00:00+00:00",
@@ -57,11 +76,16 @@ def node(hwthreads: int, jobs: int, processes: int, gpus: int, disks: int) -> It
         yield sonar.encode(envelope, profile="sonar")
 
 
+def uuid(index: int) -> str:
+    """Return a card's name."""
+    return f"GPU-{index}e1d8a2a-7c41-5a1e-9f0c-3b1f7d0c{index:04}"
+
+
 def card(index: int, minute: int) -> sonar.SampleGpu:
     """Return a card that is busy."""
     return sonar.SampleGpu(
         index=index,
-        uuid=f"GPU-{index}-1e1d8a2a",
+        uuid=uuid(index),
         performance_state=sonar.ExtendedUint(2),
         memory=10**7 + minute,
         ce_util=minute,
@@ -70,6 +94,17 @@ def card(index: int, minute: int) -> sonar.SampleGpu:
         power_limit=700,
         ce_clock=1980,
         memory_clock=2619,
+    )
+
+
+def on(rng: random.Random, index: int) -> sonar.SampleProcessGpu:
+    """Return what a process does on a card."""
+    return sonar.SampleProcessGpu(
+        index=index,
+        uuid=uuid(index),
+        gpu_util=round(rng.random() * 100, 1),
+        gpu_memory=rng.randrange(10**7),
+        gpu_memory_util=round(rng.random() * 100, 1),
     )
 
 
@@ -82,52 +117,69 @@ def later(job: sonar.SampleJob, minute: int) -> sonar.SampleJob:
     return replace(job, processes=processes)
 
 
-def lines_of(payloads: list[bytes], *, envelopes: bool) -> list[bytes]:
-    """Decode and translate; return the line protocol."""
-    translator = SonarToCc(envelopes=envelopes)
-    return [encode(translator.feed(sonar.decode(payload).envelopes)) for payload in payloads]
+Clock = Callable[[], float]
 
 
-def samples_of(payloads: list[bytes]) -> int:
-    """Decode line protocol and translate it; return how many samples there were."""
-    translator = CcToSonar()
-    translator.clock = lambda: 0.0
-    count = sum(len(translator.feed(decode(payload))) for payload in payloads)
-    return count + len(translator.flush())
+def forth(payloads: Sequence[bytes], *, envelopes: bool = False) -> list[float]:
+    """Return the microseconds of a sample: json.loads, decode, translate, free, encode."""
+    best = [[1.0] * len(payloads) for _ in range(5)]
+    clock: Clock = time.process_time
+    for _ in range(ROUNDS):
+        translator = SonarToCc(envelopes=envelopes)
+        for index, payload in enumerate(payloads):
+            times = [clock()]
+            json.loads(payload)
+            times.append(clock())
+            decoded = sonar.decode(payload)
+            times.append(clock())
+            lines = translator.feed(decoded.envelopes)
+            times.append(clock())
+            del decoded
+            times.append(clock())
+            encode(lines)
+            times.append(clock())
+            for step in range(5):
+                taken = times[step + 1] - times[step]
+                best[step][index] = min(taken, best[step][index])
+    return [sum(step[FIRST:]) / (len(payloads) - FIRST) * 1e6 for step in best]
+
+
+def back(written: Sequence[bytes]) -> float:
+    """Return the microseconds that a sample's lines take to be decoded and to become a sample."""
+    best = 1.0
+    for _ in range(ROUNDS // 5):
+        translator = CcToSonar()
+        translator.clock = lambda: 0.0
+        start = time.process_time()
+        for payload in written:
+            translator.feed(decode(payload))
+        translator.flush()
+        best = min(best, time.process_time() - start)
+    return best / len(written) * 1e6
 
 
 def main() -> None:
-    """Print one line for each node and way."""
-    for name, made in {
-        "processes": list(node(128, 7, 25, 0, 0)),
-        "hardware": list(node(256, 8, 4, 8, 8)),
-    }.items():
-        written = lines_of(made, envelopes=False)
-        lines = sum(payload.count(b"\n") for payload in written)
-        envelopes = [sonar.decode(payload).envelopes for payload in made]
-        blocks = [b"".join(made[start : start + BLOCK]) for start in range(0, SAMPLES, BLOCK)]
-        ways: dict[str, Callable[[], object]] = {
-            "decode": lambda made=made: [sonar.decode(payload) for payload in made],
-            "translate": lambda envelopes=envelopes: translated(envelopes),
-            "decode, translate": lambda made=made: translated(
-                sonar.decode(payload).envelopes for payload in made
-            ),
-            "decode, translate, encode": lambda made=made: lines_of(made, envelopes=False),
-            "the same, 20 to a payload": lambda blocks=blocks: lines_of(blocks, envelopes=False),
-            "the same with events": lambda made=made: lines_of(made, envelopes=True),
-            "and back": lambda written=written: samples_of(written),
-        }
-        print(f"{name}: {len(made[-1])} bytes, {lines / SAMPLES:.0f} lines an envelope")
-        for what, work in ways.items():
-            speed = rate(work, lines, seconds=2)
-            print(f"  {what:28} {speed / 1e6:6.2f} M lines/s {SAMPLES / lines * speed:8.0f} env/s")
-
-
-def translated(envelopes: Iterable[list[sonar.Envelope]]) -> None:
-    """Translate envelopes to lines, as columns."""
-    translator = SonarToCc(envelopes=False)
-    for some in envelopes:
-        translator.feed(some)
+    """Print one line for each node: microseconds of a sample, then million lines a second."""
+    print(f"kernel: {'python' if KERNEL is None else 'compiled'}; us of a sample, then M lines/s")
+    print(
+        "node         KB lines json.loads decode translate free encode"
+        " | decoded too, encoded too, with events, back"
+    )
+    for name, made in NODES.items():
+        payloads = list(node(*made))
+        translator = SonarToCc(envelopes=False)
+        written = [encode(translator.feed(sonar.decode(payload).envelopes)) for payload in payloads]
+        lines = written[-1].count(b"\n")
+        loads, *steps = forth(payloads)
+        _, *with_events = forth(payloads, envelopes=True)
+        speeds = (
+            lines / us for us in (sum(steps[:3]), sum(steps), sum(with_events), back(written))
+        )
+        print(
+            f"{name:10} {len(payloads[-1]) / 1000:4.1f} {lines:5} {loads:10.0f}"
+            + "{:7.0f}{:10.0f}{:5.0f}{:7.0f} |".format(*steps)
+            + "{:12.2f}{:13.2f}{:13.2f}{:6.2f}".format(*speeds)
+        )
 
 
 if __name__ == "__main__":

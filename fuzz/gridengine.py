@@ -1,8 +1,8 @@
 # ruff: noqa: INP001 - a program, no module
-"""A fuzz target for atheris: accounting lines one by one against whole blocks, and what follows.
+"""A fuzz target for atheris: accounting lines one by one against kernel and twin, and what follows.
 
 ``python fuzz/gridengine.py -max_total_time=60 tests/data/gridengine`` looks for bytes on which the
-two readers differ, or that raise.
+readers differ, or that raise.
 """
 
 import contextlib
@@ -13,11 +13,13 @@ import atheris
 with atheris.instrument_imports(include=["ccpipe.formats.gridengine", "ccpipe.translate"]):
     from ccpipe.errors import DataError
     from ccpipe.formats.gridengine import encode_jsonl, read
-    from ccpipe.formats.gridengine.columns import read_columns
+    from ccpipe.formats.gridengine.columns import SCHEMA, with_odd
     from ccpipe.formats.gridengine.event import from_event, to_event
+    from ccpipe.formats.gridengine.plain_lines import plain_lines
     from ccpipe.formats.gridengine.reporting import read_job_log
     from ccpipe.formats.gridengine.status import read_qhost, read_qstat
     from ccpipe.formats.gridengine.table import from_records
+    from ccpipe.formats.gridengine.whole_blocks import plain_in_python
     from ccpipe.translate.accounting_to_jobs import Assembler
     from ccpipe.translate.jobs_to_events import Mapping, events, metrics
 
@@ -27,10 +29,13 @@ MAPPING = Mapping(cluster="fuzz")
 def check(payload: bytes) -> None:
     """Read in every way and compare; then go on to events, jobs and back."""
     reading = read(payload)
-    columns = read_columns(payload)
-    assert columns.table.equals(from_records(reading.records))
-    assert columns.rejected == reading.rejected
-    assert (columns.size, columns.lines) == (reading.size, reading.lines)
+    expected = from_records(reading.records, SCHEMA.names)
+    for plain in (plain_lines, plain_in_python):
+        columns = with_odd(payload, plain(payload, SCHEMA.names, 1, 0), SCHEMA.names, 1, 0)
+        columns.table.validate(full=True)
+        assert columns.table.equals(expected)
+        assert columns.rejected == reading.rejected
+        assert (columns.size, columns.lines) == (reading.size, reading.lines)
     assembler = Assembler()
     for job in [*assembler.feed(reading.records), *assembler.flush()]:
         list(events(job, MAPPING))

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Build the compiled kernel with AddressSanitizer and UndefinedBehaviorSanitizer, apart from the
-# one in use, and run its tests with it. Usage: fuzz/sanitize.sh [python]
+# Build the compiled kernels with AddressSanitizer and UndefinedBehaviorSanitizer, apart from those
+# in use, and run their tests with them. Usage: fuzz/sanitize.sh [python]
 set -eu
 cd "$(dirname "$0")/.."
 python=${1:-.venv/bin/python}
@@ -17,4 +17,6 @@ CCPIPE_KERNEL_FLAGS="$flags" "$python" setup.py --quiet build_ext --inplace
 # end is no leak of ours.
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
 ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONMALLOC=malloc PYTHONPATH="$into" CCPIPE_KERNEL=compiled \
-    "$python" -m pytest -s -p no:cacheprovider tests/formats/lineprotocol
+    "$python" -m pytest -s -p no:cacheprovider tests/formats/lineprotocol \
+        tests/formats/sonar/test_sums.py \
+        tests/formats/test_gridengine_columns.py tests/formats/test_gridengine_plain_lines.py

@@ -44,8 +44,8 @@ exist is an error, before anything starts, with the one that was probably meant.
 values: they lie in files that the configuration names.
 
 Three variables are no configuration: `CCPIPE_CONFIG` names the file, `CCPIPE_LOGLEVEL` says how
-much is logged (`debug`, `info`, `warning`, `error`), and `CCPIPE_KERNEL` chooses the compiled line
-protocol (`compiled`) or its twin in Python (`python`).
+much is logged (`debug`, `info`, `warning`, `error`), and `CCPIPE_KERNEL` chooses the compiled
+kernels (`compiled`) or their twins in Python (`python`).
 
 - A **duration** is a number of seconds or has a unit: {durations}.
 - An **interval** is a duration of more than nothing.
@@ -137,6 +137,8 @@ def _type(kind: Any) -> str:
             return _type(arguments[0])
         case types.UnionType | typing.Union:
             return _type(next(choice for choice in arguments if choice is not types.NoneType))
+        case typing.Literal:
+            return "one of " + ", ".join(f"`{word}`" for word in arguments)
         case outer if outer is list:
             return (
                 "list of tables"

@@ -8,11 +8,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from ccpipe.errors import DataError, UsageError
-from ccpipe.formats.lineprotocol import Lines, Rule
 from ccpipe.message import Message
+
+if TYPE_CHECKING:  # who only opens files starts without it
+    from ccpipe.formats.lineprotocol import Lines
 
 BLOCK = 2**18
 """Bytes that are read at once."""
@@ -32,7 +34,7 @@ class Stream(Protocol):
 class Block(NamedTuple):
     """Some lines of a file; numbers in ``lines.rejected`` count from the file's begin."""
 
-    lines: Lines
+    lines: "Lines"
     before: int
     """How many lines of the file came before."""
 
@@ -69,7 +71,7 @@ def open_stream(path: Path) -> Iterator[Stream]:
 
 def read_blocks(
     stream: Stream,
-    decode: Callable[[bytes], Lines],
+    decode: Callable[[bytes], "Lines"],
     *,
     block: int = BLOCK,
     longest: int = LONGEST,
@@ -123,8 +125,10 @@ def read_piece(stream: Stream, size: int = BLOCK) -> bytes:
         raise DataError(f"cannot be read: {error.strerror}") from None
 
 
-def _settled(lines: Lines, longest: int) -> int:
+def _settled(lines: "Lines", longest: int) -> int:
     """Return up to where more bytes can change nothing: the first line with an open string."""
+    from ccpipe.formats.lineprotocol import Rule
+
     payload = lines.payload
     start, line = 0, 1
     for bad in lines.rejected:
@@ -137,7 +141,7 @@ def _settled(lines: Lines, longest: int) -> int:
     return len(payload)
 
 
-def _cut(lines: Lines, end: int, before_line: int) -> Lines:
+def _cut(lines: "Lines", end: int, before_line: int) -> "Lines":
     """Return the lines before the offset `end`, where line `before_line` begins."""
     kept = lines[: bisect_left(lines.starts, end)]
     kept.rejected = [bad for bad in lines.rejected if bad.line < before_line]

@@ -12,10 +12,10 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ccpipe.config import Duration, Size
-from ccpipe.formats.lineprotocol import Precision
 from ccpipe.message import Kind, Message
 
-if TYPE_CHECKING:  # it brings asyncio, which most commands start without
+if TYPE_CHECKING:  # they take their time, and most commands start without
+    from ccpipe.formats.lineprotocol import Precision
     from ccpipe.pipeline import Records
 
 TableOrJson = Literal["table", "json"]
@@ -151,7 +151,7 @@ def listed(words: Iterable[str], most: int = 3) -> str:
 
 
 def encoder(
-    output: Format, precision: Precision | Literal["auto"] = "auto"
+    output: Format, precision: "Precision | Literal['auto']" = "auto"
 ) -> tuple[bytes, Callable[["Records"], bytes]]:
     """Return what stands at the head of a format, and the codec; `precision` is line's only."""
     if output == "json":

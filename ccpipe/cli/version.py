@@ -10,12 +10,13 @@ from cyclopts import Parameter
 
 from ccpipe import __version__
 from ccpipe.cli.output import TableOrJson, print_json, print_table
+from ccpipe.formats.kernel import kernels
 
 
 def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") -> None:
     """Show the versions that matter.
 
-    ccpipe itself, the kernel that decodes line protocol, Python, and the
+    ccpipe itself, whether its compiled kernels are in use, Python, and the
     libraries that ccpipe uses; for one that is not installed, the line to type.
 
     Examples: ccpipe version
@@ -45,11 +46,10 @@ def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") 
 
 
 def kernel() -> str:
-    """Name the code that decodes line protocol here: compiled or Python."""
-    from ccpipe.formats import lineprotocol
-
-    name = getattr(lineprotocol, "kernel_name", None)
-    return str(name()) if name else "python"
+    """Say whether compiled kernels or their twins in Python read the formats here."""
+    found = kernels()
+    same = set(found.values())
+    return same.pop() if len(same) == 1 else ", ".join(map(" ".join, found.items()))
 
 
 def requirements() -> list[tuple[str, str]]:

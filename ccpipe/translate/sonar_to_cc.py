@@ -134,7 +134,7 @@ class SonarToCc:
             self._live += node.series
         elif not node.fits(columns):
             self._live -= node.series
-            node = Node(*key, columns).take(node)
+            node = Node(*key, columns).take(node, columns)
             self._live += node.series
         self._nodes[key] = node
         self._live -= node.series

@@ -7,6 +7,7 @@ from operator import attrgetter, sub
 from typing import NamedTuple
 
 from ccpipe.formats.sonar import SampleAttributes, SampleDisk, SampleGpu, SampleJob, SampleSystem
+from ccpipe.formats.sonar.sums import Gains, Seen, add_up, shares
 from ccpipe.formats.sonar.timestamp import moment
 from ccpipe.translate.columns import Codes, Columns
 from ccpipe.translate.sonar_metrics import (
@@ -36,21 +37,29 @@ _system_ints = attrgetter(*(row.field for row in _SYSTEM_INTS))
 _GPU_INTS = [row for row in GPU if row.kind is int]
 _gpu_ints = attrgetter(*(row.field for row in _GPU_INTS))
 (_GPU_MEMORY,) = (row for row in GPU if row.kind is float)
-
-Process = tuple[int, int, int]
-"""``cpu_time``, ``data_read`` and ``data_written``, all cumulative."""
-Processes = dict[int | tuple[int, str], Process]
-"""By process number; where it is zero, for a rolled-up process, by parent and command."""
-
+(_JOB_GPU_MEMORY,) = (row for row in JOB_GPU if row.field == "gpu_memory")
 
 _JobKey = tuple[int, int, str]
 """Number, epoch and user."""
 
 
-class _JobCodes(NamedTuple):
-    floats: Codes
+class _GpuCodes(NamedTuple):
     ints: Codes
-    gpus: dict[str, Codes]
+    memory: Codes
+    state: Codes
+
+
+class _Job:
+    """What is known of a job: the numbers of its series, and its processes' last counters."""
+
+    __slots__ = ("cards", "floats", "ints", "seen", "tags")
+
+    def __init__(self, tags: Mapping[str, str], columns: Columns, seen: Seen | None) -> None:
+        self.tags = tags
+        self.floats = _codes(columns, JOB_FLOATS, tags)
+        self.ints = _codes(columns, JOB_INTS, tags)
+        self.cards: dict[str, Codes] = {}
+        self.seen = seen
 
 
 class Node:
@@ -61,17 +70,18 @@ class Node:
         tags = {"cluster": cluster, "hostname": name, "type": "node"}
         self._tags = tags
         self._table = columns.table
-        self._system = (_codes(columns, _SYSTEM_FLOATS, tags), _codes(columns, _SYSTEM_INTS, tags))
-        (self._cpu_used, self._boot_time) = _codes(columns, (CPU_USED, BOOT), tags)
+        self._system_floats = _codes(columns, _SYSTEM_FLOATS, tags)
+        self._system_ints = _codes(columns, _SYSTEM_INTS, tags)
+        self._boot_time = _codes(columns, (BOOT,), tags)
+        self._cpu_used = _codes(columns, (CPU_USED,), tags)
         self._hwthreads = array("i")
-        self._gpus: dict[str, tuple[Codes, Codes]] = {}
+        self._gpus: dict[str, _GpuCodes] = {}
         self._disks: dict[str, Codes] = {}
-        self._jobs: dict[_JobKey, _JobCodes] = {}
+        self._jobs: dict[_JobKey, _Job] = {}
         self._time = self._system_time = 0
         self._booted: int | None = None
         self._cpus: Sequence[int] = ()
         self._stats: dict[str, tuple[int, ...]] = {}
-        self._processes: dict[_JobKey, Processes] = {}
 
     def fits(self, columns: Columns) -> bool:
         """Say whether the numbers of our series are those of the table that is written to."""
@@ -88,10 +98,14 @@ class Node:
             + (len(JOB_FLOATS) + len(JOB_INTS)) * len(self._jobs)
         )
 
-    def take(self, other: "Node") -> "Node":
+    def take(self, other: "Node", columns: Columns) -> "Node":
         """Take over the last counters of a node whose numbers are of another table."""
-        for name in ("_time", "_system_time", "_booted", "_cpus", "_stats", "_processes"):
+        for name in ("_time", "_system_time", "_booted", "_cpus", "_stats"):
             setattr(self, name, getattr(other, name))
+        self._jobs = {
+            key: self._begin_job(key, columns, job.seen)
+            for key, job in other._jobs.items()  # noqa: SLF001 - it is one of us
+        }
         return self
 
     def add(
@@ -110,7 +124,7 @@ class Node:
         """Write what is told of the node as a whole, which not every sample does."""
         booted = moment(system.boot)
         if booted is not None and booted > (self._booted or booted) + JITTER:
-            self._system_time, self._time, self._processes = 0, 0, {}
+            self._system_time = self._time = 0
         late = time <= self._system_time
         seconds = (time - self._system_time) / SECOND if self._system_time and not late else 0.0
         self._add_system(system, booted, seconds, columns)
@@ -124,19 +138,19 @@ class Node:
     def _add_system(
         self, system: SampleSystem, booted: int | None, seconds: float, columns: Columns
     ) -> None:
-        floats, ints = self._system
-        columns.floats(floats, _system_floats(system))
-        columns.ints(ints, _system_ints(system))
+        floats, ints = columns.floats, columns.ints
+        floats.codes += self._system_floats
+        floats.values += _system_floats(system)
+        ints.codes += self._system_ints
+        ints.values += _system_ints(system)
         if booted is not None:
-            columns.ints((self._boot_time,), (booted // SECOND,))
-        cpus, before = system.cpus, self._cpus
-        if seconds and cpus and len(cpus) == len(before):
-            gains = list(map(sub, cpus, before))
-            if min(gains) >= 0:
-                share = 100 / seconds
-                codes = self._codes_of_cpus(len(cpus), columns)
-                columns.floats(codes, [share * gain for gain in gains])
-                columns.floats((self._cpu_used,), (share * sum(gains),))
+            ints.codes += self._boot_time
+            ints.values.append(booted // SECOND)
+        if seconds and system.cpus and (used := shares(system.cpus, self._cpus, 100 / seconds)):
+            floats.codes += self._codes_of_cpus(len(system.cpus), columns)
+            floats.values += used[0]
+            floats.codes += self._cpu_used
+            floats.values.append(used[1])
         for gpu in system.gpus:
             self._add_gpu(gpu, columns)
 
@@ -147,17 +161,24 @@ class Node:
         return _first(self._hwthreads, count)
 
     def _add_gpu(self, gpu: SampleGpu, columns: Columns) -> None:
-        if gpu.uuid not in self._gpus:
-            if len(self._gpus) > _MOST_DEVICES:
-                self._gpus.clear()
-            tags = {**self._tags, "type": "accelerator", "type-id": gpu.uuid or str(gpu.index)}
-            rest = _codes(columns, (_GPU_MEMORY, PERFORMANCE_STATE), tags)
-            self._gpus[gpu.uuid] = _codes(columns, _GPU_INTS, tags), rest
-        codes, (memory, state) = self._gpus[gpu.uuid]
-        columns.ints(codes, _gpu_ints(gpu))
-        columns.floats((memory,), (gpu.memory * _GPU_MEMORY.scale,))
-        if gpu.performance_state.value is not None:
-            columns.ints((state,), (gpu.performance_state.value,))
+        codes = self._gpus.get(gpu.uuid) or self._codes_of_gpu(gpu, columns)
+        ints, floats = columns.ints, columns.floats
+        ints.codes += codes.ints
+        ints.values += _gpu_ints(gpu)
+        floats.codes += codes.memory
+        floats.values.append(gpu.memory * _GPU_MEMORY.scale)
+        state = gpu.performance_state.value
+        if state is not None:
+            ints.codes += codes.state
+            ints.values.append(state)
+
+    def _codes_of_gpu(self, gpu: SampleGpu, columns: Columns) -> _GpuCodes:
+        if len(self._gpus) > _MOST_DEVICES:
+            self._gpus.clear()
+        tags = {**self._tags, "type": "accelerator", "type-id": gpu.uuid or str(gpu.index)}
+        kinds = (_GPU_INTS, (_GPU_MEMORY,), (PERFORMANCE_STATE,))
+        codes = self._gpus[gpu.uuid] = _GpuCodes(*(_codes(columns, rows, tags) for rows in kinds))
+        return codes
 
     def _add_disks(self, disks: Sequence[SampleDisk], seconds: float, columns: Columns) -> None:
         for disk in disks:
@@ -168,12 +189,16 @@ class Node:
             if len(gains) > IN_PROGRESS:
                 gains[IN_PROGRESS] = disk.stats[IN_PROGRESS]
             if gains and min(gains) >= 0:
-                if disk.name not in self._disks:
-                    if len(self._disks) > _MOST_DEVICES:
-                        self._disks.clear()
-                    tags = {**self._tags, "stype": "device", "stype-id": disk.name}
-                    self._disks[disk.name] = _codes(columns, DISK, tags)
-                columns.ints(_first(self._disks[disk.name], len(gains)), gains)
+                codes = self._disks.get(disk.name) or self._codes_of_disk(disk, columns)
+                columns.ints.codes += _first(codes, len(gains))
+                columns.ints.values += gains
+
+    def _codes_of_disk(self, disk: SampleDisk, columns: Columns) -> Codes:
+        if len(self._disks) > _MOST_DEVICES:
+            self._disks.clear()
+        tags = {**self._tags, "stype": "device", "stype-id": disk.name}
+        codes = self._disks[disk.name] = _codes(columns, DISK, tags)
+        return codes
 
     def _add_jobs(
         self,
@@ -185,42 +210,39 @@ class Node:
         batch_only: bool,
     ) -> None:
         """Write the jobs' metrics; without `seconds`, for a late sample, only the levels."""
-        codes, processes = {}, {}
+        known, now = self._jobs, {}
+        int_codes, ints = columns.ints.codes, columns.ints.values
+        float_codes, floats = columns.floats.codes, columns.floats.values
         for job in jobs:
             if batch_only and job.epoch:
                 continue
             key = job.job, job.epoch, job.user
-            of_job = codes[key] = self._jobs.get(key) or self._codes_of_job(job, columns)
-            columns.ints(of_job.ints, _levels(job))
+            it = now[key] = known.get(key) or self._begin_job(key, columns)
+            before = it.seen if seconds else None
+            levels, gains, cards, seen = add_up(job.processes, before)
+            int_codes += it.ints
+            ints += levels
             if seconds is not None:
-                before = self._processes.get(key, {})
-                floats, processes[key] = _rates(job, before, seconds, most)
-                columns.floats(_first(of_job.floats, len(floats)), floats)
-            self._add_gpus_of_job(job, of_job, columns)
+                it.seen = seen
+                rates = _rates(gains, seconds if before and before[0] else 0.0, most)
+                float_codes += _first(it.floats, len(rates))
+                floats += rates
+            for uuid, (util, memory, memory_util) in cards.items():
+                float_codes += it.cards.get(uuid) or _codes_of_card(it, uuid, columns)
+                floats += (util, memory * _JOB_GPU_MEMORY.scale, memory_util)
         if seconds is not None:
-            self._jobs, self._processes = codes, processes
+            self._jobs = now
 
-    def _codes_of_job(self, job: SampleJob, columns: Columns) -> _JobCodes:
-        tags = self._tags_of_job(job)
-        return _JobCodes(_codes(columns, JOB_FLOATS, tags), _codes(columns, JOB_INTS, tags), {})
+    def _begin_job(self, key: _JobKey, columns: Columns, seen: Seen | None = None) -> _Job:
+        job, epoch, user = key
+        number = f"{job}.{epoch}" if epoch else str(job)
+        return _Job({**self._tags, "stype": "job", "stype-id": number, "user": user}, columns, seen)
 
-    def _tags_of_job(self, job: SampleJob) -> dict[str, str]:
-        number = f"{job.job}.{job.epoch}" if job.epoch else str(job.job)
-        return {**self._tags, "stype": "job", "stype-id": number, "user": job.user}
 
-    def _add_gpus_of_job(self, job: SampleJob, codes: _JobCodes, columns: Columns) -> None:
-        sums: dict[str, list[float]] = {}
-        for process in job.processes:
-            for gpu in process.gpus:
-                whole = sums.setdefault(gpu.uuid, [0.0, 0.0, 0.0])
-                whole[0] += gpu.gpu_util
-                whole[1] += gpu.gpu_memory
-                whole[2] += gpu.gpu_memory_util
-        for uuid, (util, memory, share) in sums.items():
-            if uuid not in codes.gpus:
-                tags = {**self._tags_of_job(job), "type": "accelerator", "type-id": uuid}
-                codes.gpus[uuid] = _codes(columns, JOB_GPU, tags)
-            columns.floats(codes.gpus[uuid], (util, memory * JOB_GPU[1].scale, share))
+def _codes_of_card(job: _Job, uuid: str, columns: Columns) -> Codes:
+    tags = {**job.tags, "type": "accelerator", "type-id": uuid}
+    codes = job.cards[uuid] = _codes(columns, JOB_GPU, tags)
+    return codes
 
 
 def _codes(columns: Columns, rows: Sequence[Row], tags: Mapping[str, str]) -> Codes:
@@ -231,40 +253,14 @@ def _first(codes: Codes, count: int) -> Codes:
     return codes if len(codes) == count else codes[:count]
 
 
-def _levels(job: SampleJob) -> tuple[int, int, int, int]:
-    """Return the sums that ``JOB_INTS`` names."""
-    resident = virtual = threads = 0
-    count = len(job.processes)
-    for process in job.processes:
-        resident += process.resident_memory
-        virtual += process.virtual_memory
-        count += process.rolledup
-        threads += process.num_threads
-    return resident * 1024, virtual * 1024, count, threads + count
+def _rates(gains: Gains, seconds: float, most: float) -> tuple[float, ...]:
+    """Return what ``JOB_FLOATS`` names.
 
-
-def _rates(
-    job: SampleJob, before: Processes, seconds: float, most: float
-) -> tuple[list[float], Processes]:
-    """Return what ``JOB_FLOATS`` names, and the processes for the next time.
-
-    Of a job that was not seen before there is only the first, made of ``cpu_avg``.
+    Without `seconds`, for a job that was not seen before, there is only the first, made of
+    ``cpu_avg``.
     """
-    now: Processes = {}
-    average = 0.0
-    used = read = written = 0
-    known = before if seconds else {}
-    for p in job.processes:
-        key = p.pid or (p.ppid, p.cmd)
-        now[key] = counters = time, reads, writes = p.cpu_time, p.data_read, p.data_written
-        old = known.get(key, counters)
-        if old is counters or time < old[0]:
-            average += p.cpu_avg
-        else:
-            used += time - old[0]
-            read += reads - old[1] if reads > old[1] else 0
-            written += writes - old[2] if writes > old[2] else 0
-    if not known:
-        return [min(average, most)], now
+    average, used, read, written = gains
+    if not seconds:
+        return (min(average, most),)
     share = min(100 * used / seconds + average, most)
-    return [share, 1024 * read / seconds, 1024 * written / seconds], now
+    return share, 1024 * read / seconds, 1024 * written / seconds

@@ -8,6 +8,7 @@ import pytest
 
 from ccpipe import __version__
 from ccpipe.cli import version
+from ccpipe.formats.kernel import FORMATS
 from tests.cli.command import ccpipe
 
 
@@ -21,6 +22,23 @@ def test_it_names_ccpipe_the_kernel_python_and_the_libraries() -> None:
     assert rows["python"].startswith(platform.python_version())
     assert rows["pyarrow"] == metadata.version("pyarrow")
     assert "pytest" not in rows
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ((), "compiled"),
+        (FORMATS, "python"),
+        (("sonar",), "gridengine compiled, lineprotocol compiled, sonar python"),
+    ],
+)
+def test_it_says_which_kernels_are_missing(
+    missing: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One word where all are alike, else each format's."""
+    found = {name: "python" if name in missing else "compiled" for name in FORMATS}
+    monkeypatch.setattr(version, "kernels", lambda: found)
+    assert version.kernel() == said
 
 
 def test_json_says_the_same() -> None:

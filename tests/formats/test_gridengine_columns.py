@@ -14,12 +14,20 @@ from ccpipe.formats.gridengine.columns import (
     SCHEMA,
     read_columns,
     read_columns_stream,
+    with_odd,
 )
+from ccpipe.formats.gridengine.plain_lines import KERNEL, plain_lines
 from ccpipe.formats.gridengine.table import from_records
-from ccpipe.formats.gridengine.whole_blocks import whole_classic, whole_jsonl
+from ccpipe.formats.gridengine.whole_blocks import (
+    plain_in_python,
+    whole_classic,
+    whole_jsonl,
+)
 from tests.formats.test_gridengine import CLASSIC, DATA, SAMPLES, TAIL, mutated
 
 EVERYTHING = SCHEMA.names
+READERS = [plain_in_python, *([plain_lines] if KERNEL else [])]
+"""The kernel and its twin."""
 
 
 def rows(table: Any) -> list[dict[str, Any]]:
@@ -31,16 +39,18 @@ def rows(table: Any) -> list[dict[str, Any]]:
 
 
 def check(payload: bytes) -> None:
-    """Hold the columns against reading line by line."""
+    """Hold the columns of both readers against reading line by line."""
     reading = read(payload, offset=100, line=10)
-    columns = read_columns(payload, EVERYTHING, offset=100, line=10)
-    assert rows(columns.table) == rows(from_records(reading.records, EVERYTHING))
-    assert columns.rejected == reading.rejected
-    assert (columns.size, columns.lines) == (reading.size, reading.lines)
-    plain = read_columns(payload, offset=100, line=10)
-    assert plain.table.equals(columns.table.select(COLUMNS))
-    assert (plain.size, plain.lines) == (reading.size, reading.lines)
-    assert plain.rejected == reading.rejected
+    expected = rows(from_records(reading.records, EVERYTHING))
+    for plain in READERS:
+        columns = with_odd(payload, plain(payload, EVERYTHING, 10, 100), EVERYTHING, 10, 100)
+        columns.table.validate(full=True)
+        assert rows(columns.table) == expected
+        usual = with_odd(payload, plain(payload, COLUMNS, 10, 100), COLUMNS, 10, 100)
+        assert usual.table.equals(columns.table.select(COLUMNS))
+        for found in (columns, usual):
+            assert found.rejected == reading.rejected
+            assert (found.size, found.lines) == (reading.size, reading.lines)
 
 
 @pytest.mark.parametrize("name", [*SAMPLES, "derived/derived-malformed.jsonl"])
@@ -49,7 +59,7 @@ def test_the_samples_are_the_same_as_columns(name: str) -> None:
     check((DATA / name).read_bytes())
 
 
-def test_usual_lines_take_the_fast_way() -> None:
+def test_usual_lines_take_the_twins_fast_way() -> None:
     """Without header and oddities both formats are read whole; else all this proves nothing."""
     classic = (DATA / "accounting").read_bytes().split(b"\n", 4)[4]
     lines = (DATA / "derived.jsonl").read_bytes().splitlines(keepends=True)[1:18]

@@ -12,10 +12,10 @@ from typing import IO
 import pyarrow as pa
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.reader import Rejected, blocks, parse, parse_half, split_lines
+from ccpipe.formats.gridengine.plain_lines import KERNEL, LONGEST, Plain, plain_lines
+from ccpipe.formats.gridengine.reader import Rejected, blocks, parse, parse_half
 from ccpipe.formats.gridengine.record import Origin
 from ccpipe.formats.gridengine.table import COLUMNS, PLACE, SCHEMA, from_records
-from ccpipe.formats.gridengine.whole_blocks import COLONS, UNUSUAL, whole_classic, whole_jsonl
 
 __all__ = ["COLUMNS", "PLACE", "SCHEMA", "Columns", "read_columns", "read_columns_stream"]
 
@@ -41,9 +41,10 @@ def read_columns(
 ) -> Columns:
     """Read the lines of a payload as ``read`` does, into a table of these columns.
 
-    The result is always that of reading line by line, with one exception: in colon-separated
-    lines, fields that are not asked for are not checked either, but for those that tell the
-    variant. ``line`` and ``offset`` (see ``PLACE``) are columns that one must ask for.
+    The result is that of reading line by line. Only the twin in Python, which runs where the
+    kernel was not built, has one exception: in colon-separated lines, fields that are not asked
+    for are not checked either, but for those that tell the variant. ``line`` and ``offset`` (see
+    ``PLACE``) are columns that one must ask for.
 
     Raises
     ------
@@ -53,18 +54,13 @@ def read_columns(
     """
     for name in columns:
         SCHEMA.field(name)
-    plain = [name for name in columns if name not in PLACE]
-    is_json = payload.startswith(b"{")
-    if not is_json and len(plain) == len(columns):  # nobody needs to know where lines begin
-        table = _whole(payload, plain)
-        if table is not None:
-            return Columns(table, [], len(payload), table.num_rows)
-    lines = split_lines(payload)
-    table = _whole(lines, plain) if is_json and payload.endswith(b"\n") else None
-    if table is None:
-        return _piecewise(payload, lines, columns, offset, line)
-    places = _places(lines, offset, line) if len(plain) < len(columns) else []
-    return Columns(_with_places(table, places, columns), [], len(payload), len(lines))
+    if KERNEL is not None and len(payload) <= LONGEST:
+        plain = plain_lines(payload, columns, line, offset)
+    else:
+        from ccpipe.formats.gridengine.whole_blocks import plain_in_python
+
+        plain = plain_in_python(payload, columns, line, offset)
+    return with_odd(payload, plain, columns, line, offset)
 
 
 def read_columns_stream(stream: IO[bytes], columns: Sequence[str] = COLUMNS) -> Iterator[Columns]:
@@ -77,59 +73,33 @@ def read_columns_stream(stream: IO[bytes], columns: Sequence[str] = COLUMNS) -> 
         yield part
 
 
-def _whole(block: bytes | list[bytes], columns: Sequence[str]) -> pa.Table | None:
-    """Read a block in which every line is a usual one; None where one is not."""
-    try:
-        if isinstance(block, list):
-            return whole_jsonl(block, columns)
-        return whole_classic(block, columns) if block.endswith(b"\n") else None
-    except UNUSUAL:
-        return None
-
-
-def _places(lines: Sequence[bytes], offset: int, line: int) -> list[Origin]:
-    starts = itertools.accumulate((len(text) + 1 for text in lines), initial=offset)
-    return [
-        Origin("", start, line + i) for i, start in zip(range(len(lines)), starts, strict=False)
-    ]
-
-
-def _with_places(table: pa.Table, places: Sequence[Origin], columns: Sequence[str]) -> pa.Table:
-    """Add the columns of a place that are asked for, and put all in the order asked for."""
-    for name in PLACE:
-        if name in columns:
-            values = pa.array([getattr(place, name) for place in places], pa.int64())
-            table = table.append_column(SCHEMA.field(name), values)
-    return table.select(columns)
-
-
-def _piecewise(
-    payload: bytes, lines: list[bytes], columns: Sequence[str], offset: int, line: int
+def with_odd(
+    payload: bytes, plain: Plain, columns: Sequence[str], line: int, offset: int
 ) -> Columns:
-    """Read the lines of the usual length together, the others one by one, and keep their order."""
-    places = _places(lines, offset, line)
-    ended = len(lines) - (not payload.endswith(b"\n"))
-    usual = [i for i, text in enumerate(lines[:ended]) if text.count(b":") == COLONS]
-    plain = [name for name in columns if name not in PLACE]
-    together = _whole(b"\n".join([*(lines[i] for i in usual), b""]), plain)
-    if together is None or together.num_rows != len(usual):
-        together, usual = from_records([], plain), []
-    result = Columns(together, [], len(payload), len(lines))
-    records, order = [], []
-    for i in sorted(set(range(len(lines))).difference(usual)):
+    """Read the odd lines one by one, and put their records among the plain ones."""
+    result = Columns(plain.table, [], len(payload), plain.lines)
+    records, rows = [], []
+    for odd in plain.odd:
+        text = payload[odd.start : odd.end]
+        place = Origin("", offset + odd.start, line + odd.line)
+        reads = parse if odd.end < len(payload) else parse_half
         try:
-            reads = parse if i < ended else parse_half
-            record = reads(lines[i], "", places[i].offset, places[i].line)
+            record = reads(text, "", place.offset, place.line)
         except DataError as error:
-            place = places[i]
-            result.rejected.append(Rejected(place.line, place.offset, str(error), lines[i]))
+            result.rejected.append(Rejected(place.line, place.offset, str(error), text))
         else:
             if record is not None:
                 records.append(record)
-                order.append(i)
-    together = _with_places(together, [places[i] for i in usual], columns)
-    result.table = pa.concat_tables([from_records(records, columns), together])
-    if usual and order:
-        positions = sorted(range(len(result.table)), key=[*order, *usual].__getitem__)
-        result.table = result.table.take(positions)
+                rows.append(odd.row)
+    if records:
+        tables = pa.concat_tables([plain.table, from_records(records, columns)])
+        result.table = tables.take(_order(plain.table.num_rows, rows))
     return result
+
+
+def _order(count: int, rows: Sequence[int]) -> list[int]:
+    """Return the order of so many rows and of others behind them, each to go before one."""
+    order: list[int] = []
+    for number, (after, before) in enumerate(itertools.pairwise([0, *rows])):
+        order += (*range(after, before), count + number)
+    return [*order, *range(rows[-1], count)]

@@ -53,7 +53,8 @@ class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
     usage: dict[str, dict[str, Amount]] = {}
 
 
-KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(Line))
+KEYS = {field.encode_name: field.required for field in msgspec.structs.fields(Line)}
+"""In their order, and whether a line must have them."""
 _LINE = msgspec.json.Decoder(Line)
 
 

@@ -135,7 +135,7 @@ def blocks(stream: IO[bytes], size: int = BLOCK) -> Iterator[bytes]:
             held += chunk
         else:
             end = end or len(chunk)
-            yield held + chunk[:end]
+            yield b"".join((held, memoryview(chunk)[:end]))
             held = chunk[end:]
     if held:
         yield held

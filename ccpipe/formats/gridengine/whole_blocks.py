@@ -1,12 +1,14 @@
-"""Blocks in which every line is a usual one, read by Arrow's CSV reader or by msgspec alone.
+"""The kernel's twin in Python: blocks of usual lines, read by Arrow's CSV reader or by msgspec.
 
-Both functions return None, or raise one of ``UNUSUAL``, where they are not sure that reading line
-by line would give the very same: the caller then does that.
+``whole_classic`` and ``whole_jsonl`` return None, or raise one of ``UNUSUAL``, where they are not
+sure that reading line by line would give the very same: some lines are then left as odd.
 """
 
+import bisect
 import contextlib
 import functools
 import gc
+import itertools
 import math
 from array import array
 from collections.abc import Iterator, Sequence
@@ -22,8 +24,10 @@ from ccpipe.formats.gridengine.category import EMPTY
 from ccpipe.formats.gridengine.classic import FIELDS, LIMIT, PE_TASK, RUSAGE, SIGNED
 from ccpipe.formats.gridengine.classic import TEXTS as CLASSIC_TEXTS
 from ccpipe.formats.gridengine.jsonl import Line
+from ccpipe.formats.gridengine.plain_lines import Odd, Plain
+from ccpipe.formats.gridengine.reader import split_lines
 from ccpipe.formats.gridengine.record import Variant
-from ccpipe.formats.gridengine.table import EUSAGE, SCHEMA, TIMES, WHOLE
+from ccpipe.formats.gridengine.table import EUSAGE, PLACE, SCHEMA, TIMES, WHOLE, from_records
 
 UNUSUAL = (pa.ArrowInvalid, msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError)
 
@@ -47,6 +51,44 @@ _ZERO, _MICROSECOND, _SECOND = pa.scalar(0), pa.scalar(1000), pa.scalar(10**9)
 _CLASSIC, _JSONL = pa.scalar(str(Variant.CLASSIC_45)), pa.scalar(str(Variant.JSONL))
 _LAST = 2**63 // 10**9
 """Seconds that nanoseconds can say; a larger number is a time in another unit."""
+
+
+def plain_in_python(payload: bytes, columns: Sequence[str], line: int, offset: int) -> Plain:
+    """Read a payload as ``plain_lines`` does; more lines than there are odd here."""
+    plain = [name for name in columns if name not in PLACE]
+    is_json = payload.startswith(b"{")
+    if not is_json and len(plain) == len(columns):  # nobody needs to know where lines begin
+        table = _at_once(payload, plain)
+        if table is not None:
+            return Plain(table, [], table.num_rows)
+    lines = split_lines(payload)
+    starts = list(itertools.accumulate((len(text) + 1 for text in lines), initial=0))
+    usual: Sequence[int] = range(len(lines))
+    table = _at_once(lines, plain) if is_json and payload.endswith(b"\n") else None
+    if table is None:
+        ended = lines if payload.endswith(b"\n") else lines[:-1]
+        usual = [i for i, text in enumerate(ended) if text.count(b":") == COLONS]
+        table = _at_once(b"\n".join([*(lines[i] for i in usual), b""]), plain)
+        if table is None or table.num_rows != len(usual):
+            table, usual = from_records([], plain), []
+    places = {"line": [line + i for i in usual], "offset": [offset + starts[i] for i in usual]}
+    for name in set(PLACE).intersection(columns):
+        table = table.append_column(SCHEMA.field(name), pa.array(places[name], pa.int64()))
+    odd = [
+        Odd(bisect.bisect(usual, i), i, starts[i], starts[i] + len(lines[i]))
+        for i in sorted(set(range(len(lines))).difference(usual))
+    ]
+    return Plain(table.select(columns), odd, len(lines))
+
+
+def _at_once(block: bytes | list[bytes], columns: Sequence[str]) -> pa.Table | None:
+    """Read a block in which every line is a usual one; None where one is not."""
+    try:
+        if isinstance(block, list):
+            return whole_jsonl(block, columns)
+        return whole_classic(block, columns) if block.endswith(b"\n") else None
+    except UNUSUAL:
+        return None
 
 
 _READ = csv.ReadOptions(column_names=_FIELDS, use_threads=False, block_size=2**20)

@@ -10,7 +10,6 @@ b'cpu_load,hostname=e1208,type=node value=1.5 1740027951\\n'
 from ccpipe.formats.lineprotocol.decoder import Dialect, decode
 from ccpipe.formats.lineprotocol.encoder import encode, encode_each
 from ccpipe.formats.lineprotocol.grammar import Rule
-from ccpipe.formats.lineprotocol.kernel import kernel_name
 from ccpipe.formats.lineprotocol.lines import Lines, Rejected, ValueType
 from ccpipe.formats.lineprotocol.precision import Precision
 from ccpipe.formats.lineprotocol.series import Series, SeriesTable
@@ -27,5 +26,4 @@ __all__ = [
     "decode",
     "encode",
     "encode_each",
-    "kernel_name",
 ]

@@ -24,6 +24,7 @@ from ccpipe.formats.sonar.envelope import (
 )
 from ccpipe.formats.sonar.extended import ExtendedUint
 from ccpipe.formats.sonar.job import JobsAttributes
+from ccpipe.formats.sonar.kernel import KERNEL
 from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.meta import ErrorObject, MetadataObject
 from ccpipe.formats.sonar.primitives import Record
@@ -65,6 +66,9 @@ _DECODER = msgspec.json.Decoder(_Wire, dec_hook=_extended)
 
 def _may_be_too_great(raw: bytes | bytearray) -> bool:
     """Say whether an integer may be beyond 64 bits: msgspec takes integers of any length."""
+    if KERNEL is not None:
+        found: bool = KERNEL.has_long_number(raw)
+        return found
     return _TWENTY_DIGITS in raw.translate(_TO_ZEROES)
 
 

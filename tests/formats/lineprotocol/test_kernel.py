@@ -144,7 +144,7 @@ def test_threads_decode_at_once() -> None:
 )
 def test_the_environment_chooses(wanted: str, said: str) -> None:
     """``CCPIPE_KERNEL=python`` forces the twin; nonsense is refused."""
-    code = "from ccpipe.formats.lineprotocol import kernel_name as k; print(k())"
+    code = "from ccpipe.formats.lineprotocol.kernel import KERNEL; print(KERNEL or 'python')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "CCPIPE_KERNEL": wanted},

@@ -1,0 +1,7 @@
+# What ``_kernel.pyx`` offers.
+
+from ccpipe.formats.gridengine.plain_lines import Layout
+
+def scan(
+    payload: bytes, layout: Layout, line: int, offset: int
+) -> tuple[int, int, list[tuple[int, list[bytes | None]]], list[tuple[int, int, int, int]]]: ...

@@ -1,0 +1,44 @@
+"""Which readers run: the compiled kernels, or where they were not built their twins in Python.
+
+``CCPIPE_KERNEL=python`` forces the twins; ``CCPIPE_KERNEL=compiled`` refuses to start without the
+kernels.
+"""
+
+import importlib
+import os
+from types import ModuleType
+
+from ccpipe.errors import ConfigError
+
+FORMATS = ("gridengine", "lineprotocol", "sonar")
+"""Those that have a kernel."""
+
+
+def load(name: str) -> ModuleType | None:
+    """Import a kernel by its full name; None where its twin is to do the work.
+
+    Raises
+    ------
+    ConfigError
+        where ``CCPIPE_KERNEL`` holds another word, or asks for a kernel that was not built.
+
+    """
+    wanted = os.environ.get("CCPIPE_KERNEL", "")
+    if wanted not in ("", "python", "compiled"):
+        raise ConfigError(f"CCPIPE_KERNEL is {wanted!r}, not one of python, compiled")
+    if wanted == "python":
+        return None
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if wanted:
+            raise ConfigError(f"CCPIPE_KERNEL asks for the compiled kernel: {error}") from None
+        return None
+
+
+def kernels() -> dict[str, str]:
+    """Say of each format what reads it here: ``compiled`` or ``python``."""
+    return {
+        name: "python" if load(f"ccpipe.formats.{name}._kernel") is None else "compiled"
+        for name in FORMATS
+    }

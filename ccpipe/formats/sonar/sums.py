@@ -1,0 +1,118 @@
+"""What a sample's numbers add up to, and what its counters grew by: the loops over all of them.
+
+The compiled kernel does the same with what is plain, and leaves to Python what is odd: numbers
+beyond 48 bits, say.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat, zip_longest
+
+from ccpipe.formats.sonar.kernel import KERNEL
+from ccpipe.formats.sonar.sample import SampleProcess
+
+Key = int | tuple[int, str]
+"""A process's number; where it is zero, for a rolled-up process, its parent and command."""
+Seen = tuple[tuple[Key, ...], Sequence[int]]
+"""Processes and their counters, three for each: ``cpu_time``, ``data_read``, ``data_written``."""
+
+Levels = tuple[int, int, int, int]
+"""Memory, resident and virtual, in bytes; processes, and threads with the main ones."""
+Gains = tuple[float, int, int, int]
+"""``cpu_avg`` of the processes that are new or began anew; of the others what they used in
+seconds, read and wrote in kilobytes."""
+Cards = Mapping[str, Sequence[float]]
+"""By UUID: ``gpu_util``, ``gpu_memory`` and ``gpu_memory_util``."""
+
+
+def add_up(
+    processes: Sequence[SampleProcess], before: Seen | None
+) -> tuple[Levels, Gains, Cards, Seen]:
+    """Add up a job's processes.
+
+    Parameters
+    ----------
+    processes
+        Those of one job.
+    before
+        What was returned as the last part for the job's last sample; None where there was none.
+
+    """
+    if KERNEL is not None and (sums := KERNEL.add_up(processes, before)) is not None:
+        made: tuple[Levels, Gains, Cards, Seen] = sums
+        return made
+    return _add_up(processes, before)
+
+
+def shares(
+    now: Sequence[int], before: Sequence[int], scale: float
+) -> tuple[list[float], float] | None:
+    """Return what each counter grew by, and all together, times `scale`.
+
+    None where one went down, or where there were more of them or fewer.
+    """
+    if KERNEL is not None and (made := KERNEL.shares(now, before, scale)) is not None:
+        of_kernel: tuple[list[float], float] = made
+        return of_kernel
+    if len(now) != len(before):
+        return None
+    gains = [new - old for new, old in zip(now, before, strict=True)]
+    if gains and min(gains) < 0:
+        return None
+    return [scale * gain for gain in gains], scale * sum(gains)
+
+
+def _add_up(
+    processes: Sequence[SampleProcess], before: Seen | None
+) -> tuple[Levels, Gains, Cards, Seen]:
+    keys = tuple([p.pid or (p.ppid, p.cmd) for p in processes])
+    counters: list[int] = []
+    cards: dict[str, list[float]] = {}
+    resident = virtual = threads = used = read = written = 0
+    count = len(processes)
+    average = 0.0
+    for p, old in zip(processes, _last(keys, before), strict=True):
+        resident += p.resident_memory
+        virtual += p.virtual_memory
+        threads += p.num_threads
+        count += p.rolledup
+        time, reads, writes = now = p.cpu_time, p.data_read, p.data_written
+        counters += now
+        if old is None or time < old[0]:
+            average += p.cpu_avg
+        else:
+            used += time - old[0]
+            read += reads - old[1] if reads > old[1] else 0
+            written += writes - old[2] if writes > old[2] else 0
+        for card in p.gpus:
+            whole = cards.setdefault(card.uuid, [0.0, 0.0, 0.0])
+            whole[0] += card.gpu_util
+            whole[1] += card.gpu_memory
+            whole[2] += card.gpu_memory_util
+    seen = keys, _compact(counters)
+    return (
+        (resident * 1024, virtual * 1024, count, threads + count),
+        (average, used, read, written),
+        cards,
+        seen,
+    )
+
+
+def _last(keys: tuple[Key, ...], before: Seen | None) -> Iterable[tuple[int, int, int] | None]:
+    """Return each process's last counters; None for one that is new."""
+    if before is None:
+        return repeat(None, len(keys))
+    known, counters = before
+    rows = list(zip(counters[::3], counters[1::3], counters[2::3], strict=True))
+    if keys == known:
+        return rows
+    by_key = dict(zip(known, rows, strict=True))
+    places = zip_longest(keys, known[: len(keys)])
+    return [rows[row] if key == old else by_key.get(key) for row, (key, old) in enumerate(places)]
+
+
+def _compact(counters: list[int]) -> Sequence[int]:
+    try:
+        return array("Q", counters)
+    except OverflowError:  # nobody decoded these
+        return counters

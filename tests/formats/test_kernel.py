@@ -1,0 +1,36 @@
+"""Which readers run is told by ``CCPIPE_KERNEL``, and a kernel that is missing costs speed only."""
+
+import math
+
+import pytest
+
+from ccpipe.errors import ConfigError
+from ccpipe.formats import kernel
+
+
+def test_a_kernel_is_taken_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the twins are asked for; any module will do to see that."""
+    monkeypatch.delenv("CCPIPE_KERNEL", raising=False)
+    assert kernel.load("math") is math
+    monkeypatch.setenv("CCPIPE_KERNEL", "compiled")
+    assert kernel.load("math") is math
+    monkeypatch.setenv("CCPIPE_KERNEL", "python")
+    assert kernel.load("math") is None
+
+
+def test_a_missing_kernel_is_an_error_only_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error names the variable that asks."""
+    monkeypatch.delenv("CCPIPE_KERNEL", raising=False)
+    assert kernel.load("ccpipe._no_such_kernel") is None
+    monkeypatch.setenv("CCPIPE_KERNEL", "compiled")
+    with pytest.raises(ConfigError, match=r"CCPIPE_KERNEL asks .*_no_such_kernel"):
+        kernel.load("ccpipe._no_such_kernel")
+
+
+def test_another_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is to believe that a misspelt wish was granted."""
+    monkeypatch.setenv("CCPIPE_KERNEL", "Compiled")
+    with pytest.raises(ConfigError, match="'Compiled', not one of python, compiled"):
+        kernel.load("math")

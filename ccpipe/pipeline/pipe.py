@@ -26,7 +26,7 @@ from ccpipe.pipeline.plug import (
     wait_for_event,
 )
 from ccpipe.pipeline.queue import Item, Queue, now
-from ccpipe.pipeline.stage import Stage, acknowledge, buried
+from ccpipe.pipeline.stage import Stage, acknowledge, buried, note_written
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -193,11 +193,10 @@ class _Pipe:
             stage.letters.clear()
         if not (len(records) or complete or letters):
             return
+        batch = Batch(records, origin=self.latest.origin)
+        batch.notes = [note for each in complete for note in each.notes]
         if self.latest.has_upstream:
-            ack = functools.partial(acknowledge, complete)
-            batch = Batch(records, ack, self.latest.origin)
-        else:
-            batch = Batch(records, origin=self.latest.origin)
+            batch.ack = functools.partial(acknowledge, complete)
         await self.queue.put(Item(batch, letters))
 
     async def write(self) -> None:
@@ -233,6 +232,11 @@ class _Pipe:
             self.unwritten[-1:] = smaller
 
     async def acknowledge(self, items: Sequence[Item]) -> None:
+        try:
+            note_written([item.batch for item in items])
+        except UnavailableError as error:
+            log.warning("%s; what was written will come again", error)
+            return
         for item in items:
             try:
                 await item.batch.ack()

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -48,6 +48,8 @@ class Batch:
     """What could not be read, beside ``Lines.rejected``."""
     size: int = 0
     """Bytes of the payload, where the records themselves do not tell."""
+    notes: list[tuple["Remembering", int]] = field(default_factory=list)
+    """Translators that want to hear, before ``ack``, which of their feeds is safe."""
 
     @property
     def has_upstream(self) -> bool:
@@ -85,6 +87,7 @@ class Translator(Protocol):
 
     One that cannot turn a record puts it into a list ``refused``, with the reason: ``run()``
     makes dead letters of them. One that holds records has an attribute ``holds``; see `Holding`.
+    One that outlives its process is `Remembering`.
     """
 
     def feed(self, records: Any) -> Any:
@@ -108,6 +111,23 @@ class Holding(Protocol):
     @property
     def holds(self) -> int:
         """Of how many of the latest feeds it may still hold something; 0 where it holds none."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A translator that outlives its process by a file.
+
+    It keeps what it gave until it is told that it was written, and gives it again after a crash.
+    """
+
+    @property
+    def given(self) -> int:
+        """Number of the latest feed."""
+        ...
+
+    def written(self, given: int) -> None:
+        """Hear that what feeds up to this number gave is safe downstream, or a dead letter."""
         ...
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message
-from ccpipe.pipeline.plug import Batch, DeadLetter, Holding, Translator
+from ccpipe.pipeline.plug import Batch, DeadLetter, Holding, Remembering, Translator
 
 
 class Stage:
@@ -22,6 +22,7 @@ class Stage:
         """Begin without having fed it."""
         self.translator = translator
         self.is_holding = isinstance(translator, Holding)
+        self._remembering = translator if isinstance(translator, Remembering) else None
         self._feeds: deque[list[Batch]] = deque()  # the latest, oldest first
         self.letters: list[DeadLetter] = []
         """What the translator refused since somebody last took it."""
@@ -32,6 +33,9 @@ class Stage:
         A batch is complete with the last record that came of it.
         """
         ready = self.translator.feed(records)
+        if self._remembering is not None:
+            for batch in batches:
+                batch.notes.append((self._remembering, self._remembering.given))
         self._feeds.append(batches)
         held = self.translator.holds if isinstance(self.translator, Holding) else 0
         return ready, self._let_go(held, origin)
@@ -68,6 +72,13 @@ def _spelled(record: object) -> bytes:
     if isinstance(record, sonar.Envelope):
         return sonar.encode(record).rstrip(b"\n")
     return repr(record).encode()
+
+
+def note_written(batches: Sequence[Batch]) -> None:
+    """Tell translators that remember which of their feeds is the latest that is safe."""
+    latest = {id(translator): (translator, given) for b in batches for translator, given in b.notes}
+    for translator, given in latest.values():
+        translator.written(given)
 
 
 async def acknowledge(batches: Sequence[Batch]) -> None:

@@ -1,5 +1,8 @@
 """Grid Engine's accounting files, followed for ever: each record becomes one event.
 
+So does each line of the reporting file that tells of a start or a deletion, where that is
+followed too.
+
 At least once: the checkpoint moves only when the broker has what was read. Exactly once: a record
 that is read again after a crash makes the very same event, because its origin (the file's id and
 the offset) is in it. Publish one event a message (``lines = 1`` of the sink ``nats``), so that
@@ -20,9 +23,11 @@ from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, read
 from ccpipe.formats.gridengine.event import to_event
+from ccpipe.formats.gridengine.reader import Rejected
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch, DeadLetter, wait_for_event
 from ccpipe.sources.rotation import Follower, Progress, Stretch
+from ccpipe.translate import job_log
 
 
 class AccountingFile:
@@ -37,6 +42,7 @@ class AccountingFile:
         site: Site,
         paths: list[str],
         checkpoint: str,
+        reporting: str = "",
         begin: Literal["start", "end", "oldest"] = "start",
         poll: Interval = Interval(5),  # noqa: B008 - frozen, as any float
         grace: Duration = Duration(30),
@@ -51,9 +57,14 @@ class AccountingFile:
             The files, of which some may be missing: usually both of ``$SGE_ROOT/<cell>/common``.
         checkpoint
             The file that remembers how far we are; its folder must be there.
+        reporting
+            The file whose ``job_log`` lines tell of starts and deletions (``reporting_params``
+            with ``reporting=true joblog=true``). Its ``acct`` lines are records only where it is
+            among `paths` as well.
         begin
             Where to begin without a checkpoint: at the start or the end of the current files, or
-            with the oldest rotated ones.
+            with the oldest rotated ones. What the reporting file tells of the past makes starts
+            whose ends nobody may tell, so that it begins at its end, unless with the oldest.
         poll
             How often to look for new lines.
         grace
@@ -73,17 +84,20 @@ class AccountingFile:
             raise ConfigError(f"paths is {paths}: name one file at least, and none twice")
         self.site = site
         self.paths = paths
+        self.reporting = reporting
         self.checkpoint = Checkpoint(Path(checkpoint))
         self.begin = begin
         self.poll = float(poll)
         self.grace = 0.0 if once else float(grace)
         self.command_line = command_line
         self.once = once
+        self._followers: dict[str, Follower] = {}
+        self._reached: dict[str, int] = {}  # the latest time that a path's lines told of
         self._stopped = asyncio.Event()
 
     async def check(self) -> None:
         """Say whether the files' folders are there, for ``ccpipe validate``."""
-        for path in map(Path, self.paths):
+        for path in map(Path, self._all_paths()):
             if not path.parent.is_dir():
                 raise UnavailableError(f"{path.parent} is not a folder that we can see")
 
@@ -94,25 +108,28 @@ class AccountingFile:
     async def __aenter__(self) -> Self:
         """Read the checkpoint, and keep others from it."""
         self.checkpoint.open()
-        self._followers = [
-            Follower(Path(path), self.checkpoint.progress.get(path, Progress()), grace=self.grace)
-            for path in self.paths
-        ]
-        for path, follower in zip(self.paths, self._followers, strict=True):
+        for path in self._all_paths():
+            progress = self.checkpoint.progress.get(path, Progress())
+            follower = Follower(Path(path), progress, grace=self.grace)
+            self._followers[path] = follower
             if path not in self.checkpoint.progress:
-                await asyncio.to_thread(self._begin, follower)
+                await asyncio.to_thread(self._begin, path, follower)
                 self.checkpoint.progress[path] = follower.progress
         self.checkpoint.save()
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
         """Write the checkpoint and close everything."""
-        for follower in self._followers:
+        for follower in self._followers.values():
             follower.close()
         self.checkpoint.close()
 
-    def _begin(self, follower: Follower) -> None:
-        if self.begin == "end":
+    def _all_paths(self) -> list[str]:
+        return list(dict.fromkeys([*self.paths, *([self.reporting] if self.reporting else [])]))
+
+    def _begin(self, path: str, follower: Follower) -> None:
+        is_for_starts = path not in self.paths
+        if self.begin == "end" or (is_for_starts and self.begin != "oldest"):
             follower.skip_all()
         elif self.begin == "start":
             follower.skip_rotated()
@@ -120,32 +137,42 @@ class AccountingFile:
     async def __aiter__(self) -> AsyncIterator[Batch]:
         """Yield batches, one for each stretch of a file, until stopped."""
         while not self._stopped.is_set():
-            idle = True
-            for path, follower in zip(self.paths, self._followers, strict=True):
-                stretch = await asyncio.to_thread(follower.step)
-                if stretch is not None:
-                    idle = False
-                    yield self._batch(path, stretch)
-                if self._stopped.is_set():
-                    return
-            if idle:
-                if self.once:
-                    return
+            batch = await self._next()
+            if batch is not None:
+                yield batch
+            elif self.once:
+                return
+            else:
                 self.checkpoint.save()
                 await wait_for_event(self._stopped, self.poll)
 
+    async def _next(self) -> Batch | None:
+        """Read on in the file that lies back the furthest; None where there is nothing for now.
+
+        So a start comes about when its job's end does, also where there is much to catch up with.
+        """
+        for path in sorted(self._followers, key=lambda path: self._reached.get(path, 0)):
+            if stretch := await asyncio.to_thread(self._followers[path].step):
+                batch = self._batch(path, stretch)
+                times = (message.time for message in batch.records if message.time)
+                self._reached[path] = max(times, default=self._reached.get(path, 0))
+                return batch
+        return None
+
     def _batch(self, path: str, stretch: Stretch) -> Batch:
-        reading = read(stretch.payload, file=stretch.file, offset=stretch.offset, line=stretch.line)
-        return Batch(
-            self._events(reading.records),
-            self._acknowledge(path, stretch.progress),
-            path,
-            [
-                DeadLetter(bad.original, bad.reason, path, bad.line, bad.offset)
-                for bad in reading.rejected
-            ],
-            len(stretch.payload),
-        )
+        events, rejected = list[Message](), list[Rejected]()
+        payload, file = stretch.payload, stretch.file
+        offset, line = stretch.offset, stretch.line
+        if path in self.paths:
+            reading = read(payload, file=file, offset=offset, line=line)
+            events, rejected = self._events(reading.records), reading.rejected
+        if path == self.reporting:
+            told, bad_lines = job_log.read(payload, file=file, offset=offset, line=line)
+            events += [job_log.to_event(each, cluster=self.site.cluster) for each in told]
+            rejected += bad_lines
+        letters = [DeadLetter(b.original, b.reason, path, b.line, b.offset) for b in rejected]
+        ack = self._acknowledge(path, stretch.progress)
+        return Batch(events, ack, path, letters, len(payload))
 
     def _events(self, records: Sequence[Accounting]) -> list[Message]:
         if not self.command_line:

@@ -1,7 +1,18 @@
-"""Accounting events to job events: the translator of the recipe ``bridges/gridengine.toml``."""
+"""Accounting events to job events: the translator of the recipe ``bridges/gridengine.toml``.
+
+With a `state` file it survives SIGKILL at any moment, in three steps:
+
+1. What it knows and what it gives are written, in one transaction, before ``feed`` returns.
+2. When the pipe says that it was written downstream, it is forgotten, and all is made safe from
+   power cuts too: once for a whole write, for that takes milliseconds.
+3. Only then are the batches acknowledged upstream.
+
+After a crash it first gives again, byte for byte, what nobody said was written; lines that come
+again give nothing. So no event is lost, and one is doubled only where the process died between
+2. and the write before it: then a broker knows it by its message id.
+"""
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -9,23 +20,42 @@ import msgspec
 
 from ccpipe.config import Duration, Site
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine import Accounting
 from ccpipe.formats.gridengine.event import from_event, is_event
 from ccpipe.message import Message
 from ccpipe.pipeline import Records
+from ccpipe.translate import job_log
 from ccpipe.translate.accounting_to_jobs import Assembler, Job
-from ccpipe.translate.jobs_to_events import MAX_ARRAY_TASKS, Mapping, events, metrics
+from ccpipe.translate.jobs_to_events import (
+    MAX_ARRAY_TASKS,
+    SECOND,
+    Mapping,
+    events,
+    metrics,
+    start_logged,
+    stop_of,
+)
+from ccpipe.translate.memory import Memory
 
 log = logging.getLogger(__name__)
 
-_DAY = 86400 * 10**9
+_DAY = 86400
 _REMEMBERED = 100_000
 
 
-class AccountingJobs:
-    """Puts accounting records together and says which jobs started and stopped, both at the end.
+class _Running(msgspec.Struct, frozen=True):
+    """A job whose start was sent, and not its stop."""
 
-    What is no accounting event passes through as it is.
+    second: int
+    """That of its start."""
+    submitted: int | None = None
+    """Nanoseconds since the epoch."""
+
+
+class AccountingJobs:
+    """Puts accounting records together and says which jobs started and stopped.
+
+    A start is told with the stop, unless a ``job_log`` line or somebody else told of it while the
+    job ran. What is no accounting event passes through as it is.
     """
 
     def __init__(
@@ -41,8 +71,10 @@ class AccountingJobs:
         per_slot: bool = True,
         shared: Literal["none", "single_user", "multi_user"] = "none",
         command_line: bool = False,
+        start_node: str = "unknown",
         quiet: Duration = Duration(7 * 86400),
         live: bool = False,
+        state: str = "",
     ) -> None:
         """Take what to emit, and what the records do not say: see ``jobs_to_events.Mapping``.
 
@@ -50,17 +82,22 @@ class AccountingJobs:
         ----------
         emit
             ``events``: start_job and stop_job; ``metrics``: those of ``MEASURES``; ``records``:
-            the accounting events too, as they came.
+            the accounting events too, as they came, each once.
         sub_cluster, short_hostnames, array_factor, project, threads_per_slot, per_slot, shared
             See ``Mapping``.
         command_line
             Whether to send the command line, where the source has sent it.
+        start_node
+            The node of a start from the reporting file, which does not say where it was.
         quiet
             After so long without a further run a job that was to run again has ended.
         live
             Whether somebody else, such as the source ``qstat``, sends starts while jobs run, and
             they come along here: only the stop is then sent. Job events that come are not passed
             on, so that source and sink may be one bus.
+        state
+            A file, on a local disk, that keeps what waits and what was sent. Without it a process
+            that ends hands over the jobs that wait, and one that is killed forgets them.
 
         """
         self.mapping = Mapping(
@@ -73,53 +110,134 @@ class AccountingJobs:
             per_slot=per_slot,
             shared=shared,
             command_line=command_line,
+            start_node=start_node,
         )
         self.emit = frozenset(emit)
-        self.assembler = Assembler(quiet=round(quiet * 10**9))
         self.live = live
         self.refused: list[tuple[Message, str]] = []
         """Accounting events that hold no record, and why."""
-        self._started: OrderedDict[int, int] = OrderedDict()
-        self._running: OrderedDict[int, int] = OrderedDict()
+        self.given = 0
+        """Number of the latest feed; see ``Remembering``."""
+        self._memory = Memory(state)
+        self.assembler = Assembler(quiet=round(quiet * 10**9), memory=self._memory)
+        self._started = self._memory.shelf("started", int, int, most=_REMEMBERED)
+        self._running = self._memory.shelf("running", int, _Running, most=_REMEMBERED)
+        self._given = self._memory.shelf("given", int, list[Message], most=2**63)
+        self._written = self._memory.shelf("written", int, int, most=1)
+        self._is_open = self._is_warned = False
 
     def feed(self, records: Records) -> Records:
-        """Return the events of jobs that ended, and what is no accounting."""
-        found: list[Message] = []
+        """Return the events of jobs that started or ended, and what is no accounting."""
+        found = self._open()
+        given: list[Message] = []
         for message in records:
             if self.live and (message.name, message.field) == ("job", "event"):
                 self._note_start(message)
-                continue
-            if not is_event(message):
+            elif is_event(message) or job_log.is_event(message):
+                given += self._accounting(message)
+            else:
                 found.append(message)
-                continue
-            if record := self._record(message):
-                found += [message] * ("records" in self.emit)
-                found += self._messages(self.assembler.feed([record]))
-        return found
+        self.given += 1
+        if given and self._memory.is_kept:
+            self._given.put(self.given, given)
+        self._memory.commit(is_durable=False)
+        return found + given
 
     def flush(self) -> Records:
-        """Return the events of jobs that were to run again."""
-        return self._messages(self.assembler.flush())
+        """Return the events of jobs that were to run again; none where they are kept."""
+        if self._memory.is_kept:
+            return []
+        return self._ended(self.assembler.flush())
 
-    def _record(self, message: Message) -> Accounting | None:
+    def written(self, given: int) -> None:
+        """Forget what feeds up to a number gave: it is safe downstream. See ``Remembering``."""
+        for number in [number for number in self._given if number <= given]:
+            self._given.pop(number)
+        self._written.put(0, given)  # also where nothing was given: what was read must be safe
+        self._memory.commit(is_durable=True)
+
+    def _open(self) -> list[Message]:
+        """Once, recall what was kept; return what was given and perhaps never written."""
+        if self._is_open:
+            return []
+        self._memory.open()
+        self.assembler.recall()
+        self._is_open = True
+        self.given = max(self._given, default=0)
+        return [message for _, messages in self._given.items() for message in messages]
+
+    def _accounting(self, message: Message) -> list[Message]:
+        """Return what comes of an accounting event."""
         try:
-            return from_event(message)
+            found = self._record(message) if is_event(message) else self._log(message)
         except DataError as error:
             self.refused.append((message, str(error)))
-            return None
+            return []
+        if found is None:
+            return []
+        return [message] * ("records" in self.emit) + found
 
-    def _messages(self, jobs: Iterable[Job]) -> list[Message]:
+    def _record(self, message: Message) -> list[Message] | None:
+        """Return the events of the jobs that a record ends; None where it came before."""
+        record = from_event(message)
+        if self.assembler.is_repeated(record.origin):
+            return None
+        return self._ended(self.assembler.add(record))
+
+    def _log(self, message: Message) -> list[Message] | None:
+        """Return the start that a ``job_log`` line tells of; None where the line came before."""
+        told = job_log.from_event(message)
+        if self.assembler.is_repeated(told.origin):
+            return None
+        if told.log.event == job_log.DELETED:
+            return self._ended(self.assembler.delete(told.key, told.log.time))
+        return self._start(told)
+
+    def _start(self, told: job_log.Told) -> list[Message]:
+        """Return the start of a job, if this is the first line that tells of it."""
+        line, name = told.log, self.mapping.job_id(*told.key)
+        submitted = line.submission_time or None
+        is_running = self._pop_running(name, submitted)
+        if is_running is not None:
+            self._running.put(name, is_running)
+            return []
+        if not line.owner or self.assembler.has_ended(told.key, line.time):
+            return []
+        first = self.assembler.first_start(told.key, submitted) or line.time
+        second = min(first, line.time) // SECOND
+        if not self._is_first(name, second):
+            return []
+        self._warn_of_nodes()
+        self._running.put(name, _Running(second, submitted))
+        return [start_logged(line, second, self.mapping)] * ("events" in self.emit)
+
+    def _warn_of_nodes(self) -> None:
+        """Say once that cc-backend cannot find the subcluster of a node that it does not know."""
+        if not self._is_warned and not self.mapping.sub_cluster:
+            log.warning(
+                "starts from the reporting file name the node %r: cc-backend refuses them unless "
+                "it knows that node, or sub_cluster is configured", self.mapping.start_node,
+            )  # fmt: skip
+        self._is_warned = True
+
+    def _ended(self, jobs: Iterable[Job]) -> list[Message]:
         found: list[Message] = []
         for job in jobs:
             if "events" in self.emit:
-                name = self.mapping.job_id(*job.key)
-                if (second := self._running.pop(name, None)) is not None:
-                    found += events(job, self.mapping, started=second)
-                elif self._is_first(job):
-                    found += events(job, self.mapping)
+                found += self._events(job)
             if "metrics" in self.emit:
                 found += metrics(job, self.mapping)
         return found
+
+    def _events(self, job: Job) -> Iterable[Message]:
+        name = self.mapping.job_id(*job.key)
+        running = self._pop_running(name, job.last.submission_time)
+        if running is not None:
+            self._started.put(name, running.second)
+            return [stop_of(job, running.second, self.mapping)]
+        if job.start is None or not self._is_first(name, job.start // SECOND):
+            return []
+        return events(job, self.mapping)
 
     def _note_start(self, message: Message) -> None:
         """Remember a start of somebody else's; our own, which come back on the bus, are no news."""
@@ -129,23 +247,26 @@ class AccountingJobs:
             start = msgspec.json.decode(str(message.value), type=_Start)
         except (msgspec.MsgspecError, UnicodeError):
             return  # it is not for us to complain
-        own = self._started.get(start.jobId)
-        if start.cluster == self.mapping.cluster and own is None:
-            self._running[start.jobId] = start.startTime
-            _forget(self._running)
+        before = self._started.get(start.jobId)
+        is_known = before is not None and start.startTime - before < _DAY
+        if start.cluster == self.mapping.cluster and not is_known:
+            self._running.put(start.jobId, _Running(start.startTime))
 
-    def _is_first(self, job: Job) -> bool:
+    def _pop_running(self, name: int, submitted: int | None) -> _Running | None:
+        """Take a job off those that run; one that had its number long before does not count."""
+        running = self._running.pop(name)
+        if running is None or self.assembler.is_near(running.submitted, submitted):
+            return running
+        log.warning("job %d started, its number was used again, and its end was never told", name)
+        return None
+
+    def _is_first(self, name: int, second: int) -> bool:
         """Say whether a job's id was not used within the day in which cc-backend refuses it."""
-        if job.start is None:
-            return False
-        name = self.mapping.job_id(*job.key)
         before = self._started.get(name)
-        if before is not None and job.start - before < _DAY:
+        if before is not None and second - before < _DAY:
             log.warning("job %d started again within a day: no event", name)
             return False
-        self._started[name] = job.start
-        self._started.move_to_end(name)
-        _forget(self._started)
+        self._started.put(name, second)
         return True
 
 
@@ -155,8 +276,3 @@ class _Start(msgspec.Struct, frozen=True):
     jobId: int  # noqa: N815 - cc-backend's key
     cluster: str
     startTime: int  # noqa: N815
-
-
-def _forget(held: OrderedDict[int, int]) -> None:
-    while len(held) > _REMEMBERED:
-        held.popitem(last=False)

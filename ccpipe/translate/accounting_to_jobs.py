@@ -7,22 +7,38 @@ What one job gives is told in docs/gridengine.md; the policies are here:
   comes after it is late: it is counted and left out.
 - A record with which the job does not end (rescheduled, migrated, in error state, never started)
   waits for the next run, which then has it among ``earlier``. After `quiet` without one, by the
-  records' own times, the job is handed over as it is.
+  records' own times, the job is handed over as it is; after `SETTLE` where it is known to be
+  deleted. A run whose record comes later still is a job of its own.
 - A job number is used again some day: records whose submission lies further apart than `gap`
   belong to different jobs.
 - A record that comes again (same file, same offset) is the same record; equal content is not.
 - Intermediate records of the reporting file hold only a part of the usage, and are left out.
+
+All that is known stands on shelves of a ``Memory``, so that it outlives the process where that
+has a file.
 """
 
+import logging
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
-from ccpipe.formats.gridengine import Accounting, Outcome
+from ccpipe.formats.gridengine import Accounting, Origin, Outcome
+from ccpipe.formats.gridengine.event import from_event, to_event
+from ccpipe.message import Message
+from ccpipe.translate.memory import Memory
+
+log = logging.getLogger(__name__)
 
 DAY = 86400 * 10**9
+SETTLE = 600 * 10**9
+"""Nanoseconds for which a deleted job's last records may still be under way."""
+
+Key = tuple[int, int]
+"""Job number and array task; 0 where there is no array."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -36,7 +52,7 @@ class Job(msgspec.Struct, frozen=True):
     """Its earlier runs, the oldest first."""
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self) -> Key:
         """Job number and array task; 0 where there is no array."""
         return self.last.job_number, self.last.task_number
 
@@ -82,17 +98,52 @@ class _Waiting:
     tasks: list[Accounting] = field(default_factory=list)
     seen: int = 0
     """The latest time that any record had when the last of these came."""
+    places: list[tuple[int, int, int]] = field(default_factory=list)
+    """Where its records stand on the shelf."""
 
     @property
     def submitted(self) -> int | None:
         times = [record.submission_time for record in (*self.runs, *self.tasks)]
         return next((time for time in times if time), None)
 
+    @property
+    def started(self) -> int | None:
+        return min((run.start_time for run in self.runs if run.start_time), default=None)
+
+    def add(self, record: Accounting) -> None:
+        if record.pe_taskid is not None:
+            self.tasks.append(record)
+        else:
+            self.runs.append(record)
+            self.tasks.clear()  # they were this run's, and its successor has its own
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """A record that waits, and how late it was when it came; it is kept as the event it was."""
+
+    record: Accounting
+    seen: int
+
+    def encode(self) -> bytes:
+        return msgspec.msgpack.encode((to_event(self.record, cluster=""), self.seen))
+
+    @classmethod
+    def decode(cls, content: bytes) -> "_Held":
+        message, seen = msgspec.msgpack.decode(content, type=tuple[Message, int])
+        return cls(from_event(message), seen)
+
 
 class Assembler:
     """Puts records together; holds those of jobs that have not ended, and no more than `most`."""
 
-    def __init__(self, *, quiet: int = 7 * DAY, gap: int = 30 * DAY, most: int = 100_000) -> None:
+    def __init__(
+        self,
+        *,
+        quiet: int = 7 * DAY,
+        gap: int = 30 * DAY,
+        most: int = 100_000,
+        memory: Memory | None = None,
+    ) -> None:
         """Take the policy's times in nanoseconds.
 
         Parameters
@@ -103,101 +154,171 @@ class Assembler:
             Records of one number whose submissions lie further apart are of different jobs.
         most
             Jobs that are held at most; beyond, the one that waited longest is handed over.
+        memory
+            What outlives the process; where it is opened later, ``recall()`` follows.
 
         """
         self.quiet = quiet
         self.gap = gap
         self.most = most
         self.repeated = 0
-        """Records that came again."""
+        """Lines that came again."""
         self.late = 0
         """Records of PE tasks that came after their master's."""
         self.orphans = 0
         """Records of PE tasks whose master's never came."""
-        self._waiting: OrderedDict[tuple[int, int], _Waiting] = OrderedDict()
-        self._ended: OrderedDict[tuple[int, int], int] = OrderedDict()
-        self._places: OrderedDict[tuple[str, int], None] = OrderedDict()
+        memory = memory or Memory()
+        self._records = memory.shelf(
+            "waiting", tuple[int, int, int], _Held, most=2**63,
+            encode=_Held.encode, decode=_Held.decode,
+        )  # fmt: skip
+        self._ended = memory.shelf("ended", tuple[int, int], int, most=most)
+        self._deleted = memory.shelf("deleted", tuple[int, int], int, most=most)
+        self._places = memory.shelf("places", tuple[str, int], bool, most=most)
+        self._waiting: OrderedDict[Key, _Waiting] = OrderedDict()
+        self._count = 0
         self._now = 0
+
+    def recall(self) -> None:
+        """Go on from what the memory has kept."""
+        for place, held in self._records.items():
+            waiting = self._waiting.setdefault(place[:2], _Waiting())
+            self._waiting.move_to_end(place[:2])
+            waiting.add(held.record)
+            waiting.places.append(place)
+            waiting.seen = held.seen
+            self._count = max(self._count, place[2])
+            self._reach(held.seen)
+        self._reach(max((end for _, end in self._ended.items()), default=0))
 
     def feed(self, records: Iterable[Accounting]) -> Iterator[Job]:
         """Take records in the order of the file; yield the jobs that have ended."""
         for record in records:
-            if self._is_repeated(record) or record.is_intermediate:
-                continue
-            self._now = max(self._now, record.end_time or 0)
-            yield from self._feed_one(record)
-            yield from self._let_go()
+            if not self.is_repeated(record.origin):
+                yield from self.add(record)
 
     def flush(self) -> Iterator[Job]:
         """Yield the jobs that still wait for a further run."""
         while self._waiting:
-            _, waiting = self._waiting.popitem(last=False)
-            yield from self._as_it_is(waiting)
+            yield from self._as_it_is(next(iter(self._waiting)))
 
-    def _feed_one(self, record: Accounting) -> Iterator[Job]:
+    def is_repeated(self, origin: Origin) -> bool:
+        """Say whether a line came before, and remember it; one without a file never did."""
+        place = origin.file, origin.offset
+        if not origin.file:
+            return False
+        if place in self._places:
+            self.repeated += 1
+            return True
+        self._places.put(place, True)
+        return False
+
+    def add(self, record: Accounting) -> Iterator[Job]:
+        """Take a record that did not come before; yield the jobs that have ended."""
+        if not record.is_intermediate:
+            yield from self._add(record)
+            self._reach(record.end_time)
+            yield from self._let_go()
+
+    def delete(self, key: Key, moment: int) -> Iterator[Job]:
+        """Note that a job is gone; task -1 means all those of its number.
+
+        Its records may be yet to come, so that it is handed over only when others, by their own
+        times, have come for `SETTLE`.
+        """
+        self._deleted.put(key, moment)
+        yield from self._let_go()
+
+    def has_ended(self, key: Key, moment: int | None) -> bool:
+        """Say whether a job was handed over before that went on until a moment or longer."""
+        end = self._ended.get(key)
+        return end is not None and (moment or 0) <= end
+
+    def first_start(self, key: Key, submitted: int | None) -> int | None:
+        """Return when the first run of a waiting job began; None where nobody knows."""
+        waiting = self._waiting.get(key)
+        if waiting is None or not self.is_near(waiting.submitted, submitted):
+            return None
+        return waiting.started
+
+    def is_near(self, one: int | None, other: int | None) -> bool:
+        """Say whether two submissions can be those of one job; one that is not known can."""
+        return one is None or other is None or abs(one - other) <= self.gap
+
+    def _add(self, record: Accounting) -> Iterator[Job]:
         key = record.job_number, record.task_number
         waiting = self._waiting.get(key)
-        if waiting and not self._is_near(waiting.submitted, record.submission_time):
-            del self._waiting[key]
-            yield from self._as_it_is(waiting)
+        if waiting and not self.is_near(waiting.submitted, record.submission_time):
+            yield from self._as_it_is(key)
             waiting = None
-        if record.pe_taskid is not None and waiting is None and self._has_ended(key, record):
+        if (
+            record.pe_taskid is not None
+            and waiting is None
+            and self.has_ended(key, record.start_time)
+        ):
             self.late += 1
-            return
-        waiting = waiting or _Waiting()
-        waiting.seen = self._now
-        if record.pe_taskid is not None:
-            waiting.tasks.append(record)
-        elif record.is_final:
-            self._waiting.pop(key, None)
-            self._note_end(key, record)
+            log.info("job %d, task %d: PE task %s came late: left out", *key, record.pe_taskid)
+        elif record.pe_taskid is None and record.is_final:
+            waiting = self._forget(key)
+            self._ended.put(key, record.end_time or self._now)
             yield Job(record, tuple(waiting.tasks), tuple(waiting.runs))
-            return
         else:
-            waiting.runs.append(record)
-            waiting.tasks.clear()  # they were this run's, and its successor has its own
-        self._waiting[key] = waiting
+            self._wait(key, record)
+
+    def _wait(self, key: Key, record: Accounting) -> None:
+        """Hold a record until its job ends."""
+        waiting = self._waiting.setdefault(key, _Waiting())
         self._waiting.move_to_end(key)
+        waiting.add(record)
+        self._reach(record.end_time)
+        waiting.seen = self._now
+        self._count += 1
+        place = *key, self._count
+        waiting.places.append(place)
+        self._records.put(place, _Held(record, waiting.seen))
 
     def _let_go(self) -> Iterator[Job]:
         """Yield jobs that waited too long, or are too many."""
         while self._waiting:
             key, oldest = next(iter(self._waiting.items()))
             if len(self._waiting) <= self.most and self._now - oldest.seen < self.quiet:
-                return
-            del self._waiting[key]
-            yield from self._as_it_is(oldest)
+                break
+            yield from self._as_it_is(key)
+        for gone, deleted in [*self._settled()]:
+            self._deleted.pop(gone)
+            for key in self._meant_by(gone):
+                if (self._waiting[key].started or 0) <= deleted:
+                    yield from self._as_it_is(key)
 
-    def _as_it_is(self, waiting: _Waiting) -> Iterator[Job]:
+    def _reach(self, moment: int | None) -> None:
+        """Go on in time, but never to a moment of which only a damaged record can tell."""
+        self._now = max(self._now, min(moment or 0, time.time_ns() + DAY))
+
+    def _forget(self, key: Key) -> _Waiting:
+        waiting = self._waiting.pop(key, None) or _Waiting()
+        for place in waiting.places:
+            self._records.pop(place)
+        return waiting
+
+    def _as_it_is(self, key: Key) -> Iterator[Job]:
         """Yield a job of which nothing more is waited for."""
+        waiting = self._forget(key)
         if waiting.runs:
             yield Job(waiting.runs[-1], tuple(waiting.tasks), tuple(waiting.runs[:-1]))
         else:
             self.orphans += len(waiting.tasks)
+            log.info("job %d, task %d: PE tasks without a master: left out", *key)
 
-    def _is_near(self, one: int | None, other: int | None) -> bool:
-        """Say whether two submissions can be those of one job; one that is not known can."""
-        return one is None or other is None or abs(one - other) <= self.gap
+    def _meant_by(self, gone: Key) -> list[Key]:
+        """Return the jobs that wait of those that were deleted."""
+        job, task = gone
+        if task < 0:
+            return [key for key in self._waiting if key[0] == job]
+        return [gone] if gone in self._waiting else []
 
-    def _has_ended(self, key: tuple[int, int], record: Accounting) -> bool:
-        """Say whether the job of a PE task's record was handed over before."""
-        end = self._ended.get(key)
-        return end is not None and (record.start_time or 0) <= end
-
-    def _note_end(self, key: tuple[int, int], record: Accounting) -> None:
-        self._ended[key] = record.end_time or self._now
-        self._ended.move_to_end(key)
-        while len(self._ended) > self.most:
-            self._ended.popitem(last=False)
-
-    def _is_repeated(self, record: Accounting) -> bool:
-        place = record.origin.file, record.origin.offset
-        if not record.origin.file:
-            return False
-        if place in self._places:
-            self.repeated += 1
-            return True
-        self._places[place] = None
-        while len(self._places) > self.most:
-            self._places.popitem(last=False)
-        return False
+    def _settled(self) -> Iterator[tuple[Key, int]]:
+        """Yield the deletions that lie far enough back."""
+        for key, deleted in self._deleted.items():
+            if self._now - deleted < SETTLE:
+                return
+            yield key, deleted

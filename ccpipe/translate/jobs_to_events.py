@@ -13,6 +13,7 @@ import msgspec
 
 from ccpipe.formats.gridengine import Accounting, Outcome
 from ccpipe.formats.gridengine.event import tag
+from ccpipe.formats.gridengine.reporting import JobLog
 from ccpipe.formats.gridengine.status import Running
 from ccpipe.message import Message, event, metric
 from ccpipe.translate.accounting_to_jobs import Job
@@ -53,6 +54,8 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     shared: Literal["none", "single_user", "multi_user"] = "none"
     command_line: bool = False
     """Whether metaData holds ``submit_cmd_line``, which may hold secrets."""
+    start_node: str = "unknown"
+    """The node of a start from the reporting file, which does not say where it was."""
 
     def job_id(self, job_number: int, task_number: int) -> int:
         """Return an id that no other job or array task has."""
@@ -110,6 +113,37 @@ def start_running(job: Running, mapping: Mapping) -> Message:
     )
     tags = {"cluster": mapping.cluster, "hostname": tag(mapping.node(job.hosts[0])), "type": "node"}
     return _event("start_job", start, start.startTime, tags)
+
+
+def start_logged(log: JobLog, second: int, mapping: Mapping) -> Message:
+    """Return the start of a job of which a ``job_log`` line tells; `second` is when it began.
+
+    Neither its node nor its slots stand there: the node is ``start_node``, and metaData says so.
+    """
+    other = "" if mapping.project == "project" else str(getattr(log, mapping.project))
+    meta = {
+        "jobName": log.job_name,
+        "account": log.account,
+        "department": log.department,
+        "group": log.group,
+        "submitTime": str(log.submission_time // SECOND) if log.submission_time else "",
+        "nodes": "unknown: the reporting file does not say them",
+    }
+    start = StartJob(
+        jobId=mapping.job_id(log.job_number, log.task_number),
+        user=log.owner,
+        cluster=mapping.cluster,
+        subCluster=mapping.sub_cluster,
+        startTime=second,
+        numNodes=1,
+        resources=[Resource(mapping.start_node)],
+        project=log.project or other,
+        shared=mapping.shared,
+        arrayJobId=log.job_number if log.task_number else 0,
+        metaData={key: clean(text) for key, text in meta.items() if text},
+    )
+    tags = {"cluster": mapping.cluster, "hostname": tag(mapping.start_node), "type": "node"}
+    return _event("start_job", start, second, tags)
 
 
 def stop_job(job: Job, mapping: Mapping) -> StopJob | None:
@@ -171,22 +205,28 @@ def clean(text: str) -> str:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def events(job: Job, mapping: Mapping, *, started: int | None = None) -> Iterator[Message]:
-    """Yield ``start_job`` and ``stop_job`` at the moments they tell of; nothing without a start.
-
-    Where somebody else has sent the start already, `started` is its second: only the stop of that
-    start is made.
-    """
+def events(job: Job, mapping: Mapping) -> Iterator[Message]:
+    """Yield ``start_job`` and ``stop_job`` at the moments they tell of; nothing without a start."""
     start, stop = start_job(job, mapping), stop_job(job, mapping)
     if start is not None and stop is not None:
         tags = _tags(job, mapping)
-        if started is not None:
-            end = max(stop.stopTime, started)
-            stop = msgspec.structs.replace(stop, startTime=started, stopTime=end)
-            yield _event("stop_job", stop, end, tags)
-            return
         yield _event("start_job", start, start.startTime, tags)
         yield _event("stop_job", stop, stop.stopTime, tags)
+
+
+def stop_of(job: Job, second: int, mapping: Mapping) -> Message:
+    """Return the end of a job whose start, at `second`, was sent while it ran.
+
+    One of whose runs no record has a time ended when it began.
+    """
+    stop = StopJob(
+        jobId=mapping.job_id(*job.key),
+        cluster=mapping.cluster,
+        startTime=second,
+        stopTime=max((job.end or 0) // SECOND, second),
+        jobState=state_of(job.last),
+    )
+    return _event("stop_job", stop, stop.stopTime, _tags(job, mapping))
 
 
 def _event(function: str, what: StartJob | StopJob, second: int, tags: dict[str, str]) -> Message:

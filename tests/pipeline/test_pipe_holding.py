@@ -1,5 +1,6 @@
 """Translators that keep records for later: nothing is acknowledged that is not written."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch, DeadLetter, Limits, run
+from ccpipe.pipeline import Batch, DeadLetter, Limits, Translator, run
 from tests.pipeline.parts import (
     Diary,
     Failing,
@@ -91,9 +92,7 @@ def test_what_is_held_is_not_acknowledged_when_the_pipe_dies() -> None:
     assert source.acked == []
 
 
-async def _stopped(source: ListSource, sink: ListSink, translators: list[Delay]) -> None:
-    import asyncio
-
+async def _stopped(source: ListSource, sink: ListSink, translators: Sequence[Translator]) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(5, stop.set)
     await run(source, sink, translators=translators, limits=NOW, stop=stop)
@@ -107,6 +106,81 @@ def test_a_quiet_source_does_not_keep_records_held() -> None:
     play(_stopped(source, sink, [Delay(10, seconds=2)]))
     assert sink.tries == [2]
     assert diary.index(("ack", 0)) < diary.index(("stop", 5.0))
+
+
+class Notebook:
+    """Passes everything on, and writes down what it is told was written, and when."""
+
+    def __init__(self, diary: Diary) -> None:
+        self.diary = diary
+        self.given = 0
+
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+        """Count the feed."""
+        self.given += 1
+        return records
+
+    def flush(self) -> list[Message]:
+        """Return nothing: nothing is held."""
+        return []
+
+    def written(self, given: int) -> None:
+        """See ``Remembering``."""
+        self.diary.append(("noted", given))
+
+
+@pytest.mark.parametrize("is_upstream", [True, False])
+@pytest.mark.parametrize("delay", [0, 2])
+def test_a_translator_that_remembers_hears_what_was_written(delay: int, is_upstream: bool) -> None:
+    """After the write and before the acknowledgement, also where a later translator holds it."""
+    diary: Diary = []
+    source = ListSource([made(n) for n in range(4)], upstream=is_upstream, diary=diary)
+    play(
+        run(source, ListSink(diary=diary), translators=[Notebook(diary), Delay(delay)], limits=NOW)
+    )
+    written: set[Any] = set()
+    for what, which in diary:
+        if what == "written":
+            written |= set(which)
+        if what == "noted":
+            assert set(range(which)) <= written
+        if what == "ack":
+            assert ("noted", which + 1) in diary[: diary.index((what, which))]
+    assert [which for what, which in diary if what == "noted"] == [1, 2, 3, 4]
+
+
+def test_one_write_of_several_batches_is_noted_once() -> None:
+    """A note may cost a write to the disk."""
+    diary: Diary = []
+    source = ListSource([made(n) for n in range(4)], diary=diary)
+    play(run(source, ListSink(), translators=[Notebook(diary)], limits=Limits(age=math.inf)))
+    assert [which for what, which in diary if what == "noted"] == [4]
+    assert source.acked == [0, 1, 2, 3]
+
+
+def test_where_a_note_cannot_be_taken_nothing_is_acknowledged() -> None:
+    """Upstream hands it over again; the pipe goes on."""
+
+    class Full(Notebook):
+        def written(self, given: int) -> None:
+            if given == 1:
+                raise UnavailableError("the disk is full")
+
+    diary: Diary = []
+    source, sink = ListSource([made(0), made(1)], delays=[0, 5]), ListSink()
+    play(run(source, sink, translators=[Full(diary)], limits=NOW))
+    assert values(sink.written) == [0, 1]
+    assert source.acked == [1]
+
+
+def test_a_translator_hears_nothing_of_what_was_not_written() -> None:
+    """It gives it again after a restart."""
+    diary: Diary = []
+    source = ListSource([made(0), made(1)], stay=True)
+    sink = ListSink(Failing(UnavailableError("gone"), math.inf))
+    with pytest.raises(UnavailableError):
+        play(_stopped(source, sink, [Notebook(diary)]))
+    assert diary == []
 
 
 def test_what_a_translator_refuses_is_buried() -> None:

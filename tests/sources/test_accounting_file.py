@@ -20,9 +20,11 @@ from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, Origin, encode_classic, read
 from ccpipe.formats.gridengine.event import from_event, is_event, to_event
+from ccpipe.message import Message
 from ccpipe.pipeline import Batch
 from ccpipe.sources.accounting_file import AccountingFile, Checkpoint
 from ccpipe.telemetry import Telemetry
+from ccpipe.translate import job_log
 from tests.conftest import eventually
 from tests.sources.test_rotation import ROTATIONS, Cell
 
@@ -151,6 +153,66 @@ async def test_without_a_checkpoint_it_begins_where_it_was_told(tmp_path: Path, 
             cell.rotate(how)
     records = await read_once(source(tmp_path, once=True, begin=begin))
     assert len(records) == {"start": 4, "end": 0, "oldest": 9}[begin]
+
+
+REPORTING = (DATA / "reporting.head").read_bytes()
+
+
+async def events_once(followed: AccountingFile) -> list[Message]:
+    """Read what is there, and acknowledge it."""
+    found: list[Message] = []
+    async with followed:
+        async for batch in followed:
+            found += batch.records
+            await batch.ack()
+    return found
+
+
+async def test_the_reporting_file_tells_of_starts_and_deletions_only(tmp_path: Path) -> None:
+    """Its records are read where it is among the paths as well, and each line once."""
+    (tmp_path / "reporting").write_bytes(REPORTING)
+    path, oldest = str(tmp_path / "reporting"), {"begin": "oldest", "once": True}
+    logs, _ = job_log.read(REPORTING, file="", offset=0, line=1)
+    beside = await events_once(source(tmp_path, reporting=path, **oldest))
+    assert [job_log.from_event(message).log for message in beside] == [told.log for told in logs]
+    both = source(
+        tmp_path, paths=[path], reporting=path, checkpoint=str(tmp_path / "both"), **oldest
+    )
+    functions = Counter(message.tags["function"] for message in await events_once(both))
+    assert functions == {"job_log": len(logs), "record": len(read(REPORTING).records)}
+    assert await events_once(source(tmp_path, reporting=path, once=True)) == []
+
+
+async def test_starts_begin_at_the_end_of_the_reporting_file(tmp_path: Path) -> None:
+    """Of what is past nobody may tell the end; what is written from now on comes."""
+    (tmp_path / "reporting").write_bytes(REPORTING)
+    path = str(tmp_path / "reporting")
+    assert await events_once(source(tmp_path, reporting=path, once=True)) == []
+    with (tmp_path / "reporting").open("ab") as file:
+        file.write(next(line for line in REPORTING.splitlines(True) if b":sent:" in line))
+    assert len(await events_once(source(tmp_path, reporting=path, once=True))) == 1
+
+
+async def test_files_are_read_side_by_side_by_their_times(tmp_path: Path) -> None:
+    """Where there is much to catch up with, none runs ahead of another by more than a stretch."""
+    begun = next(line for line in REPORTING.split(b"\n") if b":sent:" in line).split(b":")
+    ended = read((DATA / "accounting").read_bytes()).records[0]
+    with (tmp_path / "reporting").open("wb") as logs, (tmp_path / "accounting").open("wb") as acct:
+        for second in range(1_800_000_000, 1_800_012_000):
+            begun[2] = b"%d" % second
+            logs.write(b":".join(begun) + b"\n")
+            acct.write(encode_classic(msgspec.structs.replace(ended, end_time=second * 10**9)))
+    path = str(tmp_path / "reporting")
+    spans: dict[str, tuple[int, int]] = {}
+    async with source(tmp_path, reporting=path, begin="oldest", once=True) as followed:
+        async for batch in followed:
+            times = [message.time for message in batch.records]
+            spans[batch.origin] = (times[0], times[-1])
+            if len(spans) == 2:
+                (begin, end), (other_begin, other_end) = spans.values()
+                assert begin <= other_end
+                assert other_begin <= end
+            await batch.ack()
 
 
 def test_events_and_records_are_the_same_thing() -> None:

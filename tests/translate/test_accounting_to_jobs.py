@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.formats.gridengine import Accounting, Origin, Outcome, read
+from ccpipe.formats.gridengine.event import from_event, to_event
 from ccpipe.translate.accounting_to_jobs import DAY, Assembler, Job
+from ccpipe.translate.memory import Memory
 
 DATA = Path(__file__).parent.parent / "data" / "gridengine"
 SECOND = 10**9
@@ -86,6 +89,14 @@ def test_a_job_that_was_to_run_again_ends_after_the_quiet_time() -> None:
     assert list(assembler.feed([waiting, record(2, begin=80_000)])) != []
     (job,) = (j for j in assembler.feed([record(3, begin=90_000)]) if j.key == (1, 0))
     assert job.last == waiting
+
+
+def test_a_damaged_time_does_not_end_what_waits() -> None:
+    """A record of the year 2100 says nothing about how long others have waited."""
+    assembler = Assembler()
+    waiting = record(1, failed=30, exit_status=100)
+    damaged = record(2, end_time=4_102_444_800 * SECOND)
+    assert [job.key for job in assembler.feed([waiting, damaged])] == [(2, 0)]
 
 
 def test_pe_tasks_join_their_master_even_across_reruns() -> None:
@@ -167,3 +178,33 @@ def test_no_record_is_lost(records: list[Accounting]) -> None:
     ]
     tasks = [each.origin.offset for job in found for each in job.tasks]
     assert len(tasks) == len(set(tasks))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.lists(runs, max_size=8), max_size=5))
+def test_a_process_that_ends_between_records_makes_no_difference(
+    tmp_path_factory: pytest.TempPathFactory, lives: list[list[Accounting]]
+) -> None:
+    """What is known of jobs outlives it: the same jobs come, in the same order.
+
+    Records are as events carry them, in microseconds.
+    """
+    lives = [[from_event(to_event(each, cluster="c")) for each in life] for life in lives]
+    path = str(tmp_path_factory.mktemp("memory") / "state")
+    found = []
+    for records in lives:
+        memory = Memory(path)
+        assembler = Assembler(memory=memory)
+        memory.open()
+        assembler.recall()
+        found += [bare(job) for job in assembler.feed(records)]
+        memory.commit(is_durable=False)
+        del memory, assembler
+    whole = Assembler()
+    every = [each for records in lives for each in records]
+    assert found == [bare(job) for job in whole.feed(every)]
+
+
+def bare(job: Job) -> list[tuple[Accounting, ...]]:
+    """Return a job's records."""
+    return [(job.last,), job.tasks, job.earlier]

@@ -1,17 +1,17 @@
-"""Keep the records that match, drop the others: decided once a series, not once a row."""
+"""Keep the records that match, or drop them: decided once a series, not once a row."""
 
 import difflib
-import fnmatch
-import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
-from operator import and_
+from operator import and_, not_
+from typing import TypeGuard
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines, SeriesTable, ValueType
+from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.message import Kind, Message, Value
 from ccpipe.pipeline import Records
+from ccpipe.translate.per_series import PerSeries, matcher
 
 _NUMBERS = frozenset({ValueType.FLOAT, ValueType.INT, ValueType.UINT})
 _IS_NUMBER = [kind in _NUMBERS for kind in ValueType]
@@ -21,7 +21,7 @@ class Select:
     """Keeps records that match everything that is asked for; what is not asked for is no hurdle.
 
     All but `kinds` are patterns as a shell's: ``*``, ``?``, ``[abc]``. A tag that is missing
-    matches no pattern.
+    matches no pattern but the empty one, which asks for just that.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Select:
         tags
             A pattern for each of these tags; all must match.
         numeric
-            Keep numbers only: neither texts nor booleans.
+            Numbers only: neither texts nor booleans.
 
         Raises
         ------
@@ -57,16 +57,14 @@ class Select:
         self._kinds = {_kind(kind) for kind in kinds}
         wanted = [("cluster", clusters), ("hostname", nodes)]
         wanted += [(tag, [pattern]) for tag, pattern in (tags or {}).items()]
-        self._tags = [(tag, _any_of(patterns)) for tag, patterns in wanted if patterns]
-        self._name = _any_of(names) if names else None
+        self._series = PerSeries(matcher(names, wanted))
         self._numeric = numeric
-        self._table: SeriesTable | None = None
-        self._known: dict[int, bool] = {}
 
     def feed(self, records: Records) -> Records:
         """Return the records that match; `records` itself where all do."""
         if isinstance(records, Lines):
-            return self._feed_lines(records)
+            keep = self.rows(records)
+            return records if all(keep) else take(records, keep)
         kept = [message for message in records if self.matches(message)]
         return records if len(kept) == len(records) else kept
 
@@ -75,39 +73,66 @@ class Select:
         return []
 
     def matches(self, message: Message) -> bool:
-        """Say whether one message is kept."""
+        """Say whether one message is asked for."""
         return (
             self._takes_field(message.field)
-            and not (self._numeric and not _is_number(message.value))
-            and self._takes_series(message.name, message.tags)
+            and not (self._numeric and not is_number(message.value))
+            and self._series.of(message)
         )
 
     def _takes_field(self, field: str) -> bool:
         return not self._kinds or Kind.of(field) in self._kinds
 
-    def _takes_series(self, name: str, tags: Mapping[str, str]) -> bool:
-        if self._name and not self._name(name):
-            return False
-        return all(tag in tags and matches(tags[tag]) for tag, matches in self._tags)
-
-    def _feed_lines(self, lines: Lines) -> Lines:
-        table = lines.table
-        fields = [self._takes_field(field) for field in table.fields]
-        keep = list(map(self._series_of(lines).__getitem__, lines.series))
+    def rows(self, lines: Lines) -> list[bool]:
+        """Say of each row whether it is asked for."""
+        fields = [self._takes_field(field) for field in lines.table.fields]
+        rows = list(map(self._series.of_lines(lines).__getitem__, lines.series))
         if not all(fields):
-            keep = list(map(and_, keep, map(fields.__getitem__, lines.fields)))
+            rows = list(map(and_, rows, map(fields.__getitem__, lines.fields)))
         if self._numeric:
-            keep = list(map(and_, keep, map(_IS_NUMBER.__getitem__, lines.types)))
-        return lines if all(keep) else take(lines, keep)
+            rows = list(map(and_, rows, map(_IS_NUMBER.__getitem__, lines.types)))
+        return rows
 
-    def _series_of(self, lines: Lines) -> dict[int, bool]:
-        """Decide for the series that are new; a number means the same in one table for ever."""
-        if self._table is not lines.table:
-            self._table, self._known = lines.table, {}
-        for code in set(lines.series).difference(self._known):
-            series = lines.table.series[code]
-            self._known[code] = self._takes_series(series.name, series.tags)
-        return self._known
+
+class Drop:
+    """Drops records that match everything that is asked for: what `Select` with this would keep.
+
+    All but `kinds` are patterns as a shell's: ``*``, ``?``, ``[abc]``. A tag that is missing
+    matches no pattern but the empty one, which asks for just that.
+    """
+
+    def __init__(
+        self,
+        *,
+        kinds: Sequence[str] = (),
+        clusters: Sequence[str] = (),
+        nodes: Sequence[str] = (),
+        names: Sequence[str] = (),
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take what to ask for, as `Select` does.
+
+        Raises
+        ------
+        ConfigError
+            for a kind that does not exist, and where nothing is asked for: all would go.
+
+        """
+        if not (kinds or clusters or nodes or names or tags):
+            raise ConfigError("nothing is asked for, and that would drop everything")
+        self._select = Select(kinds=kinds, clusters=clusters, nodes=nodes, names=names, tags=tags)
+
+    def feed(self, records: Records) -> Records:
+        """Return the records that do not match; `records` itself where none does."""
+        if isinstance(records, Lines):
+            drop = self._select.rows(records)
+            return take(records, list(map(not_, drop))) if any(drop) else records
+        kept = [message for message in records if not self._select.matches(message)]
+        return records if len(kept) == len(records) else kept
+
+    def flush(self) -> Records:
+        """Return nothing: nothing is ever held."""
+        return []
 
 
 def take(lines: Lines, keep: Sequence[int]) -> Lines:
@@ -134,9 +159,6 @@ def _kind(name: str) -> Kind:
         raise ConfigError(f"kinds: there is no kind {name!r}; {hint}") from None
 
 
-def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
-    return re.compile("|".join(map(fnmatch.translate, patterns))).match
-
-
-def _is_number(value: Value) -> bool:
+def is_number(value: Value) -> TypeGuard[float]:
+    """Say whether a payload is a number; a boolean is none."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -5,38 +5,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode
 from ccpipe.message import Kind, Message, Uint, metric
 from ccpipe.registry import construct
-from ccpipe.translate.select import Select
+from ccpipe.translate.select import Drop, Select
+from tests.translate.records import MESSAGES, TAGS
 
-NAMES = ["cpu_load", "cpu_user", "job", "mem[0]"]
 PATTERNS = ["*", "cpu_*", "cpu_load", "?ob", "[cj]*", "mem[[]0]", "x", ""]
-TAGS = {
-    "cluster": ["fritz", "fox.a", "woody"],
-    "hostname": ["e1", "e2", "f01"],
-    "type": ["node", "core"],
-}
 TAG_PATTERNS = ["*", "f*", "e[0-9]", "node", "woody", "?", ""]
-VALUES = st.one_of(
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.integers(-(2**63), 2**63 - 1),
-    st.integers(0, 2**64 - 1).map(Uint),
-    st.booleans(),
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
-)
-MESSAGES = st.builds(
-    Message,
-    name=st.sampled_from(NAMES),
-    tags=st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in TAGS.items()}),
-    value=VALUES,
-    time=st.none() | st.integers(0, 10**18),
-    field=st.sampled_from(["value", "event", "log", "control", "load"]),
-)
 RULES = st.fixed_dictionaries(
     {},
     optional={
@@ -56,7 +36,9 @@ def is_wanted(message: Message, rules: dict[str, Any]) -> bool:
     """Decide about one message in the plainest words: the rule that columns are held to."""
 
     def fits(text: str | None, patterns: Sequence[str]) -> bool:
-        return text is not None and any(fnmatch.fnmatchcase(text, p) for p in patterns)
+        if not text:
+            return "" in patterns
+        return any(fnmatch.fnmatchcase(text, p) for p in patterns)
 
     tags = message.tags
     return all(
@@ -146,11 +128,42 @@ def test_rejected_lines_stay_with_their_payload() -> None:
     assert kept.rejected == lines.rejected
 
 
-def test_a_missing_tag_matches_no_pattern() -> None:
-    """``*`` asks for a tag that is there."""
+def test_a_missing_tag_matches_the_empty_pattern_alone() -> None:
+    """``*`` asks for a tag that is there, nothing for one that is not."""
     message = metric("m", 1.0, time=1, tags={})
     assert not Select(nodes=["*"]).matches(message)
     assert not Select(tags={"stype": "*"}).matches(message)
+    assert Select(tags={"stype": ""}).matches(message)
+    assert not Select(tags={"stype": ""}).matches(metric("m", 1.0, time=1, tags={"stype": "job"}))
+
+
+@given(st.lists(MESSAGES, max_size=8), RULES)
+def test_what_one_keeps_the_other_drops(messages: list[Message], rules: dict[str, Any]) -> None:
+    """Each record is kept by exactly one of ``select`` and ``drop`` with the same words."""
+    rules = {key: value for key, value in rules.items() if key != "numeric"}
+    assume(any(rules.values()))
+    lines = Lines.of(messages)
+    for records in (lines, list(lines)):
+        kept, rest = Select(**rules).feed(records), Drop(**rules).feed(records)
+        assert isinstance(rest, type(records))
+        assert [m for m in lines if is_wanted(m, rules)] == list(kept)
+        assert [m for m in lines if not is_wanted(m, rules)] == list(rest)
+
+
+def test_drop_lets_records_pass_that_it_is_not_for() -> None:
+    """Nothing is copied where nothing is dropped."""
+    lines = decode(b"cpu,hostname=a value=1 1740027951\n")
+    drop = Drop(names=["mem"])
+    assert drop.feed(lines) is lines
+    messages = list(lines)
+    assert drop.feed(messages) is messages
+    assert list(drop.flush()) == []
+
+
+def test_drop_must_be_told_what() -> None:
+    """A rule that would drop everything is a mistake."""
+    with pytest.raises(ConfigError, match="would drop everything"):
+        Drop()
 
 
 def test_an_unknown_kind_is_refused_with_the_kind_that_was_meant() -> None:

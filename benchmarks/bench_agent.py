@@ -1,11 +1,12 @@
-"""What a sample of this node costs: all collectors, beside psutil and ``ps aux``.
+"""What a sample of this node costs: collectors and Sonar, beside psutil and ``ps aux``.
 
 ::
 
     python -m benchmarks.bench_agent [samples]
 
 The node is filled up to 300 processes (which sleep). All figures are processor time of this
-process and its children, in one run, so that their ratios hold on a busy machine too.
+process and its children, in one run, so that their ratios hold on a busy machine too. What a whole
+day does to memory and slots, ``benchmarks.bench_day`` shows.
 """
 
 import asyncio
@@ -22,9 +23,12 @@ from typing import Any
 
 import psutil
 
+from ccpipe.formats.sonar import encode
 from ccpipe.registry import construct, find, names
-from ccpipe.sources import sampler as sampler_module
+from ccpipe.sources.processes import Processes
 from ccpipe.sources.sampler import Collector, Sampler
+from ccpipe.sources.sonar_sample import SonarSample
+from ccpipe.sources.sonar_sysinfo import SonarSysinfo
 
 PROCESSES = 300
 INTERVAL = 0.2
@@ -45,6 +49,12 @@ def main(samples: int = 50) -> None:
             for name, collector in collectors().items()
         }
         whole, messages = sampled(collectors(), samples)
+        together = processor_time(with_sonar(), samples)
+        sonar = {
+            "Sonar's sample, every process": processor_time(sonar_sample(system=True), samples),
+            "Sonar's sample, users' processes": processor_time(sonar_sample(system=False), samples),
+            "Sonar's sysinfo, without lstopo": processor_time(sonar_sysinfo(), 5),
+        }
         others = {
             "psutil: node and processes": processor_time(with_psutil, samples),
             "ps aux": processor_time(with_ps, max(5, samples // 2)),
@@ -59,14 +69,17 @@ def main(samples: int = 50) -> None:
     for name, seconds in sorted(each.items(), key=lambda item: -item[1]):
         print(f"{name:32}{seconds * 1000:8.2f} ms")
     print(f"{'all, one after the other':32}{sum(each.values()) * 1000:8.2f} ms\n")
+    for name, seconds in sonar.items():
+        print(f"{name:32}{seconds * 1000:8.2f} ms")
+    print(f"{'all and every process for Sonar':32}{together * 1000:8.2f} ms, from one walk\n")
     for name, seconds in {f"sampler: {messages} metrics": whole, **others}.items():
         print(f"{name:32}{seconds * 1000:8.2f} ms {seconds / whole:8.2f} x the sampler's")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"\nof a hardware thread at 10 s     {whole / 10:8.2%}")
     print(f"within the budget of {BUDGET * 1000:.0f} ms       {whole <= BUDGET}")
+    print(f"with Sonar's sample             {together <= BUDGET}")
     print(f"most memory of this process     {peak:8.1f} MiB")
     print(f"start to end of the first sample{start:8.2f} s, with the pause between two readings")
-    print(f"\na day of slots every 10 s: {day()}")
 
 
 def collectors() -> dict[str, Collector]:
@@ -83,7 +96,40 @@ def collectors() -> dict[str, Collector]:
 
 
 def _sample(collector: Collector) -> None:
-    list(collector.collect(0))
+    list(collector.collect(time.time_ns()))  # another slot: a walk is shared within one
+
+
+def sonar_sample(*, system: bool) -> Callable[[], None]:
+    """Return what takes and encodes Sonar's sample, perhaps with the system's own processes."""
+    collector = SonarSample(cluster="c", node="n", exclude_system_jobs=not system)
+    return lambda: _encode(collector, time.time_ns())
+
+
+def sonar_sysinfo() -> Callable[[], None]:
+    """Return what describes the node and encodes that."""
+    collector = SonarSysinfo(cluster="c", node="n", lstopo=False)
+    return lambda: _encode(collector, time.time_ns())
+
+
+def with_sonar() -> Callable[[], None]:
+    """Return what asks all collectors and takes Sonar's sample of all processes, from one walk."""
+    chosen = collectors()
+    states = chosen.get("processes")
+    table = states.table if isinstance(states, Processes) else None
+    sonar = SonarSample(cluster="c", node="n", table=table, exclude_system_jobs=False)
+
+    def sample() -> None:
+        slot = time.time_ns()
+        for collector in chosen.values():
+            list(collector.collect(slot))
+        _encode(sonar, slot)
+
+    return sample
+
+
+def _encode(collector: SonarSample | SonarSysinfo, slot: int) -> None:
+    for envelope in collector.collect(slot):
+        encode(envelope)
 
 
 def processor_time(work: Callable[[], object], times: int) -> float:
@@ -116,65 +162,6 @@ def sampled(chosen: dict[str, Collector], samples: int, *, once: bool = False) -
         return (spent() - before) / count, messages
 
     return asyncio.run(run())
-
-
-class Clocks:
-    """Stands in for the module ``time`` in the sampler: time passes when it sleeps."""
-
-    def __init__(self) -> None:
-        self.passed = 0
-
-    def time_ns(self) -> int:
-        """Tell the wall clock's time."""
-        return 1_740_027_953 * 10**9 + self.passed
-
-    def monotonic(self) -> float:
-        """Tell the time that passed."""
-        return self.passed / 1e9
-
-
-class Simulated(Sampler):
-    """A sampler whose sleeps take no time."""
-
-    clocks = Clocks()
-
-    async def _pause(self, seconds: float) -> bool:
-        self.clocks.passed += round(seconds * 1e9)
-        return not self._stopped.is_set()
-
-
-def day(slots: int = 8640) -> str:
-    """Sample a day's slots as fast as this machine can; say what is missing, double, or grew."""
-    vars(sampler_module)["time"] = Simulated.clocks
-    sampler = Simulated(
-        collectors(), interval=10, jitter=0.2, tags={"cluster": "c", "hostname": "n"}, patience=60
-    )
-    sizes: list[int] = []
-    process = psutil.Process()
-
-    async def run() -> tuple[int, int, int]:
-        count = missing = double = last = 0
-        async for batch in sampler:
-            slot = batch.records[0].time // 10**10
-            count += 1
-            missing += max(0, slot - last - 1) if last else 0
-            double += slot == last
-            last = slot
-            if count % (slots // 24) == 0:
-                sizes.append(process.memory_info().rss)
-            if count == slots:
-                sampler.stop()
-        return count, missing, double
-
-    began = time.perf_counter()
-    count, missing, double = asyncio.run(run())
-    took = time.perf_counter() - began
-    vars(sampler_module)["time"] = time
-    grew = (sizes[-1] - sizes[3]) / 1024
-    return (
-        f"{count} in {took:.0f} s ({slots * 10 / took:.0f} x), {missing} missing, {double} double, "
-        f"memory grew by {grew:.0f} KiB after 4 h"
-    )
 
 
 def with_psutil() -> None:

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Install the Debian packages of the real stores that the tests run against.
+# Install the Debian packages of the real stores and programs that the tests run against.
 #
 # Needs apt and root or sudo; without them it says so and ends well, and the tests that need a
 # store are skipped by name with the reason (with CCPIPE_TESTS_STRICT=1 they fail instead).
 set -eu
 
-# msmtp-mta stands in for a mail daemon, which the Grid Engine package would bring otherwise.
-packages="victoria-metrics postgresql gridengine-client msmtp-mta"
+# sysstat and procps measure what the collectors measure. msmtp-mta stands in for a mail daemon,
+# which the Grid Engine package would bring otherwise.
+packages="victoria-metrics postgresql gridengine-client msmtp-mta sysstat procps hwloc-nox"
 
 missing=""
 for package in $packages; do

@@ -59,7 +59,7 @@ class AmdGpu:
     """
 
     def __init__(self, *, root: str = "/") -> None:
-        self._path = Path(root, "sys/class/drm")
+        self._root = root
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what each card tells.
@@ -72,31 +72,39 @@ class AmdGpu:
             where a file is not what the driver writes.
 
         """
-        cards = dict(self._cards())
-        if not cards:
-            raise FileNotFoundError(2, "no card of AMD's", str(self._path))
-        for address, device in cards.items():
+        for address, device in cards(self._root).items():
             tags = {"type": "accelerator", "type-id": address}
-            for name, value in [*_load(device), *_sensors(device), *_errors(device)]:
+            for name, value in [*load(device), *sensors(device), *_errors(device)]:
                 yield metric(name, value, time=time, tags=tags)
 
-    def _cards(self) -> Iterator[tuple[str, Path]]:
-        for card in proc.names(self._path, "card*"):
-            device = self._path / card / "device"
-            if card[4:].isdecimal() and proc.word(device / "vendor") == _VENDOR:
-                found = _ADDRESS.fullmatch(device.resolve().name)
-                yield (f"{found[1]:0>8}:{found[2]}:{found[3]}".upper() if found else card), device
+
+def cards(root: str) -> dict[str, Path]:
+    """Return the folder of each card of AMD's by its address; raises OSError as above."""
+    folder = Path(root, "sys/class/drm")
+    found = {}
+    for card in proc.names(folder, "card*"):
+        device = folder / card / "device"
+        if card[4:].isdecimal() and proc.word(device / "vendor") == _VENDOR:
+            place = _ADDRESS.fullmatch(device.resolve().name)
+            found[f"{place[1]:0>8}:{place[2]}:{place[3]}".upper() if place else card] = device
+    if not found:
+        raise FileNotFoundError(2, "no card of AMD's", str(folder))
+    return found
 
 
-def _load(device: Path) -> Iterator[tuple[str, float]]:
+def load(device: Path) -> Iterator[tuple[str, float]]:
+    """Yield how busy a card and its memory are; raises DataError."""
     for file, unit, row in _FILES:
         value = proc.number(device / file)
         if value is not None:
             yield row.name, value * unit if isinstance(unit, float) else float(value)
 
 
-def _sensors(device: Path) -> Iterator[tuple[str, float]]:
-    """Yield what the card's hwmon says; sensors go by label, as their numbers differ by card."""
+def sensors(device: Path) -> Iterator[tuple[str, float]]:
+    """Yield what the card's hwmon says; raises DataError.
+
+    Sensors go by label, as their numbers differ by card.
+    """
     for hwmon in (device / "hwmon").glob("hwmon*"):
         power = proc.number(hwmon / "power1_average")  # newer cards tell power1_input only
         values = {

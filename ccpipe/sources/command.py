@@ -1,9 +1,9 @@
 """Whatever a command of the site's own prints: line protocol on its standard output.
 
-For what ccpipe has no collector for, such as IPMI sensors or GPFS's ``mmpmon``. A command is run
-without a shell, in a process group of its own that is killed when its time is up. A line without
-timestamp is stamped with the slot, one without ``type`` is the node's; a line's own tags win. A
-bad line, and a command that fails, cost themselves only and are logged once.
+For what ccpipe has no collector for. A command is run without a shell, in a process group of its
+own that is killed when its time is up. A line without timestamp is stamped with the slot, one
+without ``type`` is the node's; a line's own tags win. A bad line, and a command that fails, cost
+themselves only and are logged once.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import os
 import selectors
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic
 
 import msgspec
@@ -28,10 +28,6 @@ METRICS: tuple[Metric, ...] = ()
 
 _CHUNK = 65536
 _COMPLAINT = 200  # bytes of standard error that the log shows
-
-
-class _Failed(Exception):  # noqa: N818 - it says what happened
-    """A command did not do what it should: its output is not used."""
 
 
 class Command:
@@ -67,8 +63,8 @@ class Command:
         """Yield what each command prints."""
         for name, words in self._commands.items():
             try:
-                payload = self._run(words)
-            except (_Failed, OSError) as error:
+                payload = run(words, timeout=self._timeout, output=self._output)
+            except OSError as error:
                 self._soft.note(f"collector command: {name}: {error}")
                 continue
             lines = decode(payload)
@@ -78,62 +74,72 @@ class Command:
             for message in lines:
                 yield _completed(message, time)
 
-    def _run(self, words: list[str]) -> bytes:
-        """Run a program and return what it printed.
 
-        Raises
-        ------
-        OSError
-            where there is no such program.
-        _Failed
-            where it takes too long, prints too much or ends with an error.
+def run(words: Sequence[str], *, timeout: float, output: int = 2**20, given: bytes = b"") -> bytes:
+    """Run a program with its arguments and return what it printed.
 
-        """
-        process = subprocess.Popen(  # noqa: S603 - the site's own configuration names it
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            printed, complaint = self._read(process)
-            code = process.wait()
-        finally:
-            # Also what the program left running: it would hold a pipe, or pile up.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            for pipe in filter(None, (process.stdout, process.stderr)):
-                pipe.close()
-        if code:
-            raise _Failed(f"ended with {code}: {complaint!r:.{_COMPLAINT}}")
-        return printed
+    `timeout` is in seconds, `output` the most bytes that it may print. What is `given` on its
+    standard input must fit into a pipe, which is 64 KiB.
 
-    def _read(self, process: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
-        """Read both outputs to their end; of the second only a beginning is kept."""
-        assert process.stdout is not None
-        assert process.stderr is not None
-        deadline = monotonic() + self._timeout
-        printed, complaint = bytearray(), bytearray()
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ, printed)
-            selector.register(process.stderr, selectors.EVENT_READ, complaint)
-            while selector.get_map():
-                ready = selector.select(max(0.0, deadline - monotonic()))
-                if not ready:
-                    raise _Failed(f"took more than {self._timeout:g} s")
-                for key, _ in ready:
-                    chunk = os.read(key.fd, _CHUNK)
-                    key.data.extend(chunk)
-                    if not chunk:
-                        selector.unregister(key.fileobj)
-                del complaint[_COMPLAINT:]
-                if len(printed) > self._output:
-                    raise _Failed(f"printed more than {self._output} bytes")
-            if not _ended(process, deadline):
-                raise _Failed(f"took more than {self._timeout:g} s")
-        return bytes(printed), bytes(complaint)
+    Raises
+    ------
+    OSError
+        where there is no such program, or it is not for us.
+    ChildProcessError
+        where it takes too long, prints too much or ends with an error; an OSError, too.
+
+    """
+    process = subprocess.Popen(  # noqa: S603 - the site's own configuration names it
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    try:
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it need not read
+            pipe.write(given)
+        printed, complaint = _read(process, monotonic() + timeout, timeout, output)
+        code = process.wait()
+    finally:
+        # Also what the program left running: it would hold a pipe, or pile up.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+    if code:
+        raise ChildProcessError(f"ended with {code}: {complaint!r:.{_COMPLAINT}}")
+    return printed
+
+
+def _read(
+    process: "subprocess.Popen[bytes]", deadline: float, timeout: float, output: int
+) -> tuple[bytes, bytes]:
+    """Read both outputs to their end; of the second only a beginning is kept."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    late = ChildProcessError(f"took more than {timeout:g} s")
+    printed, complaint = bytearray(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, printed)
+        selector.register(process.stderr, selectors.EVENT_READ, complaint)
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - monotonic()))
+            if not ready:
+                raise late
+            for key, _ in ready:
+                chunk = os.read(key.fd, _CHUNK)
+                key.data.extend(chunk)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+            del complaint[_COMPLAINT:]
+            if len(printed) > output:
+                raise ChildProcessError(f"printed more than {output} bytes")
+        if not _ended(process, deadline):
+            raise late
+    return bytes(printed), bytes(complaint)
 
 
 def _ended(process: "subprocess.Popen[bytes]", deadline: float) -> bool:

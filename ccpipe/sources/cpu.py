@@ -7,7 +7,7 @@ and counts once in ``cpu_used``.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ccpipe.errors import DataError
@@ -67,7 +67,7 @@ class Cpu:
             where the file is missing or is no ``/proc/stat``.
 
         """
-        before, now = self._before, self._read()
+        before, now = self._before, ticks_of(self._path, proc.lines(self._path))
         self._before = now
         online = len(now) - 1
         yield metric("num_cpus", online, time=time, tags=_NODE)
@@ -78,16 +78,27 @@ class Cpu:
             for name, percent in _shares(before[cpu], ticks, 1 if cpu else online):
                 yield metric(name, percent, time=time, tags=tags)
 
-    def _read(self) -> dict[str, list[int]]:
-        """Return the ticks of each hardware thread by its number, and of all by ``""``."""
-        ticks = {}
-        for place, line in proc.lines(self._path):
-            word, *words = line.split()
-            if found := _CPU.fullmatch(word):
-                ticks[found[1]] = proc.counters(place, words[: len(_STATES)], least=_IDLE + 1)
-        if "" not in ticks:
-            raise DataError(f"{self._path}: the line 'cpu' is missing")
-        return ticks
+
+def ticks_of(path: Path, lines: Iterable[tuple[str, str]]) -> dict[str, list[int]]:
+    """Return the ticks of each hardware thread by its number, and of all by ``""``.
+
+    The lines are those of ``/proc/stat``, as ``proc.lines`` yields them. The states stand in the
+    order that the kernel writes: user, nice, system, idle, iowait, irq, softirq and so on.
+
+    Raises
+    ------
+    DataError
+        where they are not what the kernel writes.
+
+    """
+    ticks = {}
+    for place, line in lines:
+        word, *words = line.split()
+        if found := _CPU.fullmatch(word):
+            ticks[found[1]] = proc.counters(place, words[: len(_STATES)], least=_IDLE + 1)
+    if "" not in ticks:
+        raise DataError(f"{path}: the line 'cpu' is missing")
+    return ticks
 
 
 def _shares(

@@ -38,7 +38,11 @@ _IO = (  # in the order of /proc/diskstats
     Metric("io_flushes_ms", "ms", int, "time that flushes took", _NODE, "device"),
 )
 _IN_PROGRESS = 8
-_LEAST_COLUMNS = 11
+LEAST_COLUMNS = 11
+"""That every kernel writes after a device's name."""
+
+EXCLUDE = ("loop*", "ram*", "zram*", "sr*", "fd*")
+"""Devices that are no disks."""
 
 METRICS = (
     *_IO,
@@ -67,7 +71,7 @@ class Disk:
     def __init__(
         self,
         *,
-        exclude: Sequence[str] = ("loop*", "ram*", "zram*", "sr*", "fd*"),
+        exclude: Sequence[str] = EXCLUDE,
         exclude_mounts: Sequence[str] = ("/boot", "/boot/*"),
         root: str = "/",
     ) -> None:
@@ -92,7 +96,7 @@ class Disk:
         before, self._before = self._before, {}
         for place, line in proc.lines(self._root / "proc/diskstats"):
             words = line.split()
-            counters = proc.counters(place, words[3:], least=_LEAST_COLUMNS)
+            counters = proc.counters(place, words[3:], least=LEAST_COLUMNS)
             device = words[2]
             if proc.matches(device, self._exclude):
                 continue

@@ -7,11 +7,11 @@ where a counter went down. Very old drivers count with 32 bits, and stop at the 
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import monotonic
 
 from ccpipe.errors import DataError
 from ccpipe.message import Message, Uint, metric
 from ccpipe.sources import proc
+from ccpipe.sources.growth import Previous, rate_rows, rates, tell
 from ccpipe.sources.metrics import Metric
 
 _NODE = ("node",)
@@ -40,12 +40,11 @@ _ERRORS = {
 }  # fmt: skip
 _ACTIVE = Metric("ib_active", "", int, "1 where the port can carry data, else 0", _NODE, "network")
 
+_RATES = rate_rows(_TRAFFIC, "_bw")
+
 METRICS = (
     *_TRAFFIC,
-    *(
-        Metric(f"{row.name}_bw", f"{row.unit}/s", float, row.meaning, _NODE, "network")
-        for row in _TRAFFIC
-    ),
+    *_RATES,
     *_ERRORS.values(),
     _ACTIVE,
 )
@@ -66,8 +65,7 @@ class InfiniBand:
     def __init__(self, *, exclude: Sequence[str] = (), root: str = "/") -> None:
         self._exclude = exclude
         self._path = Path(root, "sys/class/infiniband")
-        self._before: dict[str, list[int]] = {}
-        self._read_at = 0.0
+        self._previous = Previous[list[int]]()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield counters, and rates since the last call.
@@ -80,24 +78,19 @@ class InfiniBand:
             where a counter is none.
 
         """
-        before, self._before = self._before, {}
-        read_at = monotonic()
-        seconds, self._read_at = read_at - self._read_at, read_at
-        for port, folder in self._ports():
+        folders = dict(self._ports())
+        now = {port: _traffic(folder) for port, folder in folders.items()}
+        before, seconds = self._previous.swap(now)
+        for port, folder in folders.items():
             tags = {"type": "node", "stype": "network", "stype-id": proc.tag(port)}
             state = proc.word(folder / "state") or ""
             yield metric(_ACTIVE.name, int(state.endswith("ACTIVE")), time=time, tags=tags)
             for file, row in _ERRORS.items():
                 if (errors := proc.counter(folder / "counters" / file)) is not None:
                     yield metric(row.name, errors, time=time, tags=tags)
-            if traffic := _traffic(folder):
-                self._before[port] = traffic
-                gains = proc.gained(before.get(port), traffic)
-                for column, row in enumerate(_TRAFFIC):
-                    yield metric(row.name, _writable(traffic[column]), time=time, tags=tags)
-                    if gains is not None and seconds > 0:
-                        rate = gains[column] / seconds
-                        yield metric(f"{row.name}_bw", rate, time=time, tags=tags)
+            traffic = [_writable(counter) for counter in now[port]]
+            yield from tell(_TRAFFIC, traffic, time, tags)
+            yield from tell(_RATES, rates(before.get(port), now[port], seconds), time, tags)
 
     def _ports(self) -> Iterator[tuple[str, Path]]:
         for device in proc.names(self._path):

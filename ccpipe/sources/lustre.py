@@ -9,11 +9,11 @@ for what never happened: that is 0.
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import monotonic
 
 from ccpipe.errors import DataError
-from ccpipe.message import Message, metric
+from ccpipe.message import Message
 from ccpipe.sources import proc
+from ccpipe.sources.growth import Previous, rates, tell
 from ccpipe.sources.metrics import Metric
 
 _NODE = ("node",)
@@ -62,8 +62,7 @@ class Lustre:
     def __init__(self, *, exclude: Sequence[str] = (), root: str = "/") -> None:
         self._exclude = exclude
         self._root = Path(root)
-        self._before: dict[str, list[int]] = {}
-        self._read_at = 0.0
+        self._previous = Previous[list[int]]()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield counters, and rates since the last call.
@@ -74,19 +73,14 @@ class Lustre:
             where nothing is mounted, we may not read it, or it is not what Lustre writes.
 
         """
-        before, self._before = self._before, self._read()
-        read_at = monotonic()
-        seconds, self._read_at = read_at - self._read_at, read_at
-        names = [_name(mount) for mount in self._before]
-        for mount, counters in self._before.items():
+        now = self._read()
+        before, seconds = self._previous.swap(now)
+        names = [_name(mount) for mount in now]
+        for mount, counters in now.items():
             name = mount if names.count(_name(mount)) > 1 else _name(mount)
             tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(name)}
-            for row, counter in zip(_COUNTERS, counters, strict=True):
-                yield metric(row.name, counter, time=time, tags=tags)
-            gains = proc.gained(before.get(mount), counters)
-            if gains is not None and seconds > 0:
-                for row, gain in zip(_RATES, gains, strict=False):
-                    yield metric(row.name, gain / seconds, time=time, tags=tags)
+            yield from tell(_COUNTERS, counters, time, tags)
+            yield from tell(_RATES, rates(before.get(mount), counters, seconds), time, tags)
 
     def _read(self) -> dict[str, list[int]]:
         """Return each mount's counters, in the order of the table."""

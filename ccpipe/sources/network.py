@@ -6,11 +6,11 @@ sample, and are left out where a counter went down, because the interface or its
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import monotonic
 
 from ccpipe.errors import DataError
-from ccpipe.message import Message, metric
+from ccpipe.message import Message
 from ccpipe.sources import proc
+from ccpipe.sources.growth import Previous, rate_rows, rates, tell
 from ccpipe.sources.metrics import Metric
 
 _NODE = ("node",)
@@ -23,13 +23,9 @@ _COUNTERS = (
 _COLUMNS = (0, 1, 8, 9)  # of these, among the 16 after an interface's name
 _ALL_COLUMNS = 16
 
-METRICS = (
-    *_COUNTERS,
-    *(
-        Metric(f"{row.name}_bw", f"{row.unit}/s", float, row.meaning, _NODE, "network")
-        for row in _COUNTERS
-    ),
-)
+_RATES = rate_rows(_COUNTERS, "_bw")
+
+METRICS = (*_COUNTERS, *_RATES)
 
 
 class Network:
@@ -47,8 +43,7 @@ class Network:
     def __init__(self, *, exclude: Sequence[str] = ("lo",), root: str = "/") -> None:
         self._exclude = exclude
         self._path = Path(root, "proc/net/dev")
-        self._before: dict[str, list[int]] = {}
-        self._read_at = 0.0
+        self._previous = Previous[list[int]]()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield counters, and rates since the last call.
@@ -59,18 +54,12 @@ class Network:
             where the file is missing or is no ``/proc/net/dev``.
 
         """
-        before, now = self._before, self._read()
-        read_at = monotonic()
-        seconds = read_at - self._read_at
-        self._before, self._read_at = now, read_at
+        now = self._read()
+        before, seconds = self._previous.swap(now)
         for interface, counters in now.items():
             tags = {"type": "node", "stype": "network", "stype-id": proc.tag(interface)}
-            for row, counter in zip(_COUNTERS, counters, strict=True):
-                yield metric(row.name, counter, time=time, tags=tags)
-            gains = proc.gained(before.get(interface), counters)
-            if gains is not None and seconds > 0:
-                for row, gain in zip(_COUNTERS, gains, strict=True):
-                    yield metric(f"{row.name}_bw", gain / seconds, time=time, tags=tags)
+            yield from tell(_COUNTERS, counters, time, tags)
+            yield from tell(_RATES, rates(before.get(interface), counters, seconds), time, tags)
 
     def _read(self) -> dict[str, list[int]]:
         found = {}

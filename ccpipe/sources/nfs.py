@@ -7,10 +7,10 @@ mount, and begin when it is mounted; their rates (``_bw``) are over the time sin
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from time import monotonic
 
-from ccpipe.message import Message, metric
+from ccpipe.message import Message
 from ccpipe.sources import proc
+from ccpipe.sources.growth import Previous, rate_rows, rates, tell
 from ccpipe.sources.metrics import Metric
 
 # In the order of the kernel (include/linux/nfs4.h), which only adds at the end.
@@ -28,8 +28,13 @@ _NFS4 = """
     allocate deallocate layoutstats clone copy offload_cancel lookupp layouterror copy_notify
     getxattr setxattr listxattrs removexattr read_plus
     """
-_OPERATIONS = {"proc3": _NFS3.split(), "proc4": _NFS4.split()}
-_PREFIX = {"proc3": "nfs3", "proc4": "nfs4"}
+_OPERATIONS = {
+    version: tuple(
+        Metric(f"{prefix}_{operation}", "", int, f"operation {operation.upper()}")
+        for operation in operations.split()
+    )
+    for version, prefix, operations in (("proc3", "nfs3", _NFS3), ("proc4", "nfs4", _NFS4))
+}
 
 _NODE = ("node",)
 _TRAFFIC = (  # in the order of the line "bytes:" of a mount
@@ -43,18 +48,9 @@ _TRAFFIC = (  # in the order of the line "bytes:" of a mount
     Metric("nfsio_pagewrite", "pages", int, "written back from the cache", _NODE, "filesystem"),
 )
 
-METRICS = (
-    *(
-        Metric(f"{_PREFIX[version]}_{operation}", "", int, f"operation {operation.upper()}")
-        for version, operations in _OPERATIONS.items()
-        for operation in operations
-    ),
-    *_TRAFFIC,
-    *(
-        Metric(f"{row.name}_bw", f"{row.unit}/s", float, row.meaning, _NODE, "filesystem")
-        for row in _TRAFFIC
-    ),
-)
+_RATES = rate_rows(_TRAFFIC, "_bw")
+
+METRICS = (*_OPERATIONS["proc3"], *_OPERATIONS["proc4"], *_TRAFFIC, *_RATES)
 
 
 class Nfs:
@@ -73,8 +69,7 @@ class Nfs:
         self._exclude = exclude
         self._calls = Path(root, "proc/net/rpc/nfs")
         self._mounts = Path(root, "proc/self/mountstats")
-        self._before: dict[str, list[int]] = {}
-        self._read_at = 0.0
+        self._previous = Previous[list[int]]()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield operations since the last call, and each mount's counters and rates.
@@ -86,22 +81,14 @@ class Nfs:
 
         """
         calls, mounts = self._read_calls(), self._read_mounts()
-        read_at = monotonic()
-        before, self._before = self._before, {**calls, **mounts}
-        seconds, self._read_at = read_at - self._read_at, read_at
+        before, seconds = self._previous.swap({**calls, **mounts})
         for version, counters in calls.items():
             gains = proc.gained(before.get(version), counters) or []
-            for operation, gain in zip(_OPERATIONS[version], gains, strict=False):
-                name = f"{_PREFIX[version]}_{operation}"
-                yield metric(name, gain, time=time, tags={"type": "node"})
+            yield from tell(_OPERATIONS[version], gains, time, {"type": "node"})
         for point, counters in mounts.items():
             tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(point)}
-            for row, counter in zip(_TRAFFIC, counters, strict=True):
-                yield metric(row.name, counter, time=time, tags=tags)
-            rates = proc.gained(before.get(point), counters)
-            if rates is not None and seconds > 0:
-                for row, gain in zip(_TRAFFIC, rates, strict=True):
-                    yield metric(f"{row.name}_bw", gain / seconds, time=time, tags=tags)
+            yield from tell(_TRAFFIC, counters, time, tags)
+            yield from tell(_RATES, rates(before.get(point), counters, seconds), time, tags)
 
     def _read_calls(self) -> dict[str, list[int]]:
         """Return how often each operation was called, by version."""

@@ -7,10 +7,10 @@ the last sample. How much memory each domain has and uses says the collector ``m
 
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
 
-from ccpipe.message import Message, metric
+from ccpipe.message import Message
 from ccpipe.sources import proc
+from ccpipe.sources.growth import Previous, rate_rows, rates, tell
 from ccpipe.sources.metrics import Metric
 
 _DOMAIN = ("memoryDomain",)
@@ -23,13 +23,9 @@ _COUNTERS = (
     Metric("numastats_other_node", "pages", int, "given to one that ran elsewhere", _DOMAIN),
 )
 
-METRICS = (
-    *_COUNTERS,
-    *(
-        Metric(f"{row.name}_rate", "pages/s", float, row.meaning, row.types)
-        for row in _COUNTERS
-    ),
-)  # fmt: skip
+_RATES = rate_rows(_COUNTERS, "_rate")
+
+METRICS = (*_COUNTERS, *_RATES)
 
 
 class Numa:
@@ -44,8 +40,7 @@ class Numa:
 
     def __init__(self, *, root: str = "/") -> None:
         self._path = Path(root, "sys/devices/system/node")
-        self._before: dict[str, list[int]] = {}
-        self._read_at = 0.0
+        self._previous = Previous[list[int]]()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield counters, and rates since the last call.
@@ -56,19 +51,13 @@ class Numa:
             where the kernel knows of no NUMA domains, or a file is not what it writes.
 
         """
-        before, self._before = self._before, {}
-        read_at = monotonic()
-        seconds, self._read_at = read_at - self._read_at, read_at
-        for node in proc.names(self._path, "node[0-9]*"):
-            counters = _read(self._path / node / "numastat")
-            self._before[node] = counters
+        nodes = proc.names(self._path, "node[0-9]*")
+        now = {node: _read(self._path / node / "numastat") for node in nodes}
+        before, seconds = self._previous.swap(now)
+        for node, counters in now.items():
             tags = {"type": "memoryDomain", "type-id": node.removeprefix("node")}
-            gains = proc.gained(before.get(node), counters)
-            for column, row in enumerate(_COUNTERS):
-                yield metric(row.name, counters[column], time=time, tags=tags)
-                if gains is not None and seconds > 0:
-                    rate = gains[column] / seconds
-                    yield metric(f"{row.name}_rate", rate, time=time, tags=tags)
+            yield from tell(_COUNTERS, counters, time, tags)
+            yield from tell(_RATES, rates(before.get(node), counters, seconds), time, tags)
 
 
 def _read(path: Path) -> list[int]:

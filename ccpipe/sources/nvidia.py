@@ -96,6 +96,49 @@ _KINDS = {row.name: row.kind for row in METRICS}
 _Values = Iterator[tuple[str, float]]
 
 
+class Driver:
+    """The driver's library, begun when it is first asked, and anew after it failed."""
+
+    def __init__(self, root: str) -> None:
+        """Look for the driver below `root`; another than ``/`` is a captured tree."""
+        self._version = Path(root, "proc/driver/nvidia/version")
+        self._nvml: Any = None
+
+    def cards(self) -> tuple[Any, int]:
+        """Return the module that knows NVML, and how many cards it has.
+
+        Raises
+        ------
+        OSError
+            where there is no driver, or it does not answer.
+        MissingExtra
+            where there is a driver but no ``nvidia-ml-py``.
+
+        """
+        nvml = self._library()
+        try:
+            return nvml, nvml.nvmlDeviceGetCount()
+        except nvml.NVMLError as error:
+            # The driver was reset or updated under us: begin anew with the next sample.
+            self._nvml = None
+            raise OSError(errno.EIO, f"NVML: {error}") from error
+
+    def _library(self) -> Any:
+        """Return the module that knows NVML, begun."""
+        if self._nvml is None:
+            proc.text(self._version)
+            try:
+                import pynvml
+            except ImportError:
+                raise MissingExtra("nvidia-ml-py", "gpu") from None
+            try:
+                pynvml.nvmlInit()
+            except pynvml.NVMLError as error:
+                raise OSError(errno.ENODEV, f"NVML: {error}") from error
+            self._nvml = pynvml
+        return self._nvml
+
+
 class Nvidia:
     """NVIDIA's cards; the first sample has no energy since the last.
 
@@ -110,8 +153,7 @@ class Nvidia:
 
     def __init__(self, *, exclude: Sequence[str] = (), root: str = "/") -> None:
         self._exclude = exclude
-        self._driver = Path(root, "proc/driver/nvidia/version")
-        self._nvml: Any = None
+        self._driver = Driver(root)
         self._energy: dict[str, tuple[float, float]] = {}  # joules and moment, by card
         self._soft = SoftErrors()
 
@@ -126,13 +168,7 @@ class Nvidia:
             where there is a driver but no ``nvidia-ml-py``.
 
         """
-        nvml = self._library()
-        try:
-            count = nvml.nvmlDeviceGetCount()
-        except nvml.NVMLError as error:
-            # The driver was reset or updated under us: begin anew with the next sample.
-            self._nvml = None
-            raise OSError(errno.EIO, f"NVML: {error}") from error
+        nvml, count = self._driver.cards()
         for index in range(count):
             try:
                 card = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -146,38 +182,23 @@ class Nvidia:
             except nvml.NVMLError as error:
                 self._soft.note(f"collector nvidia: card {index}: {error}")
 
-    def _library(self) -> Any:
-        """Return the module that knows NVML, begun."""
-        if self._nvml is None:
-            proc.text(self._driver)
-            try:
-                import pynvml
-            except ImportError:
-                raise MissingExtra("nvidia-ml-py", "gpu") from None
-            try:
-                pynvml.nvmlInit()
-            except pynvml.NVMLError as error:
-                raise OSError(errno.ENODEV, f"NVML: {error}") from error
-            self._nvml = pynvml
-        return self._nvml
-
     def _card(
         self, nvml: Any, card: Any, address: str
     ) -> Iterator[tuple[str, dict[str, str], float]]:
         for reading in _READINGS:
-            for name, value in _supported(nvml, reading, card):
+            for name, value in supported(nvml, reading, card):
                 yield name, {}, value
-        for name, value in _supported(nvml, self._energy_of(address), card):
+        for name, value in supported(nvml, self._energy_of(address), card):
             yield name, {}, value
         for link in _active_links(nvml, card):
             tags = {"stype": "nvlink", "stype-id": str(link)}
             for reading in (_nvlink_errors(link), _nvlink_traffic(link)):
-                for name, value in _supported(nvml, reading, card):
+                for name, value in supported(nvml, reading, card):
                     yield name, tags, value
-        for part in _parts(nvml, card):
+        for part in parts(nvml, card):
             tags = {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
             for reading in _READINGS_OF_PARTS:
-                for name, value in _supported(nvml, reading, part):
+                for name, value in supported(nvml, reading, part):
                     yield name, tags, value
 
     def _energy_of(self, address: str) -> Callable[[Any, Any], _Values]:
@@ -193,7 +214,7 @@ class Nvidia:
         return energy
 
 
-def _supported(nvml: Any, reading: Callable[[Any, Any], _Values], card: Any) -> _Values:
+def supported(nvml: Any, reading: Callable[[Any, Any], _Values], card: Any) -> _Values:
     """Yield what a reading gives, which ends where the card does not know what is asked.
 
     Raises
@@ -345,7 +366,7 @@ def _active_links(nvml: Any, card: Any) -> Iterator[int]:
             return  # the card has no such link, nor any after it
 
 
-def _parts(nvml: Any, card: Any) -> Iterator[Any]:
+def parts(nvml: Any, card: Any) -> Iterator[Any]:
     """Yield the parts that a card is cut up into (MIG)."""
     try:
         current, _ = nvml.nvmlDeviceGetMigMode(card)
@@ -366,3 +387,12 @@ _READINGS = (
     *(_violation(name, policy) for name, (policy, _) in _VIOLATIONS.items()),
 )  # fmt: skip
 _READINGS_OF_PARTS = (_memory, _bar1, _compute_processes)
+
+STATE = (
+    _utilisation, _memory, _temperature, _fan, _power, _power_limit, _perf_state,
+    _clock("sm", "SM", ""), _clock("mem", "MEM", ""),
+)  # fmt: skip
+"""Readings that tell what a card does, for ``supported``; the names are those of the metrics."""
+
+LIMITS = (_memory, _power_limit, _clock("sm", "SM", "max_"), _clock("mem", "MEM", "max_"))
+"""The same, of what it can do."""

@@ -6,13 +6,13 @@ where the kernel's own averages lag behind.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from time import monotonic
 
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.sources import proc
+from ccpipe.sources.growth import Previous
 from ccpipe.sources.metrics import Metric
 
 METRICS = (
@@ -43,8 +43,7 @@ class Pressure:
 
     def __init__(self, *, root: str = "/") -> None:
         self._path = Path(root, "proc/pressure")
-        self._before: dict[str, int] = {}
-        self._read_at = 0.0
+        self._previous = Previous[int]()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what was lost since the last call.
@@ -55,10 +54,9 @@ class Pressure:
             where the kernel does not count, or a file is not what it writes.
 
         """
-        before, self._before = self._before, self._read()
-        read_at = monotonic()
-        seconds, self._read_at = read_at - self._read_at, read_at
-        for name, percent in shares(before, self._before, seconds):
+        now = self._read()
+        before, seconds = self._previous.swap(now)
+        for name, percent in shares(before, now, seconds):
             yield metric(f"psi_{name}", percent, time=time, tags={"type": "node"})
 
     def _read(self) -> dict[str, int]:
@@ -88,7 +86,7 @@ def read(path: Path, name: str) -> dict[str, int]:
 
 
 def shares(
-    before: dict[str, int], now: dict[str, int], seconds: float
+    before: Mapping[str, int], now: Mapping[str, int], seconds: float
 ) -> Iterator[tuple[str, float]]:
     """Yield what percentage of the time between two readings was lost, by name."""
     for name, total in now.items():

@@ -18,6 +18,7 @@ _INT64_MAX = 2**63 - 1
 _UINT64_MAX = 2**64 - 1
 _COUNTER = re.compile(r"\d{1,20}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
+_RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)  # Linux knows 8192 of them
 _CHUNK = 65536
 
 
@@ -122,6 +123,24 @@ def counters(place: str, words: Sequence[str], least: int) -> list[int]:
             raise DataError(f"{place}: {word!r:.40} is not a counter")
         values.append(value if value <= _INT64_MAX else Uint(value))
     return values
+
+
+def listed(place: str, text: str) -> list[int]:
+    """Write out a list of numbers as the kernel writes those of hardware threads: ``0-3,8``.
+
+    Raises
+    ------
+    DataError
+        where it is none. An empty one is: a NUMA domain may have memory only.
+
+    """
+    found: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        range_ = _RANGE.fullmatch(part)
+        if range_ is None or int(range_[2] or range_[1]) < int(range_[1]):
+            raise DataError(f"{place}: {text.strip()!r:.60} is not a list of hardware threads")
+        found += range(int(range_[1]), int(range_[2] or range_[1]) + 1)
+    return found
 
 
 def gained(before: Sequence[int] | None, now: Sequence[int]) -> list[int] | None:

@@ -3,16 +3,14 @@
 Which programs they are is no metric: ClusterCockpit's values are numbers.
 """
 
-import os
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.sources import proc
 from ccpipe.sources.metrics import Metric
+from ccpipe.sources.process_table import ProcessTable
 
 _STATES = {
     "R": Metric("procs_running", "", int, "processes that run or can run"),
@@ -36,8 +34,6 @@ METRICS = (
 )
 
 _NODE = {"type": "node"}
-_COUNT = re.compile(r"\d{1,9}", re.ASCII)  # the kernel's is an int
-_THREADS = 17  # the place of num_threads among what follows a name in /proc/<pid>/stat (proc(5))
 
 
 class Processes:
@@ -51,7 +47,9 @@ class Processes:
     """
 
     def __init__(self, *, root: str = "/") -> None:
-        self._path = Path(root, "proc")
+        self.table = ProcessTable(root=root)
+        """Others may share its walk; see ``ProcessTable``."""
+        self._path = Path(root, "proc/stat")
         self._before: list[int] | None = None
 
     def collect(self, time: int) -> Iterator[Message]:
@@ -63,7 +61,7 @@ class Processes:
             where a file is missing or is not what the kernel writes.
 
         """
-        states, threads = self._count()
+        states, threads = self._count(time)
         yield metric("procs_total", states.total(), time=time, tags=_NODE)
         yield metric("threads_total", threads, time=time, tags=_NODE)
         states["T"] += states.pop("t", 0)
@@ -74,29 +72,20 @@ class Processes:
         for row, gain in zip(_SINCE.values(), gains, strict=False):
             yield metric(row.name, gain, time=time, tags=_NODE)
 
-    def _count(self) -> tuple[Counter[str], int]:
+    def _count(self, time: int) -> tuple[Counter[str], int]:
         """Return how many processes are in each state, and how many threads they have."""
-        states: Counter[str] = Counter()
-        threads = 0
-        for name in os.listdir(self._path):  # noqa: PTH208 - hundreds of paths cost too much
-            if name.isdecimal():
-                place = f"{self._path}/{name}/stat"
-                text = proc.word(place)
-                if text is None:
-                    continue  # it ended meanwhile
-                # A name may hold anything, also brackets and blanks.
-                words = text.rpartition(")")[2].split()
-                if len(words) <= _THREADS or not _COUNT.fullmatch(words[_THREADS]):
-                    raise DataError(f"{place}: {text!r:.60} is not a process")
-                states[words[0]] += 1
-                threads += int(words[_THREADS])
-        return states, threads
+        processes, errors, _ = self.table.at(time)
+        if errors:
+            raise errors[0]
+        states = Counter([process.state for process in processes])
+        return states, sum([process.threads for process in processes])
 
     def _totals(self) -> list[int]:
-        path = self._path / "stat"
         rows = {}
-        for _, line in proc.lines(path):
+        for _, line in proc.lines(self._path):
             key, _, numbers = line.partition(" ")
             if key in _SINCE:
                 rows[key] = numbers.split(" ", 1)[0].strip()
-        return proc.counters(str(path), [rows.get(key, "") for key in _SINCE], least=len(_SINCE))
+        return proc.counters(
+            str(self._path), [rows.get(key, "") for key in _SINCE], least=len(_SINCE)
+        )

@@ -6,16 +6,13 @@ A socket of several dies is told of as one, so that no die hides another. Since 
 root may read the counters.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
-from time import monotonic
 from typing import NamedTuple
 
-from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
-from ccpipe.sources import proc
+from ccpipe.sources import powercap, proc
+from ccpipe.sources.growth import Previous
 from ccpipe.sources.metrics import Metric
 
 _SOCKET = ("socket",)
@@ -36,7 +33,6 @@ METRICS = tuple(
     )
 )
 
-_ZONE = re.compile(r"(package|dram|core|uncore|psys)(?:-(\d+))?(?:-die-\d+)?", re.ASCII)
 _JOULE = 1e6  # microjoules
 
 
@@ -62,9 +58,8 @@ class Rapl:
     """
 
     def __init__(self, *, root: str = "/") -> None:
-        self._path = Path(root, "sys/class/powercap")
-        self._before: dict[str, _Zone] = {}
-        self._read_at = 0.0
+        self._root = root
+        self._previous = Previous[_Zone]()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what was drawn since the last call.
@@ -77,11 +72,10 @@ class Rapl:
             where a counter is none.
 
         """
-        before, self._before = self._before, self._read()
-        read_at = monotonic()
-        seconds, self._read_at = read_at - self._read_at, read_at
+        now = self._read()
+        before, seconds = self._previous.swap(now)
         drawn: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for name, zone in self._before.items():
+        for name, zone in now.items():
             drawn[zone.part, zone.socket].append(_drawn(before.get(name), zone))
         for (part, socket), energies in drawn.items():
             if min(energies) >= 0 and seconds > 0:
@@ -93,18 +87,10 @@ class Rapl:
     def _read(self) -> dict[str, _Zone]:
         """Return the zones by the kernel's name, such as ``intel-rapl:0:1``."""
         zones: dict[str, _Zone] = {}
-        # Another interface to the same counters, intel-rapl-mmio, would count them twice.
-        for name in proc.names(self._path, "intel-rapl:*"):
-            folder = self._path / name
-            found = _ZONE.fullmatch(proc.text(folder / "name").strip())
-            if found is None:
-                continue  # a part that is not in our table
-            parent = zones.get(name.rpartition(":")[0])
-            socket = found[2] or (parent.socket if parent else "")
-            if not socket and found[1] != "psys":
-                raise DataError(f"{folder}: {found[0]} belongs to no socket")
+        for part, socket, folder in powercap.zones(self._root):
             words = [proc.text(folder / file).strip() for file in _FILES]
-            zones[name] = _Zone(found[1], socket, *proc.counters(str(folder), words, least=2))
+            counts = proc.counters(str(folder), words, least=2)
+            zones[folder.name] = _Zone(part, socket, *counts)
         return zones
 
 

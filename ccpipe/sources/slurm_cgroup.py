@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
 
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.sources import pressure, proc
+from ccpipe.sources.growth import Previous
 from ccpipe.sources.metrics import Metric
 
 _NODE = ("node",)
@@ -75,8 +75,7 @@ class SlurmCgroup:
 
     def __init__(self, *, root: str = "/") -> None:
         self._path = Path(root, "sys/fs/cgroup")
-        self._before: dict[str, _Usage] = {}
-        self._read_at = 0.0
+        self._previous = Previous[_Usage]()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield each job's usage, and what it used since the last call.
@@ -89,10 +88,9 @@ class SlurmCgroup:
             where a file is not what the kernel writes.
 
         """
-        before, self._before = self._before, self._read()
-        read_at = monotonic()
-        seconds, self._read_at = read_at - self._read_at, read_at
-        for job, usage in self._before.items():
+        now = self._read()
+        before, seconds = self._previous.swap(now)
+        for job, usage in now.items():
             tags = {"type": "node", "stype": "job", "stype-id": job}
             for name, value in usage.levels.items():
                 yield metric(name, value, time=time, tags=tags)

@@ -5,19 +5,18 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Protocol
-
-from ccpipe.message import Message
+from typing import Any, Protocol
 
 
 class Collector(Protocol):
     """Measures one thing. It may keep what it read, to say next time what changed."""
 
-    def collect(self, time: int) -> Iterable[Message]:
+    def collect(self, time: int) -> Iterable[Any]:
         """Read once and return metrics stamped `time`, in nanoseconds since the epoch.
 
         The messages carry the collector's own tags only (``type``, ``type-id``, ``stype``,
-        ``stype-id``). It is called in a thread, never twice at once, and may block for a moment.
+        ``stype-id``); Sonar's collectors return envelopes. It is called in a thread, never twice
+        at once, and may block for a moment.
 
         Raises
         ------
@@ -28,7 +27,7 @@ class Collector(Protocol):
         ...
 
 
-Answer = Future[list[Message]]
+Answer = Future[list[Any]]
 
 
 class CollectorThread:
@@ -41,7 +40,7 @@ class CollectorThread:
     def __init__(self, name: str, collector: Collector) -> None:
         """Have `collector` asked; `name` is the log's name for it."""
         self.name = name
-        self._collector = collector
+        self.collector = collector
         self._questions: SimpleQueue[tuple[int, Answer] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._answer: Answer | None = None
@@ -51,19 +50,30 @@ class CollectorThread:
         """Whether the last question is still being answered: another cannot be asked."""
         return self._answer is not None and not self._answer.done()
 
-    def ask(self, time: int) -> "asyncio.Future[list[Message]]":
+    def ask(self, time: int) -> "asyncio.Future[list[Any]]":
         """Have the collector read for the slot `time`; the future carries what it says or raises.
 
         Whoever does not care for the answer any more may cancel the future.
         """
         assert not self.is_busy
-        self._answer = Answer()
-        self._answer.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+        self._answer = self._put(time)
+        return asyncio.wrap_future(self._answer)
+
+    def prime(self, time: int) -> None:
+        """Have the collector read once for nobody, so that the next answer has rates.
+
+        It does not count as busy meanwhile: what is asked then is answered next.
+        """
+        self._put(time)
+
+    def _put(self, time: int) -> Answer:
+        answer = Answer()
+        answer.set_running_or_notify_cancel()  # from here on it cannot be cancelled
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
             self._thread.start()
-        self._questions.put((time, self._answer))
-        return asyncio.wrap_future(self._answer)
+        self._questions.put((time, answer))
+        return answer
 
     def end(self) -> None:
         """Let the thread end once it is free."""
@@ -74,7 +84,7 @@ class CollectorThread:
         while (question := self._questions.get()) is not None:
             time, answer = question
             try:
-                answer.set_result(list(self._collector.collect(time)))
+                answer.set_result(list(self.collector.collect(time)))
             except Exception as error:  # noqa: BLE001 - whatever a plug-in does, the others go on
                 answer.set_exception(error)
             # A thread that waits must hold no sample: it would live until the next question.

@@ -98,9 +98,7 @@ def root(tmp_path: Path) -> Root:
     return Root(tmp_path / "root")
 
 
-_WITH_RATES = (
-    "infiniband", "lustre", "network", "nfs", "numa", "nvidia", "pressure", "rapl", "slurm_cgroup",
-)  # fmt: skip
+_WITH_RATES = ("growth", "nvidia")  # modules
 
 
 @pytest.fixture

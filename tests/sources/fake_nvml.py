@@ -7,7 +7,11 @@ with references to where the answers go, and reads the code that is returned.
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import pynvml
+import pytest
 
 OK = 0
 UNINITIALIZED = 1
@@ -34,8 +38,9 @@ class Card:
     answers: dict[Any, Any] = field(default_factory=dict)
     """By name of function without ``nvmlDevice``, or by a tuple of it and what it is asked with.
 
-    A number, a tuple of numbers, a dict of a structure's fields, a list of process ids, or
-    ``Fails``; what is not here is not supported.
+    A number, a text, a tuple of numbers, a dict of a structure's fields, a list of processes (ids,
+    or tuples of an id and bytes), or ``Fails``; what is not here is not supported.
+    ``GetProcessUtilization`` has tuples of an id, a moment and a percentage.
     """
     parts: list["Card | None"] = field(default_factory=list)
     """What MIG cut the card up into; None is an empty place."""
@@ -48,6 +53,7 @@ class Library:
     def __init__(self, cards: list[Card], missing: set[str] | None = None) -> None:
         """Have these cards, and lack the functions `missing`, as an old library does."""
         self.cards = cards
+        self.driver = "550.54.15"
         self.begun = 0
         self.init: int = OK
         self.count: int = OK
@@ -87,6 +93,24 @@ class Library:
     def tell_uuid(self, handle: Any, buffer: Any, size: Any) -> int:
         """Say who a card or part is."""
         buffer.value = self._card(handle).uuid.encode()
+        return OK
+
+    def tell_driver(self, buffer: Any, size: Any) -> int:
+        """Say which driver it is."""
+        buffer.value = self.driver.encode()
+        return OK
+
+    def tell_use(self, handle: Any, array: Any, count: Any, since: Any) -> int:
+        """Say what processes used since a moment."""
+        answer = self._card(handle).answers.get("GetProcessUtilization", Fails(NOT_SUPPORTED))
+        if isinstance(answer, Fails):
+            return answer.code
+        samples = [sample for sample in answer if sample[1] > since.value]
+        count._obj.value = len(samples)
+        if array is None:
+            return INSUFFICIENT_SIZE if samples else NOT_FOUND
+        for place, (pid, moment, percent) in zip(array, samples, strict=True):
+            place.pid, place.timeStamp, place.smUtil = pid, moment, percent
         return OK
 
     def tell_fields(self, handle: Any, count: Any, fields: Any) -> int:
@@ -130,6 +154,8 @@ class Library:
                 return code
             case list():
                 return _processes(answer, places[0], args[-1])
+            case str():
+                args[0].value = answer.encode()
             case dict():
                 for key, value in answer.items():
                     setattr(places[0], key, value)
@@ -141,15 +167,28 @@ class Library:
         return OK
 
 
-def _processes(pids: list[int], count: Any, array: Any) -> int:
+def _processes(processes: list[Any], count: Any, array: Any) -> int:
     """Write processes where there is room for them, else say how many there are."""
-    if array is None and pids:
-        count.value = len(pids)
+    count.value = len(processes)
+    if array is None and processes:
         return INSUFFICIENT_SIZE
-    for i, pid in enumerate(pids):
-        array[i].pid = pid
-    count.value = len(pids)
+    for i, process in enumerate(processes):
+        pid, used = process if isinstance(process, tuple) else (process, 0)
+        array[i].pid, array[i].usedGpuMemory = pid, used
     return OK
+
+
+def install(
+    monkeypatch: pytest.MonkeyPatch, root: Path, *cards: Card, missing: set[str] | None = None
+) -> Library:
+    """Put a library of so many cards in the place of the real one, with a driver below `root`."""
+    library = Library(list(cards), missing)
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    driver = root / "proc/driver/nvidia/version"
+    driver.parent.mkdir(parents=True, exist_ok=True)
+    driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module\n")
+    return library
 
 
 _SPECIAL: dict[str, Callable[..., int]] = {
@@ -158,6 +197,8 @@ _SPECIAL: dict[str, Callable[..., int]] = {
     "nvmlDeviceGetHandleByIndex_v2": Library.find,
     "nvmlDeviceGetPciInfo_v3": Library.tell_address,
     "nvmlDeviceGetUUID": Library.tell_uuid,
+    "nvmlSystemGetDriverVersion": Library.tell_driver,
+    "nvmlDeviceGetProcessUtilization": Library.tell_use,
     "nvmlDeviceGetFieldValues": Library.tell_fields,
     "nvmlDeviceGetMaxMigDeviceCount": Library.tell_places,
     "nvmlDeviceGetMigDeviceHandleByIndex": Library.find_part,

@@ -9,7 +9,7 @@ import pytest
 from ccpipe.config import Duration, Size
 from ccpipe.errors import ConfigError
 from ccpipe.message import Message
-from ccpipe.sources.command import Command
+from ccpipe.sources.command import Command, run
 
 SLOT = 1_740_027_950_000_000_000
 
@@ -129,3 +129,10 @@ def test_a_command_without_words_is_a_configuration_error() -> None:
     """It is named before anything starts."""
     with pytest.raises(ConfigError, match="commands.x is empty"):
         Command(commands={"x": []})
+
+
+def test_a_program_may_be_given_something_and_need_not_read_it() -> None:
+    """Its standard input is that, then its end; without anything it ends at once."""
+    assert run(["cat"], timeout=20, given=b"fs_io_s\n") == b"fs_io_s\n"
+    assert run(["cat"], timeout=20) == b""
+    assert run(["true"], timeout=20, given=b"x" * 60_000) == b""

@@ -1,6 +1,7 @@
-"""The tables ``METRICS`` and the page that is written from them."""
+"""The tables ``METRICS`` and the pages that are written from them."""
 
 import importlib
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -15,7 +16,8 @@ from ccpipe.sources import metrics
 from ccpipe.sources.metrics import Metric
 from tests.sources.conftest import Root, checked
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "collectors"
 COLLECTORS = {
     entry.name: entry.module
     for entry in metadata.entry_points(group="ccpipe.collectors")
@@ -41,16 +43,44 @@ TREES = {  # in which a collector finds everything, where the one captured at fi
     "slurm_cgroup": "cgroup-v2",
     "temperature": "hwmon",
 }
-NO_FILES = {"command", "nvidia"}
-"""What these read lies in no tree: a command prints what it likes, test_nvidia has the other."""
+NO_FILES = {"command", "gpfs", "ipmi", "nvidia", "perf"}
+"""What these read lies in no tree: programs, a library, the kernel's counters; see their tests."""
 
 
-def test_the_page_is_what_the_tables_say() -> None:
-    """docs/metrics.md is written by ``python -m ccpipe.sources.metrics``, not by hand."""
-    assert PAGE.read_text() == metrics.page()
-    command = [sys.executable, "-m", "ccpipe.sources.metrics"]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert printed.stdout == metrics.page()
+def test_the_pages_are_as_the_collectors_would_write_them(tmp_path: Path) -> None:
+    """One for each collector and an index, written by the command that the index names."""
+    index = (FOLDER / "README.md").read_text()
+    command = re.search(r"`python (scripts/\S+) docs/collectors`", index)
+    assert command
+    subprocess.run([sys.executable, ROOT / command[1], tmp_path], check=True)
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written == {path.name: path.read_text() for path in FOLDER.iterdir()}
+    assert set(written) == {"README.md", *(f"{name}.md" for name in COLLECTORS)}
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTORS))
+def test_a_page_tells_of_every_metric(name: str) -> None:
+    """Metric, unit, type of value, node types, meaning and source, in the order of the table."""
+    page = (FOLDER / f"{name}.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*?) \| (int|float) \| (.+) \| (.+) \| `(.+)` \|$", page, re.MULTILINE
+    )
+    assert [(found, unit) for found, unit, *_ in rows] == [
+        (row.name, row.unit) for row in _table(name)
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTORS.keys() - NO_FILES))
+def test_the_sources_that_a_page_names_are_there(name: str, root: Root) -> None:
+    """Of the files that it names for a metric, at least one stands in the collector's own tree."""
+    root.show(f"{TREES.get(name, 'captured')}/first")
+    page = (FOLDER / f"{name}.md").read_text()
+    sources = set(re.findall(r"`([^`]+)` \|$", page.partition("## Metrics")[2], re.MULTILINE))
+    assert sources
+    for source in sources:
+        paths = [word.strip("/,") for word in source.split() if word.startswith("/")]
+        patterns = [path.replace("…", "**") for path in paths]
+        assert any(next(root.path.glob(pattern), None) for pattern in patterns), source
 
 
 @pytest.mark.parametrize("name", sorted(COLLECTORS.keys() - NO_FILES))

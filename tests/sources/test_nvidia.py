@@ -22,6 +22,7 @@ from tests.sources.fake_nvml import (
     Card,
     Fails,
     Library,
+    install,
 )
 
 FIRST, SECOND = "00000000:01:00.0", "00000000:C1:00.0"
@@ -78,13 +79,7 @@ def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
     """Return a function that puts a library of so many cards in the place of the real one."""
 
     def put(*cards: Card, missing: set[str] | None = None) -> Library:
-        library = Library(list(cards), missing)
-        monkeypatch.setattr(pynvml, "nvmlLib", library)
-        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        driver = tmp_path / "proc/driver/nvidia/version"
-        driver.parent.mkdir(parents=True, exist_ok=True)
-        driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module\n")
-        return library
+        return install(monkeypatch, tmp_path, *cards, missing=missing)
 
     return put
 
@@ -298,7 +293,7 @@ async def test_a_node_without_the_driver_costs_one_line(
     sampler = Sampler(
         {"nvidia": Nvidia(root=str(tmp_path))}, interval=0.05, tags={}, once=True, patience=20
     )
-    assert [list(batch.records) async for batch in sampler] == [[]]
+    assert [message async for batch in sampler for message in batch.records] == []
     [record] = caplog.records
     assert record.message.startswith("collector nvidia is off: [Errno 2] No such file")
 

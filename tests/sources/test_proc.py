@@ -222,3 +222,19 @@ def test_a_long_file_is_read_whole(tmp_path: Path) -> None:
     text = proc.text(path)
     assert len(text) == 500_001
     assert text.encode(errors="surrogateescape") == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("0-2,8\n", [0, 1, 2, 8]), ("5", [5]), ("\n", []), ("7-7,3", [7, 3])],
+)
+def test_a_list_of_numbers_is_written_out(text: str, numbers: list[int]) -> None:
+    """As the kernel writes it: numbers and ranges, or nothing."""
+    assert proc.listed("cpulist", text) == numbers
+
+
+@pytest.mark.parametrize("text", ["x", "1-", "5-3", "1 2", "-1", "0-999999999", "٣"])
+def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
+    """Nor does a long range fill the memory."""
+    with pytest.raises(DataError, match="cpulist: .* is not a list of hardware threads"):
+        proc.listed("cpulist", text)

@@ -68,3 +68,25 @@ async def test_what_it_raises_is_the_answer() -> None:
         await thread.ask(5)
     assert len(await thread.ask(6)) == 1
     thread.end()
+
+
+async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question() -> None:
+    """What is asked while it lasts is answered next; what it raises is thrown away."""
+
+    class Counting:
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def collect(self, time: int) -> Iterator[Message]:
+            self.asked.append(time)
+            if time == 5:
+                raise ValueError("no luck")
+            yield metric("m", 1, time=time, tags={"type": "node"})
+
+    collector = Counting()
+    thread = CollectorThread("counting", collector)
+    thread.prime(5)
+    assert not thread.is_busy
+    assert len(await thread.ask(6)) == 1
+    assert collector.asked == [5, 6]
+    thread.end()

@@ -1,0 +1,137 @@
+"""The processes of the node, from one walk over ``/proc/<pid>/stat``.
+
+Whoever wants them at the same slot shares that walk: the collector ``processes``, which counts
+them, and Sonar's sample, which reads more files of each.
+"""
+
+import os
+import threading
+from time import monotonic
+from typing import NamedTuple
+
+from ccpipe.errors import DataError
+
+_WHOLE = 65536  # bytes: more than any file of a process that is read here
+_FIELDS = 20  # that are read of those after the name
+_MOST = 2**63
+
+
+class Process(NamedTuple):
+    """One line of the table; times are in the kernel's ticks (proc_pid_stat(5))."""
+
+    pid: int
+    name: str
+    """At most 15 bytes, but for threads of the kernel; those that are no UTF-8 are ``\ufffd``."""
+    state: str
+    """One letter: ``R`` runs, ``Z`` ended and nobody asked after, ``X`` is being removed."""
+    ppid: int
+    """The parent process; 0 where there is none."""
+    group: int
+    """The process group; 0 for threads of the kernel."""
+    own: int
+    """Processor time that it used itself."""
+    reaped: int
+    """Processor time of the children that ended and that it asked after."""
+    threads: int
+    start: int
+    """When it began, since the node was booted: with ``pid`` it tells processes apart."""
+
+
+class Walk(NamedTuple):
+    """What one walk saw."""
+
+    processes: list[Process]
+    errors: list[DataError]
+    """Files that are not what the kernel writes."""
+    at: float
+    """When it began, by the monotonic clock."""
+
+
+class ProcessTable:
+    """The processes of the node, walked once a slot; any thread may ask.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
+        self._lock = threading.Lock()
+        self._slot: int | None = None
+        self._last = Walk([], [], 0.0)
+
+    def at(self, time: int) -> Walk:
+        """Return the processes at the slot `time`; nobody changes the lists.
+
+        Raises
+        ------
+        OSError
+            where there is no ``/proc``.
+
+        """
+        with self._lock:
+            if time != self._slot:
+                self._last = self._walk()
+                self._slot = time
+            return self._last
+
+    def _walk(self) -> Walk:
+        walk = Walk([], [], monotonic())
+        for name in os.listdir(self._path):  # noqa: PTH208 - as above
+            if name.isdecimal():
+                place = f"{self._path}/{name}/stat"
+                text = read(place)
+                if not text:
+                    continue  # it ended meanwhile
+                try:
+                    walk.processes.append(_process(text))
+                except (ValueError, IndexError):
+                    walk.errors.append(DataError(f"{place}: {text!r:.60} is not a process"))
+        return walk
+
+
+def read(path: str) -> bytes:
+    """Return a file of one process; nothing where it ended, or may not be read.
+
+    The kernel gives these out whole at the first read: that halves what a walk costs.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, _WHOLE)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
+
+
+def _process(text: bytes) -> Process:
+    """Read a line of the table (proc_pid_stat(5)); raises ValueError, IndexError.
+
+    A name may hold anything, also brackets, blanks and line ends.
+    """
+    head, _, rest = text.rpartition(b") ")
+    pid, _, name = head.partition(b" (")
+    words = rest.split(b" ", _FIELDS)
+    if len(words[0]) != 1:
+        raise ValueError(words[0])
+    process = Process(
+        int(pid),
+        name.decode(errors="replace"),
+        words[0].decode(),
+        int(words[1]),
+        max(0, int(words[2])),
+        int(words[11]) + int(words[12]),
+        max(0, int(words[13])) + max(0, int(words[14])),
+        int(words[17]),
+        int(words[19]),
+    )
+    numbers = (process.pid, *process[3:])
+    if min(numbers) < 0 or max(numbers) >= _MOST:
+        raise ValueError(text)
+    return process

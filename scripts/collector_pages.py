@@ -1,0 +1,161 @@
+"""Write ``docs/collectors/``, a page for each collector, from the collectors themselves.
+
+::
+
+    python scripts/collector_pages.py docs/collectors
+"""
+
+import importlib
+import inspect
+import json
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+INDEX = """\
+# Collectors
+
+What a node says of itself, collector by collector. These pages are written from the collectors
+(`python scripts/collector_pages.py docs/collectors`) and a test keeps them true.
+
+Names and units are those of the ClusterCockpit specification where it has one, else those of
+cc-metric-collector. Every metric carries the tags `cluster`, `hostname` and `type`; where a table
+says `stype=…` it carries `stype` and `stype-id` too. What a node does not have is left out: a
+collector that finds nothing says so once in the log, and is asked again every minute.
+
+Options go below `[publish.collectors.<collector>]` in `ccpipe.toml`. Beside its own, each collector
+knows `enabled = false`, which leaves it out, and `interval = "60s"`, where it is to be asked at
+another interval than the rest.
+
+| collector | what it tells | metrics |
+|---|---|---|
+"""
+
+_CGROUP = "/sys/fs/cgroup/…/job_*"
+SOURCES: Mapping[str, Mapping[str, str]] = {
+    "amd_gpu": {
+        "rocm_gfx_util": "/sys/class/drm/card*/device/gpu_busy_percent",
+        "rocm_umc_util": "/sys/class/drm/card*/device/mem_busy_percent",
+        "rocm_mem_*": "/sys/class/drm/card*/device/mem_info_vram_*",
+        "rocm_ecc_*": "/sys/class/drm/card*/device/ras/*_err_count",
+        "*": "/sys/class/drm/card*/device/hwmon/hwmon*/*",
+    },
+    "clock": {"*": "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq or /proc/cpuinfo"},
+    "command": {},
+    "cpu": {"*": "/proc/stat"},
+    "disk": {"io_*": "/proc/diskstats", "*": "/proc/self/mountinfo and statvfs(2)"},
+    "gpfs": {"*": "mmpmon: fs_io_s"},
+    "infiniband": {"*": "/sys/class/infiniband/*/ports/*/counters/*"},
+    "ipmi": {"*": "ipmi-sensors or ipmitool"},
+    "load": {"*": "/proc/loadavg"},
+    "lustre": {"*": "/sys/kernel/debug/lustre/llite/*/stats or /proc/fs/lustre/llite/*/stats"},
+    "memory": {"*": "/proc/meminfo and, of domains, /sys/devices/system/node/node*/meminfo"},
+    "network": {"*": "/proc/net/dev"},
+    "nfs": {"nfsio_*": "/proc/self/mountstats", "*": "/proc/net/rpc/nfs"},
+    "numa": {"*": "/sys/devices/system/node/node*/numastat"},
+    "nvidia": {"*": "NVML"},
+    "perf": {
+        "mem_bw": "perf_event_open(2) of /sys/bus/event_source/devices/*",
+        "flops_*": "perf_event_open(2) after /proc/cpuinfo",
+        "*": "perf_event_open(2)",
+    },
+    "pressure": {
+        "psi_cpu_*": "/proc/pressure/cpu",
+        "psi_memory_*": "/proc/pressure/memory",
+        "psi_io_*": "/proc/pressure/io",
+        "psi_irq_*": "/proc/pressure/irq",
+    },
+    "processes": {
+        "procs_*": "/proc/[0-9]*/stat",
+        "threads_total": "/proc/[0-9]*/stat",
+        "*": "/proc/stat",
+    },
+    "rapl": {"*": "/sys/class/powercap/intel-rapl:*/energy_uj"},
+    "slurm_cgroup": {
+        "job_mem_used": f"{_CGROUP}/memory.current or memory.usage_in_bytes",
+        "job_max_mem_used": f"{_CGROUP}/memory.peak or memory.max_usage_in_bytes",
+        "job_mem_limit": f"{_CGROUP}/memory.max or memory.limit_in_bytes",
+        "job_*_cpu": f"{_CGROUP}/cpu.stat or cpuacct.stat",
+        "job_*_bytes": f"{_CGROUP}/io.stat or blkio.throttle.io_service_bytes",
+        "job_psi_*": f"{_CGROUP}/*.pressure",
+    },
+    "temperature": {"*": "/sys/class/hwmon/hwmon*/temp*_input"},
+}
+"""Where each collector reads its metrics: by a pattern of their names, the first that fits."""
+
+
+def pages() -> dict[str, str]:
+    """Return each page by the name of its file."""
+    entries = sorted(metadata.entry_points(group="ccpipe.collectors"))
+    own = [entry for entry in entries if entry.module.startswith("ccpipe.")]
+    found = {f"{entry.name}.md": "\n".join(_page(entry)) for entry in own}
+    return {"README.md": INDEX + "".join(_row(entry) for entry in own), **found}
+
+
+def _row(entry: metadata.EntryPoint) -> str:
+    module = importlib.import_module(entry.module)
+    what = " ".join(_prose(module).partition("\n\n")[0].split())
+    return f"| [{entry.name}]({entry.name}.md) | {what} | {len(module.METRICS) or 'any'} |\n"
+
+
+def _page(entry: metadata.EntryPoint) -> Iterator[str]:
+    module, collector = importlib.import_module(entry.module), entry.load()
+    yield f"# {entry.name}\n"
+    yield _prose(module) + "\n"
+    if interval := getattr(collector, "INTERVAL", None):
+        yield f"It is asked every {interval:g} s where no `interval` is configured.\n"
+    yield f"## Options\n\n`[publish.collectors.{entry.name}]`\n"
+    yield "| option | default | meaning |\n|---|---|---|"
+    meanings = _meanings(collector)
+    for name, parameter in inspect.signature(collector).parameters.items():
+        if name in meanings:  # others are given by ccpipe itself
+            yield f"| `{name}` | `{json.dumps(parameter.default)}` | {meanings[name]} |"
+    if module.METRICS:
+        yield "\n## Metrics\n"
+        yield "| metric | unit | value | of | meaning | source |\n|---|---|---|---|---|---|"
+    for row in module.METRICS:
+        of = ", ".join(row.types) + (f", stype={row.stype}" if row.stype else "")
+        of += f", also stype={row.part}" if row.part else ""
+        yield (
+            f"| `{row.name}` | {row.unit} | {row.kind.__name__} | {of} | {row.meaning} "
+            f"| `{source(entry.name, row.name)}` |"
+        )
+    yield ""
+
+
+def source(collector: str, metric: str) -> str:
+    """Return where a metric is read; raises LookupError where the table does not say."""
+    for pattern, place in SOURCES[collector].items():
+        if fnmatchcase(metric, pattern):
+            return place
+    raise LookupError(f"{collector}: SOURCES says nothing of {metric}")
+
+
+def _prose(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").replace("``", "`")
+
+
+def _meanings(collector: type[Any]) -> dict[str, str]:
+    """Read the options' meanings off the *Parameters* of a class's docstring."""
+    _, _, parameters = _prose(collector).partition("----------\n")
+    blocks = textwrap.dedent(parameters).replace("\n    ", "\t").splitlines()
+    return {name: " ".join(text) for name, *text in (block.split("\t") for block in blocks)}
+
+
+def main(folder: Path) -> None:
+    """Write the pages, and remove those of collectors that are gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = pages()
+    for path in folder.glob("*.md"):
+        if path.name not in wanted:
+            path.unlink()
+    for name, text in wanted.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

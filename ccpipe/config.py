@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -84,6 +84,36 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Bytes that the stream keeps at most; beyond, the oldest go."""
 
 
+class SonarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a node says of itself as Sonar's daemon does, on ``<cluster>.sonar.*``."""
+
+    sample: Duration = Duration(300)
+    """Time between two samples of processes, processors and cards; 0: none are sent."""
+    sysinfo: Duration = Duration(86400)
+    """Time between two descriptions of the node, beside the one at the start; 0: none are sent."""
+    exclude_system_jobs: bool = True
+    """Whether processes of users with a number below 1000 are left out."""
+    exclude_users: list[str] = []
+    """Users whose processes are left out."""
+    exclude_commands: list[str] = []
+    """Beginnings of the names of commands that are left out."""
+    min_cpu_time: Duration = Duration(0)
+    """Processes that used less processor time than this so far are left out."""
+    rollup: bool = False
+    """Whether alike processes of one job and parent are told of as one."""
+    pss: bool = False
+    """Whether memory is the proportional share (PSS), which only root may read of others."""
+
+
+class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What others may ask this node, and set on it, over ``<cluster>.control.*``."""
+
+    enabled: bool = True
+    """Whether requests are answered at all."""
+    put: list[Literal["interval", "freq", "rapl"]] = []
+    """What may be set; everything else is refused, with an answer that says so."""
+
+
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a node says of itself, and how often."""
 
@@ -96,6 +126,12 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Options by collector; ``enabled = false`` leaves one out, ``interval`` gives it its own."""
     units: bool = False
     """Whether a metric carries its unit as the tag ``unit``."""
+    translate: list[dict[str, Any]] = []
+    """Translators that metrics pass in this order, as in a recipe; ``use`` names each."""
+    sonar: SonarOptions = SonarOptions()
+    control: ControlOptions = ControlOptions()
+    log: Literal["debug", "info", "warn", "error", "off"] = "info"
+    """From which level on the publisher's own log goes to ``<cluster>.log.ccpipe`` too."""
     tags: dict[str, str] = {}
     """Tags that every metric carries beside ``cluster``, ``hostname`` and ``type``."""
     dead_file: str = ""

@@ -57,12 +57,37 @@ class Connection:
         self.telemetry = telemetry
         self.forever = forever
         self._options = _options(bus)
+        if any(server.startswith(("ws://", "wss://")) for server in self.servers):
+            _bring_websockets()
         self._client = Client()
         self._subscriptions: list[tuple[str, str, Callable[[Msg], Awaitable[None]]]] = []
         self._told: dict[str, float] = {}
         self._denied: str | None = None
         self._leaving = False
         self._again: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[Self] | None = None
+
+    async def open_soon(self) -> Self:
+        """Begin to connect; where no server is there after a second that goes on by itself."""
+        self._opening = asyncio.create_task(self.__aenter__(), name="ccpipe-bus")
+        await asyncio.wait({self._opening}, timeout=1)
+        return self
+
+    def must_stand(self) -> None:
+        """Return where there is a server at the other end.
+
+        Raises
+        ------
+        UnavailableError
+            where there is none at this moment.
+        DeniedError
+            where it refused our credentials when it was opened.
+
+        """
+        if self._opening is not None and self._opening.done():
+            self._opening.result()
+        if not self.is_connected:
+            raise UnavailableError(f"not connected to {self.url}")
 
     async def __aenter__(self) -> Self:
         """Connect.
@@ -112,8 +137,9 @@ class Connection:
     ) -> None:
         """Send what is pending, then close."""
         self._leaving = True
-        if self._again is not None:
-            self._again.cancel()
+        for task in (self._again, self._opening):
+            if task is not None:
+                task.cancel()
         if self._client.is_connected:
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                 await self._client.flush(timeout=1)
@@ -255,6 +281,17 @@ def servers_of(bus: Bus) -> list[str]:
         return list(bus.servers)
     local = running()
     return [local.url if local else DEFAULT_SERVER]
+
+
+def _bring_websockets() -> None:
+    """Give the client the library that ``bus/__init__.py`` keeps from it."""
+    import nats.aio.transport
+
+    try:
+        import aiohttp
+    except ImportError:
+        raise MissingExtra("aiohttp", "http") from None
+    nats.aio.transport.aiohttp = aiohttp  # type: ignore[attr-defined]
 
 
 def _without_secrets(server: str) -> str:

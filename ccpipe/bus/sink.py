@@ -20,6 +20,8 @@ from ccpipe.telemetry import Telemetry
 
 HEADER_ROOM = 1024
 """Bytes of the server's ``max_payload`` that are left for headers."""
+STORE_SECONDS = 5.0
+"""How long the broker may take to store a message."""
 IN_FLIGHT = 32
 """Messages that wait for their acknowledgement at once."""
 MESSAGE_ID = "Nats-Msg-Id"
@@ -52,18 +54,24 @@ class NatsSink:
         self.bytes = bytes
         self.precision: Precision | Literal["auto"] = precision
         self.bus = Connection(site.bus, name="publisher", telemetry=telemetry)
+        self._is_ours = True
         self._stored: set[str] = set()
+
+    def over(self, bus: Connection) -> Self:
+        """Publish over a connection that somebody else opens and closes."""
+        self.bus, self._is_ours = bus, False
+        return self
 
     async def __aenter__(self) -> Self:
         """Connect; where no server is there yet that goes on in the background."""
-        self._connecting = asyncio.create_task(self.bus.__aenter__(), name="ccpipe-bus")
-        await asyncio.wait({self._connecting}, timeout=1)
+        if self._is_ours:
+            await self.bus.open_soon()
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
         """Close the connection."""
-        self._connecting.cancel()
-        await self.bus.__aexit__(None, None, None)
+        if self._is_ours:
+            await self.bus.__aexit__(None, None, None)
 
     async def check(self) -> None:
         """Ask whether the broker lets us in; see ``check``."""
@@ -71,10 +79,7 @@ class NatsSink:
 
     async def write(self, records: Any) -> None:
         """Publish records; see ``Sink.write`` for what it raises."""
-        if self._connecting.done():
-            self._connecting.result()  # credentials that were refused end the pipe here
-        if not self.bus.is_connected:
-            raise UnavailableError(f"not connected to {self.bus.url}")
+        self.bus.must_stand()  # credentials that were refused end the pipe here
         messages = list(self.messages(records))
         for start in range(0, len(messages), IN_FLIGHT):
             await self._publish_window(messages[start : start + IN_FLIGHT])
@@ -90,20 +95,20 @@ class NatsSink:
             return
         missing = await self._store_window(window)
         if missing is not None:
-            patterns = [missing, *self.subjects.patterns(KEPT)]
+            patterns = [missing.subject, *self.subjects.patterns(KEPT)]
             await ensure_stream(self.bus.jetstream(), self.site.bus, self.subjects, patterns)
             if missing := await self._store_window(window):
-                raise UnavailableError(f"no stream keeps {missing}")
+                raise missing
 
-    async def _store_window(self, window: list[tuple[str, bytes]]) -> str | None:
-        """Store what is not stored yet; return a subject that no stream keeps, if there is one."""
+    async def _store_window(self, window: list[tuple[str, bytes]]) -> "NoStreamError | None":
+        """Store what is not stored yet; return what a subject lacks a stream for, if one does."""
         outcomes = await asyncio.gather(
             *(self._store(*message) for message in window), return_exceptions=True
         )
         missing = None
-        for (subject, _), outcome in zip(window, outcomes, strict=True):
-            if isinstance(outcome, NoStreamResponseError):
-                missing = subject
+        for outcome in outcomes:
+            if isinstance(outcome, NoStreamError):
+                missing = outcome
             elif outcome is not None:
                 raise outcome
         return missing
@@ -164,10 +169,19 @@ class NatsCemetery:
     async def _store(self, original: bytes, headers: dict[str, str]) -> None:
         try:
             await store(self.bus, self.subject, original, headers)
-        except NoStreamResponseError:
+        except NoStreamError:
             subjects = Subjects.of(self.site)
             await ensure_stream(self.bus.jetstream(), self.site.bus, subjects, [self.subject])
             await store(self.bus, self.subject, original, headers)
+
+
+class NoStreamError(UnavailableError):
+    """No stream seems to keep a subject; making one may help."""
+
+    def __init__(self, subject: str, reason: str) -> None:
+        """Name the subject and what the broker said."""
+        super().__init__(f"publishing on {subject}: {reason}")
+        self.subject = subject
 
 
 async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str, str]) -> None:
@@ -175,21 +189,24 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
 
     Raises
     ------
-    NoStreamResponseError
-        the client's own, where no stream keeps the subject.
+    NoStreamError
+        where nobody says that a stream has it.
     UnavailableError, RejectedError, EncodeError
         as ``Sink.write`` does.
 
     """
     try:
-        await bus.jetstream().publish(subject, payload, headers=headers)
+        await bus.jetstream(STORE_SECONDS).publish(subject, payload, headers=headers)
     except NoStreamResponseError:
-        raise
+        raise NoStreamError(subject, "no stream keeps it") from None
+    except (nats.errors.TimeoutError, TimeoutError):
+        # So it is too where no stream keeps a subject to which somebody listens.
+        raise NoStreamError(subject, "the server did not answer in time") from None
     except nats.errors.MaxPayloadError as error:
         raise RejectedError(str(error)) from None
     except (nats.errors.BadSubjectError, ValueError) as error:
         raise EncodeError(f"subject {subject!r}: {error}") from None
-    except (nats.errors.Error, TimeoutError, OSError) as error:
+    except (nats.errors.Error, OSError) as error:
         raise explain(error, f"publishing on {subject}") from None
 
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "convert": "Convert files from one format to another.",
     "validate": "Check recipes, configuration and data files.",
     "acct": "Sum up or list what Grid Engine's jobs used.",
+    "control": "Ask a node or set something on it.",
     "config": "Show the configuration in force and where it comes from.",
     "nodelist": "Write lists of nodes out, make them short, count them.",
     "plugins": "List sources, collectors, translators and sinks.",

@@ -7,6 +7,7 @@ import msgspec
 from cyclopts import Parameter
 
 from ccpipe.cli.options import Where, seconds
+from ccpipe.cli.parts import translators
 from ccpipe.cli.pipe import run_pipe
 from ccpipe.config import Batching, Recipe, load, read_toml, state_folder
 from ccpipe.pipeline import Cemetery, Limits, Sink, Source, Translator
@@ -48,14 +49,14 @@ async def bridge(
         loaded = msgspec.structs.replace(
             loaded, source={**loaded.source, "durable": ""}, sink={"use": "stdout"}
         )
-    source, translators, sink = parts(loaded, recipe, telemetry)
+    source, between, sink = parts(loaded, recipe, telemetry)
     await run_pipe(
         source,
         sink,
         name=f"bridge {recipe.stem}",
         telemetry=telemetry,
         listen=loaded.telemetry.listen,
-        translators=translators,
+        translators=between,
         cemetery=cemetery(source, loaded),
         limits=limits(sink, loaded.batch),
         seconds=seconds(for_, "--for"),
@@ -77,12 +78,9 @@ def parts(
     context = {"site": recipe, "telemetry": telemetry}
     place = str(path)
     source = build("sources", recipe.source, where=place, path="source", context=context)
-    translators = [
-        build("translators", table, where=place, path=f"translate[{i}]", context=context)
-        for i, table in enumerate(recipe.translate)
-    ]
+    between = translators(recipe.translate, where=place, path="translate", context=context)
     sink = build("sinks", recipe.sink, where=place, path="sink", context=context)
-    return source, translators, sink
+    return source, between, sink
 
 
 def limits(sink: Sink, batch: Batching) -> Limits:

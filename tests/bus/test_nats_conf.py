@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from ccpipe.bus.ask import ask, request
 from ccpipe.bus.connection import Connection, Delivery
+from ccpipe.bus.control import Responder
 from ccpipe.bus.server import server_program
 from ccpipe.bus.sink import NatsCemetery, NatsSink
 from ccpipe.bus.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.message import metric
 from ccpipe.pipeline import DeadLetter
+from ccpipe.sources.knob import Knob
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually, free_port
 
@@ -37,7 +40,8 @@ async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
         .replace('http: "127.0.0.1:8222"', "")
         .replace('"/var/lib/nats"', f'"{tmp_path / "js"}"')
     )
-    passwords = {f"CCPIPE_{role}_PASSWORD": f"{role}-pw" for role in ("NODE", "BRIDGE", "VIEWER")}
+    roles = ("NODE", "BRIDGE", "VIEWER", "OPERATOR")
+    passwords = {f"CCPIPE_{role}_PASSWORD": f"{role}-pw" for role in roles}
     server = await asyncio.create_subprocess_exec(
         server_program(), "-c", str(conf), env={**os.environ, **passwords},
         stderr=asyncio.subprocess.DEVNULL,
@@ -110,3 +114,43 @@ async def test_a_node_cannot_make_streams(site_of: SiteOf) -> None:
         with pytest.raises(UnavailableError, match="stream"):
             await sink.write(RECORDS)
     assert denials(telemetry) >= 1
+
+
+async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
+    """Over and over: the broker lets a node answer each request."""
+    telemetry, site = Telemetry(), site_of("node")
+    knobs = {"interval": Knob("time", lambda _: "10s")}
+    async with (
+        Connection(site.bus, name="n", telemetry=telemetry) as node,
+        Connection(site_of("operator").bus, name="o", telemetry=telemetry) as operator,
+        Responder(node, site, knobs),
+    ):
+        await eventually(lambda: len(node._subscriptions) > 0)
+        await node.flush()
+        for _ in range(3):
+            answers = await ask(
+                operator, site_of("operator"), [request("interval", node="n1")], seconds=10
+            )
+            assert [answer.value for answer in answers] == ["10s"]
+    assert denials(telemetry) == 0
+
+
+@pytest.mark.parametrize("role", ["node", "bridge", "viewer"])
+async def test_nobody_else_may_send_control_requests(site_of: SiteOf, role: str) -> None:
+    """A node that was taken over cannot throttle the others; the refusal is told at once."""
+    site = site_of(role)
+    async with Connection(site.bus, name=role, telemetry=Telemetry()) as bus:
+        for value in (None, "1s"):
+            with pytest.raises(DeniedError, match="does not let us send control requests"):
+                await ask(bus, site, [request("interval", node="n1", value=value)], seconds=10)
+
+
+async def test_an_operator_hears_nothing_but_answers(site_of: SiteOf) -> None:
+    """Neither metrics nor other people's requests, and it cannot forge a metric."""
+    telemetry = Telemetry()
+    async with Connection(site_of("operator").bus, name="o", telemetry=telemetry) as operator:
+        await operator.subscribe("fritz.metrics", lambda _: None)
+        await operator.subscribe("fritz.control.*", lambda _: None)
+        await operator.publish("fritz.metrics", b"m value=1")
+        await operator.flush()
+        await eventually(lambda: denials(telemetry) == 3)

@@ -31,7 +31,7 @@ def invocations(example: str) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "config show"])
+@pytest.mark.parametrize("command", [*COMMANDS, "config show", "control get", "control put"])
 def test_help_shows_three_examples_that_parse(command: str) -> None:
     """They stand unbroken, and every option in them exists."""
     shown = ccpipe(*command.split(), "--help")
@@ -47,12 +47,12 @@ def test_help_shows_three_examples_that_parse(command: str) -> None:
             app.parse_args(call, exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "config show"])
+@pytest.mark.parametrize("command", [*COMMANDS, "config show", "control get", "control put"])
 def test_help_says_what_each_option_is_for(command: str) -> None:
     """No option stands without a word."""
     shown = ccpipe(*command.split(), "--help", COLUMNS="200").out
     rows = re.findall(r"^│ [* ]*(?:--|-|[A-Z]).*│$", shown, re.MULTILINE)
-    assert rows or command == "config"
+    assert rows or command in ("config", "control")
     for line in rows:
         name, _, meaning = line.strip("│ *").partition("  ")
         assert re.sub(r"\[[^]]*\]", "", meaning).strip(), name

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import nats
 import pytest
 
 from ccpipe.bus.child import die_with_parent
@@ -16,6 +17,7 @@ from ccpipe.bus.server import Server
 from ccpipe.bus.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually, free_port
 
@@ -71,6 +73,44 @@ async def test_a_table_is_for_people() -> None:
     assert any("mem_used" in row for row in rows)
 
 
+async def test_sonars_envelopes_are_printed_on_request() -> None:
+    """A sample and a description of this node, as they would be published; no metric."""
+    code, printed, _ = await run("--once", "--dry-run", "-o", "sonar", "--cluster", "fox.test")
+    assert code == 0
+    envelopes, rejected = decode_envelopes(printed.encode(), strict=True)
+    assert not rejected
+    kinds = [envelope.data.type for envelope in envelopes if envelope.data is not None]
+    assert kinds == ["sample", "sysinfo"]
+
+
+async def test_rules_are_explained_and_applied(tmp_path: Path) -> None:
+    """What --explain prints, a dry run prints too; without --once there is no sample to explain."""
+    config = tmp_path / "ccpipe.toml"
+    config.write_text("[[publish.translate]]\nuse = 'rename'\nnames = { cpu_load = 'load' }\n")
+    code, printed, _ = await run("--once", "--explain", "--config", str(config))
+    assert code == 0
+    assert printed.startswith("# rule 1 rename")
+    assert {"load"} < {m.name for m in decode(printed.encode())}
+    code, printed, _ = await run("--once", "--dry-run", "--config", str(config))
+    names = {m.name for m in decode(printed.encode())}
+    assert "load" in names
+    assert "cpu_load" not in names
+    code, _, said = await run("--explain", "--config", str(config))
+    assert code == 64
+    assert "--once" in said
+
+
+async def test_once_publishes_metrics_and_envelopes(nats_server: Server) -> None:
+    """One sample of each, safe in the stream when it ends; nothing of what stays."""
+    code, _, said = await run("--once", "--server", nats_server.url)
+    assert code == 0, said
+    client = await nats.connect(nats_server.url)
+    found = await client.jetstream().stream_info("ccpipe-local", subjects_filter=">")
+    await client.close()
+    subjects = {"local.metrics", "local.sonar.sample", "local.sonar.sysinfo"}
+    assert set(found.state.subjects or {}) - {"local.sonar.error"} == subjects
+
+
 async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path) -> None:
     """A collector can be left out, another one told what to do, every line given a tag."""
     config = tmp_path / "ccpipe.toml"
@@ -100,6 +140,9 @@ async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path)
         ("[publish.collectors.cpu]\nhwthread = true\n", "publish.collectors.cpu"),
         ("[publish]\ninterval = '5y'\n", "publish.interval"),
         ("[bus]\nuser = 'x'\n", "bus.password_file"),
+        ("[[publish.translate]]\nuse = 'renam'\n", "publish.translate[0].use"),
+        ("[[publish.translate]]\nuse = 'sonar_to_cc'\n", "it is for a bridge"),
+        ("[publish]\njitter = '9s'\n[publish.collectors.cpu]\ninterval = '1s'\n", "jitter is 9"),
     ],
 )
 async def test_wrong_configuration_is_fatal_before_start(
@@ -125,7 +168,13 @@ async def test_what_was_sampled_before_the_server_came_is_published(tmp_path: Pa
         await asyncio.sleep(2)  # it samples, and nobody listens
         async with server:
             site = Site(cluster="local", bus=Bus(servers=[server.url]))
-            source = NatsSource(site=site, telemetry=Telemetry(), durable="t", drain=Duration(3))
+            source = NatsSource(
+                site=site,
+                telemetry=Telemetry(),
+                subjects=["metrics"],
+                durable="t",
+                drain=Duration(3),
+            )
             slots: set[int] = set()
 
             async def read() -> None:
@@ -166,6 +215,7 @@ async def test_told_to_end_without_a_server_it_keeps_the_lines_in_a_file(tmp_pat
     assert time.monotonic() - started < 5.5
     assert publisher.returncode == 69
     assert "127.0.0.1" in said.decode()
+    assert "dead letter from log" not in said.decode()  # it stands there as it was
     lines = decode(dead.read_bytes())
     assert not lines.rejected
     assert len({m.time for m in lines}) > 2

@@ -1,0 +1,247 @@
+"""``ccpipe control``: asking nodes, and setting things on them."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from ccpipe.cli.options import Where, seconds
+from ccpipe.cli.output import listed, note, open_stdout, print_json, print_table, printable
+from ccpipe.errors import (
+    CcpipeError,
+    DataError,
+    DeniedError,
+    UnavailableError,
+    UsageError,
+)
+from ccpipe.formats.nodelist import compress, expand
+from ccpipe.message import Message
+
+control = App(
+    name="control",
+    help="""Ask a node or set something on it.
+
+Nodes that run `ccpipe publish` answer, and so does cc-node-controller. What
+may be set is each node's own configuration, put in [publish.control].
+
+Examples: ccpipe control get --node f01
+          ccpipe control get rapl --node 'f[01-88]' -o json
+          ccpipe control put freq.governor performance --node f01""",
+    help_format="plaintext",
+)
+
+Output = Literal["table", "json", "line"]
+Nodes = Annotated[list[str] | None, Parameter(negative=())]
+DeviceType = Annotated[str, Parameter(name="--type")]
+DeviceId = Annotated[str, Parameter(name="--id")]
+Form = Annotated[Output, Parameter(alias="-o")]
+
+_WAIT = "2s"
+
+_ERRORS: dict[str, type[CcpipeError]] = {
+    "unknown": UsageError,
+    "invalid": DataError,
+    "denied": DeniedError,
+    "failed": UnavailableError,
+}
+"""What a refusal is to us, by its tag ``reason``; peers' refusals have none."""
+
+
+@control.command
+async def get(
+    name: str = "controls",
+    /,
+    *,
+    node: Nodes = None,
+    type_: DeviceType = "node",
+    id_: DeviceId = "",
+    wait: str = _WAIT,
+    output: Form = "table",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Ask nodes for a value; for what there is to ask where no name is given.
+
+    Without --node every node of the cluster answers that does so in time.
+
+    Examples:
+      ccpipe control get topology --node f01 -o json
+      ccpipe control get rapl.pkg_limit_1 --type socket --id 0 --node f01
+      ccpipe control get interval
+
+    Parameters
+    ----------
+    name
+        What to ask for, such as rapl, freq, topology, config or collectors.
+    node
+        Nodes, or lists of them such as f[01-88]; may be repeated.
+    type_
+        The type of device, where one is meant: socket, hwthread.
+    id_
+        The number of the device.
+    wait
+        How long to wait for answers.
+    output
+        How to show them.
+    """
+    await _ask(where, name, None, node, _tags(type_, id_), wait, output)
+
+
+@control.command
+async def put(
+    name: str,
+    value: str,
+    /,
+    *,
+    node: Nodes = None,
+    type_: DeviceType = "node",
+    id_: DeviceId = "",
+    wait: str = _WAIT,
+    output: Form = "table",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Set a value on nodes.
+
+    It is written to no file: when a node starts again it is forgotten. Each
+    change is a line of the node's log. Ends with 77 where a node does not allow
+    it, 65 where the value cannot be, 69 where a node does not answer.
+
+    Examples:
+      ccpipe control put interval 30s --node f01
+      ccpipe control put freq.governor powersave --node 'f[01-88]'
+      ccpipe control put rapl.pkg_limit_1 85W --type socket --id 0 --node f01
+
+    Parameters
+    ----------
+    name
+        What to set, such as interval, freq.governor or rapl.pkg_limit_1.
+    value
+        To what; numbers may have a unit.
+    node
+        Nodes, or lists of them such as f[01-88]; may be repeated.
+    type_
+        The type of device, where one is meant: socket, hwthread.
+    id_
+        The number of the device.
+    wait
+        How long to wait for answers.
+    output
+        How to show them.
+    """
+    if not node:
+        raise UsageError("--node is missing: a value is set on nodes that are named")
+    await _ask(where, name, value, node, _tags(type_, id_), wait, output)
+
+
+def _tags(device: str, number: str) -> dict[str, str]:
+    return {"type": device, **({"type-id": number} if number else {})}
+
+
+async def _ask(
+    where: Where,
+    name: str,
+    value: str | None,
+    nodes: Sequence[str] | None,
+    tags: dict[str, str],
+    wait: str,
+    output: Output,
+) -> None:
+    """Ask the nodes, show what they say, and raise what went wrong with any of them."""
+    from ccpipe.bus.ask import ask, request
+    from ccpipe.bus.connection import Connection
+    from ccpipe.telemetry import Telemetry
+
+    site = where.site()
+    patience = seconds(wait, "--wait") or 0
+    names = list(dict.fromkeys(node for text in nodes or () for node in expand(text))) or [""]
+    requests = [request(name, node=node, value=value, tags=tags) for node in names]
+    connection = Connection(site.bus, name="control", telemetry=Telemetry(), forever=False)
+    async with connection as bus:
+        answers = await ask(bus, site, requests, seconds=patience)
+    refusals = [answer for answer in answers if _is_refusal(answer)]
+    _show([answer for answer in answers if output != "table" or answer not in refusals], output)
+    silent = [node for node in names if node not in {answer.hostname for answer in answers}]
+    if silent == [""] and not answers:
+        raise UnavailableError(f"no node of {site.cluster} answered within {patience:g} s")
+    _complain(refusals, [node for node in silent if node], patience)
+
+
+def _is_refusal(answer: Message) -> bool:
+    return (answer.tags.get("level") or answer.tags["loglevel"]).upper() == "ERROR"
+
+
+def _complain(refusals: Sequence[Message], silent: Sequence[str], patience: float) -> None:
+    """Raise what is wrong, if anything is; where it is more than one thing, tell each before."""
+    wrong: list[CcpipeError] = []
+    for answer in refusals:
+        error = _ERRORS.get(answer.tags.get("reason", ""), UnavailableError)
+        wrong.append(error(printable(f"{answer.hostname}: {answer.value}")))
+    if silent:
+        nodes = listed(compress(silent))
+        wrong.append(UnavailableError(f"no answer from {nodes} within {patience:g} s"))
+    for error_ in wrong[:-1]:
+        note(str(error_), "red")
+    if wrong:
+        raise wrong[-1]
+
+
+def _show(answers: Sequence[Message], output: Output) -> None:
+    answers = sorted(answers, key=lambda answer: answer.hostname)
+    if output == "json":
+        print_json([_as_json(answer) for answer in answers])
+    elif output == "line":
+        from ccpipe.formats.lineprotocol import encode
+
+        with open_stdout() as stdout:
+            stdout.write(encode(answers, precision="ns"))
+    elif answers and answers[0].name == "controls":
+        rows = [row for answer in answers for row in _control_rows(answer)]
+        print_table(rows, ["NODE", "CONTROL", "METHODS", "OF A", "WHAT IT IS"])
+    elif answers:
+        rows = [
+            [printable(cell) for cell in (answer.hostname, *row)]
+            for answer in answers
+            for row in _rows(_value(answer), answer.name)
+        ]
+        print_table(rows, ["NODE", "WHAT", "VALUE"])
+
+
+def _as_json(answer: Message) -> dict[str, Any]:
+    kept = ("type", "type-id", "level", "reason")
+    tags = {key: answer.tags[key] for key in kept if key in answer.tags}
+    return {"node": answer.hostname, "name": answer.name, **tags, "value": _value(answer)}
+
+
+def _value(answer: Message) -> Any:
+    """Return what an answer says: JSON where it is an object or a list, else its text."""
+    text = str(answer.value)
+    if text[:1] in ("{", "["):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+def _rows(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Lay a value out as names and texts: tables by their key paths, lists in one line."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _rows(inner, f"{name} {key}")
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for number, inner in enumerate(value):
+            yield from _rows(inner, f"{name} {number}")
+    elif isinstance(value, list):
+        yield name, ", ".join(map(str, value))
+    else:
+        yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+def _control_rows(answer: Message) -> Iterator[list[str]]:
+    value = _value(answer)
+    listed = value.get("controls") if isinstance(value, dict) else None
+    for entry in listed if isinstance(listed, list) else ():
+        words = {key: printable(str(text)) for key, text in dict(entry).items()}
+        name = ".".join(filter(None, (words.get("category"), words.get("name"))))
+        rest = (words.get(key, "") for key in ("methods", "device_type", "description"))
+        yield [answer.hostname, name, *rest]

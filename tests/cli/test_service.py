@@ -1,0 +1,290 @@
+"""``ccpipe publish`` as a service: systemd, SIGHUP, and what runs beside the metrics."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import nats
+import psutil
+import pytest
+from nats.aio.msg import Msg
+
+from ccpipe.bus.child import die_with_parent
+from ccpipe.bus.server import Server
+from ccpipe.config import Site
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message
+from tests.conftest import eventually
+
+SLOT = 100 * 10**6
+
+
+class Told:
+    """What systemd is told, line by line."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.setblocking(False)
+        self.socket.bind(address.replace("@", "\0", 1))
+        self.lines: list[str] = []
+
+    def has(self, *words: str) -> bool:
+        """Hear what came by now; return whether these beginnings of lines came, in this order."""
+        with suppress(BlockingIOError):
+            while True:
+                self.lines += self.socket.recv(4096).decode().splitlines()
+        lines = iter(self.lines)
+        return all(any(line.startswith(word) for line in lines) for word in words)
+
+
+class Node:
+    """A publisher of its own process, its configuration, and what it says on the bus."""
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        self.site = site
+        self.config = folder / "ccpipe.toml"
+        self.process: asyncio.subprocess.Process | None = None
+        self.messages: list[Message] = []
+        self.envelopes: list[dict[str, object]] = []
+        self.said = folder / "stderr"
+
+    def configure(self, text: str = "", top: str = "") -> None:
+        """Write its configuration: the publisher's, and above it the site's."""
+        self.config.write_text(
+            f"""
+            cluster = "{self.site.cluster}"
+            hostname = "n1"
+            {top}
+            [bus]
+            servers = {json.dumps(self.site.bus.servers)}
+            jetstream = false
+            [publish]
+            interval = "100ms"
+            jitter = 0
+            {text}
+            """
+        )
+
+    async def start(self, **environ: str) -> None:
+        """Start it, and keep what it publishes."""
+        self.client = await nats.connect(self.site.bus.servers[0])
+        for kind in ("metrics", "log.*"):
+            await self.client.subscribe(f"fox%2Etest.{kind}", cb=self._hear)
+        await self.client.subscribe("fox%2Etest.sonar.*", cb=self._hear_sonar)
+        await self.client.flush()
+        with self.said.open("wb") as said:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "ccpipe", "publish", "--config", str(self.config),
+                stderr=said, preexec_fn=die_with_parent, env={**os.environ, **environ},
+            )  # fmt: skip
+
+    async def _hear(self, message: Msg) -> None:
+        self.messages += list(decode(message.data))
+
+    async def _hear_sonar(self, message: Msg) -> None:
+        self.envelopes.append(json.loads(message.data))
+
+    def slots(self, name: str = "cpu_load") -> list[int]:
+        """Return the times of a metric, as they came."""
+        return [m.time for m in self.messages if m.name == name and m.time is not None]
+
+    def missing(self, slots: list[int], step: int = SLOT) -> int:
+        """Return how many slots are not there, but for those that the node says it missed.
+
+        A machine that is busy with other tests now and then is late for one.
+        """
+        assert slots == sorted(set(slots))
+        assert not any(slot % step for slot in slots)
+        told = self.log("slots passed without a sample")
+        missed = sum(int(str(line.value).split()[0]) for line in told)
+        return max(0, (slots[-1] - slots[0]) // step + 1 - len(slots) - missed)
+
+    def log(self, text: str) -> list[Message]:
+        """Return the log lines that hold a text."""
+        return [m for m in self.messages if m.field == "log" and text in str(m.value)]
+
+    async def samples(self, count: int) -> None:
+        """Wait until so many more samples came."""
+        before = len(self.slots())
+        await eventually(lambda: len(self.slots()) >= before + count)
+
+    def hang_up(self) -> None:
+        """Have it read its configuration again."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
+
+    async def stop(self) -> int:
+        """End it; return its exit code."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = await asyncio.wait_for(self.process.wait(), 20)
+        await self.client.flush()
+        return code
+
+
+@pytest.fixture
+async def node(site: Site, tmp_path: Path) -> AsyncIterator[Node]:
+    """Prepare a node at the real server."""
+    node = Node(site, tmp_path)
+    node.configure()
+    yield node
+    if node.process is not None:
+        if node.process.returncode is None:
+            node.process.kill()
+            await node.process.wait()
+        await node.client.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def told(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Told]]:
+    """Listen where systemd would; its addresses are paths or abstract ones."""
+    address = str(tmp_path / "notify") if request.param == "path" else f"@ccpipe-test-{os.getpid()}"
+    told = Told(address)
+    yield address, told
+    told.socket.close()
+
+
+async def test_systemd_is_told_of_every_state(node: Node, told: tuple[str, Told]) -> None:
+    """Ready, alive, reloading and ready again, stopping: each when it is so."""
+    address, systemd = told
+    await node.start(NOTIFY_SOCKET=address, WATCHDOG_USEC="200000")
+    await eventually(lambda: systemd.has("READY=1", "WATCHDOG=1", "WATCHDOG=1"))
+    await eventually(lambda: systemd.has("STATUS=", "STATUS="))
+    assert not systemd.has("RELOADING=1")
+    node.hang_up()
+    await eventually(lambda: systemd.has("RELOADING=1", "MONOTONIC_USEC=", "READY=1"))
+    assert not systemd.has("STOPPING=1")
+    assert await node.stop() == 0
+    assert systemd.has("READY=1", "RELOADING=1", "READY=1", "STOPPING=1")
+
+
+async def test_a_reload_loses_no_slot_and_changes_what_is_published(node: Node) -> None:
+    """Collectors, tags, units, rules: all take effect, and every slot comes exactly once."""
+    await node.start()
+    await node.samples(3)
+    node.configure(
+        """
+        units = true
+        tags = { rack = "r1" }
+        [publish.collectors.memory]
+        enabled = false
+        [[publish.translate]]
+        use = "rename"
+        names = { cpu_user = "user" }
+        """
+    )
+    node.hang_up()
+    await eventually(lambda: any(m.tags.get("rack") == "r1" for m in node.messages))
+    await eventually(lambda: bool(node.slots("user")))
+    node.configure()
+    node.hang_up()
+    last = node.slots("user")[-1]
+    await eventually(lambda: node.slots("cpu_user")[-1] > last)
+    await node.samples(3)
+    assert await node.stop() == 0
+    slots = node.slots()
+    assert node.missing(slots) == 0
+    racks = {m.time for m in node.messages if m.tags.get("rack") and m.field == "value"}
+    assert not racks & set(node.slots("mem_used"))
+    assert {m.tags["unit"] for m in node.messages if m.name == "user"} == {"percent"}
+    rates = {*node.slots("cpu_user"), *node.slots("user")}
+    assert set(slots[1:-1]) <= rates  # the first has none, and the last may have come too late
+
+
+async def test_a_wrong_configuration_changes_nothing(node: Node) -> None:
+    """It is told with its key path, on the bus too, and the old one stays in force."""
+    await node.start()
+    await node.samples(1)
+    node.configure("[publish.collectors.memry]")
+    node.hang_up()
+    await eventually(lambda: bool(node.log("did you mean 'memory'")))
+    await node.samples(3)
+    assert await node.stop() == 0
+    [line] = node.log("did you mean 'memory'")
+    assert line.tags["loglevel"] == "error"
+    slots = node.slots()
+    assert node.missing(slots) == 0
+
+
+async def test_what_needs_a_restart_is_named(node: Node) -> None:
+    """Another host's name does not take effect, and is not passed over either."""
+    await node.start()
+    await node.samples(1)
+    node.config.write_text(node.config.read_text().replace('"n1"', '"n2"'))
+    node.hang_up()
+    await eventually(lambda: bool(node.log("hostname: changed, which needs a restart")))
+    await node.samples(2)
+    assert {m.hostname for m in node.messages} == {"n1"}
+
+
+async def test_its_log_goes_to_the_bus_to_the_last_line(node: Node) -> None:
+    """Also what is said at the end; a level that is not wanted stays out."""
+    await node.start()
+    await node.samples(1)
+    assert await node.stop() == 0
+    [line] = node.log("records written") or node.log("written, 0 dead letters")
+    assert (line.name, line.tags["loglevel"], line.hostname) == ("ccpipe", "info", "n1")
+
+
+async def test_sonar_comes_beside_the_metrics(node: Node) -> None:
+    """A description at the start, samples at their interval, both switched off by a reload."""
+    node.configure("[publish.sonar]\nsample = '300ms'\n")
+    await node.start()
+
+    def kinds() -> list[str]:
+        return [str(dict(e["data"])["type"]) for e in node.envelopes]  # type: ignore[call-overload]
+
+    await eventually(lambda: kinds().count("sample") >= 2)
+    node.configure("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
+    node.hang_up()
+    await eventually(lambda: bool(node.log("read again")))
+    await node.samples(1)
+    before = len(node.envelopes)
+    await node.samples(10)
+    assert await node.stop() == 0
+    assert kinds().count("sysinfo") == 1
+    assert len(node.envelopes) <= before + 1  # one may have been on its way
+
+
+async def test_control_is_answered_and_the_interval_set(node: Node) -> None:
+    """Over the same connection; what is set takes effect without a slot lost or doubled."""
+    node.configure("[publish.control]\nput = ['interval']\n")
+    await node.start()
+    await node.samples(2)
+
+    async def ask(method: str, control: str, request: str) -> Message:
+        line = f'{control},hostname=n1,method={method},type=node control="{request}" 1'
+        subject = f"fox%2Etest.control.{method.lower()}"
+        reply = await node.client.request(subject, line.encode(), timeout=10)
+        [answer] = decode(reply.data)
+        return answer
+
+    states = json.loads(str((await ask("GET", "collectors", "")).value))
+    assert states["cpu"] == {"interval": 0.1, "state": "on"}
+    assert states["sonar_sample"]["interval"] == 300
+    answer = await ask("PUT", "interval", "50ms")
+    assert answer.tags["level"] == "INFO", answer.value
+    await node.samples(5)
+    assert (await ask("GET", "interval", "")).value == "50ms"
+    assert (await ask("PUT", "interval", "0")).tags["reason"] == "invalid"
+    assert await node.stop() == 0
+    slots = node.slots()
+    change = next(i for i, slot in enumerate(slots) if slot % SLOT)
+    assert node.missing(slots[:change]) == 0
+    assert node.missing(slots[change - 1 :], SLOT // 2) == 0
+
+
+async def test_there_is_one_connection(node: Node, nats_server: Server) -> None:
+    """Metrics, envelopes, log and control share it: a thousand nodes cost the broker a thousand."""
+    await node.start()
+    await eventually(lambda: bool(node.slots() and node.envelopes))
+    assert node.process is not None
+    there = [c.raddr for c in psutil.Process(node.process.pid).net_connections() if c.raddr]
+    assert [address.port for address in there] == [nats_server.port]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from cyclopts import Parameter
 
 from ccpipe.cli.options import Where, seconds
-from ccpipe.cli.parts import collectors
 from ccpipe.cli.pipe import run_pipe
 from ccpipe.errors import UsageError
 from ccpipe.pipeline import Sink, join
@@ -16,8 +15,6 @@ from ccpipe.telemetry import Telemetry
 if TYPE_CHECKING:
     from ccpipe.cli.agent import Agent
     from ccpipe.formats.sonar import Envelope
-
-__all__ = ["collectors", "publish"]
 
 Output = Literal["line", "json", "table", "sonar"]
 

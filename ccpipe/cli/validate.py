@@ -15,7 +15,7 @@ from ccpipe.cli.blocks import Block, open_stream, read_blocks
 from ccpipe.cli.bridge import load_recipe
 from ccpipe.cli.options import Where, seconds
 from ccpipe.cli.output import paint, printable
-from ccpipe.cli.publish import collectors
+from ccpipe.cli.parts import Parts
 from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (
     CcpipeError,
@@ -179,14 +179,14 @@ class _Check:
             await self.reach(key, part)
 
     async def configuration(self) -> None:
-        """Read a site's configuration, make the collectors it names, and ask for its broker."""
+        """Read a site's configuration, make what it names, and ask for its broker."""
         from ccpipe.bus.connection import Connection
         from ccpipe.bus.subjects import Subjects
 
         self.what = "configuration"
         site = load(self.path, Site, flags=self.where.flags())
         Subjects.of(site)
-        collectors(site, self.path)
+        Parts.of(site, self.path, Telemetry())
         bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
         await self.reach("bus", bus)
 

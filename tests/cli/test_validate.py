@@ -84,6 +84,10 @@ def test_every_wrong_part_of_a_recipe_is_told() -> None:
     [
         ("[publish]\nintervall = 1", "publish: unknown key 'intervall'; did you mean 'interval'?"),
         ("[publish.collectors.dsk]\n", "there is no collector 'dsk'; did you mean 'disk'?"),
+        (
+            "[[publish.translate]]\nuse = 'renam'\n",
+            "publish.translate[0].use: there is no translator 'renam'; did you mean 'rename'?",
+        ),
         ("[publish.collectors.disk]\nx = 1", "publish.collectors.disk: unknown key 'x'"),
         ("[bus.subjects]\nmetric = 'x'", "bus.subjects.metric: unknown; did you mean 'metrics'?"),
         ("[bus]\nuser = 'x'", "bus.password_file: is missing"),

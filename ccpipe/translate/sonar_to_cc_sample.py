@@ -7,7 +7,7 @@ from operator import attrgetter, sub
 from typing import NamedTuple
 
 from ccpipe.formats.sonar import SampleAttributes, SampleDisk, SampleGpu, SampleJob, SampleSystem
-from ccpipe.formats.sonar.sums import Gains, Seen, add_up, shares
+from ccpipe.formats.sonar.sums import Seen, add_up, shares
 from ccpipe.formats.sonar.timestamp import moment
 from ccpipe.translate.columns import Codes, Columns
 from ccpipe.translate.sonar_metrics import (
@@ -219,14 +219,18 @@ class Node:
             key = job.job, job.epoch, job.user
             it = now[key] = known.get(key) or self._begin_job(key, columns)
             before = it.seen if seconds else None
-            levels, gains, cards, seen = add_up(job.processes, before)
+            levels, (average, used, read, written), cards, seen = add_up(job.processes, before)
             int_codes += it.ints
             ints += levels
             if seconds is not None:
                 it.seen = seen
-                rates = _rates(gains, seconds if before and before[0] else 0.0, most)
-                float_codes += _first(it.floats, len(rates))
-                floats += rates
+                if seconds and before and before[0]:
+                    float_codes += it.floats
+                    share = min(100 * used / seconds + average, most)
+                    floats += (share, 1024 * read / seconds, 1024 * written / seconds)
+                else:  # of a job that was not seen before there is only what `cpu_avg` says
+                    float_codes += it.floats[:1]
+                    floats.append(min(average, most))
             for uuid, (util, memory, memory_util) in cards.items():
                 float_codes += it.cards.get(uuid) or _codes_of_card(it, uuid, columns)
                 floats += (util, memory * _JOB_GPU_MEMORY.scale, memory_util)
@@ -251,16 +255,3 @@ def _codes(columns: Columns, rows: Sequence[Row], tags: Mapping[str, str]) -> Co
 
 def _first(codes: Codes, count: int) -> Codes:
     return codes if len(codes) == count else codes[:count]
-
-
-def _rates(gains: Gains, seconds: float, most: float) -> tuple[float, ...]:
-    """Return what ``JOB_FLOATS`` names.
-
-    Without `seconds`, for a job that was not seen before, there is only the first, made of
-    ``cpu_avg``.
-    """
-    average, used, read, written = gains
-    if not seconds:
-        return (min(average, most),)
-    share = min(100 * used / seconds + average, most)
-    return share, 1024 * read / seconds, 1024 * written / seconds

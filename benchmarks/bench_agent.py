@@ -27,8 +27,8 @@ from ccpipe.formats.sonar import encode
 from ccpipe.registry import construct, find, names
 from ccpipe.sources.processes import Processes
 from ccpipe.sources.sampler import Collector, Sampler
-from ccpipe.sources.sonar_sample import SonarSample
-from ccpipe.sources.sonar_sysinfo import SonarSysinfo
+from ccpipe.sources.sonar.sample import SonarSample
+from ccpipe.sources.sonar.sysinfo import SonarSysinfo
 
 PROCESSES = 300
 INTERVAL = 0.2

@@ -32,10 +32,9 @@ from ccpipe.pipeline import Limits, Records, run
 from ccpipe.pipeline.chain import Chain
 from ccpipe.sinks.dead_file import DeadFile
 from ccpipe.sources.log import LogSource
-from ccpipe.sources.metrics import units
 from ccpipe.sources.sampler import Sampler
-from ccpipe.sources.sonar_envelope import Errors
-from ccpipe.sources.sonar_sysinfo import SonarSysinfo
+from ccpipe.sources.sonar.envelope import Errors
+from ccpipe.sources.sonar.sysinfo import SonarSysinfo
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -66,12 +65,11 @@ class Agent:
         self.once = once
         self.telemetry = telemetry
         self.parts = Parts.of(read(), path, telemetry)
-        self.metrics = Sampler(**metrics_of(self.parts), once=once, telemetry=telemetry)
+        self.metrics = Sampler(**self.parts.of_metrics(), once=once, telemetry=telemetry)
+        # A single sample is two readings so far apart, not minutes.
+        soon = {"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {}
         self.sonar = Sampler(
-            **(
-                sonar_of(self.parts)
-                | ({"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {})
-            ),
+            **(self.parts.of_sonar() | soon),
             once=once,
             at_start=("sonar_sysinfo",),
             gives="envelopes",
@@ -261,7 +259,7 @@ class Agent:
         self._go_on_with(dataclasses.replace(self.parts, site=site))
 
     def _go_on_with(self, parts: Parts) -> None:
-        metrics, sonar = metrics_of(parts), sonar_of(parts)
+        metrics, sonar = parts.of_metrics(), parts.of_sonar()
         for settings in (metrics, sonar):
             Sampler(**settings)  # raises here where they cannot be, before anything changes
         if parts.translators is not self.parts.translators:
@@ -315,38 +313,6 @@ class _LogSink:
     async def write(self, records: Records) -> None:
         if not self._end.is_set() or self._sink.bus.is_connected:
             await self._sink.write(records)
-
-
-def metrics_of(parts: Parts) -> dict[str, Any]:
-    """Return what the sampler of metrics is told."""
-    site = parts.site
-    return {
-        "collectors": parts.collectors,
-        "interval": site.publish.interval,
-        "intervals": parts.intervals,
-        "jitter": _jitter(site, min([site.publish.interval, *parts.intervals.values()])),
-        "units": units() if site.publish.units else None,
-        "tags": {**site.publish.tags, "cluster": site.cluster, "hostname": site.hostname},
-    }
-
-
-def sonar_of(parts: Parts) -> dict[str, Any]:
-    """Return what the sampler of Sonar's envelopes is told."""
-    options = parts.site.publish.sonar
-    every = {"sonar_sample": options.sample, "sonar_sysinfo": options.sysinfo}
-    own = {name: float(every[name]) for name in parts.sonar}
-    shortest = min(own.values(), default=300.0)
-    return {
-        "collectors": parts.sonar,
-        "interval": shortest,
-        "intervals": own,
-        "jitter": _jitter(parts.site, shortest),
-        "tags": None,
-    }
-
-
-def _jitter(site: Site, shortest: float) -> float:
-    return shortest / 50 if site.publish.jitter is None else site.publish.jitter
 
 
 _FIXED = ("bus", "cluster", "hostname", "telemetry", "publish.dead_file", "publish.control.enabled")

@@ -49,6 +49,38 @@ class Parts:
             translators=_translators(site, path, telemetry, before),
         )
 
+    def of_metrics(self) -> dict[str, Any]:
+        """Return what the sampler of metrics is told."""
+        from ccpipe.sources.metrics import units
+
+        site = self.site
+        return {
+            "collectors": self.collectors,
+            "interval": site.publish.interval,
+            "intervals": self.intervals,
+            "jitter": self._jitter(min([site.publish.interval, *self.intervals.values()])),
+            "units": units() if site.publish.units else None,
+            "tags": {**site.publish.tags, "cluster": site.cluster, "hostname": site.hostname},
+        }
+
+    def of_sonar(self) -> dict[str, Any]:
+        """Return what the sampler of Sonar's envelopes is told."""
+        options = self.site.publish.sonar
+        every = {"sonar_sample": options.sample, "sonar_sysinfo": options.sysinfo}
+        own = {name: float(every[name]) for name in self.sonar}
+        shortest = min(own.values(), default=300.0)
+        return {
+            "collectors": self.sonar,
+            "interval": shortest,
+            "intervals": own,
+            "jitter": self._jitter(shortest),
+            "tags": None,
+        }
+
+    def _jitter(self, shortest: float) -> float:
+        jitter = self.site.publish.jitter
+        return shortest / 50 if jitter is None else jitter
+
 
 def collectors(site: Site, path: Path | None, before: Parts | None = None) -> dict[str, Any]:
     """Make the collectors that are installed, but for those that the configuration leaves out.
@@ -113,8 +145,8 @@ def _options(site: Site, name: str) -> Mapping[str, Any]:
 
 def _sonar(site: Site, made: Mapping[str, Any], before: Parts | None) -> dict[str, Any]:
     """Make the collectors of Sonar's envelopes; they share a walk over all processes."""
-    from ccpipe.sources.sonar_sample import SonarSample
-    from ccpipe.sources.sonar_sysinfo import SonarSysinfo
+    from ccpipe.sources.sonar.sample import SonarSample
+    from ccpipe.sources.sonar.sysinfo import SonarSysinfo
 
     options = site.publish.sonar
     own: dict[str, Any] = {

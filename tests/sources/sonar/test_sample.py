@@ -29,9 +29,9 @@ from ccpipe.formats.sonar import (
 )
 from ccpipe.sources.process_table import ProcessTable
 from ccpipe.sources.processes import Processes
-from ccpipe.sources.sonar_process import Users
-from ccpipe.sources.sonar_sample import SonarSample
-from ccpipe.sources.sonar_sysinfo import SonarSysinfo
+from ccpipe.sources.sonar.process import Users
+from ccpipe.sources.sonar.sample import SonarSample
+from ccpipe.sources.sonar.sysinfo import SonarSysinfo
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.sonar_to_cc import SonarToCc
 from tests.conftest import eventually

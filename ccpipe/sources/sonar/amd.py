@@ -12,7 +12,7 @@ from pathlib import Path
 from ccpipe.formats.sonar import SampleGpu, SampleProcessGpu, SysinfoGpuCard
 from ccpipe.sources import proc
 from ccpipe.sources.amd_gpu import cards, load, sensors
-from ccpipe.sources.sonar_envelope import Errors, readable
+from ccpipe.sources.sonar.envelope import Errors, readable
 
 _LEVEL = re.compile(r"\d+: (\d{1,6})Mhz", re.ASCII | re.IGNORECASE)
 

@@ -25,16 +25,16 @@ from ccpipe.formats.sonar import (
     roll_up,
 )
 from ccpipe.sources.process_table import Process, ProcessTable, Walk
-from ccpipe.sources.sonar_cards import Cards
-from ccpipe.sources.sonar_envelope import META, Errors, local
-from ccpipe.sources.sonar_process import (
+from ccpipe.sources.sonar.cards import Cards
+from ccpipe.sources.sonar.envelope import META, Errors, local
+from ccpipe.sources.sonar.process import (
     TICKS,
     CpuUse,
     ProcessFiles,
     Users,
     in_containers,
 )
-from ccpipe.sources.sonar_system import System
+from ccpipe.sources.sonar.system import System
 
 _FIRST_USER = 1000
 """Users below are the system's own."""

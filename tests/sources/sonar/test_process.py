@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.sources.process_table import Process, Walk
-from ccpipe.sources.sonar_process import (
+from ccpipe.sources.sonar.process import (
     TICKS,
     CpuUse,
     Data,

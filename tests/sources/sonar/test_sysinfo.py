@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from ccpipe.formats.sonar import Envelope, SysinfoAttributes, decode, encode
-from ccpipe.sources.sonar_sysinfo import SonarSysinfo
+from ccpipe.sources.sonar.sysinfo import SonarSysinfo
 from tests.conftest import program
 from tests.sources.conftest import Root, unpack
 from tests.sources.fake_nvml import Card, install

@@ -14,8 +14,8 @@ from ccpipe.sources.cpu import ticks_of
 from ccpipe.sources.disk import EXCLUDE, LEAST_COLUMNS
 from ccpipe.sources.load import Load
 from ccpipe.sources.memory import Memory
-from ccpipe.sources.sonar_envelope import Errors, local, readable
-from ccpipe.sources.sonar_process import TICKS
+from ccpipe.sources.sonar.envelope import Errors, local, readable
+from ccpipe.sources.sonar.process import TICKS
 from ccpipe.sources.thread import Collector
 
 _BUSY = (0, 1, 2, 5, 6)  # user, nice, system, irq and softirq: what Sonar adds up

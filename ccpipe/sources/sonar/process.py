@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ccpipe.errors import DataError
 from ccpipe.sources import proc
 from ccpipe.sources.process_table import Process, Walk, read
-from ccpipe.sources.sonar_envelope import readable
+from ccpipe.sources.sonar.envelope import readable
 
 TICKS = os.sysconf("SC_CLK_TCK")
 """Of a second: the unit of the kernel's times."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.sources.sonar_cards import Cards
-from ccpipe.sources.sonar_envelope import Errors
+from ccpipe.sources.sonar.cards import Cards
+from ccpipe.sources.sonar.envelope import Errors
 from tests.sources.conftest import Root
 from tests.sources.fake_nvml import Card, install
 

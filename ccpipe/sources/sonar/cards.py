@@ -6,9 +6,9 @@ Source: Sonar JSON format output specification, *SampleGpu*, *SampleProcessGpu*,
 """
 
 from ccpipe.formats.sonar import SampleGpu, SampleProcessGpu, SysinfoGpuCard
-from ccpipe.sources.sonar_amd import AmdCards
-from ccpipe.sources.sonar_envelope import Errors
-from ccpipe.sources.sonar_nvidia import NvidiaCards
+from ccpipe.sources.sonar.amd import AmdCards
+from ccpipe.sources.sonar.envelope import Errors
+from ccpipe.sources.sonar.nvidia import NvidiaCards
 
 
 class Cards:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from ccpipe.formats.sonar import Envelope, SysinfoAttributes, SysinfoData, SysinfoEnvelope
 from ccpipe.sources.command import run
-from ccpipe.sources.sonar_cards import Cards
-from ccpipe.sources.sonar_envelope import META, Errors, local, readable
+from ccpipe.sources.sonar.cards import Cards
+from ccpipe.sources.sonar.envelope import META, Errors, local, readable
 from ccpipe.sources.topology import system, topology
 
 _LSTOPO = ("lstopo-no-graphics", "lstopo")

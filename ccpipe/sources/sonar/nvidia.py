@@ -16,7 +16,7 @@ from ccpipe.formats.sonar import (
     SysinfoGpuCard,
 )
 from ccpipe.sources.nvidia import LIMITS, STATE, Driver, parts, supported
-from ccpipe.sources.sonar_envelope import Errors
+from ccpipe.sources.sonar.envelope import Errors
 
 _MODES = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
 _ARCHITECTURES = {

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ccpipe.formats.sonar import SampleGpu, SampleProcessGpu, SysinfoGpuCard
-from ccpipe.sources.sonar_amd import AmdCards
-from ccpipe.sources.sonar_envelope import Errors
+from ccpipe.sources.sonar.amd import AmdCards
+from ccpipe.sources.sonar.envelope import Errors
 from tests.sources.conftest import Root, unpack
 
 FULL, SPARSE = "9a8c2bdcf0a0f2b1", "n1/00000000:03:00.0"

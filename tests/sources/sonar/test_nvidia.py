@@ -14,8 +14,8 @@ from ccpipe.formats.sonar import (
     SampleProcessGpu,
     SysinfoGpuCard,
 )
-from ccpipe.sources.sonar_envelope import Errors
-from ccpipe.sources.sonar_nvidia import NvidiaCards
+from ccpipe.sources.sonar.envelope import Errors
+from ccpipe.sources.sonar.nvidia import NvidiaCards
 from tests.sources.fake_nvml import (
     DRIVER_NOT_LOADED,
     GPU_IS_LOST,

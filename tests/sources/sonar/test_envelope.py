@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.sonar import decode, encode, timestamp
-from ccpipe.sources.sonar_envelope import Errors, local
-from ccpipe.sources.sonar_sample import SonarSample
-from ccpipe.sources.sonar_sysinfo import SonarSysinfo
+from ccpipe.sources.sonar.envelope import Errors, local
+from ccpipe.sources.sonar.sample import SonarSample
+from ccpipe.sources.sonar.sysinfo import SonarSysinfo
 from tests.sources.conftest import PACKED, unpack
 
 

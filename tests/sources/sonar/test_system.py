@@ -8,8 +8,8 @@ import pytest
 
 from ccpipe.errors import DataError
 from ccpipe.formats.sonar import SampleDisk, SampleSystem
-from ccpipe.sources.sonar_envelope import Errors
-from ccpipe.sources.sonar_system import System
+from ccpipe.sources.sonar.envelope import Errors
+from ccpipe.sources.sonar.system import System
 from tests.sources.conftest import Root, unpack
 
 

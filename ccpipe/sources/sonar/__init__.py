@@ -1,0 +1,1 @@
+"""What Sonar says of a node: its envelopes ``sample`` and ``sysinfo``."""

@@ -4,6 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 python=${1:-.venv/bin/python}
+case $python in /*) ;; *) python=$PWD/$python ;; esac # the tests run elsewhere
 into=$(mktemp -d)
 trap 'rm -rf "$into"' EXIT
 

@@ -18,6 +18,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from ccpipe.bus.server import running
+from ccpipe.bus.subjects import escape
 from ccpipe.config import Bus, read_secret
 from ccpipe.errors import ConfigError, DeniedError, MissingExtra, UnavailableError
 from ccpipe.telemetry import Telemetry
@@ -305,6 +306,8 @@ def _options(bus: Bus) -> dict[str, Any]:
     if bus.user:
         options["user"] = bus.user
         options["password"] = read_secret("bus.password_file", bus.password_file)
+        # So that a broker can keep each user from hearing the answers to others.
+        options["inbox_prefix"] = f"_INBOX.{escape(bus.user)}"
     if bus.credentials_file or bus.nkey_file:
         try:
             import nkeys  # noqa: F401

@@ -154,3 +154,14 @@ async def test_an_operator_hears_nothing_but_answers(site_of: SiteOf) -> None:
         await operator.publish("fritz.metrics", b"m value=1")
         await operator.flush()
         await eventually(lambda: denials(telemetry) == 3)
+
+
+@pytest.mark.parametrize("role", ["node", "bridge", "viewer", "operator"])
+async def test_nobody_hears_the_answers_to_others(site_of: SiteOf, role: str) -> None:
+    """Each user has inboxes of its own."""
+    telemetry = Telemetry()
+    async with Connection(site_of(role).bus, name=role, telemetry=telemetry) as bus:
+        for subject in ("_INBOX.>", "_INBOX.*.>", "_INBOX.somebody.>"):
+            await bus.subscribe(subject, lambda _: None)
+        await bus.flush()
+        await eventually(lambda: denials(telemetry) == 3)

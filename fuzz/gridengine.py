@@ -17,7 +17,7 @@ with atheris.instrument_imports(include=["ccpipe.formats.gridengine", "ccpipe.tr
     from ccpipe.formats.gridengine.event import from_event, to_event
     from ccpipe.formats.gridengine.plain_lines import plain_lines
     from ccpipe.formats.gridengine.reporting import read_job_log
-    from ccpipe.formats.gridengine.status import read_qhost, read_qstat
+    from ccpipe.formats.gridengine.status import read_shares
     from ccpipe.formats.gridengine.table import from_records
     from ccpipe.formats.gridengine.whole_blocks import plain_in_python
     from ccpipe.translate.accounting_to_jobs import Assembler
@@ -44,9 +44,8 @@ def check(payload: bytes) -> None:
         assert read(encode_jsonl(record)).rejected == []
         from_event(to_event(record, cluster="fuzz"))
     read_job_log(payload)
-    for reads in (read_qstat, read_qhost):
-        with contextlib.suppress(DataError):
-            reads(payload)
+    with contextlib.suppress(DataError):
+        read_shares(payload)
 
 
 if __name__ == "__main__":

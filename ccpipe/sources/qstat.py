@@ -1,4 +1,4 @@
-"""Live starts of Grid Engine's jobs, from ``qstat``: where nothing writes them down.
+"""Live starts of Grid Engine's jobs, from ``qstat`` or ``qhost``: where nothing writes them down.
 
 Accounting knows only ends. This asks ``qstat -u '*' -g t -xml`` now and then, and tells of each
 job that runs and did not run before. A job shorter than the interval may be missed: its start
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
-from ccpipe.formats.gridengine.status import Running, read_qstat, running
+from ccpipe.formats.gridengine.status import Running, read_shares, running
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch, wait_for_event
 from ccpipe.translate.jobs_to_events import MAX_ARRAY_TASKS, Mapping, start_running
@@ -38,8 +38,8 @@ class Qstat:
         Parameters
         ----------
         command
-            The program and its arguments; no shell sees them. Its times are of this machine's
-            zone.
+            The program and its arguments; no shell sees them. ``qhost -j -xml`` does as well:
+            its times have a zone, those of qstat are of this machine's.
         poll
             Time between two questions, and how long one may take.
         short_hostnames, array_factor, threads_per_slot
@@ -72,7 +72,7 @@ class Qstat:
         """Yield the starts of each question, until stopped."""
         while not self._stopped.is_set():
             try:
-                starts = self._news(running(read_qstat(await self._ask())))
+                starts = self._news(running(read_shares(await self._ask())))
             except (DataError, OSError, TimeoutError) as error:
                 log.warning("%s: %s", self.command[0], str(error) or "no answer in time")
             else:

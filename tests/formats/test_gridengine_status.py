@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine import read
 from ccpipe.formats.gridengine.reporting import read_job_log, starts
-from ccpipe.formats.gridengine.status import Running, Share, read_qhost, read_qstat, running
+from ccpipe.formats.gridengine.status import Running, Share, read_shares, running
 
 DATA = Path(__file__).parent.parent / "data" / "gridengine"
 
@@ -58,7 +58,7 @@ ZONE = timezone(timedelta(hours=2))
 
 def test_qstat_tells_the_hosts_of_running_jobs() -> None:
     """Shares of one job come together: hosts, the master's first, and slots; times have a zone."""
-    shares = read_qstat((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
+    shares = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
     assert len(shares) == 24
     found = {(job.job_number, job.task_number): job for job in running(shares)}
     assert found[92, 0] == Running(
@@ -68,7 +68,7 @@ def test_qstat_tells_the_hosts_of_running_jobs() -> None:
     )  # fmt: skip
     assert (103, 1) in found
     assert {share.state for share in shares if not share.is_running} == {"Eqw", "hqw", "qw"}
-    later = read_qstat((DATA / "qstat-g-t.xml").read_bytes(), zone=ZONE)
+    later = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=ZONE)
     assert later[0].start_time == 1795170981 * 10**9 - 7200 * 10**9
 
 
@@ -79,8 +79,8 @@ def by_key(shares: list[Share]) -> dict[tuple[int, int], Running]:
 
 def test_qhost_tells_the_same_jobs() -> None:
     """Both programs were asked at the same moment of the same cell."""
-    by_host = by_key(read_qhost((DATA / "qhost-j-q-F.xml").read_bytes()))
-    by_job = by_key(read_qstat((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC))
+    by_host = by_key(read_shares((DATA / "qhost-j-q-F.xml").read_bytes()))
+    by_job = by_key(read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC))
     both = by_host.keys() & by_job.keys()
     assert len(both) >= 3
     for key in both:
@@ -97,7 +97,7 @@ TODAY = b"""<job_info><job_list><JB_job_number>1</JB_job_number>
     ("payload", "why"),
     [
         (b"", "not XML"),
-        (b"<qhost/>", "the root is <qhost>, not <job_info>"),
+        (b"<jobs/>", "the root is <jobs>, neither <job_info> nor <qhost>"),
         (b"<!DOCTYPE x [<!ENTITY a 'b'>]><job_info/>", "a document type"),
         (
             b"<job_info><job_list><JB_job_number>x</JB_job_number></job_list></job_info>",
@@ -109,13 +109,12 @@ TODAY = b"""<job_info><job_list><JB_job_number>1</JB_job_number>
 def test_what_qstat_does_not_write_is_refused(payload: bytes, why: str) -> None:
     """In words that say what is wrong."""
     with pytest.raises(DataError, match=why):
-        read_qstat(payload)
+        read_shares(payload)
 
 
 @given(st.binary(max_size=80) | st.text(max_size=40).map(str.encode))
 def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
     """No bytes raise anything but the named error."""
-    for reads in (read_qstat, read_qhost):
-        with contextlib.suppress(DataError):
-            reads(payload)
+    with contextlib.suppress(DataError):
+        read_shares(payload)
     read_job_log(b"1:job_log:" + payload)

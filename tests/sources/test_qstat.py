@@ -11,12 +11,13 @@ import pytest
 
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.gridengine.status import read_qstat, running
+from ccpipe.formats.gridengine.status import read_shares, running
 from ccpipe.pipeline import Batch
 from ccpipe.sources.qstat import Qstat
 from tests.conftest import eventually
 
-SAMPLE = (Path(__file__).parent.parent / "data/gridengine/qstat-g-t.xml").read_bytes()
+DATA = Path(__file__).parent.parent / "data/gridengine"
+SAMPLE = (DATA / "qstat-g-t.xml").read_bytes()
 SITE = Site(cluster="fox", hostname="master")
 
 
@@ -58,6 +59,18 @@ async def test_each_job_starts_once(tmp_path: Path, caplog: pytest.LogCaptureFix
     await asyncio.wait_for(task, 10)
 
 
+async def test_qhost_tells_of_starts_too() -> None:
+    """Both were asked at the same moment of the same cell."""
+    cell = Cell(DATA / "qhost-j-q-F.xml")
+    task = asyncio.create_task(cell.read())
+    await eventually(lambda: len(cell.batches) == 1)
+    cell.source.stop()
+    await asyncio.wait_for(task, 10)
+    running_there = {start["jobId"] for start in cell.starts()}
+    by_qstat = Qstat(site=SITE)._news(running(read_shares(SAMPLE)))
+    assert len(running_there & {json.loads(str(start.value))["jobId"] for start in by_qstat}) >= 3
+
+
 @pytest.mark.parametrize("command", [["/no/such/qstat"], [sys.executable, "-c", "exit(3)"]])
 async def test_a_command_that_fails_is_logged(
     tmp_path: Path, command: list[str], caplog: pytest.LogCaptureFixture
@@ -75,7 +88,7 @@ async def test_a_command_that_fails_is_logged(
 def test_news_are_what_was_not_there_before() -> None:
     """A job that is gone and comes back, as after a rerun, has a start of its own."""
     source = Qstat(site=SITE)
-    jobs = running(read_qstat(SAMPLE, zone=UTC))
+    jobs = running(read_shares(SAMPLE, zone=UTC))
     assert len(source._news(jobs)) == len(jobs)
     assert source._news(jobs) == []
     source._news([])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccpipe.config import Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
 from ccpipe.formats.gridengine.event import to_event
-from ccpipe.formats.gridengine.status import Running, read_qstat, running
+from ccpipe.formats.gridengine.status import Running, read_shares, running
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import Message, event, metric
 from ccpipe.translate.accounting_jobs import AccountingJobs
@@ -170,7 +170,7 @@ def test_a_second_start_within_a_day_is_not_sent(caplog: pytest.LogCaptureFixtur
 
 def test_what_runs_now_can_start_too() -> None:
     """Each job that qstat lists makes a start that cc-backend takes, with all its nodes."""
-    shares = read_qstat((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
+    shares = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
     backend = Backend()
     for job in running(shares):
         backend.take(start_running(job, Mapping(cluster="fox")))

@@ -51,19 +51,29 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     start_time: int
 
 
-def read_qstat(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
-    """Read ``qstat -xml``, with or without ``-g t``.
+def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
+    """Read ``qstat -xml``, with or without ``-g t``, or the jobs of ``qhost -j -xml``.
 
-    Its times have no zone: they are of `zone`, else of this machine's.
+    The times of qstat have no zone: they are of `zone`, else of this machine's. qhost lists a
+    share for each slot; slots are not said, so each counts one.
 
     Raises
     ------
     DataError
-        where it is not what qstat writes; it says where.
+        where it is not what either of them writes; it says where.
 
     """
+    tree = _parse(payload)
+    if tree.tag == "job_info":
+        return _of_qstat(tree, zone)
+    if tree.tag == "qhost":
+        return _of_qhost(tree)
+    raise DataError(f"the root is <{tree.tag:.40}>, neither <job_info> nor <qhost>")
+
+
+def _of_qstat(tree: ET.Element, zone: tzinfo | None) -> list[Share]:
     shares = []
-    for job in _parse(payload, "job_info").iter("job_list"):
+    for job in tree.iter("job_list"):
         queue, _, host = job.findtext("queue_name", "").partition("@")
         tasks = job.findtext("tasks") or ""
         shares.append(
@@ -86,19 +96,9 @@ def read_qstat(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
     return shares
 
 
-def read_qhost(payload: bytes) -> list[Share]:
-    """Read the jobs of ``qhost -j -xml``, whose times are seconds since the epoch.
-
-    It lists a share for each slot; slots are not said, so each counts one.
-
-    Raises
-    ------
-    DataError
-        where it is not what qhost writes.
-
-    """
+def _of_qhost(tree: ET.Element) -> list[Share]:
     shares = []
-    for host in _parse(payload, "qhost").iter("host"):
+    for host in tree.iter("host"):
         for job in host.iter("job"):
             known = {value.get("name"): value.text or "" for value in job.iter("jobvalue")}
             queue, _, at = known.get("qinstance_name", "").partition("@")
@@ -151,16 +151,13 @@ def _running(group: list[Share]) -> Running:
     )
 
 
-def _parse(payload: bytes, root: str) -> ET.Element:
+def _parse(payload: bytes) -> ET.Element:
     if b"<!DOCTYPE" in payload or b"<!ENTITY" in payload:
         raise DataError("a document type has no place in what Grid Engine writes")
     try:
-        tree = ET.fromstring(payload)  # noqa: S314 - without entities there is nothing to attack
+        return ET.fromstring(payload)  # noqa: S314 - without entities there is nothing to attack
     except (ET.ParseError, ValueError, LookupError) as error:
         raise DataError(f"not XML: {error}") from None
-    if tree.tag != root:
-        raise DataError(f"the root is <{tree.tag:.40}>, not <{root}>")
-    return tree
 
 
 def _number(job: ET.Element, name: str) -> int:

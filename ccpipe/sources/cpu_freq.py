@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ccpipe.errors import DataError
 from ccpipe.sources import proc
-from ccpipe.sources.knob import Change, Knob, Tags, device, joined, quantity, set_files
+from ccpipe.sources.knob import Change, Knob, Tags, device, joined, quantity, reading, set_files
 
 _FILES = {
     "governor": ("scaling_governor", "what chooses the frequency"),
@@ -134,13 +134,13 @@ def _governor(value: str, policy: Path) -> str:
 
 
 def _least(value: str, policy: Path) -> str:
-    highest = _number(policy / "scaling_max_freq")
-    return _between(value, _number(policy / "cpuinfo_min_freq"), highest)
+    highest = reading(policy / "scaling_max_freq")
+    return _between(value, reading(policy / "cpuinfo_min_freq"), highest)
 
 
 def _most(value: str, policy: Path) -> str:
-    lowest = _number(policy / "scaling_min_freq")
-    return _between(value, lowest, _number(policy / "cpuinfo_max_freq"))
+    lowest = reading(policy / "scaling_min_freq")
+    return _between(value, lowest, reading(policy / "cpuinfo_max_freq"))
 
 
 def _between(value: str, lowest: int, highest: int) -> str:
@@ -148,7 +148,3 @@ def _between(value: str, lowest: int, highest: int) -> str:
     if not lowest <= kilohertz <= highest:
         raise DataError(f"{value:.40} is not between {lowest} and {highest} kHz")
     return str(kilohertz)
-
-
-def _number(path: Path) -> int:
-    return proc.counters(str(path), [proc.text(path).strip()], least=1)[0]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.sources import proc
+from ccpipe.sources.growth import tell
 from ccpipe.sources.metrics import Metric
 
 _NODE = ("node",)
@@ -106,8 +107,7 @@ class Disk:
             if gains is not None:
                 gains.insert(_IN_PROGRESS, in_progress)
                 tags = {"type": "node", "stype": "device", "stype-id": proc.tag(device)}
-                for row, gain in zip(_IO, gains, strict=False):
-                    yield metric(row.name, gain, time=time, tags=tags)
+                yield from tell(_IO, gains, time, tags)
 
     def _capacity(self, time: int) -> Iterator[Message]:
         used = []

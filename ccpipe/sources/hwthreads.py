@@ -61,15 +61,15 @@ def topology(root: str = "/") -> dict[str, Any]:
 
 def _thread(folder: Path) -> HwThread:
     number = int(folder.name.removeprefix("cpu"))
-    socket = _number(folder / "topology/physical_package_id")
-    die = _number(folder / "topology/die_id")
+    socket = proc.index(folder / "topology/physical_package_id")
+    die = proc.index(folder / "topology/die_id")
     core = _core(folder / "topology") or [number]
     domains = [name.name for name in folder.glob("node[0-9]*")]
     return HwThread(
         cpu_id=number,
         smt_id=core.index(number) if number in core else -1,
         core_cpu_list=core,
-        core_id=_number(folder / "topology/core_id"),
+        core_id=proc.index(folder / "topology/core_id"),
         socket_id=socket,
         die_id=socket if die < 0 else die,
         numa_id=int(domains[0].removeprefix("node")) if len(domains) == 1 else -1,
@@ -82,8 +82,3 @@ def _core(folder: Path) -> list[int]:
         if text := proc.word(folder / name):
             return proc.listed(str(folder / name), text)
     return []
-
-
-def _number(path: Path) -> int:
-    found = proc.number(path)
-    return -1 if found is None else found

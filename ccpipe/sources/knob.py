@@ -82,6 +82,11 @@ def quantity(text: str, units: Mapping[str, float]) -> float:
 _QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{0,15})?)\s*([A-Za-z]*)", re.ASCII)
 
 
+def reading(path: Path) -> int:
+    """Return the number that a file says; raises OSError where it cannot be read, DataError."""
+    return proc.counters(str(path), [proc.text(path).strip()], least=1)[0]
+
+
 def set_files(wanted: Mapping[Path, str], tolerance: float = 0) -> None:
     """Write files of ``/sys``, all of them or none, and read each one back.
 

@@ -50,15 +50,15 @@ def traffic(devices: Path, *, zen_3: bool) -> Iterator[Traffic]:
         where a file is not what the kernel writes.
 
     """
-    for device in _named(devices, "amd_umc_*"):
+    for device in sorted(devices.glob("amd_umc_*")):
         yield from _everywhere(device, [(_event(device, _UMC), _LINE)])
     if zen_3:
-        for device in _named(devices, "amd_df"):
+        for device in sorted(devices.glob("amd_df")):
             # One by one: the device has four counters, and those of a group must count at once.
             for code in _DF:
                 config = code & 0xFF | _DF_MASK << 8 | code >> 8 << 32
                 yield from _everywhere(device, [(_event(device, config), _LINE)])
-    controllers = [(device, _told(device)) for device in _named(devices, "uncore_imc*")]
+    controllers = [(device, _told(device)) for device in sorted(devices.glob("uncore_imc*"))]
     # Where the commands to the memory are counted, the same traffic elsewhere counts it twice.
     for wanted in _COUNTED:
         found = False
@@ -68,10 +68,6 @@ def traffic(devices: Path, *, zen_3: bool) -> Iterator[Traffic]:
                 found = True
         if found:
             return
-
-
-def _named(devices: Path, pattern: str) -> list[Path]:
-    return sorted(devices.glob(pattern))
 
 
 def _everywhere(device: Path, events: list[tuple[Event, float]]) -> Iterator[Traffic]:

@@ -204,10 +204,7 @@ class _Processor(NamedTuple):
 
 
 def _processor(path: Path) -> _Processor:
-    told: dict[str, str] = {}
-    for _, line in proc.lines(path):
-        key, _, value = line.partition(":")
-        told.setdefault(key.strip(), value.strip())
+    told = proc.pairs(path)
     family, model = (
         int(told[key]) if re.fullmatch(r"\d{1,6}", told.get(key, ""), re.ASCII) else -1
         for key in ("cpu family", "model")

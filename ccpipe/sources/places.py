@@ -35,7 +35,7 @@ def places(root: str = "/") -> list[dict[str, str]]:
 def _thread(root: str, thread: HwThread) -> dict[str, str]:
     row = {"hwthread": thread.cpu_id, "socket": thread.socket_id, "memoryDomain": thread.numa_id}
     cache = f"sys/devices/system/cpu/cpu{thread.cpu_id}/cache/index{_SHARED}/id"
-    row["llc"] = _number(Path(root, cache))
+    row["llc"] = proc.index(Path(root, cache))
     return {kind: str(number) for kind, number in row.items() if number >= 0}
 
 
@@ -57,7 +57,7 @@ def _cards(folder: Path, domains: dict[str, dict[str, str]]) -> list[dict[str, s
     rows = []
     for device in sorted(folder.glob("*:*:*.*")):
         kind = proc.word(device / "class") or ""
-        domain = str(_number(device / "numa_node"))
+        domain = str(proc.index(device / "numa_node"))
         if kind.startswith(_CARD_CLASSES) and domain in domains:
             bus, _, rest = device.name.upper().partition(":")
             rows.append({**domains[domain], "accelerator": f"{bus:0>8}:{rest}"})
@@ -65,8 +65,3 @@ def _cards(folder: Path, domains: dict[str, dict[str, str]]) -> list[dict[str, s
 
 
 _CARD_CLASSES = ("0x03", "0x12")  # PCI: display controllers, processing accelerators
-
-
-def _number(path: Path) -> int:
-    found = proc.number(path)
-    return -1 if found is None else found

@@ -45,6 +45,15 @@ def lines(path: Path) -> Iterator[tuple[str, str]]:
             yield f"{path}: line {number}", line
 
 
+def pairs(path: Path) -> dict[str, str]:
+    """Return what a file of lines ``key : value`` says; of a key that stands often, the first."""
+    found: dict[str, str] = {}
+    for _, line in lines(path):
+        key, _, value = line.partition(":")
+        found.setdefault(key.strip(), value.strip())
+    return found
+
+
 def word(path: Path | str) -> str | None:
     """Return what a file of one word says; None where it cannot be read now.
 
@@ -72,6 +81,19 @@ def number(path: Path | str) -> int | None:
     if not _NUMBER.fullmatch(found):
         raise DataError(f"{path}: {found!r:.40} is not a number")
     return int(found)
+
+
+def index(path: Path | str) -> int:
+    """Return the number by which the kernel calls something; -1, as it says itself, for none.
+
+    Raises
+    ------
+    DataError
+        where the file says something else.
+
+    """
+    found = number(path)
+    return -1 if found is None else found
 
 
 def counter(path: Path | str) -> int | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ccpipe.message import Message, metric
 from ccpipe.sources import proc
+from ccpipe.sources.growth import tell
 from ccpipe.sources.metrics import Metric
 from ccpipe.sources.process_table import ProcessTable
 
@@ -69,8 +70,7 @@ class Processes:
             yield metric(row.name, states[state], time=time, tags=_NODE)
         before, self._before = self._before, self._totals()
         gains = proc.gained(before, self._before) or []
-        for row, gain in zip(_SINCE.values(), gains, strict=False):
-            yield metric(row.name, gain, time=time, tags=_NODE)
+        yield from tell(tuple(_SINCE.values()), gains, time, _NODE)
 
     def _count(self, time: int) -> tuple[Counter[str], int]:
         """Return how many processes are in each state, and how many threads they have."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ccpipe.errors import DataError
 from ccpipe.sources import powercap, proc
-from ccpipe.sources.knob import Change, Knob, Tags, device, joined, quantity, set_files
+from ccpipe.sources.knob import Change, Knob, Tags, device, joined, quantity, reading, set_files
 
 _PARTS = {"package": "pkg", "dram": "dram", "core": "pp0", "uncore": "pp1", "psys": "psys"}
 """Zones as the kernel names them, and as the knobs do."""
@@ -178,7 +178,7 @@ def _by_socket(files: Iterable[_File], knob: str) -> dict[str, list[_File]]:
 
 def _value(files: list[_File]) -> float:
     """Return what the dies of a socket say together: their power and energy, else the least."""
-    numbers = [_number(file.path) for file in files]
+    numbers = [reading(file.path) for file in files]
     if files[0].what == "enabled":
         return float(min(numbers))
     return (min(numbers) if files[0].what == "limit_time" else sum(numbers)) / _MICRO
@@ -198,7 +198,3 @@ def _check(path: Path, watts: float) -> None:
     highest = (proc.number(f"{stem}max_power_uw") or 0) / _MICRO or _MOST
     if not lowest <= watts <= highest:
         raise DataError(f"{watts:g} W is not between {lowest:g} and {highest:g} W")
-
-
-def _number(path: Path) -> int:
-    return proc.counters(str(path), [proc.text(path).strip()], least=1)[0]

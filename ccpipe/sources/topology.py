@@ -93,10 +93,7 @@ def _processors(root: str) -> tuple[int, int, int]:
 
 
 def _model(path: Path) -> str:
-    found: dict[str, str] = {}
-    for _, line in proc.lines(path):
-        key, _, value = line.partition(":")
-        found.setdefault(key.strip(), value.strip())
+    found = proc.pairs(path)
     for key, form in _MODELS.items():
         if found.get(key):
             return form.format(found[key])

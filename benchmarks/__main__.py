@@ -89,8 +89,8 @@ def markdown(results: Results) -> str:
             "| new series | cap | held at most | growth | bytes for each held |",
             "|---:|---:|---:|---:|---:|",
             *(
-                f"| {m.series:,} | {m.cap:,} | {m.most:,} | {m.bytes / 1e6:.0f} MB |"
-                f" {m.bytes / m.most:.0f} |"
+                f"| {m.series:,} | {m.cap:,} | {m.maximum:,} | {m.bytes / 1e6:.0f} MB |"
+                f" {m.bytes / m.maximum:.0f} |"
                 for m in results.memory
             ),
             "",

@@ -113,7 +113,7 @@ def cost(command: list[str], environment: dict[str, str] | None = None) -> Cost:
         return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, out.read())
 
 
-def least(run: Callable[[], Cost]) -> Cost:
+def minimum(run: Callable[[], Cost]) -> Cost:
     """Return the cheapest of some runs."""
     return min((run() for _ in range(RUNS)), key=lambda found: found.wall)
 
@@ -142,7 +142,7 @@ def qacct(folder: Path, file: Path) -> Cost | None:
         "SGE_QMASTER_PORT": "6444",
         "SGE_EXECD_PORT": "6445",
     }
-    return least(lambda: cost(["qacct", "-f", str(file), "-o"], environment))
+    return minimum(lambda: cost(["qacct", "-f", str(file), "-o"], environment))
 
 
 def numbers(out: str) -> list[list[str]]:
@@ -163,11 +163,11 @@ def compare_sums(folder: Path, records: int) -> None:
     """Ask everybody for the sums of each owner."""
     file = folder / "accounting"
     write_accounting(file, records)
-    plain = least(lambda: cost([sys.executable, "-c", PLAIN, str(file), FIELDS]))
-    ours = least(lambda: cost(ccpipe(file, "--qacct", "--by", "owner")))
+    plain = minimum(lambda: cost([sys.executable, "-c", PLAIN, str(file), FIELDS]))
+    ours = minimum(lambda: cost(ccpipe(file, "--qacct", "--by", "owner")))
     in_python = {**os.environ, "CCPIPE_KERNEL": "python"}
-    twin = least(lambda: cost(ccpipe(file, "--qacct", "--by", "owner"), in_python))
-    whole = least(lambda: cost(ccpipe(file, "--by", "owner", "-o", "csv")))
+    twin = minimum(lambda: cost(ccpipe(file, "--qacct", "--by", "owner"), in_python))
+    whole = minimum(lambda: cost(ccpipe(file, "--by", "owner", "-o", "csv")))
     real = qacct(folder, file)
     for other in (plain, real, twin):
         if other and numbers(other.out) != numbers(ours.out):

@@ -24,11 +24,11 @@ from typing import Any
 import psutil
 
 from ccpipe.formats.sonar import encode
+from ccpipe.node.collectors.processes import Processes
+from ccpipe.node.collectors.sonar.sample import SonarSample
+from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
+from ccpipe.node.sampling.sampler import Collector, Sampler
 from ccpipe.registry import construct, find, names
-from ccpipe.sources.processes import Processes
-from ccpipe.sources.sampler import Collector, Sampler
-from ccpipe.sources.sonar.sample import SonarSample
-from ccpipe.sources.sonar.sysinfo import SonarSysinfo
 
 PROCESSES = 300
 INTERVAL = 0.2
@@ -151,7 +151,7 @@ def sampled(chosen: dict[str, Collector], samples: int, *, once: bool = False) -
 
     async def run() -> tuple[float, int]:
         sampler = Sampler(
-            chosen, interval=INTERVAL, tags={"cluster": "c", "hostname": "n"}, once=once, patience=9
+            chosen, interval=INTERVAL, tags={"cluster": "c", "hostname": "n"}, once=once, timeout=9
         )
         before, count, messages = spent(), 0, 0
         async for batch in sampler:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.sources.recorded_day import INTERVAL, Clocks, live
+from tests.node.recorded_day import INTERVAL, Clocks, live
 
 HOUR = 3600 // INTERVAL
 

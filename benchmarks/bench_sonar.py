@@ -54,13 +54,13 @@ def process(rng: random.Random) -> sonar.SampleProcess:
 
 def seconds(work: Callable[[], object]) -> float:
     """Return the CPU seconds of one call: the least of some runs."""
-    least = float("inf")
+    minimum = float("inf")
     for _ in range(RUNS):
         start = time.process_time()
         for _ in range(LOOPS):
             work()
-        least = min(least, (time.process_time() - start) / LOOPS)
-    return least
+        minimum = min(minimum, (time.process_time() - start) / LOOPS)
+    return minimum
 
 
 def main() -> None:

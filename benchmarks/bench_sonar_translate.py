@@ -25,8 +25,8 @@ from benchmarks.bench_sonar import process
 from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.formats.sonar.kernel import KERNEL
-from ccpipe.translate.cc_to_sonar import CcToSonar
-from ccpipe.translate.sonar_to_cc import SonarToCc
+from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 
 SAMPLES = 60
 FIRST = 3

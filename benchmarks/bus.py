@@ -20,8 +20,8 @@ from line_protocol_parser import parse_line
 from nats.aio.msg import Msg
 
 from benchmarks.timing import Result
-from ccpipe.bus.server import server_program
-from ccpipe.bus.source import NatsSource
+from ccpipe.bus.nats.server import server_program
+from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.pipeline import Limits, Records, Sink, run

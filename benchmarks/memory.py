@@ -37,7 +37,7 @@ class Memory(msgspec.Struct):
     series: int
     cap: int
     bytes: int
-    most: int
+    maximum: int
     """The most spellings that the table held at a time."""
 
 
@@ -49,5 +49,5 @@ def growth(series: int, cap: int) -> Memory:
         capture_output=True,
         text=True,
     )
-    size, most = map(int, done.stdout.split())
-    return Memory(series, cap, size, most)
+    size, maximum = map(int, done.stdout.split())
+    return Memory(series, cap, size, maximum)

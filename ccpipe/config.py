@@ -134,7 +134,7 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """From which level on the publisher's own log goes to ``<cluster>.log.ccpipe`` too."""
     tags: dict[str, str] = {}
     """Tags that every metric carries beside ``cluster``, ``hostname`` and ``type``."""
-    dead_file: str = ""
+    dead_letter_file: str = ""
     """Where lines go that could not be delivered; empty: below the user's state folder."""
 
 
@@ -255,11 +255,11 @@ def load(
     for name, text in environ.items():
         if name.startswith(ENVIRONMENT) and not _NOT_CONFIGURATION.fullmatch(name):
             stems = name.removeprefix(ENVIRONMENT).lower().split("__")
-            plant(tree, stems, split(text, _type_at(kind, stems)), name)
+            set_at_path(tree, stems, split(text, _type_at(kind, stems)), name)
             planted[".".join(stems)] = name
     for key, value in (flags or {}).items():
         if value is not None:
-            plant(tree, key.split("."), value, key)
+            set_at_path(tree, key.split("."), value, key)
             planted[key] = "command line"
     return convert(tree, kind, str(path or "configuration"), planted=planted)
 
@@ -281,7 +281,7 @@ def merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return below
 
 
-def plant(tree: dict[str, Any], path: list[str], value: Any, name: str) -> None:
+def set_at_path(tree: dict[str, Any], path: list[str], value: Any, name: str) -> None:
     """Set a value deep in a tree; raises ConfigError where a table is needed and none is."""
     *stems, leaf = path
     for stem in stems:
@@ -339,8 +339,8 @@ def _measure(kind: type[Duration | Size], value: Any) -> Duration | Size:
             raise ValueError(f"{value!r:.80} is no {name}: a number and one of {units}")
         value = float(found[1]) * kind.UNITS[found[2]]
     if not 0 <= value < _LIMIT or (value == 0 and kind is Interval):
-        least = "more than" if kind is Interval else "at least"
-        raise ValueError(f"{value!r:.80} is no {name}: it must be {least} 0 and finite")
+        minimum = "more than" if kind is Interval else "at least"
+        raise ValueError(f"{value!r:.80} is no {name}: it must be {minimum} 0 and finite")
     return kind(value)
 
 

@@ -20,8 +20,8 @@ with atheris.instrument_imports(include=["ccpipe.formats.gridengine", "ccpipe.tr
     from ccpipe.formats.gridengine.status import read_shares
     from ccpipe.formats.gridengine.table import from_records
     from ccpipe.formats.gridengine.whole_blocks import plain_in_python
-    from ccpipe.translate.accounting_to_jobs import Assembler
-    from ccpipe.translate.jobs_to_events import Mapping, events, metrics
+    from ccpipe.translate.gridengine.assembler import Assembler
+    from ccpipe.translate.gridengine.events import Mapping, events, metrics
 
 MAPPING = Mapping(cluster="fuzz")
 

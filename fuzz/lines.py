@@ -16,7 +16,7 @@ with atheris.instrument_imports(include=["ccpipe.formats.lineprotocol"]):
 COLUMNS = ("types", "numbers", "exact", "times", "starts", "ends")
 
 
-def told(lines: Lines) -> list[object]:
+def reported(lines: Lines) -> list[object]:
     """Say everything about decoded lines that does not depend on numbers in a table."""
     return [
         *(getattr(lines, column).tobytes() for column in COLUMNS),
@@ -38,7 +38,7 @@ def check(text: bytes) -> None:
     for payload in (text, text + b"\n" + text):  # the second time with a table that is warm
         ours, theirs = ours.current(), theirs.current()
         lines = decode_compiled(payload, ours, "auto", lenient)
-        assert told(lines) == told(decode_in_python(payload, theirs, "auto", lenient))
+        assert reported(lines) == reported(decode_in_python(payload, theirs, "auto", lenient))
     if grammar is CC:
         again = decode(encode(lines, precision="ns"), precision="ns")
         assert list(again) == list(lines)

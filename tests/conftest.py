@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from ccpipe.bus.server import Server
+from ccpipe.bus.nats.server import Server
 from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 

@@ -23,8 +23,8 @@ from ccpipe.config import (
     find_config,
     load,
     merge,
-    plant,
     read_toml,
+    set_at_path,
     state_folder,
 )
 from ccpipe.errors import ConfigError
@@ -275,7 +275,7 @@ def test_a_value_cannot_be_planted_into_what_is_no_table(value: Any) -> None:
     with pytest.raises(ConfigError, match="CCPIPE_BUS__USER: bus is not a table"):
         load(None, Site, below={"bus": value}, environ={"CCPIPE_BUS__USER": "x"})
     with pytest.raises(ConfigError, match="bus.user: bus is not a table"):
-        plant({"bus": value}, ["bus", "user"], "x", "bus.user")
+        set_at_path({"bus": value}, ["bus", "user"], "x", "bus.user")
 
 
 @pytest.mark.parametrize(

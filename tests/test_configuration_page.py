@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from ccpipe.config import Recipe, Site, load
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 

@@ -11,8 +11,9 @@ from ccpipe.config import Recipe, Site, load
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
 from tests.conftest import program
+from tests.paths import ROOT
 
-TOP = Path(__file__).parents[1]
+TOP = ROOT
 COMPOSE = yaml.safe_load((TOP / "compose.yaml").read_text())
 UNITS = sorted((TOP / "bridges/systemd").glob("*.service"))
 BRIDGES = [name for name in COMPOSE["services"] if name.startswith("bridge-")]

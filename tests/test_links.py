@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.paths import ROOT
+
 PAGES = [page for folder in ("", "docs", "docs/collectors", "bridges", "benchmarks")
          for page in sorted((ROOT / folder).glob("*.md"))]  # fmt: skip
 

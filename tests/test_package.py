@@ -6,15 +6,14 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ccpipe
 from ccpipe import registry
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PARTS = [
     (group, name, value)

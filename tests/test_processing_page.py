@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,9 @@ from ccpipe.config import Publish, convert
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.units import read
 from ccpipe.registry import build, find, options_of
+from tests.paths import ROOT
 
-PAGE = (Path(__file__).parent.parent / "docs" / "processing.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "processing.md").read_text(encoding="utf-8")
 RULES = ("select", "drop", "rename", "tag", "convert", "aggregate")
 TOPOLOGY = [{"hwthread": str(number), "socket": socket} for number, socket in enumerate("001")]
 CONTEXT = {"units": {}, "topology": TOPOLOGY}
@@ -44,9 +44,9 @@ def test_every_option_is_there(rule: str) -> None:
     """Whoever adds one says what it means."""
     title = "select, drop" if rule in ("select", "drop") else rule
     rows = re.findall(r"^\| (`[^|]+) \|[^|]*\| (.+) \|$", section(title), re.MULTILINE)
-    told = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
+    reported = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
     options = set(options_of(find("translators", rule, "page")).__struct_fields__)
-    assert options == told - ({"numeric"} if rule == "drop" else set())
+    assert options == reported - ({"numeric"} if rule == "drop" else set())
 
 
 def test_every_rule_is_in_the_list() -> None:

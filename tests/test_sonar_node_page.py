@@ -1,14 +1,14 @@
 """``docs/sonar-node.md`` tells of every field that a node fills in."""
 
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from ccpipe.formats import sonar
+from tests.paths import ROOT
 
-PAGE = (Path(__file__).parents[1] / "docs/sonar-node.md").read_text()
+PAGE = (ROOT / "docs/sonar-node.md").read_text()
 TABLES = dict(re.findall(r"^\| (S\w+) \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE))
 
 
@@ -24,5 +24,5 @@ def test_all_types_that_a_node_sends_have_a_table() -> None:
 def test_a_table_has_every_field_once_and_no_other(name: str) -> None:
     """The first column names them."""
     firsts = [row.split("|")[1] for row in TABLES[name].splitlines()]
-    told = re.findall(r"`(\w+)`", " ".join(firsts))
-    assert sorted(told) == sorted(f.name for f in msgspec.structs.fields(getattr(sonar, name)))
+    reported = re.findall(r"`(\w+)`", " ".join(firsts))
+    assert sorted(reported) == sorted(f.name for f in msgspec.structs.fields(getattr(sonar, name)))

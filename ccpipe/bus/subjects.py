@@ -29,6 +29,9 @@ TEMPLATES = {
 }
 """``{name}`` is the event class, log component or Sonar type; ``{hostname}`` may be used too."""
 
+REQUESTED_BY = "Ccpipe-Requested-By"
+"""Header of a control request: who claims to have sent it. It is logged and proves nothing."""
+
 PLACEHOLDERS = ("cluster", "hostname", "name", "method")
 
 _CATEGORY = {

@@ -37,8 +37,16 @@ app = App(
     version_flags=["--version"],
 )
 
+_FOLDERS = {"acct", "convert", "tail"}
+"""Commands of several files."""
+
+
+def _target(name: str) -> str:
+    return f"ccpipe.cli.{name}{'.command' if name in _FOLDERS else ''}:{name}"
+
+
 for _name, _summary in COMMANDS.items():
-    app.command(f"ccpipe.cli.{_name}:{_name}", name=_name, help=_summary)
+    app.command(_target(_name), name=_name, help=_summary)
 
 
 def main() -> None:
@@ -53,7 +61,7 @@ def main() -> None:
         # The summary stands in the list, so that `ccpipe --help` imports no command; a command's
         # own help is its docstring.
         del app[chosen]
-        app.command(f"ccpipe.cli.{chosen}:{chosen}", name=chosen)
+        app.command(_target(chosen), name=chosen)
     try:
         app(exit_on_error=False, print_error=False)
     except CycloptsError as error:

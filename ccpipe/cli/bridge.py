@@ -7,10 +7,10 @@ import msgspec
 from cyclopts import Parameter
 
 from ccpipe.cli.options import Where, seconds
-from ccpipe.cli.parts import translators
 from ccpipe.cli.pipe import run_pipe
 from ccpipe.config import Batching, Recipe, load, read_toml, state_folder
-from ccpipe.pipeline import Cemetery, Limits, Sink, Source, Translator
+from ccpipe.node.agent.parts import translators
+from ccpipe.pipeline import DeadLetterSink, Limits, Sink, Source, Translator
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
 
@@ -57,7 +57,7 @@ async def bridge(
         telemetry=telemetry,
         listen=loaded.telemetry.listen,
         translators=between,
-        cemetery=cemetery(source, loaded),
+        dead_letter_sink=dead_letter_sink(source, loaded),
         limits=limits(sink, loaded.batch),
         seconds=seconds(for_, "--for"),
     )
@@ -92,12 +92,12 @@ def limits(sink: Sink, batch: Batching) -> Limits:
     return msgspec.structs.replace(own, **given)
 
 
-def cemetery(source: Source, recipe: Recipe) -> Cemetery:
+def dead_letter_sink(source: Source, recipe: Recipe) -> DeadLetterSink:
     """Bury on the bus that the source reads, else in a file below the user's state folder."""
-    from ccpipe.bus.sink import NatsCemetery
-    from ccpipe.bus.source import NatsSource
-    from ccpipe.sinks.dead_file import DeadFile
+    from ccpipe.bus.nats.sink import NatsDeadLetterSink
+    from ccpipe.bus.nats.source import NatsSource
+    from ccpipe.sinks.dead_letter_file import DeadLetterFile
 
     if isinstance(source, NatsSource):
-        return NatsCemetery(source.bus, recipe)
-    return DeadFile(state_folder() / "dead.lp")
+        return NatsDeadLetterSink(source.bus, recipe)
+    return DeadLetterFile(state_folder() / "dead.lp")

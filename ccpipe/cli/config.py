@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from cyclopts import App, Parameter
 
 from ccpipe.cli.options import Where
-from ccpipe.cli.output import plain, print_json
-from ccpipe.config import ENVIRONMENT, plant, read_toml
+from ccpipe.cli.output import print_json
+from ccpipe.config import ENVIRONMENT, read_toml, set_at_path
+from ccpipe.config_dump import mask, plain
 
 config = App(
     name="config",
@@ -107,18 +108,8 @@ def tree(settings: Iterable[Setting]) -> dict[str, Any]:
     """Put settings back into nested tables."""
     whole: dict[str, Any] = {}
     for setting in settings:
-        plant(whole, list(setting.path), setting.value, ".".join(setting.path))
+        set_at_path(whole, list(setting.path), setting.value, ".".join(setting.path))
     return whole
-
-
-def mask(value: Any) -> Any:
-    """Hide user and password in URLs."""
-    if isinstance(value, list):
-        return [mask(item) for item in value]
-    return _USERINFO.sub(r"\1***@", value) if isinstance(value, str) else value
-
-
-_USERINFO = re.compile(r"^([a-z][a-z0-9+.-]*://)\S*@", re.IGNORECASE)
 
 
 def write_toml(settings: Iterable[Setting]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from ccpipe.cli.options import Where, seconds
-from ccpipe.cli.output import listed, note, open_stdout, print_json, print_table, printable
+from ccpipe.cli.output import print_json, print_table
 from ccpipe.errors import (
     CcpipeError,
     DataError,
@@ -17,6 +17,7 @@ from ccpipe.errors import (
 )
 from ccpipe.formats.nodelist import compress, expand
 from ccpipe.message import Message
+from ccpipe.terminal import listed, note, open_stdout, printable
 
 control = App(
     name="control",
@@ -147,30 +148,30 @@ async def _ask(
     output: Output,
 ) -> None:
     """Ask the nodes, show what they say, and raise what went wrong with any of them."""
-    from ccpipe.bus.ask import ask, request
-    from ccpipe.bus.connection import Connection
+    from ccpipe.bus.nats.ask import ask, request
+    from ccpipe.bus.nats.connection import Connection
     from ccpipe.telemetry import Telemetry
 
     site = where.site()
-    patience = seconds(wait, "--wait") or 0
+    timeout = seconds(wait, "--wait") or 0
     names = list(dict.fromkeys(node for text in nodes or () for node in expand(text))) or [""]
     requests = [request(name, node=node, value=value, tags=tags) for node in names]
     connection = Connection(site.bus, name="control", telemetry=Telemetry(), forever=False)
     async with connection as bus:
-        answers = await ask(bus, site, requests, seconds=patience)
+        answers = await ask(bus, site, requests, seconds=timeout)
     refusals = [answer for answer in answers if _is_refusal(answer)]
     _show([answer for answer in answers if output != "table" or answer not in refusals], output)
     silent = [node for node in names if node not in {answer.hostname for answer in answers}]
     if silent == [""] and not answers:
-        raise UnavailableError(f"no node of {site.cluster} answered within {patience:g} s")
-    _complain(refusals, [node for node in silent if node], patience)
+        raise UnavailableError(f"no node of {site.cluster} answered within {timeout:g} s")
+    _report(refusals, [node for node in silent if node], timeout)
 
 
 def _is_refusal(answer: Message) -> bool:
     return (answer.tags.get("level") or answer.tags["loglevel"]).upper() == "ERROR"
 
 
-def _complain(refusals: Sequence[Message], silent: Sequence[str], patience: float) -> None:
+def _report(refusals: Sequence[Message], silent: Sequence[str], timeout: float) -> None:
     """Raise what is wrong, if anything is; where it is more than one thing, tell each before."""
     wrong: list[CcpipeError] = []
     for answer in refusals:
@@ -178,7 +179,7 @@ def _complain(refusals: Sequence[Message], silent: Sequence[str], patience: floa
         wrong.append(error(printable(f"{answer.hostname}: {answer.value}")))
     if silent:
         nodes = listed(compress(silent))
-        wrong.append(UnavailableError(f"no answer from {nodes} within {patience:g} s"))
+        wrong.append(UnavailableError(f"no answer from {nodes} within {timeout:g} s"))
     for error_ in wrong[:-1]:
         note(str(error_), "red")
     if wrong:

@@ -7,9 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from ccpipe.cli.output import MessageTable, encoder, print_json, printable
+from ccpipe.cli.output import MessageTable, encoder, print_json
 from ccpipe.message import Message
 from ccpipe.pipeline import Records, Translator, join
+from ccpipe.terminal import printable
 
 _SHOWN = 8
 """So many of a rule's changes are listed for people; JSON has them all."""
@@ -68,7 +69,9 @@ def explain(
         print_json({"rules": rules, "records": list(map(msgspec.Raw, encode(left).splitlines()))})
         return
     mark = "# " if output == "line" else ""
-    for line in _told(rules) if rules else ["there are no rules: [[publish.translate]] is empty"]:
+    for line in (
+        _reported(rules) if rules else ["there are no rules: [[publish.translate]] is empty"]
+    ):
         print(mark + printable(line))
     if output == "table":
         print()
@@ -156,7 +159,7 @@ def _series(message: Message) -> str:
     return ",".join([message.name, *(f"{key}={value}" for key, value in tags)])
 
 
-def _told(rules: Iterable[Explained]) -> Iterator[str]:
+def _reported(rules: Iterable[Explained]) -> Iterator[str]:
     """Write the explanation for people."""
     for rule in rules:
         changes = [f"{change.before} -> {change.after}" for change in rule.changed]

@@ -4,15 +4,14 @@ import functools
 import os
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from ccpipe.config import Duration, Size
 from ccpipe.message import Kind, Message
+from ccpipe.terminal import paint, printable
 
 if TYPE_CHECKING:  # they take their time, and most commands start without
     from ccpipe.formats.lineprotocol import Precision
@@ -20,55 +19,6 @@ if TYPE_CHECKING:  # they take their time, and most commands start without
 
 TableOrJson = Literal["table", "json"]
 Format = Literal["line", "json", "csv"]
-
-PATIENCE = 2.0
-"""Seconds after which a terminal is told how far something has come."""
-
-_COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-
-
-def has_colour(stream: IO[Any]) -> bool:
-    """Say whether colour is welcome: on a terminal, unless ``NO_COLOR`` is set (no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def paint(text: str, colour: str, stream: IO[Any] | None = None) -> str:
-    """Colour a text for a stream (stdout if none is given), where colour is welcome there."""
-    if not (text and colour and has_colour(stream or sys.stdout)):
-        return text
-    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
-
-
-def note(text: str, colour: str = "dim") -> None:
-    """Tell people something on stderr, so that it never mixes with data."""
-    print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
-
-
-def open_stdout() -> IO[bytes]:
-    """Return stdout for bytes, with a buffer of its own that no interpreter's end flushes."""
-    return open(sys.stdout.fileno(), "wb", closefd=False)
-
-
-class Progress:
-    """One line on a terminal's stderr, rewritten, once there was some time to wait."""
-
-    def __init__(self) -> None:
-        """Begin to wait."""
-        self.next = time.monotonic() + PATIENCE
-        self.shown = False
-
-    def show(self, text: str) -> None:
-        """Say how far it has come, where a terminal watches and it is time to."""
-        if sys.stderr.isatty() and time.monotonic() >= self.next:
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-            self.next = time.monotonic() + PATIENCE / 4
-            self.shown = True
-
-    def clear(self) -> None:
-        """Take the line away, before anything else is told."""
-        if self.shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self.shown = False
 
 
 def print_json(value: Any) -> None:
@@ -114,42 +64,6 @@ def fold(text: str, room: int) -> list[str]:
     return [piece for line in lines for piece in textwrap.wrap(line, room) or [""]]
 
 
-def plain(value: Any) -> Any:
-    """Turn a value of the configuration into what TOML or JSON can hold, as people write it."""
-    if isinstance(value, Duration | Size):
-        return measure(value)
-    if isinstance(value, msgspec.Struct):
-        fields = msgspec.structs.fields(value)
-        return {f.encode_name: plain(getattr(value, f.name)) for f in fields}
-    if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    return msgspec.to_builtins(value, enc_hook=str)
-
-
-def measure(value: Duration | Size) -> str | float:
-    """Spell a duration or size with the largest unit that fits it: ``10s``, ``64KiB``."""
-    units = sorted(type(value).UNITS.items(), key=lambda unit: -unit[1])
-    for name, unit in units:
-        count = round(value / unit)
-        if name and count and count * unit == value:
-            return f"{count}{name}"
-    return float(value) if isinstance(value, float) else int(value)
-
-
-def plural(count: int, word: str) -> str:
-    """Write a count with its word: ``1 line``, ``12 345 lines``."""
-    return f"{count:,}".replace(",", " ") + f" {word}" + ("" if count == 1 else "s")
-
-
-def listed(words: Iterable[str], most: int = 3) -> str:
-    """Write the first few of many: ``a, b, c and 4 more``."""
-    words = list(words)
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more
-
-
 def encoder(
     output: Format, precision: "Precision | Literal['auto']" = "auto"
 ) -> tuple[bytes, Callable[["Records"], bytes]]:
@@ -175,7 +89,7 @@ class MessageTable:
 
     HEADS = ("TIME", "CLUSTER", "NODE", "NAME", "WHERE", "VALUE")
     COLOURS = ("dim", "", "cyan", "", "", "", "dim")
-    WIDEST = 24
+    MAX_WIDTH = 24
     """A longer cell pushes the rest of its row to the right, and no other row."""
 
     def __init__(self, stream: IO[str]) -> None:
@@ -190,7 +104,7 @@ class MessageTable:
         lines: list[str] = []
         rows = [(message, [printable(cell) for cell in _cells(message)]) for message in messages]
         self._widths = [
-            max(width, *(min(len(cells[i]), self.WIDEST) for _, cells in rows), 0)
+            max(width, *(min(len(cells[i]), self.MAX_WIDTH) for _, cells in rows), 0)
             for i, width in enumerate(self._widths)
         ]
         for message, cells in rows:
@@ -251,15 +165,6 @@ def _value(message: Message) -> str:
     value = message.value
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if message.kind is Kind.METRIC else f"{message.field}={text}"
-
-
-def printable(text: str) -> str:
-    """Escape what does not print, so that no text can steer a terminal."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    )
 
 
 class TableSink:

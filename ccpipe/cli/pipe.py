@@ -1,39 +1,13 @@
 """What ``publish`` and ``bridge`` share: running a pipe until it ends or is told to."""
 
-import asyncio
-import contextlib
 import logging
-import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
-from ccpipe.pipeline import Cemetery, Limits, Sink, Source, Translator, run
+from ccpipe.pipeline import DeadLetterSink, Limits, Sink, Source, Translator, run
+from ccpipe.pipeline.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
-
-
-@contextlib.asynccontextmanager
-async def stop_signals(after: float | None = None) -> AsyncIterator[asyncio.Event]:
-    """Yield an event that SIGTERM, SIGINT or `after` seconds set; a second SIGINT kills."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def asked(number: int) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            loop.remove_signal_handler(number)
-            signal.raise_signal(number)
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked, number)
-    timer = loop.call_later(after, stop.set) if after is not None else None
-    try:
-        yield stop
-    finally:
-        if timer is not None:
-            timer.cancel()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 async def run_pipe(
@@ -44,7 +18,7 @@ async def run_pipe(
     telemetry: Telemetry,
     listen: str = "",
     translators: Sequence[Translator] = (),
-    cemetery: Cemetery | None = None,
+    dead_letter_sink: DeadLetterSink | None = None,
     limits: Limits | None = None,
     seconds: float | None = None,
 ) -> None:
@@ -56,7 +30,7 @@ async def run_pipe(
                 source,
                 sink,
                 translators=translators,
-                cemetery=cemetery,
+                dead_letter_sink=dead_letter_sink,
                 limits=limits,
                 telemetry=telemetry,
                 stop=stop,

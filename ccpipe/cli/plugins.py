@@ -12,10 +12,12 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from ccpipe.cli.output import TableOrJson, paint, plain, print_json, print_table
+from ccpipe.cli.output import TableOrJson, print_json, print_table
 from ccpipe.config import Duration, Size
+from ccpipe.config_dump import plain
 from ccpipe.errors import MissingExtra, UsageError
 from ccpipe.registry import GROUPS, names, options_of
+from ccpipe.terminal import paint
 
 CONTEXT = {"site": None, "telemetry": None}
 """Arguments that ccpipe itself gives a part: no options."""

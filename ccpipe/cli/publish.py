@@ -13,8 +13,8 @@ from ccpipe.pipeline import Sink, join
 from ccpipe.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from ccpipe.cli.agent import Agent
     from ccpipe.formats.sonar import Envelope
+    from ccpipe.node.agent.agent import Agent
 
 Output = Literal["line", "json", "table", "sonar"]
 
@@ -57,7 +57,7 @@ async def publish(
     for_
         End after this time, such as 30s.
     """
-    from ccpipe.cli.agent import Agent
+    from ccpipe.node.agent.agent import Agent
 
     agent = Agent(
         lambda: where.site(**{"publish.interval": interval}),
@@ -84,7 +84,7 @@ async def _explain(agent: "Agent", output: Output) -> None:
 
 
 async def _print(agent: "Agent", output: Output, after: float | None) -> None:
-    from ccpipe.sinks.dead_file import DeadFile
+    from ccpipe.sinks.dead_letter_file import DeadLetterFile
 
     sink = _printer(output)
     await run_pipe(
@@ -95,7 +95,7 @@ async def _print(agent: "Agent", output: Output, after: float | None) -> None:
         listen=agent.site.telemetry.listen,
         translators=() if output == "sonar" else [agent.chain],
         limits=getattr(sink, "limits", None),
-        cemetery=DeadFile(agent.dead_file()),
+        dead_letter_sink=DeadLetterFile(agent.dead_letter_file()),
         seconds=after,
     )
 

@@ -14,18 +14,18 @@ from typing import Annotated, Self
 
 from cyclopts import Parameter
 
-from ccpipe.bus import child
-from ccpipe.bus.server import Running, Server
+from ccpipe import child_process as child
+from ccpipe.bus.nats.server import Running, Server
 from ccpipe.cli.options import Where, seconds
-from ccpipe.cli.pipe import stop_signals
 from ccpipe.config import Site, state_folder
 from ccpipe.errors import ConfigError, UsageError
+from ccpipe.pipeline.signals import stop_signals
 
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = {"publisher": 1.5, "bridge": 2.5}
 """How long each child may take to write what it holds; together with the server under 5 s."""
-LONGEST_PAUSE = 5.0
+MAX_PAUSE = 5.0
 
 RECIPE = """\
 # Written by `ccpipe up` at every start. Run it alone with: ccpipe bridge THIS_FILE
@@ -145,13 +145,13 @@ class Child:
             assert self.process is not None
             started = time.monotonic()
             code = await self.process.wait()
-            pause = 0.1 if time.monotonic() - started > LONGEST_PAUSE else pause * 2
+            pause = 0.1 if time.monotonic() - started > MAX_PAUSE else pause * 2
             if code in (UsageError.exit_code, ConfigError.exit_code):
                 self.failure = ConfigError(f"the {self.name} cannot work; see above")
                 self.stop.set()
                 return
             log.warning("%s ended with %s; starting it again", self.name, code)
-            await asyncio.sleep(min(pause, LONGEST_PAUSE))
+            await asyncio.sleep(min(pause, MAX_PAUSE))
             await self._start()
 
 

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_che
 import msgspec
 from cyclopts import Parameter
 
-from ccpipe.cli.blocks import Block, open_stream, read_blocks
 from ccpipe.cli.bridge import load_recipe
 from ccpipe.cli.options import Where, seconds
-from ccpipe.cli.output import paint, printable
-from ccpipe.cli.parts import Parts
 from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (
     CcpipeError,
@@ -25,10 +22,13 @@ from ccpipe.errors import (
     UnavailableError,
     UsageError,
 )
+from ccpipe.formats.files import Block, open_stream, read_blocks
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
+from ccpipe.node.agent.parts import Parts
 from ccpipe.pipeline import check_fit
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import paint, printable
 
 if TYPE_CHECKING:
     from ccpipe.formats.sonar import Problem, Rejected
@@ -101,11 +101,11 @@ async def validate(
     """
     if not files:
         raise UsageError("which files? `ccpipe validate FILE…`")
-    patience = (seconds(timeout, "--timeout") or 0.0) if connect else None
+    limit = (seconds(timeout, "--timeout") or 0.0) if connect else None
     read = functools.partial(decode, dialect=dialect, lenient=lenient)
     gravest: set[int] = set()
     for path in files:
-        check = _Check(path, where, patience, output)
+        check = _Check(path, where, limit, output)
         try:
             if format_ == "sonar":
                 check.envelopes(strict=strict)
@@ -142,11 +142,11 @@ class _Check:
     """What is found out about one file."""
 
     def __init__(
-        self, path: Path, where: Where, patience: float | None, output: Literal["text", "json"]
+        self, path: Path, where: Where, timeout: float | None, output: Literal["text", "json"]
     ) -> None:
         self.path = path
         self.where = where
-        self.patience = patience
+        self.timeout = timeout
         self.output = output
         self.codes: set[int] = set()
         self.what = ""
@@ -180,7 +180,7 @@ class _Check:
 
     async def configuration(self) -> None:
         """Read a site's configuration, make what it names, and ask for its broker."""
-        from ccpipe.bus.connection import Connection
+        from ccpipe.bus.nats.connection import Connection
         from ccpipe.bus.subjects import Subjects
 
         self.what = "configuration"
@@ -192,19 +192,19 @@ class _Check:
 
     async def reach(self, key: str, part: object) -> None:
         """Ask the other side of a part whether it answers, by the part's own ``check()``."""
-        if self.patience is None:
+        if self.timeout is None:
             return
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.timeout):
                 if isinstance(part, Checkable):
                     await part.check()
                 elif isinstance(part, contextlib.AbstractAsyncContextManager):
                     async with part:
                         pass
         except TimeoutError:
-            self.fail(UnavailableError(f"{key}: no answer within {self.patience:g} s"))
+            self.fail(UnavailableError(f"{key}: no answer within {self.timeout:g} s"))
         except CcpipeError as error:
-            self.tell(f"{key}: {error}", code=error.exit_code)
+            self.report(f"{key}: {error}", code=error.exit_code)
 
     def data(self, read: Callable[[bytes], Lines], *, strict: bool) -> None:
         """Read lines; tell those that are rejected and, if `strict`, messages that break rules."""
@@ -215,13 +215,15 @@ class _Check:
                 self.facts["values"] += len(block.lines)
                 self.facts["rejected"] += len(block.lines.rejected)
                 for bad in block.lines.rejected:
-                    self.tell(str(bad.rule), line=bad.line, column=bad.column, excerpt=bad.excerpt)
+                    self.report(
+                        str(bad.rule), line=bad.line, column=bad.column, excerpt=bad.excerpt
+                    )
                 if strict:
                     self.hold_to_rules(block)
 
     def envelopes(self, *, strict: bool) -> None:
         """Read Sonar's JSON; tell each rule that an envelope breaks, those of types or all."""
-        from ccpipe.cli.convert_sonar import read_envelopes
+        from ccpipe.cli.convert.sonar import read_envelopes
 
         self.what = "Sonar's JSON"
         self.facts = {"envelopes": 0, "rejected": 0}
@@ -231,11 +233,11 @@ class _Check:
                 self.facts["rejected"] += len(rejected)
                 for bad in rejected:
                     for problem in bad.problems:
-                        self.tell_problem(bad, problem)
+                        self.report_problem(bad, problem)
 
     def accounting(self) -> None:
         """Read Grid Engine's accounting; tell each line that is rejected."""
-        from ccpipe.cli.convert_gridengine import read_accounting
+        from ccpipe.cli.convert.gridengine import read_accounting
 
         self.what = "Grid Engine's accounting"
         self.facts = {"records": 0, "rejected": 0}
@@ -245,26 +247,26 @@ class _Check:
                 self.facts["rejected"] += len(part.rejected)
                 for bad in part.rejected:
                     excerpt = printable(repr(bad.original[:60]))
-                    self.tell(bad.reason, line=bad.line, excerpt=excerpt)
+                    self.report(bad.reason, line=bad.line, excerpt=excerpt)
 
-    def tell_problem(self, bad: "Rejected", problem: "Problem") -> None:
+    def report_problem(self, bad: "Rejected", problem: "Problem") -> None:
         value = problem.value
         if not isinstance(value, str | bool | float | None):
             value = printable(f"{value!r:.80}")  # it may be beyond what JSON's readers take
         place = {"offset": bad.offset, "path": problem.path, "rule": problem.rule, "value": value}
         excerpt = bad.excerpt if problem.value is None else ""
-        self.tell(printable(str(problem)), line=bad.line, excerpt=excerpt, place=place)
+        self.report(printable(str(problem)), line=bad.line, excerpt=excerpt, place=place)
 
     def hold_to_rules(self, block: Block) -> None:
         for line, message in block.numbered():
             for problem in message.problems():
                 self.facts["problems"] += 1
-                self.tell(problem, line=line, excerpt=printable(message.name))
+                self.report(problem, line=line, excerpt=printable(message.name))
 
     def fail(self, error: CcpipeError) -> None:
-        self.tell(str(error).removeprefix(f"{self.path}: "), code=error.exit_code)
+        self.report(str(error).removeprefix(f"{self.path}: "), code=error.exit_code)
 
-    def tell(
+    def report(
         self,
         reason: str,
         *,

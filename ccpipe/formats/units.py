@@ -88,12 +88,12 @@ class Conversion(NamedTuple):
 
     times: int
     plus: int
-    over: int
+    using: int
 
     @property
     def is_whole(self) -> bool:
         """Whether integers stay integers."""
-        return self.over == 1
+        return self.using == 1
 
     def __call__(self, value: float) -> float | None:
         """Convert a value; None where the result cannot be written as a metric.
@@ -104,13 +104,13 @@ class Conversion(NamedTuple):
         if isinstance(value, int):
             exact = value * self.times + self.plus
             if not self.is_whole:
-                return exact / self.over
+                return exact / self.using
             unsigned = isinstance(value, Uint)
-            least, beyond = (0, 2**64) if unsigned else (-(2**63), 2**63)
-            if not least <= exact < beyond:
+            minimum, beyond = (0, 2**64) if unsigned else (-(2**63), 2**63)
+            if not minimum <= exact < beyond:
                 return None
             return Uint(exact) if unsigned else exact
-        result = (value * self.times + self.plus) / self.over
+        result = (value * self.times + self.plus) / self.using
         return result if math.isfinite(result) else None
 
 
@@ -165,5 +165,5 @@ def conversion(unit: str, to: str) -> Conversion:
     if old.measure != new.measure:
         raise DataError(f"{unit!r} is of {old.measure}, {to!r} is of {new.measure}")
     factor, plus = old.scale / new.scale, (old.zero - new.zero) / new.scale
-    over = math.lcm(factor.denominator, plus.denominator)
-    return Conversion(int(factor * over), int(plus * over), over)
+    using = math.lcm(factor.denominator, plus.denominator)
+    return Conversion(int(factor * using), int(plus * using), using)

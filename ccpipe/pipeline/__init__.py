@@ -8,8 +8,8 @@ store is forty lines, and why a publisher and a bridge are the same program with
 from ccpipe.pipeline.pipe import run
 from ccpipe.pipeline.plug import (
     Batch,
-    Cemetery,
     DeadLetter,
+    DeadLetterSink,
     Holding,
     Limits,
     Records,
@@ -24,8 +24,8 @@ from ccpipe.pipeline.plug import (
 
 __all__ = [
     "Batch",
-    "Cemetery",
     "DeadLetter",
+    "DeadLetterSink",
     "Holding",
     "Limits",
     "Records",

@@ -15,8 +15,8 @@ from ccpipe.errors import CcpipeError, DataError, EncodeError, RejectedError, Un
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.pipeline.plug import (
     Batch,
-    Cemetery,
     DeadLetter,
+    DeadLetterSink,
     Limits,
     Sink,
     Source,
@@ -26,7 +26,7 @@ from ccpipe.pipeline.plug import (
     wait_for_event,
 )
 from ccpipe.pipeline.queue import Item, Queue, now
-from ccpipe.pipeline.stage import Stage, acknowledge, buried, note_written
+from ccpipe.pipeline.stage import Stage, acknowledge, note_written, to_dead_letter
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ async def run(
     sink: Sink,
     *,
     translators: Sequence[Translator] = (),
-    cemetery: Cemetery | None = None,
+    dead_letter_sink: DeadLetterSink | None = None,
     limits: Limits | None = None,
     telemetry: Telemetry | None = None,
     stop: asyncio.Event | None = None,
@@ -58,9 +58,9 @@ async def run(
     """
     check_fit(source, translators, sink)
     limits, telemetry, stop = limits or Limits(), telemetry or Telemetry(), stop or asyncio.Event()
-    pipe = _Pipe(source, sink, translators, cemetery, limits, telemetry)
+    pipe = _Pipe(source, sink, translators, dead_letter_sink, limits, telemetry)
     async with contextlib.AsyncExitStack() as stack:
-        parts: list[object] = [cemetery, sink, source]
+        parts: list[object] = [dead_letter_sink, sink, source]
         for part in parts:
             if isinstance(part, contextlib.AbstractAsyncContextManager) and not await _is_entered(
                 stack, part, stop
@@ -111,7 +111,7 @@ class _Pipe:
         source: Source,
         sink: Sink,
         translators: Sequence[Translator],
-        cemetery: Cemetery | None,
+        dead_letter_sink: DeadLetterSink | None,
         limits: Limits,
         telemetry: Telemetry,
     ) -> None:
@@ -119,7 +119,7 @@ class _Pipe:
         self.sink = sink
         self.stages = [Stage(translator) for translator in translators]
         self.latest = Batch(())  # that was read
-        self.cemetery = cemetery
+        self.dead_letter_sink = dead_letter_sink
         self.limits = limits
         self.telemetry = telemetry
         self.queue = Queue(limits, telemetry)
@@ -129,9 +129,9 @@ class _Pipe:
 
     async def watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self.wind_up()
+        self.begin_shutdown()
 
-    def wind_up(self) -> None:
+    def begin_shutdown(self) -> None:
         """Ask the source to end; what fails from now on is tried for the grace only."""
         if not self.ending.is_set():
             self.ending.set()
@@ -143,7 +143,7 @@ class _Pipe:
         try:
             await self.read_source()
         except Exception:
-            self.wind_up()
+            self.begin_shutdown()
             await self.flush()
             raise
         else:
@@ -206,11 +206,11 @@ class _Pipe:
             while items := await self.queue.take():
                 self.unwritten = _portions(items)
                 await self.deliver()
-                await self.bury([letter for item in items for letter in item.letters])
+                await self.write_dead_letters([letter for item in items for letter in item.letters])
                 await self.acknowledge(items)
                 self.queue.release(items)
         except Exception as error:
-            self.wind_up()
+            self.begin_shutdown()
             await self.keep(items, f"not delivered: {error}")
             raise
 
@@ -220,11 +220,11 @@ class _Pipe:
             records, owners = self.unwritten[-1]
             smaller: list[_Portion] = []
             try:
-                await self.insist(functools.partial(self.sink.write, records), self.sink)
+                await self.retry(functools.partial(self.sink.write, records), self.sink)
             except (RejectedError, EncodeError) as error:
                 bad = _bad_records(error, len(records))
                 for i in bad:
-                    letter = buried(records[i], str(error), owners[i].batch.origin)
+                    letter = to_dead_letter(records[i], str(error), owners[i].batch.origin)
                     owners[i].letters.append(letter)
                 smaller = _without(bad, records, owners) if bad else _halves(records, owners)
             else:
@@ -245,51 +245,53 @@ class _Pipe:
 
     async def keep(self, items: Sequence[Item], reason: str) -> None:
         """Bury what nobody upstream hands over again, until the source has ended too."""
-        self.queue.hurried = True
-        patience = now() + self.limits.grace
+        self.queue.flush_now = True
+        timeout = now() + self.limits.grace
         while items:
             letters = [bad for item in items if not item.batch.has_upstream for bad in item.letters]
             letters += [
-                buried(record, reason, owner.batch.origin)
+                to_dead_letter(record, reason, owner.batch.origin)
                 for records, owners in reversed(self.unwritten)
                 for record, owner in zip(records, owners, strict=True)
                 if not owner.batch.has_upstream
             ]
             try:
-                await self.bury(letters)
+                await self.write_dead_letters(letters)
             except CcpipeError as error:
                 log.error("%d dead letters are lost: %s", len(letters), error)  # noqa: TRY400
             self.queue.release(items)
             items = []
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(patience):
+                async with asyncio.timeout_at(timeout):
                     items = await self.queue.take()
             self.unwritten = _portions(items)
 
-    async def bury(self, letters: Sequence[DeadLetter]) -> None:
+    async def write_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
         if not letters:
             return
         for letter in letters[:_LOGGED]:
             log.warning("%s", letter)
         if len(letters) > _LOGGED:
             log.warning("… and %d more dead letters", len(letters) - _LOGGED)
-        if self.cemetery is not None:
-            await self.inter(letters, self.cemetery)
+        if self.dead_letter_sink is not None:
+            await self.write_singly(letters, self.dead_letter_sink)
         self.telemetry.count(self.telemetry.dead, self.source, len(letters))
         self.telemetry.ready = True
 
-    async def inter(self, letters: Sequence[DeadLetter], cemetery: Cemetery) -> None:
-        """Bury letters, one by one where the cemetery refuses them together."""
+    async def write_singly(
+        self, letters: Sequence[DeadLetter], dead_letter_sink: DeadLetterSink
+    ) -> None:
+        """Write letters, one by one where the sink refuses them together."""
         try:
-            await self.insist(functools.partial(cemetery.bury, letters), cemetery)
+            await self.retry(functools.partial(dead_letter_sink.write, letters), dead_letter_sink)
         except DataError as error:
             if len(letters) > 1:
                 for letter in letters:
-                    await self.inter([letter], cemetery)
+                    await self.write_singly([letter], dead_letter_sink)
             else:
                 log.error("%s; this letter is lost: %s", letters[0], error)  # noqa: TRY400
 
-    async def insist(self, attempt: Callable[[], Awaitable[None]], part: object) -> None:
+    async def retry(self, attempt: Callable[[], Awaitable[None]], part: object) -> None:
         """Try until it works; once the pipe is ending, only for the grace that is left."""
 
         def note(state: tenacity.RetryCallState) -> None:

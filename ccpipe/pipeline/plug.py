@@ -188,10 +188,10 @@ class DeadLetter:
         )
 
 
-class Cemetery(Protocol):
+class DeadLetterSink(Protocol):
     """Where dead letters are kept; burying one that is buried already does no harm."""
 
-    async def bury(self, letters: Sequence[DeadLetter]) -> None:
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
         """Make the letters safe, or raise as ``Sink.write`` does."""
         ...
 

@@ -47,7 +47,7 @@ class Queue:
         self.lines = self.size = 0  # of what waits
         self.held = 0  # bytes of what waits and of what is being written
         self.ended = False
-        self.hurried = False
+        self.flush_now = False
         """Set by a writer who does not want to wait for a batch to fill."""
         self._due = asyncio.Event()  # wakes the writer
         self._room = asyncio.Event()  # wakes the reader
@@ -94,7 +94,7 @@ class Queue:
             return self.ended
         return (
             self.ended
-            or self.hurried
+            or self.flush_now
             or self._is_full()
             or now() >= self.items[0].born + self.limits.age
         )

@@ -47,7 +47,7 @@ class Stage:
 
     def _let_go(self, held: int, origin: str) -> list[Batch]:
         refused: list[tuple[Any, str]] = getattr(self.translator, "refused", [])
-        self.letters += [buried(record, reason, origin) for record, reason in refused]
+        self.letters += [to_dead_letter(record, reason, origin) for record, reason in refused]
         refused.clear()
         complete: list[Batch] = []
         while len(self._feeds) > held:
@@ -55,7 +55,7 @@ class Stage:
         return complete
 
 
-def buried(record: object, reason: str, origin: str) -> DeadLetter:
+def to_dead_letter(record: object, reason: str, origin: str) -> DeadLetter:
     """Spell a record that could be read but not written as it travels, if it can be spelled."""
     try:
         original = _spelled(record)

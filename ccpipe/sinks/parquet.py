@@ -46,7 +46,7 @@ PATH_COLUMNS = pa.schema([("cluster", pa.string()), ("date", pa.date32())])
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """Stands in a path for what a row does not have: a tag ``cluster``, or a time."""
 
-LONGEST_NAME = 255
+MAX_NAME = 255
 """Bytes that Linux's file systems allow for the name of a folder."""
 
 LEFTOVER_AGE = 600.0
@@ -204,7 +204,7 @@ def partitions(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         cluster, date = groups["cluster"][group].as_py(), groups["date"][group].as_py()
         rows = groups["row_list"][group].values
         folder = "cluster=" + (NULL if cluster is None else quote(cluster, safe=""))
-        if len(folder) > LONGEST_NAME:
+        if len(folder) > MAX_NAME:
             raise RejectedError("the cluster's name is too long for a folder", rows.to_pylist())
         yield f"{folder}/date={date or NULL}", _own_dictionaries(rest.take(rows))
 

@@ -164,7 +164,7 @@ class PostgresSink:
             finally:
                 await connection.close(timeout=self.timeout)
         except _FAILURES as error:
-            raise self._told(error) from None
+            raise self._reported(error) from None
         if not may_write:
             raise DeniedError(f"{self.place}: we may neither write to the tables nor make them")
 
@@ -216,10 +216,10 @@ class PostgresSink:
                 timeout=self.timeout,
             )
         except _FAILURES as error:
-            told = self._told(error)
-            if not isinstance(told, RejectedError):  # then the connection is as good as before
+            reported = self._reported(error)
+            if not isinstance(reported, RejectedError):  # then the connection is as good as before
                 self._drop()
-            raise told from None
+            raise reported from None
         except BaseException:  # given up half-way
             self._drop()
             raise
@@ -251,7 +251,7 @@ class PostgresSink:
                     await self._connection.execute(TABLES)
         except _FAILURES as error:
             self._drop()
-            raise self._told(error) from None
+            raise self._reported(error) from None
         except BaseException:
             self._drop()
             raise
@@ -297,7 +297,7 @@ class PostgresSink:
         found = "SELECT key, id FROM series WHERE key = ANY($1::bytea[])"
         return dict(await self._connection.fetch(found, keys))
 
-    def _told(self, error: Exception) -> CcpipeError:
+    def _reported(self, error: Exception) -> CcpipeError:
         """Say what an error of the library means for the records.
 
         Only a state that speaks of the rows condemns them. What may pass is tried again.

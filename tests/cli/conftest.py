@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.acct_command import Acct, run
+from tests.cli.acct.acct_command import Acct, run
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ import pyarrow.dataset as ds
 import pytest
 from nats.aio.client import Client
 
-from ccpipe.bus.child import die_with_parent
-from ccpipe.bus.server import Server
+from ccpipe.bus.nats.server import Server
+from ccpipe.child_process import die_with_parent
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import event, metric
 from tests.conftest import eventually
+from tests.paths import ROOT
 from tests.sinks.store import Store, sample
 
 NOW = 1_740_000_000
@@ -245,7 +246,7 @@ async def test_victoriametrics_gives_back_what_was_published(
         for i in range(300)
     ]
     payload = encode([*sent, event("job", "stop_job", "{}", time=NOW * 10**9, tags=TAGS)])
-    recipe = Path(__file__).parents[2] / "bridges" / "victoriametrics.toml"
+    recipe = ROOT / "bridges" / "victoriametrics.toml"
     bridge = await start(str(recipe), url=nats_server.url, CCPIPE_SINK__URL=store.url)
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", payload)

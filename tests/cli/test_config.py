@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.config import Setting, leaves, mask, settings, tree, write_toml
+from ccpipe.cli.config import Setting, leaves, settings, tree, write_toml
 from ccpipe.cli.options import Where
 from ccpipe.config import Site, load
+from ccpipe.config_dump import mask
 from tests.cli.command import ccpipe
 
 TOML = """

@@ -10,24 +10,24 @@ from typing import Any
 
 import pytest
 
-from ccpipe.bus.connection import Connection
-from ccpipe.bus.control import Responder
-from ccpipe.bus.server import Server
-from ccpipe.bus.sink import NatsSink
-from ccpipe.bus.source import NatsSource
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.source import NatsSource
 from ccpipe.cli.control import _as_json, _rows, get
-from ccpipe.cli.controls import controls
 from ccpipe.cli.options import Where
 from ccpipe.config import Bus, ControlOptions, Publish, Site
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
+from ccpipe.node.agent.controls import controls
+from ccpipe.node.agent.log import LogSource
+from ccpipe.node.agent.responder import Responder
 from ccpipe.pipeline import run
-from ccpipe.sources.log import LogSource
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import Ended, ccpipe
 from tests.conftest import eventually
-from tests.sources.conftest import PACKED, unpack
+from tests.node.conftest import PACKED, unpack
 
 
 async def control(server: Server, *arguments: str) -> Ended:
@@ -140,12 +140,12 @@ async def test_a_value_is_set_on_one_node_only(nats_server: Server, machines: Pa
 async def test_a_change_is_a_log_line_on_the_bus(nats_server: Server, machines: Path) -> None:
     """Where all the node's log goes: whoever looks at the node later can see who did what."""
     site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[nats_server.url]))
-    told, stop, telemetry = list[str](), asyncio.Event(), Telemetry()
+    reported, stop, telemetry = list[str](), asyncio.Event(), Telemetry()
     reader = NatsSource(site=site, telemetry=telemetry, subjects=["log"], durable="test")
 
     async def read() -> None:
         async for batch in reader:
-            told.extend(str(record.value) for record in batch.records)
+            reported.extend(str(record.value) for record in batch.records)
 
     async with reader:
         log, sink = LogSource(site=site), NatsSink(site=site, telemetry=telemetry)
@@ -153,7 +153,7 @@ async def test_a_change_is_a_log_line_on_the_bus(nats_server: Server, machines: 
         await eventually(lambda: log in logging.getLogger().handlers)
         await control(nats_server, "put", "freq.max_cpu_freq", "2GHz", "--node", "n1")
         change = "control: freq.max_cpu_freq of node set from 0 1: 3600000, 2: 2400000 to 2000000"
-        await eventually(lambda: any(text.startswith(change) for text in told))
+        await eventually(lambda: any(text.startswith(change) for text in reported))
         stop.set()
         reader.stop()
         await asyncio.gather(*tasks)
@@ -206,7 +206,7 @@ async def test_where_no_server_runs_it_says_so(
     unused_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As every command that needs one, and not for ever."""
-    monkeypatch.setattr("ccpipe.bus.connection.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("ccpipe.bus.nats.connection.CONNECT_SECONDS", 0.2)
     with pytest.raises(UnavailableError, match="no NATS server answers"):
         await get("interval", where=Where(server=f"nats://127.0.0.1:{unused_port}"))
 

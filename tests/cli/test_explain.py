@@ -10,11 +10,11 @@ from ccpipe.cli.explain import explain, passed
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, metric
 from ccpipe.pipeline import Translator
-from ccpipe.translate.aggregate import Aggregate
-from ccpipe.translate.convert import Convert
-from ccpipe.translate.rename import Rename
-from ccpipe.translate.select import Drop
-from ccpipe.translate.tag import Tag
+from ccpipe.translate.rules.aggregate import Aggregate
+from ccpipe.translate.rules.convert import Convert
+from ccpipe.translate.rules.rename import Rename
+from ccpipe.translate.rules.select import Drop
+from ccpipe.translate.rules.tag import Tag
 
 TAGS = {"hostname": "a", "type": "node"}
 SAMPLE = [
@@ -72,15 +72,15 @@ def test_columns_are_explained_as_messages_are(capsys: pytest.CaptureFixture[str
 
 def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     """One object, with every change of every rule, for scripts."""
-    told = json.loads(printed(capsys, "json"))
-    assert [(rule["use"], rule["reached"], rule["left"]) for rule in told["rules"]] == [
+    reported = json.loads(printed(capsys, "json"))
+    assert [(rule["use"], rule["reached"], rule["left"]) for rule in reported["rules"]] == [
         ("drop", 3, 2), ("rename", 2, 2), ("convert", 2, 2), ("aggregate", 2, 2),
     ]  # fmt: skip
-    assert told["rules"][0]["dropped"] == ["load_five,hostname=a,type=node"]
-    assert told["rules"][1]["changed"] == [
+    assert reported["rules"][0]["dropped"] == ["load_five,hostname=a,type=node"]
+    assert reported["rules"][1]["changed"] == [
         {"before": "cpu_load,hostname=a,type=node", "after": "load,hostname=a,type=node"}
     ]
-    assert [(record["name"], record["value"]) for record in told["records"]] == [
+    assert [(record["name"], record["value"]) for record in reported["records"]] == [
         ("load", 0.5),
         ("mem_used", 2.0),
     ]
@@ -126,8 +126,8 @@ def test_series_that_became_one_are_told_of() -> None:
     """
     disks = [metric("io", n, time=1, tags={"stype-id": name}) for n, name in enumerate("ab")]
     rules = [Tag(add={"cluster": "c"}), Tag(remove=["stype-id"]), Tag(add={"zone": "z"})]
-    told, _ = passed(disks, rules, ["tag"] * 3)
-    assert [rule.doubled for rule in told] == [[], ["io,cluster=c"], []]
+    reported, _ = passed(disks, rules, ["tag"] * 3)
+    assert [rule.doubled for rule in reported] == [[], ["io,cluster=c"], []]
 
 
 class Window:

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.output import MessageTable, TableSink, listed, measure, plain, plural, table
+from ccpipe.cli.output import MessageTable, TableSink, table
 from ccpipe.config import Duration, Site, Size, convert
+from ccpipe.config_dump import measure, plain
 from ccpipe.message import Message, event, metric
+from ccpipe.terminal import listed, plural
 
 NODE = {"cluster": "fritz", "hostname": "e1", "type": "node"}
 COLOUR = re.compile(r"\x1b\[\d+m")

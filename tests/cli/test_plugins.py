@@ -22,7 +22,7 @@ class Example:
         *,
         url: str,
         age: Duration = Duration(90),
-        most: Size | None = None,
+        maximum: Size | None = None,
         mode: Literal["a", "b"] = "a",
         tags: dict[str, list[int]] = {},  # noqa: B006 - a default as plug-ins write it
         site: object = None,

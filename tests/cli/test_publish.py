@@ -12,9 +12,9 @@ from pathlib import Path
 import nats
 import pytest
 
-from ccpipe.bus.child import die_with_parent
-from ccpipe.bus.server import Server
-from ccpipe.bus.source import NatsSource
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.child_process import die_with_parent
 from ccpipe.config import Bus, Duration, Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import decode as decode_envelopes
@@ -52,9 +52,9 @@ async def test_one_sample_is_valid_line_protocol_of_this_node() -> None:
     assert {"cpu_load", "mem_used", "cpu_user"} <= {m.name for m in lines}
     moments = {m.time for m in lines}
     assert len(moments) == 1
-    (moment,) = moments
-    assert moment is not None
-    assert before - 10 * 10**9 <= moment <= time.time_ns()
+    (timestamp,) = moments
+    assert timestamp is not None
+    assert before - 10 * 10**9 <= timestamp <= time.time_ns()
 
 
 async def test_json_is_one_object_a_line() -> None:

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from nats.aio.msg import Msg
 
-from ccpipe.bus.child import die_with_parent
-from ccpipe.bus.server import Server
+from ccpipe.bus.nats.server import Server
+from ccpipe.child_process import die_with_parent
 from ccpipe.config import Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
@@ -75,7 +75,7 @@ class Node:
         """Start it, and keep what it publishes."""
         self.client = await nats.connect(self.site.bus.servers[0])
         for kind in ("metrics", "log.*"):
-            await self.client.subscribe(f"fox%2Etest.{kind}", cb=self._hear)
+            await self.client.subscribe(f"fox%2Etest.{kind}", cb=self._set_log_level)
         await self.client.subscribe("fox%2Etest.sonar.*", cb=self._hear_sonar)
         await self.client.flush()
         with self.said.open("wb") as said:
@@ -84,7 +84,7 @@ class Node:
                 stderr=said, preexec_fn=die_with_parent, env={**os.environ, **environ},
             )  # fmt: skip
 
-    async def _hear(self, message: Msg) -> None:
+    async def _set_log_level(self, message: Msg) -> None:
         self.messages += list(decode(message.data))
 
     async def _hear_sonar(self, message: Msg) -> None:
@@ -101,8 +101,8 @@ class Node:
         """
         assert slots == sorted(set(slots))
         assert not any(slot % step for slot in slots)
-        told = self.log("slots passed without a sample")
-        missed = sum(int(str(line.value).split()[0]) for line in told)
+        reported = self.log("slots passed without a sample")
+        missed = sum(int(str(line.value).split()[0]) for line in reported)
         return max(0, (slots[-1] - slots[0]) // step + 1 - len(slots) - missed)
 
     def log(self, text: str) -> list[Message]:
@@ -143,17 +143,17 @@ async def node(site: Site, tmp_path: Path) -> AsyncIterator[Node]:
 
 
 @pytest.fixture(params=["path", "abstract"])
-def told(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Told]]:
+def reported(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Told]]:
     """Listen where systemd would; its addresses are paths or abstract ones."""
     address = str(tmp_path / "notify") if request.param == "path" else f"@ccpipe-test-{os.getpid()}"
-    told = Told(address)
-    yield address, told
-    told.socket.close()
+    reported = Told(address)
+    yield address, reported
+    reported.socket.close()
 
 
-async def test_systemd_is_told_of_every_state(node: Node, told: tuple[str, Told]) -> None:
+async def test_systemd_is_told_of_every_state(node: Node, reported: tuple[str, Told]) -> None:
     """Ready, alive, reloading and ready again, stopping: each when it is so."""
-    address, systemd = told
+    address, systemd = reported
     await node.start(NOTIFY_SOCKET=address, WATCHDOG_USEC="200000")
     await eventually(lambda: systemd.has("READY=1", "WATCHDOG=1", "WATCHDOG=1"))
     await eventually(lambda: systemd.has("STATUS=", "STATUS="))

@@ -16,8 +16,8 @@ import nats
 import psutil
 import pytest
 
-from ccpipe.bus.child import die_with_parent
-from ccpipe.bus.server import running
+from ccpipe.bus.nats.server import running
+from ccpipe.child_process import die_with_parent
 from tests.conftest import eventually, free_port
 
 

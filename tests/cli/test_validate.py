@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.server import Server
+from ccpipe.bus.nats.server import Server
 from ccpipe.cli.options import Where
 from ccpipe.cli.validate import _Check
 from ccpipe.errors import DeniedError

@@ -73,10 +73,10 @@ def test_names_in_the_specifications_order(text: str, names: list[str] | None) -
 def test_what_is_no_list_is_told_with_its_place(text: str, place: str, reason: str) -> None:
     """Every function tells it alike."""
     for function in (expand, count, split):
-        with pytest.raises(DataError) as told:
+        with pytest.raises(DataError) as reported:
             function(text)
-        assert place in str(told.value)
-        assert reason in str(told.value)
+        assert place in str(reported.value)
+        assert reason in str(reported.value)
 
 
 def test_a_list_is_split_at_the_commas_outside_of_brackets() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ccpipe.errors import DataError
 from ccpipe.formats.units import Unit, conversion, read
 from ccpipe.message import Uint
-from ccpipe.sources import metrics
+from ccpipe.node.sampling import metrics
 
 
 @pytest.mark.parametrize(

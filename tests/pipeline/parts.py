@@ -169,7 +169,7 @@ class ListSink(Part):
         self.diary.append(("written", values(records)))
 
 
-class ListCemetery(Part):
+class ListDeadLetterSink(Part):
     """Keeps dead letters; `answer` is asked first and may raise."""
 
     def __init__(
@@ -182,8 +182,8 @@ class ListCemetery(Part):
         self.answer = answer
         self.letters: list[DeadLetter] = []
 
-    async def bury(self, letters: Sequence[DeadLetter]) -> None:
-        """See ``Cemetery.bury``."""
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        """See ``DeadLetterSink.write``."""
         await asyncio.sleep(0)
         self.answer(letters)
         self.letters.extend(letters)

@@ -46,7 +46,7 @@ def numbers(*values: float) -> list[Message]:
     return [metric("m", value, time=0, tags={}) for value in values]
 
 
-def told(records: Any) -> list[tuple[str, float]]:
+def reported(records: Any) -> list[tuple[str, float]]:
     """Return names and values."""
     return [(record.name, record.value) for record in records]
 
@@ -54,10 +54,10 @@ def told(records: Any) -> list[tuple[str, float]]:
 def test_records_pass_all_of_them_in_order() -> None:
     """What the first lets go reaches the second; at the end each gives what it held."""
     chain = Chain([Pairs("a"), Pairs("b")])
-    assert told(chain.feed(numbers(1, 2, 3))) == [("mab", 1), ("mab", 2)]
+    assert reported(chain.feed(numbers(1, 2, 3))) == [("mab", 1), ("mab", 2)]
     assert isinstance(chain, Holding)
     assert chain.holds == 1
-    assert told(chain.flush()) == [("mab", 3)]
+    assert reported(chain.flush()) == [("mab", 3)]
     assert chain.holds == 0
 
 
@@ -70,12 +70,12 @@ def test_without_translators_records_stay_the_same_object() -> None:
 def test_an_exchange_loses_nothing() -> None:
     """What those before held comes with the next feed, through them; the new ones get the rest."""
     chain = Chain([Pairs("a")])
-    assert told(chain.feed(numbers(1))) == []
+    assert reported(chain.feed(numbers(1))) == []
     chain.exchange([Pairs("b")])
-    assert told(chain.feed(numbers(2, 3))) == [("ma", 1), ("mb", 2), ("mb", 3)]
+    assert reported(chain.feed(numbers(2, 3))) == [("ma", 1), ("mb", 2), ("mb", 3)]
     chain.feed(numbers(4))
     chain.exchange([])
-    assert told(chain.flush()) == [("mb", 4)]
+    assert reported(chain.flush()) == [("mb", 4)]
 
 
 def test_what_any_of_them_refuses_is_refused() -> None:
@@ -106,7 +106,7 @@ async def test_in_a_pipe_what_was_held_at_an_exchange_goes_on_without_a_new_batc
 
     class Keep:
         async def write(self, records: Records) -> None:
-            seen.extend(told(records))
+            seen.extend(reported(records))
             stop.set()
 
     async with asyncio.timeout(20):

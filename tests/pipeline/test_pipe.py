@@ -15,7 +15,7 @@ from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Diary,
     Failing,
-    ListCemetery,
+    ListDeadLetterSink,
     ListSink,
     ListSource,
     clock,
@@ -196,9 +196,9 @@ def test_parts_are_entered_downstream_first_and_left_upstream_first() -> None:
     """A source finds its sink ready, and what a sink or a source buries finds the cemetery."""
     diary: Diary = []
     source = ListSource([made(1)], diary=diary)
-    play(run(source, ListSink(diary=diary), cemetery=ListCemetery(diary=diary)))
+    play(run(source, ListSink(diary=diary), dead_letter_sink=ListDeadLetterSink(diary=diary)))
     assert diary == [
-        ("enter", "ListCemetery"),
+        ("enter", "ListDeadLetterSink"),
         ("enter", "ListSink"),
         ("enter", "ListSource"),
         ("closed", "ListSource"),
@@ -207,7 +207,7 @@ def test_parts_are_entered_downstream_first_and_left_upstream_first() -> None:
         ("ack", 0),
         ("leave", "ListSource"),
         ("leave", "ListSink"),
-        ("leave", "ListCemetery"),
+        ("leave", "ListDeadLetterSink"),
     ]
 
 

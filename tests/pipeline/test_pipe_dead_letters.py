@@ -16,7 +16,7 @@ from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Diary,
     Failing,
-    ListCemetery,
+    ListDeadLetterSink,
     ListSink,
     ListSource,
     clock,
@@ -72,13 +72,13 @@ def test_bad_records_are_found_wherever_they_are(
     telemetry = Telemetry()
     source = ListSource(batches(total, cuts, columns=columns))
     sink = ListSink(Picky(bad, named=named, encoding=encoding))
-    cemetery = ListCemetery()
+    dead_letter_sink = ListDeadLetterSink()
     limits = Limits(lines=size)
-    play(run(source, sink, cemetery=cemetery, limits=limits, telemetry=telemetry))
+    play(run(source, sink, dead_letter_sink=dead_letter_sink, limits=limits, telemetry=telemetry))
     assert values(sink.written) == [n for n in range(total) if n not in bad]
-    assert sorted(cemetery.numbers) == [n for n in range(total) if n in bad]
+    assert sorted(dead_letter_sink.numbers) == [n for n in range(total) if n in bad]
     reason = "cannot be written" if encoding else "refused"
-    assert {letter.reason for letter in cemetery.letters} <= {reason}
+    assert {letter.reason for letter in dead_letter_sink.letters} <= {reason}
     assert source.acked == list(range(source.handed))
     assert telemetry.total(telemetry.written) == total - len(bad)
     assert telemetry.total(telemetry.dead) == len(bad)
@@ -88,15 +88,15 @@ def test_a_store_that_names_one_bad_record_at_a_time_may_do_so_for_ever() -> Non
     """Thousands of refusals, each of one record, are no deeper than one."""
     total = 3000
     sink = ListSink(Picky(set(range(total)), named=1))
-    cemetery = ListCemetery()
-    play(run(ListSource([made(*range(total))]), sink, cemetery=cemetery))
-    assert sorted(cemetery.numbers) == list(range(total))
+    dead_letter_sink = ListDeadLetterSink()
+    play(run(ListSource([made(*range(total))]), sink, dead_letter_sink=dead_letter_sink))
+    assert sorted(dead_letter_sink.numbers) == list(range(total))
 
 
 def test_halving_takes_a_logarithm_of_writes() -> None:
     """One bad record among a thousand costs some twenty writes, not a thousand."""
     sink = ListSink(Picky({617}))
-    play(run(ListSource([made(*range(1024))]), sink, cemetery=ListCemetery()))
+    play(run(ListSource([made(*range(1024))]), sink, dead_letter_sink=ListDeadLetterSink()))
     assert len(sink.tries) == 1 + 2 * 10
 
 
@@ -108,30 +108,30 @@ def test_indices_that_cannot_be_are_not_believed(indices: list[int]) -> None:
         if 1 in values(records):
             raise RejectedError("refused", indices)
 
-    sink, cemetery = ListSink(answer), ListCemetery()
-    play(run(ListSource([made(0, 1)]), sink, cemetery=cemetery))
+    sink, dead_letter_sink = ListSink(answer), ListDeadLetterSink()
+    play(run(ListSource([made(0, 1)]), sink, dead_letter_sink=dead_letter_sink))
     assert values(sink.written) == [0]
-    assert cemetery.numbers == [1]
+    assert dead_letter_sink.numbers == [1]
 
 
 @pytest.mark.parametrize("named", [0, 1])
 def test_a_letter_for_a_refused_record_is_a_line_with_reason_and_origin(named: int) -> None:
     """The letter reads as line protocol again, with its own time and the batch it came with."""
-    cemetery = ListCemetery()
+    dead_letter_sink = ListDeadLetterSink()
     sink = ListSink(Picky({2}, named=named))
-    play(run(ListSource([made(0, 1), made(2)]), sink, cemetery=cemetery))
-    assert cemetery.letters == [
+    play(run(ListSource([made(0, 1), made(2)]), sink, dead_letter_sink=dead_letter_sink))
+    assert dead_letter_sink.letters == [
         DeadLetter(b"m,hostname=n1,type=node value=2i 2", "refused", "batch 1")
     ]
 
 
 def test_a_record_that_no_line_can_hold_is_buried_as_python_spells_it() -> None:
     """What cannot be encoded is still kept, readable for whoever looks."""
-    cemetery = ListCemetery()
+    dead_letter_sink = ListDeadLetterSink()
     record = Message("m", {"hostname": "n1"}, math.nan, 1)
     sink = ListSink(lambda _: (_ for _ in ()).throw(EncodeError("not finite")))
-    play(run(ListSource([[record]]), sink, cemetery=cemetery))
-    [letter] = cemetery.letters
+    play(run(ListSource([[record]]), sink, dead_letter_sink=dead_letter_sink))
+    [letter] = dead_letter_sink.letters
     assert letter.original == repr(record).encode()
     assert letter.reason == "not finite"
 
@@ -146,19 +146,23 @@ def test_lines_that_could_not_be_read_are_buried_with_their_place() -> None:
     ]
     assert [(bad.original, bad.line) for bad in expected] == [(b"broken", 2), (b"c value= 3", 4)]
     source = ListSource([lines], diary=diary)
-    sink, cemetery = ListSink(diary=diary), ListCemetery(diary=diary)
-    play(run(source, sink, cemetery=cemetery))
+    sink, dead_letter_sink = ListSink(diary=diary), ListDeadLetterSink(diary=diary)
+    play(run(source, sink, dead_letter_sink=dead_letter_sink))
     assert values(sink.written) == [1, 2]
-    assert cemetery.letters == expected
+    assert dead_letter_sink.letters == expected
     ends = [what for what, _ in diary if what in ("written", "buried", "ack")]
     assert ends == ["written", "buried", "ack"]
 
 
 def test_a_payload_of_nothing_but_bad_lines_is_acknowledged() -> None:
     """There is nothing to write, and no reason to get it again."""
-    source, sink, cemetery = ListSource([decode(b"broken\n")]), ListSink(), ListCemetery()
-    play(run(source, sink, cemetery=cemetery))
-    assert [letter.original for letter in cemetery.letters] == [b"broken"]
+    source, sink, dead_letter_sink = (
+        ListSource([decode(b"broken\n")]),
+        ListSink(),
+        ListDeadLetterSink(),
+    )
+    play(run(source, sink, dead_letter_sink=dead_letter_sink))
+    assert [letter.original for letter in dead_letter_sink.letters] == [b"broken"]
     assert source.acked == [0]
     assert sink.tries == []
 
@@ -173,10 +177,10 @@ def test_translators_do_not_lose_the_bad_lines() -> None:
         def flush(self) -> Records:
             return []
 
-    cemetery = ListCemetery()
+    dead_letter_sink = ListDeadLetterSink()
     source = ListSource([decode(b"a value=1 1\nbroken\n")])
-    play(run(source, ListSink(), translators=[Nothing()], cemetery=cemetery))
-    assert [letter.original for letter in cemetery.letters] == [b"broken"]
+    play(run(source, ListSink(), translators=[Nothing()], dead_letter_sink=dead_letter_sink))
+    assert [letter.original for letter in dead_letter_sink.letters] == [b"broken"]
 
 
 def test_a_cemetery_that_is_away_holds_up_the_acknowledgement() -> None:
@@ -184,8 +188,8 @@ def test_a_cemetery_that_is_away_holds_up_the_acknowledgement() -> None:
     diary: Diary = []
     telemetry = Telemetry()
     source = ListSource([decode(b"a value=1 1\nbroken\n")], diary=diary)
-    cemetery = ListCemetery(Failing(UnavailableError("full"), 5), diary=diary)
-    play(run(source, ListSink(), cemetery=cemetery, telemetry=telemetry))
+    dead_letter_sink = ListDeadLetterSink(Failing(UnavailableError("full"), 5), diary=diary)
+    play(run(source, ListSink(), dead_letter_sink=dead_letter_sink, telemetry=telemetry))
     assert [what for what, _ in diary if what in ("buried", "ack")] == ["buried", "ack"]
     assert telemetry.total(telemetry.retries) == 5
     assert telemetry.total(telemetry.dead) == 1
@@ -201,9 +205,9 @@ def test_a_letter_that_the_cemetery_refuses_does_not_end_the_pipe(
             raise DataError("too large")
 
     source = ListSource([decode(b"one\npoison\ntwo\nm value=1 1\n")])
-    sink, cemetery = ListSink(), ListCemetery(answer)
-    play(run(source, sink, cemetery=cemetery))
-    assert [letter.original for letter in cemetery.letters] == [b"one", b"two"]
+    sink, dead_letter_sink = ListSink(), ListDeadLetterSink(answer)
+    play(run(source, sink, dead_letter_sink=dead_letter_sink))
+    assert [letter.original for letter in dead_letter_sink.letters] == [b"one", b"two"]
     assert values(sink.written) == [1]
     assert source.acked == [0]
     [lost] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
@@ -227,10 +231,10 @@ def test_without_a_cemetery_letters_are_logged_and_counted(
 
 def test_refusals_are_logged_together_too(caplog: pytest.LogCaptureFixture) -> None:
     """A store that refuses everything, record by record, does not flood the log either."""
-    cemetery = ListCemetery()
+    dead_letter_sink = ListDeadLetterSink()
     source = ListSource([made(*range(500))])
-    play(run(source, ListSink(Picky(set(range(500)))), cemetery=cemetery))
-    assert len(cemetery.letters) == 500
+    play(run(source, ListSink(Picky(set(range(500)))), dead_letter_sink=dead_letter_sink))
+    assert len(dead_letter_sink.letters) == 500
     assert len(caplog.records) == 11
 
 

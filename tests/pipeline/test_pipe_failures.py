@@ -16,7 +16,7 @@ from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Diary,
     Failing,
-    ListCemetery,
+    ListDeadLetterSink,
     ListSink,
     ListSource,
     clock,
@@ -76,16 +76,18 @@ def test_a_sink_that_fails_after_the_stop_is_tried_for_the_grace() -> None:
 
     async def main() -> float:
         with pytest.raises(UnavailableError, match="away"):
-            await run_until(50, source, sink, cemetery=cemetery, limits=Limits(grace=3))
+            await run_until(
+                50, source, sink, dead_letter_sink=dead_letter_sink, limits=Limits(grace=3)
+            )
         return clock()
 
-    source, cemetery = ListSource([made(1), made(2)], stay=True), ListCemetery()
+    source, dead_letter_sink = ListSource([made(1), made(2)], stay=True), ListDeadLetterSink()
     sink = ListSink(Failing(AWAY, math.inf))
     assert 53 <= play(main()) <= 53.2
     assert [at for at in sink.tries if at < 50]
     assert [at for at in sink.tries if at > 50]
     assert source.acked == []
-    assert cemetery.letters == []
+    assert dead_letter_sink.letters == []
 
 
 def test_the_stop_cuts_a_long_pause_short() -> None:
@@ -138,7 +140,11 @@ def test_what_nobody_would_hand_over_again_is_buried() -> None:
 
     payloads: list[Records] = [made(n) for n in range(20)]
     source = ListSource(payloads, upstream=False, stay=True)
-    sink, cemetery, telemetry = ListSink(Failing(AWAY, math.inf)), ListCemetery(), Telemetry()
+    sink, dead_letter_sink, telemetry = (
+        ListSink(Failing(AWAY, math.inf)),
+        ListDeadLetterSink(),
+        Telemetry(),
+    )
     limits = Limits(lines=2, memory=8 * 1024)
     with pytest.raises(UnavailableError):
         play(
@@ -147,27 +153,27 @@ def test_what_nobody_would_hand_over_again_is_buried() -> None:
                 source,
                 sink,
                 translators=[Window()],
-                cemetery=cemetery,
+                dead_letter_sink=dead_letter_sink,
                 limits=limits,
                 telemetry=telemetry,
             )
         )
     assert 8 < source.handed < 20  # the source was held up by then, and asked to end
-    assert cemetery.numbers == list(range(source.handed))
-    assert {letter.reason for letter in cemetery.letters} == {"not delivered: away"}
+    assert dead_letter_sink.numbers == list(range(source.handed))
+    assert {letter.reason for letter in dead_letter_sink.letters} == {"not delivered: away"}
     assert telemetry.total(telemetry.dead) == source.handed
 
 
 @pytest.mark.parametrize("upstream", [True, False])
 def test_bad_lines_of_what_nobody_would_hand_over_again_are_buried_too(upstream: bool) -> None:
     """They are kept beside the good ones that were not delivered; otherwise both come again."""
-    cemetery = ListCemetery()
+    dead_letter_sink = ListDeadLetterSink()
     source = ListSource([decode(b"a value=1 1\nbroken\n")], upstream=upstream)
     sink = ListSink(Failing(AWAY, math.inf))
     with pytest.raises(UnavailableError):
-        play(run_until(60, source, sink, cemetery=cemetery))
+        play(run_until(60, source, sink, dead_letter_sink=dead_letter_sink))
     kept = [] if upstream else [b"a value=1.0 1", b"broken"]
-    assert sorted(letter.original for letter in cemetery.letters) == kept
+    assert sorted(letter.original for letter in dead_letter_sink.letters) == kept
 
 
 def test_what_was_written_before_the_sink_went_away_is_not_buried() -> None:
@@ -179,12 +185,19 @@ def test_what_was_written_before_the_sink_went_away_is_not_buried() -> None:
         if 2 in values(records):
             raise AWAY
 
-    cemetery = ListCemetery()
+    dead_letter_sink = ListDeadLetterSink()
     sink = ListSink(answer)
     with pytest.raises(UnavailableError):
-        play(run_until(60, ListSource([made(0, 1, 2, 3)], upstream=False), sink, cemetery=cemetery))
+        play(
+            run_until(
+                60,
+                ListSource([made(0, 1, 2, 3)], upstream=False),
+                sink,
+                dead_letter_sink=dead_letter_sink,
+            )
+        )
     assert values(sink.written) == [0, 1]
-    assert cemetery.numbers == [2, 3]
+    assert dead_letter_sink.numbers == [2, 3]
 
 
 def test_a_cemetery_that_fails_at_the_end_does_not_hide_why_it_ended(
@@ -193,9 +206,9 @@ def test_a_cemetery_that_fails_at_the_end_does_not_hide_why_it_ended(
     """The sink's error comes out, and the log says how much is lost."""
     source = ListSource([made(1, 2)], upstream=False, stay=True)
     sink = ListSink(Failing(AWAY, math.inf))
-    cemetery = ListCemetery(Failing(UnavailableError("disk full"), math.inf))
+    dead_letter_sink = ListDeadLetterSink(Failing(UnavailableError("disk full"), math.inf))
     with pytest.raises(UnavailableError, match="away"):
-        play(run_until(60, source, sink, cemetery=cemetery))
+        play(run_until(60, source, sink, dead_letter_sink=dead_letter_sink))
     assert "2 dead letters are lost: disk full" in caplog.text
 
 
@@ -209,15 +222,15 @@ def test_a_sink_that_cannot_work_at_all_ends_the_pipe(error: Exception, upstream
 
     async def main() -> float:
         with pytest.raises(type(error), match=str(error)):
-            await run(source, sink, cemetery=cemetery, limits=Limits(age=1))
+            await run(source, sink, dead_letter_sink=dead_letter_sink, limits=Limits(age=1))
         return clock()
 
     source = ListSource([made(1), made(2)], upstream=upstream, stay=True)
-    sink, cemetery = ListSink(answer), ListCemetery()
+    sink, dead_letter_sink = ListSink(answer), ListDeadLetterSink()
     assert play(main()) == 1
     assert len(sink.tries) == 1
     assert source.acked == []
-    assert cemetery.numbers == ([] if upstream else [1, 2])
+    assert dead_letter_sink.numbers == ([] if upstream else [1, 2])
 
 
 def test_a_source_that_does_not_end_when_it_is_asked_is_left_after_the_grace() -> None:
@@ -229,13 +242,15 @@ def test_a_source_that_does_not_end_when_it_is_asked_is_left_after_the_grace() -
 
     async def main() -> float:
         with pytest.raises(DeniedError):
-            await run(source, sink, cemetery=cemetery, limits=Limits(age=60, grace=3))
+            await run(
+                source, sink, dead_letter_sink=dead_letter_sink, limits=Limits(age=60, grace=3)
+            )
         return clock()
 
     source = Deaf([made(1), made(2)], upstream=False, stay=True, delays=[0, 62])
-    sink, cemetery = ListSink(Failing(DeniedError("no"), 1)), ListCemetery()
+    sink, dead_letter_sink = ListSink(Failing(DeniedError("no"), 1)), ListDeadLetterSink()
     assert play(main()) == 60 + 3
-    assert cemetery.numbers == [1, 2]
+    assert dead_letter_sink.numbers == [1, 2]
 
 
 @pytest.mark.parametrize("error", [DataError("no Parquet file"), AWAY, ValueError("a bug")])
@@ -253,13 +268,13 @@ def test_a_source_and_a_sink_that_both_fail_end_the_pipe_in_the_grace() -> None:
 
     async def main() -> float:
         with pytest.raises(UnavailableError, match="away"):
-            await run(source, sink, cemetery=cemetery, limits=Limits(grace=3))
+            await run(source, sink, dead_letter_sink=dead_letter_sink, limits=Limits(grace=3))
         return clock()
 
     source = ListSource([made(1)], upstream=False, fails=DataError("no Parquet file"))
-    sink, cemetery = ListSink(Failing(AWAY, math.inf)), ListCemetery()
+    sink, dead_letter_sink = ListSink(Failing(AWAY, math.inf)), ListDeadLetterSink()
     assert 3 <= play(main()) <= 3.2
-    assert cemetery.numbers == [1]
+    assert dead_letter_sink.numbers == [1]
 
 
 def test_something_that_is_no_source_is_said_to_be_none() -> None:
@@ -327,11 +342,13 @@ def test_cancelling_leaves_nothing_behind(seconds: float) -> None:
     diary: Diary = []
     source = ListSource([made(n) for n in range(100)], delays=[1] * 2, diary=diary)
     sink = ListSink(Failing(AWAY, 5), seconds=1, diary=diary)
-    cemetery = ListCemetery(diary=diary)
+    dead_letter_sink = ListDeadLetterSink(diary=diary)
 
     async def main() -> float:
         limits = Limits(lines=2, memory=8 * 1024)
-        piping = asyncio.create_task(run(source, sink, cemetery=cemetery, limits=limits))
+        piping = asyncio.create_task(
+            run(source, sink, dead_letter_sink=dead_letter_sink, limits=limits)
+        )
         await asyncio.wait({piping}, timeout=seconds)
         done = piping.done()
         piping.cancel()
@@ -344,16 +361,16 @@ def test_cancelling_leaves_nothing_behind(seconds: float) -> None:
     ends = [(what, name) for what, name in diary if what in ("closed", "leave")]
     assert ends[-len(entered) :] == [("leave", name) for name in reversed(entered)]
     if seconds:
-        assert entered == ["ListCemetery", "ListSink", "ListSource"]
+        assert entered == ["ListDeadLetterSink", "ListSink", "ListSource"]
         assert ends[: -len(entered)] == [("closed", "ListSource")]
 
 
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
-        ("ListCemetery", []),
-        ("ListSink", ["ListCemetery"]),
-        ("ListSource", ["ListSink", "ListCemetery"]),
+        ("ListDeadLetterSink", []),
+        ("ListSink", ["ListDeadLetterSink"]),
+        ("ListSource", ["ListSink", "ListDeadLetterSink"]),
     ],
 )
 def test_a_part_that_cannot_start_ends_the_pipe(part: str, expected: list[str]) -> None:
@@ -370,7 +387,7 @@ def test_a_part_that_cannot_start_ends_the_pipe(part: str, expected: list[str]) 
 
     source = failing(ListSource, [made(1)])
     with pytest.raises(DeniedError):
-        play(run(source, failing(ListSink), cemetery=failing(ListCemetery)))
+        play(run(source, failing(ListSink), dead_letter_sink=failing(ListDeadLetterSink)))
     assert [name for what, name in diary if what == "leave"] == expected
     assert source.handed == 0
 
@@ -380,11 +397,11 @@ def test_parts_are_left_after_an_error_too() -> None:
     diary: Diary = []
     source = ListSource([made(1)], fails=DataError("bad"), diary=diary)
     with pytest.raises(DataError):
-        play(run(source, ListSink(diary=diary), cemetery=ListCemetery(diary=diary)))
+        play(run(source, ListSink(diary=diary), dead_letter_sink=ListDeadLetterSink(diary=diary)))
     assert [name for what, name in diary if what == "leave"] == [
         "ListSource",
         "ListSink",
-        "ListCemetery",
+        "ListDeadLetterSink",
     ]
 
 

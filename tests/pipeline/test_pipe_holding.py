@@ -15,7 +15,7 @@ from ccpipe.pipeline import Batch, DeadLetter, Limits, Translator, run
 from tests.pipeline.parts import (
     Diary,
     Failing,
-    ListCemetery,
+    ListDeadLetterSink,
     ListSink,
     ListSource,
     clock,
@@ -185,14 +185,14 @@ def test_a_translator_hears_nothing_of_what_was_not_written() -> None:
 
 def test_what_a_translator_refuses_is_buried() -> None:
     """With its reason, before the batch that it came with is acknowledged."""
-    cemetery = ListCemetery()
+    dead_letter_sink = ListDeadLetterSink()
     source = ListSource([made(1, -7), made(2)])
     sink = ListSink()
-    play(run(source, sink, translators=[Delay(1)], cemetery=cemetery, limits=NOW))
+    play(run(source, sink, translators=[Delay(1)], dead_letter_sink=dead_letter_sink, limits=NOW))
     assert values(sink.written) == [1, 2]
-    assert cemetery.numbers == [-7]
-    assert cemetery.letters[0].reason == "below zero"
-    assert cemetery.letters[0].origin == "batch 0"
+    assert dead_letter_sink.numbers == [-7]
+    assert dead_letter_sink.letters[0].reason == "below zero"
+    assert dead_letter_sink.letters[0].origin == "batch 0"
 
 
 def test_what_a_source_could_not_read_is_buried() -> None:
@@ -204,10 +204,10 @@ def test_what_a_source_could_not_read_is_buried() -> None:
             batch.letters = [DeadLetter(b"{", "JSON ends too early", batch.origin)]
             return batch
 
-    cemetery = ListCemetery()
+    dead_letter_sink = ListDeadLetterSink()
     source = Broken([made(1)])
-    play(run(source, ListSink(), cemetery=cemetery, limits=NOW))
-    assert [letter.original for letter in cemetery.letters] == [b"{"]
+    play(run(source, ListSink(), dead_letter_sink=dead_letter_sink, limits=NOW))
+    assert [letter.original for letter in dead_letter_sink.letters] == [b"{"]
     assert source.acked == [0]
 
 

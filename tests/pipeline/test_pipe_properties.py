@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from ccpipe.errors import CcpipeError, DataError, RejectedError, UnavailableError
 from ccpipe.pipeline import Limits, Records, run
 from ccpipe.telemetry import Telemetry
-from tests.pipeline.parts import Failing, ListCemetery, ListSink, ListSource, made, play, values
+from tests.pipeline.parts import (
+    Failing,
+    ListDeadLetterSink,
+    ListSink,
+    ListSource,
+    made,
+    play,
+    values,
+)
 
 AWAY = UnavailableError("away")
 
@@ -71,7 +79,9 @@ def test_nothing_is_ever_lost(
     error = DataError("broken") if fails else None
     source = ListSource(payloads, upstream=upstream, delays=delays, fails=error)
     mood, dead = ever_after
-    cemetery = ListCemetery(Failing(AWAY, 0 if {"away", "away slowly"} & set(moods) else dead))
+    dead_letter_sink = ListDeadLetterSink(
+        Failing(AWAY, 0 if {"away", "away slowly"} & set(moods) else dead)
+    )
     sink = Moody(moods, mood)
     limits = Limits(lines=lines, memory=memory, age=age, grace=2, backoff=0.5)
     telemetry = Telemetry()
@@ -81,15 +91,20 @@ def test_nothing_is_ever_lost(
         asyncio.get_running_loop().call_later(seconds, stop.set)
         with contextlib.suppress(CcpipeError):
             await run(
-                source, sink, cemetery=cemetery, limits=limits, telemetry=telemetry, stop=stop
+                source,
+                sink,
+                dead_letter_sink=dead_letter_sink,
+                limits=limits,
+                telemetry=telemetry,
+                stop=stop,
             )
 
     play(main())
-    written, buried = values(sink.written), cemetery.numbers
+    written, to_dead_letter = values(sink.written), dead_letter_sink.numbers
     assert written == sorted(set(written))
-    assert len(buried) == len(set(buried))
-    assert not set(written) & set(buried)
-    safe = set(written) | set(buried)
+    assert len(to_dead_letter) == len(set(to_dead_letter))
+    assert not set(written) & set(to_dead_letter)
+    safe = set(written) | set(to_dead_letter)
     for number, records in enumerate(payloads[: source.handed]):
         comes_again = upstream and number not in source.acked
         assert comes_again or safe.issuperset(values(records))

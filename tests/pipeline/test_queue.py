@@ -123,7 +123,7 @@ def test_a_hurried_writer_waits_for_no_batch_to_fill() -> None:
 
     async def main() -> None:
         waiting = queue()
-        waiting.hurried = True
+        waiting.flush_now = True
         taking = asyncio.create_task(waiting.take())
         await settle()
         await put(waiting, 1)

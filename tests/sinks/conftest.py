@@ -70,24 +70,24 @@ class Given:
         """Do nothing: the end comes by itself."""
 
 
-class Graves:
+class KeptLetters:
     """A cemetery in memory."""
 
     def __init__(self) -> None:
         self.letters: list[DeadLetter] = []
 
-    async def bury(self, letters: Sequence[DeadLetter]) -> None:
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
         """Keep the letters."""
         self.letters += letters
 
 
 async def carry(source: Given, sink: Sink, telemetry: Telemetry | None = None) -> list[DeadLetter]:
     """Run a pipe to its end; return the dead letters. All batches must be acknowledged."""
-    graves = Graves()
+    kept_letters = KeptLetters()
     limits = Limits(age=0, backoff=0.05)
-    await run(source, sink, cemetery=graves, limits=limits, telemetry=telemetry)
+    await run(source, sink, dead_letter_sink=kept_letters, limits=limits, telemetry=telemetry)
     assert source.acknowledged == list(range(len(source.batches)))
-    return graves.letters
+    return kept_letters.letters
 
 
 @contextlib.contextmanager

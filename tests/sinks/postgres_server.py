@@ -121,7 +121,7 @@ _MESSAGES = """
 
 def kept(name: str, field: str, tags: str, *rest: Any) -> tuple[Any, ...]:
     """Turn a row of the view back into what `sent` says of a message."""
-    *own, moment, value, exact, unsigned, boolean, text = rest
+    *own, timestamp, value, exact, unsigned, boolean, text = rest
     said = dict(zip(postgres.TAG_COLUMNS, own, strict=True))
     tags_said = json.loads(tags) | {key: tag for key, tag in said.items() if tag is not None}
     if value is not None:  # a double beside every number
@@ -130,7 +130,13 @@ def kept(name: str, field: str, tags: str, *rest: Any) -> tuple[Any, ...]:
     whole = {"int": exact, "Uint": unsigned, "bool": boolean, "str": text}
     typed = [pair for pair in whole.items() if pair[1] is not None]
     (one,) = typed or [("float", repr(value))]
-    return name, field, frozenset(tags_said.items()), None if moment is None else int(moment), one
+    return (
+        name,
+        field,
+        frozenset(tags_said.items()),
+        None if timestamp is None else int(timestamp),
+        one,
+    )
 
 
 def sent(message: Message) -> tuple[Any, ...]:

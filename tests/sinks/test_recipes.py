@@ -10,8 +10,9 @@ from ccpipe.config import Recipe, Site, load
 from ccpipe.pipeline import Limits, Sink, Source, Translator, run
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
+from tests.paths import ROOT
 
-BRIDGES = Path(__file__).parents[2] / "bridges"
+BRIDGES = ROOT / "bridges"
 RECIPES = sorted(BRIDGES.glob("*.toml"))
 
 

@@ -198,7 +198,7 @@ def _fits(name: str, number: float) -> bool:
 
 def _time(stamp: int) -> int | None:
     """Return nanoseconds of a time whose unit is told by its magnitude; None for 0."""
-    unit = next(unit for least, unit in _UNITS if stamp >= least or not least)
+    unit = next(unit for minimum, unit in _UNITS if stamp >= minimum or not minimum)
     if not 0 <= stamp * unit < 2**63:
         raise DataError(f"{stamp} is no time between the years 1970 and 2262")
     return stamp * unit or None
@@ -216,9 +216,9 @@ def _with_colons(text: str) -> str:
 def _why_not(line: str) -> str:
     """Say what keeps a line from being a record."""
     texts = line.split(":")
-    least = len(_43)
-    if len(texts) < least:
-        return f"{len(texts)} fields where a record has {least} at least"
+    minimum = len(_43)
+    if len(texts) < minimum:
+        return f"{len(texts)} fields where a record has {minimum} at least"
     front = list(zip(_43, texts, strict=False))[: _43.index("category")]
     for number, (name, text) in enumerate(front, 1):
         if name not in TEXTS and not re.fullmatch(_NUMBER, text):

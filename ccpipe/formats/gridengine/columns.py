@@ -12,7 +12,7 @@ from typing import IO
 import pyarrow as pa
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.plain_lines import KERNEL, LONGEST, Plain, plain_lines
+from ccpipe.formats.gridengine.plain_lines import KERNEL, MAX_PAYLOAD, Plain, plain_lines
 from ccpipe.formats.gridengine.reader import Rejected, blocks, parse, parse_half
 from ccpipe.formats.gridengine.record import Origin
 from ccpipe.formats.gridengine.table import COLUMNS, PLACE, SCHEMA, from_records
@@ -54,7 +54,7 @@ def read_columns(
     """
     for name in columns:
         SCHEMA.field(name)
-    if KERNEL is not None and len(payload) <= LONGEST:
+    if KERNEL is not None and len(payload) <= MAX_PAYLOAD:
         plain = plain_lines(payload, columns, line, offset)
     else:
         from ccpipe.formats.gridengine.whole_blocks import plain_in_python

@@ -30,8 +30,8 @@ def to_event(record: Accounting, *, cluster: str, hostname: str = "") -> Message
     host = tag(record.hostname or hostname)
     tags = {"cluster": cluster, **({"hostname": host} if host else {}), "type": "node"}
     text = payload.decode("utf-8", "replace").rstrip("\n")
-    moment = next((time for time in times if time), None)
-    return msgspec.structs.replace(event(NAME, FUNCTION, text, time=0, tags=tags), time=moment)
+    timestamp = next((time for time in times if time), None)
+    return msgspec.structs.replace(event(NAME, FUNCTION, text, time=0, tags=tags), time=timestamp)
 
 
 def tag(text: str) -> str:

@@ -18,7 +18,7 @@ from ccpipe.formats.gridengine.table import EUSAGE, SCHEMA, TEXTS, TIMES, WHOLE
 
 KERNEL = kernel.load("ccpipe.formats.gridengine._kernel")
 
-LONGEST = 2**31 - 1
+MAX_PAYLOAD = 2**31 - 1
 """Bytes of a payload whose texts surely fit Arrow's strings."""
 
 

@@ -12,7 +12,7 @@ from ccpipe.formats.gridengine.record import Accounting
 
 BLOCK = 2**20
 """Bytes read at once from a file."""
-LONGEST = 16 * 2**20
+MAX_LINE_SIZE = 16 * 2**20
 """Bytes of a line; a longer one is rejected, and not kept in memory."""
 
 
@@ -131,7 +131,7 @@ def blocks(stream: IO[bytes], size: int = BLOCK) -> Iterator[bytes]:
     held = b""
     while chunk := stream.read(size):
         end = chunk.rfind(b"\n") + 1
-        if not end and len(held) + len(chunk) <= LONGEST:
+        if not end and len(held) + len(chunk) <= MAX_LINE_SIZE:
             held += chunk
         else:
             end = end or len(chunk)

@@ -177,9 +177,9 @@ def _moment(text: str | None, zone: tzinfo | None) -> int | None:
     if not text:
         return None
     try:
-        moment = datetime.fromisoformat(text)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
-        return round((moment.astimezone(UTC) - _EPOCH).total_seconds()) * 10**9
+        timestamp = datetime.fromisoformat(text)
+        timestamp = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=zone)
+        return round((timestamp.astimezone(UTC) - _EPOCH).total_seconds()) * 10**9
     except (ValueError, OverflowError):
         raise DataError(f"{text!r:.40} is no time") from None
 

@@ -162,9 +162,9 @@ def _text(column: Any, name: str) -> Any:
 
 def _whole(column: pa.ChunkedArray, name: str) -> Any:
     """Return doubles as integers, times in seconds as nanoseconds; None where one is too large."""
-    least, most = (bound or 0 for bound in pc.min_max(column).as_py().values())
+    minimum, maximum = (bound or 0 for bound in pc.min_max(column).as_py().values())
     is_time = name in TIMES
-    if least < (-LIMIT if name in SIGNED else 0) or most >= (_LAST if is_time else LIMIT):
+    if minimum < (-LIMIT if name in SIGNED else 0) or maximum >= (_LAST if is_time else LIMIT):
         return None
     whole = column.cast(pa.int64())
     return (

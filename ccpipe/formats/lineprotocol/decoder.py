@@ -182,7 +182,7 @@ class _Decoder:
                 break
             if written != stamp:
                 try:
-                    unit, time = self.moment(written, 0)
+                    unit, time = self.timestamp(written, 0)
                 except _Broken:
                     break
                 stamp = written
@@ -237,7 +237,7 @@ class _Decoder:
             self.field(pair[1], offset + pair.start()): self.cell(pair[2], offset + pair.start(2))
             for pair in self.grammar.field.finditer(fields)
         }
-        unit, time = self.moment(stamp, found.start(3))
+        unit, time = self.timestamp(stamp, found.start(3))
         self.units |= _BIT[unit]
         lines = self.lines
         for field, (number, exact, kind) in cells.items():
@@ -303,14 +303,14 @@ class _Decoder:
             texts.spans.extend((offset + 1, offset + len(token) - 1))
         return len(texts) - 1
 
-    def integer(self, digits: bytes, least: int, most: int, rule: Rule, offset: int) -> int:
+    def integer(self, digits: bytes, minimum: int, maximum: int, rule: Rule, offset: int) -> int:
         if len(digits.lstrip(b"-0")) <= _MOST_DIGITS:
             value = int(digits)
-            if least <= value <= most:
+            if minimum <= value <= maximum:
                 return value
         raise _Broken(rule, offset)
 
-    def moment(self, stamp: bytes | None, offset: int) -> tuple[Precision | None, int]:
+    def timestamp(self, stamp: bytes | None, offset: int) -> tuple[Precision | None, int]:
         """Return the unit of a timestamp and its nanoseconds."""
         if stamp is None:
             return None, NO_TIME

@@ -22,7 +22,7 @@ from ccpipe.formats.lineprotocol.precision import (
     check_precision,
     coarsest,
 )
-from ccpipe.formats.lineprotocol.series import spell, write_series
+from ccpipe.formats.lineprotocol.series import escape, write_series
 from ccpipe.message import Message, Uint, Value
 
 
@@ -72,7 +72,7 @@ def _encode_lines(lines: Lines, precision: Precision | Literal["auto"]) -> bytes
     if lines.table.grammar is INFLUX:  # whose names may hold what we would not read again
         for code in set(lines.series):
             write_series(lines.table.series[code].name, lines.table.series[code].tags)
-    names = {code: spell(lines.table.fields[code]) for code in set(lines.fields)}
+    names = {code: escape(lines.table.fields[code]) for code in set(lines.fields)}
     if KERNEL is None:
         return b"".join(_encode_rows(lines, names, precision))
     encoded: bytes = KERNEL.encode_lines(lines, names, PLACES[precision])
@@ -97,7 +97,7 @@ def _encode_message(message: Message, precision: Precision | Literal["auto"]) ->
     try:
         key = write_series(message.name, message.tags)
         stamp = b"" if message.time is None else _stamp(message.time, precision)
-        return b"%b %b=%b%b\n" % (key, spell(message.field), _value(message.value), stamp)
+        return b"%b %b=%b%b\n" % (key, escape(message.field), _value(message.value), stamp)
     except EncodeError as error:
         raise EncodeError(f"{message.name[:80]!r} {dict(message.tags)!r:.200}: {error}") from None
 

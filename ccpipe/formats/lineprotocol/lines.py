@@ -219,7 +219,7 @@ class Lines(Sequence[Message]):
         edges = [edge for edge in (start, stop) if 0 < edge < len(self) and start < stop]
         return any(self.starts[edge - 1] == self.starts[edge] for edge in edges)
 
-    def stamped(self, now: int) -> "Lines":
+    def fill_missing_times(self, now: int) -> "Lines":
         """Give the rows that carry no time the time `now`, in nanoseconds; in place."""
         if self.precision is None and NO_TIME in self.times:
             self.times = array("q", (now if t == NO_TIME else t for t in self.times))

@@ -187,7 +187,7 @@ def write_series(name: str, tags: Mapping[str, str]) -> bytes:
         backslash at its end.
 
     """
-    pairs = b"".join([b",%b=%b" % (spell(k), spell(v)) for k, v in sorted(tags.items()) if v])
+    pairs = b"".join([b",%b=%b" % (escape(k), escape(v)) for k, v in sorted(tags.items()) if v])
     return _spell_measurement(name) + pairs
 
 
@@ -197,7 +197,7 @@ def check_name(text: str) -> None:
         raise EncodeError(f"{text!r:.80} cannot be a name or a tag in line protocol")
 
 
-def spell(text: str) -> bytes:
+def escape(text: str) -> bytes:
     """Write a tag key, tag value or field key; raises EncodeError where no escape can carry it."""
     # The same words come again and again, so their spellings are remembered.
     return _remember(text) if len(text) <= _SHORT else _spell(text)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ccpipe.errors import DataError
 from ccpipe.formats.sonar.job import SlurmJob
 from ccpipe.formats.sonar.sample import SampleAttributes
-from ccpipe.formats.sonar.timestamp import moment
+from ccpipe.formats.sonar.timestamp import parse as parse_time
 
 GAP = 3 * 3600 * 10**9
 """Nanoseconds of silence after which the same number is another job: "on the order of a few
@@ -126,7 +126,7 @@ class Job(NamedTuple):
 
 def sightings(sample: SampleAttributes) -> Iterator[Sighting]:
     """Yield the jobs that a sample speaks of; raises DataError where it has no time."""
-    time = moment(sample.time)
+    time = parse_time(sample.time)
     if time is None:
         raise DataError(f"a sample of {sample.node!r} has no time: whose jobs it tells is unknown")
     for job in sample.jobs:

@@ -46,8 +46,8 @@ class Problem(NamedTuple):
     value: Any = None
 
     def __str__(self) -> str:
-        told = f"{self.path}: {self.rule}"
-        return told if self.value is None else f"{told}: {self.value!r:.80}"
+        reported = f"{self.path}: {self.rule}"
+        return reported if self.value is None else f"{reported}: {self.value!r:.80}"
 
 
 def written(path: Path) -> str:

@@ -32,7 +32,7 @@ def is_readable(text: str) -> bool:
     return _nanoseconds(text) is not None
 
 
-def moment(text: str) -> int | None:
+def parse(text: str) -> int | None:
     """Read a time as nanoseconds since the epoch; an empty one, which is missing data, as None.
 
     Fractions of a second and ``+00:00`` are read too: real programs write them.

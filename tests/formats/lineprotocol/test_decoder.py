@@ -1,7 +1,6 @@
 """Decoding: the grammar rule by rule, and what holds for any bytes."""
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,8 +10,9 @@ from line_protocol_parser import LineFormatError, parse_line
 from ccpipe.errors import UsageError
 from ccpipe.formats.lineprotocol import Dialect, Lines, Rule, ValueType, decode, encode
 from ccpipe.message import Message, Uint, Value
+from tests.paths import TEST_DATA
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = TEST_DATA
 SECOND = 10**9
 
 # line, rule, offset of the offence

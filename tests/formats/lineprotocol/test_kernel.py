@@ -18,7 +18,7 @@ from tests.conftest import needs_kernel
 COLUMNS = ("types", "numbers", "exact", "times", "starts", "ends")
 
 
-def told(lines: Lines) -> list[object]:
+def reported(lines: Lines) -> list[object]:
     """Say everything about decoded lines that does not depend on numbers in a table."""
     return [
         *(memoryview(getattr(lines, column)).tobytes() for column in COLUMNS),
@@ -100,7 +100,7 @@ def test_the_kernel_is_its_twin(
     for payload in payloads:
         ours, theirs = ours.current(), theirs.current()
         compiled = decode_compiled(payload, ours, precision or "auto", lenient)
-        assert told(compiled) == told(
+        assert reported(compiled) == reported(
             decode_in_python(payload, theirs, precision or "auto", lenient)
         )
 
@@ -115,7 +115,7 @@ def test_a_place_in_memory_ends_a_payload() -> None:
     for size in range(len(payload) + 1):
         prefix = bytes(memoryview(payload)[:size])
         ours, theirs = SeriesTable(), SeriesTable()
-        assert told(decode_compiled(prefix, ours, "auto", False)) == told(
+        assert reported(decode_compiled(prefix, ours, "auto", False)) == reported(
             decode_in_python(prefix, theirs, "auto", False)
         )
 

@@ -130,7 +130,7 @@ def test_a_series_too_long_to_be_read_is_refused() -> None:
 @given(messages)
 def test_stamping_gives_a_time_to_rows_without(records: list[Message]) -> None:
     """Rows that carry one keep it."""
-    lines = Lines.of(records).stamped(7 * SECOND)
+    lines = Lines.of(records).fill_missing_times(7 * SECOND)
     assert [m.time for m in lines] == [7 * SECOND if m.time is None else m.time for m in records]
     assert NO_TIME not in lines.times
 

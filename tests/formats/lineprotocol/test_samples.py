@@ -2,15 +2,15 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from ccpipe.formats.lineprotocol import Lines, Rule, decode, encode
 from ccpipe.message import Kind, Message
+from tests.paths import TEST_DATA
 
 SECOND = 10**9
-_FILE = Path(__file__).parents[2] / "data" / "clustercockpit_samples.txt"
+_FILE = TEST_DATA / "clustercockpit_samples.txt"
 _SAMPLES = re.compile(r"^## (\w+) (OK|REJECT)\n(.*?)\n(?=## |\Z)", re.DOTALL | re.MULTILINE)
 SAMPLES = {
     name: (body.encode(), verdict) for name, verdict, body in _SAMPLES.findall(_FILE.read_text())

@@ -1,7 +1,6 @@
 """The pages in ``docs/`` are what the types say."""
 
 import json
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -11,8 +10,9 @@ from ccpipe.formats.sonar import Envelope, document, encode
 from tests.formats.sonar import examples
 from tests.formats.sonar.strategies import envelopes
 from tests.formats.sonar.test_decoder import NEUTRAL, RULES, changed
+from tests.paths import ROOT
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = ROOT / "docs"
 VALIDATOR = jsonschema.Draft202012Validator(document.schema())
 
 

@@ -186,7 +186,7 @@ def test_consumers_get_no_unknown_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("process", "told"),
+    ("process", "reported"),
     [
         ({"pid": -1}, "processes[0].pid: expected `int` >= 0"),
         ({"pid": 2**64}, "processes[0].pid: must be an integer of 64 bits"),
@@ -200,10 +200,10 @@ def test_consumers_get_no_unknown_fields() -> None:
 )
 @pytest.mark.parametrize("profile", PROFILES)
 def test_what_json_cannot_carry_is_an_error_that_names_it(
-    process: dict[str, Any], told: str, profile: Profile
+    process: dict[str, Any], reported: str, profile: Profile
 ) -> None:
     """Nothing is written that could not be read again."""
-    with pytest.raises(EncodeError, match=told.replace("[", r"\[").replace("]", r"\]")):
+    with pytest.raises(EncodeError, match=reported.replace("[", r"\[").replace("]", r"\]")):
         encode(sample(**process), profile=profile)
 
 

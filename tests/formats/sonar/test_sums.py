@@ -141,7 +141,7 @@ processes = st.lists(
 ).map(tuple)
 
 
-def told(summed: tuple[Any, Any, Any, Any]) -> list[object]:
+def reported(summed: tuple[Any, Any, Any, Any]) -> list[object]:
     """Say everything about sums, whatever holds them."""
     levels, gained, on_cards, (keys, counters) = summed
     by_card = {uuid: list(card) for uuid, card in on_cards.items()}
@@ -158,7 +158,7 @@ def test_the_kernel_adds_up_as_its_twin_does(
     for sample in samples:
         made = [add_up(sample, seen) for seen in before]
         made += [in_python(add_up, sample, seen) for seen in before]
-        assert all(told(one) == told(made[0]) for one in made)
+        assert all(reported(one) == reported(made[0]) for one in made)
         before = [made[0][3], made[-1][3]]
 
 

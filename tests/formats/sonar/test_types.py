@@ -1,7 +1,5 @@
 """The types are the specification's: every type and every field, with its type."""
 
-from pathlib import Path
-
 import pytest
 
 from ccpipe.formats import sonar
@@ -9,8 +7,9 @@ from ccpipe.formats.sonar import document
 from ccpipe.formats.sonar.envelope import ENVELOPES
 from ccpipe.formats.sonar.layout import Field, fields
 from ccpipe.formats.sonar.primitives import Record
+from tests.paths import TEST_DATA
 
-LISTED = Path(__file__).parents[2] / "data" / "sonar" / "fields.txt"
+LISTED = TEST_DATA / "sonar" / "fields.txt"
 
 NEWER = {
     "SysinfoAttributes.numa_nodes",

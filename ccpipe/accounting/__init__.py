@@ -1,0 +1,1 @@
+"""Sums, selection and an index over finished jobs; ``ccpipe acct`` shows them."""

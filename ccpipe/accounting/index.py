@@ -1,0 +1,278 @@
+"""An index of accounting files: by job number, the places of its records.
+
+One Parquet file for each accounting file, named after what that begins with, so that it is known
+again after it was renamed or packed. The rows lie in the order of the file: job numbers mostly
+grow, so that nearly all row groups are skipped by what Parquet notes of each.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+
+from ccpipe.accounting.files import Block, Files, Start
+from ccpipe.accounting.records import line_at, read_records
+from ccpipe.errors import DataError, MissingExtra, UnavailableError, UsageError
+from ccpipe.formats.files import open_stream
+from ccpipe.formats.gridengine import Accounting, parse
+from ccpipe.formats.gridengine.columns import Columns, read_columns
+from ccpipe.formats.gridengine.table import from_records
+from ccpipe.terminal import plural
+
+if TYPE_CHECKING:
+    from ccpipe.accounting.selection import Selection
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+except ImportError:
+    raise MissingExtra("pyarrow", "parquet") from None
+
+SCHEMA = pa.schema(
+    [
+        ("job_number", pa.int64()),
+        ("offset", pa.int64()),
+        ("line", pa.int64()),
+        ("text", pa.binary()),
+    ]
+)
+"""Where the records of a job begin; `text` is the line itself, if the file is packed."""
+
+_ENCODING = {
+    "compression": "zstd",
+    "use_dictionary": False,
+    "column_encoding": dict.fromkeys(("job_number", "offset", "line"), "DELTA_BINARY_PACKED"),
+}
+"""Numbers that mostly grow by a little take little room so."""
+
+_ROWS = {False: 2**18, True: 2**14}
+"""Rows of a row group; fewer where each holds its line."""
+
+_HEAD = 2**16
+"""Bytes within which a file's first record is looked for."""
+
+
+class Indexed(NamedTuple):
+    """What an index says of its accounting file."""
+
+    file: Path
+    path: Path
+    """Where it was."""
+    identity: str
+    size: int
+    """Bytes that are indexed, after unpacking."""
+    lines: int
+    is_packed: bool
+
+
+def update(path: Path, folder: Path, files: Files) -> str:
+    """Index what is new in a file, and return what was done in words.
+
+    Raises
+    ------
+    DataError
+        where another file begins with the same record: one of them is a copy.
+    UnavailableError
+        where the index cannot be written.
+
+    """
+    identity = identify(path)
+    if identity is None:
+        return f"{path}: no record in it yet"
+    target = folder / f"{identity}.parquet"
+    known = read_note(target) if target.exists() else None
+    if known and known.path != path.absolute() and _is(known.path, identity):
+        raise DataError(f"{path}: it begins as {known.path} does, which is indexed: a copy?")
+    is_packed = path.suffix == ".gz"
+    if known and known.is_packed != is_packed:
+        known = None  # the lines must be taken in, or need be no longer
+    new = _Writer(path.absolute(), identity, is_packed=is_packed)
+    partial = target.with_suffix(f".{os.getpid()}.partial")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(partial, SCHEMA, **_ENCODING) as parquet:
+            if known:
+                new.copy(known, parquet)
+            new.read(files, parquet)
+            parquet.add_key_value_metadata(new.note())
+        partial.replace(target)
+    except OSError as error:
+        raise UnavailableError(f"{folder}: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return f"{path}: {plural(new.rows, 'record')} in {target.name}"
+
+
+class _Writer:
+    """Writes the index of one file; its rows go out in groups, so that memory stays bounded."""
+
+    def __init__(self, path: Path, identity: str, *, is_packed: bool) -> None:
+        self.path = path
+        self.identity = identity
+        self.is_packed = is_packed
+        self.size = self.rows = self.lines = 0
+        self._pending: list[pa.Table] = []
+
+    def copy(self, known: Indexed, parquet: pq.ParquetWriter) -> None:
+        """Take over what is indexed already."""
+        with pq.ParquetFile(known.file) as old:
+            for group in range(old.num_row_groups):
+                self._add(old.read_row_group(group), parquet)
+        self.size, self.lines = known.size, known.lines
+
+    def read(self, files: Files, parquet: pq.ParquetWriter) -> None:
+        """Read on from where the index ends."""
+        start = Start(self.size, self.lines)
+        size, lines = self.size, self.lines
+        for block, part in files.each_block([self.path], self._read_block, start):
+            size += len(block.payload)
+            lines += part.lines
+            if not block.payload.endswith(b"\n"):
+                continue
+            lines_of_file = pc.add(part.table["line"], block.before)
+            self._add(part.table.set_column(2, SCHEMA.field("line"), lines_of_file), parquet)
+            self.size, self.lines = size, lines
+        self._flush(parquet)
+
+    def _read_block(self, block: Block) -> Columns:
+        names = ("job_number", "offset", "line")
+        part = read_columns(block.payload, names, offset=block.offset)
+        if not block.payload.endswith(b"\n"):
+            part.rejected = []  # half written: it is for the next time
+        texts: Any = pa.nulls(part.table.num_rows, pa.binary())
+        if self.is_packed:
+            starts = (start - block.offset for start in part.table["offset"].to_pylist())
+            lines = [line_at(block.payload, start) for start in starts]
+            texts = pa.array(lines, pa.binary())
+        part.table = part.table.append_column("text", texts)
+        return part
+
+    def _add(self, table: pa.Table, parquet: pq.ParquetWriter) -> None:
+        self._pending.append(table)
+        self.rows += table.num_rows
+        if sum(part.num_rows for part in self._pending) >= _ROWS[self.is_packed]:
+            self._flush(parquet)
+
+    def _flush(self, parquet: pq.ParquetWriter) -> None:
+        if self._pending:
+            table = pa.concat_tables(self._pending).cast(SCHEMA)
+            parquet.write_table(table, row_group_size=_ROWS[self.is_packed])
+        self._pending = []
+
+    def note(self) -> dict[str, str]:
+        """Return what the index says of its file."""
+        return {
+            "path": str(self.path),
+            "identity": self.identity,
+            "size": str(self.size),
+            "lines": str(self.lines),
+            "packed": "yes" if self.is_packed else "no",
+        }
+
+
+def read_note(index: Path) -> Indexed:
+    """Read what an index says of its file; raises DataError where it is none."""
+    try:
+        found = pq.read_metadata(index).metadata or {}
+        note = {key.decode(): value.decode() for key, value in found.items()}
+        return Indexed(
+            index,
+            Path(note["path"]),
+            note["identity"],
+            int(note["size"]),
+            int(note["lines"]),
+            note["packed"] == "yes",
+        )
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise DataError(f"{index}: no index of accounting: {error}") from None
+
+
+def identify(path: Path) -> str | None:
+    """Return a name for a file that stays the same when it grows, is renamed or packed.
+
+    It is a hash of its first record's line; None where there is none yet.
+    """
+    with open_stream(path) as stream, contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
+        for line in cast("IO[bytes]", stream).read(_HEAD).splitlines(keepends=True):
+            if len(line) > 2 and not line.startswith(b"#") and line.endswith(b"\n"):  # noqa: PLR2004
+                return hashlib.sha256(line).hexdigest()[:32]
+    return None
+
+
+def _is(path: Path, identity: str) -> bool:
+    return path.is_file() and identify(path) == identity
+
+
+def look_up(
+    folder: Path, paths: Sequence[Path], selection: "Selection", files: Files
+) -> Iterator[Accounting]:
+    """Yield the selected records of jobs that are asked for by number.
+
+    What was written since the index was made is read from the files themselves, and so are
+    `paths` that are not indexed.
+    """
+    if not selection.jobs or selection.names:
+        raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
+    notes = [read_note(index) for index in sorted(folder.glob("*.parquet"))]
+    if not notes:
+        raise UsageError(
+            f"{folder}: no index there; `ccpipe acct index FILE… --to {folder}` makes it"
+        )
+    seen = set()
+    for note in notes:
+        path = _where(note, paths)
+        seen.add(path)
+        rows = pq.read_table(note.file, filters=[("job_number", "in", list(selection.jobs))])
+        records = list(_records(rows, note, path, files))
+        if selection.columns and records:
+            places = (*selection.columns, "offset")
+            chosen = selection.apply(from_records(records, places))["offset"].to_pylist()
+            yield from (record for record in records if record.origin.offset in set(chosen))
+        if path is not None and path.stat().st_size > note.size and path.suffix != ".gz":
+            yield from read_records([path], selection, files, Start(note.size, note.lines))
+    rest = [path for path in paths if path not in seen]
+    if rest:
+        yield from read_records(rest, selection, files)
+
+
+def _where(note: Indexed, paths: Sequence[Path]) -> Path | None:
+    """Find the indexed file: where it was, among `paths`, or beside it under another name."""
+    stem = note.path.name.partition(".")[0]
+    beside = sorted(note.path.parent.glob(f"{stem}*")) if note.path.parent.is_dir() else []
+    for path in (*paths, note.path, *beside):
+        if _is(path, note.identity):
+            return path
+    return None
+
+
+def _records(
+    rows: pa.Table, note: Indexed, path: Path | None, files: Files
+) -> Iterator[Accounting]:
+    """Yield the records at these places; what is not there any more is told."""
+    if not rows.num_rows:
+        return
+    name = str(path or note.path)
+    with contextlib.ExitStack() as stack:
+        file: IO[bytes] | None = None
+        if path is not None and not note.is_packed:
+            file = cast("IO[bytes]", stack.enter_context(open_stream(path)))
+        for row in rows.to_pylist():
+            text = row["text"]
+            if file is not None:
+                file.seek(row["offset"])
+                text = file.readline().removesuffix(b"\n")
+            try:
+                record = text and parse(text, name, row["offset"], row["line"])
+            except DataError:
+                record = None
+            if record and record.job_number == row["job_number"]:
+                yield record
+            else:
+                files.complain(
+                    f"{note.path}: job {row['job_number']} is not where the index has it"
+                )

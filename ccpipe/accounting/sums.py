@@ -1,0 +1,242 @@
+"""Accounting summed up: the sums of qacct(1) to the last digit, and what its users miss.
+
+Sums add up record by record in the order of the files, as qacct does: doubles that are added in
+another order differ in their last digits, and a sum of six decimals often enough ends in the
+middle between two printed numbers.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ccpipe.accounting.measures import (
+    FIELDS,
+    MEASURES,
+    buckets,
+    each,
+    measure,
+    percentile,
+    period,
+)
+from ccpipe.accounting.selection import NONE
+from ccpipe.errors import MissingExtra
+from ccpipe.formats.gridengine import Outcome
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ImportError:
+    raise MissingExtra("pyarrow", "parquet") from None
+
+SUMS = {
+    "WALLCLOCK": "ru_wallclock",
+    "UTIME": "ru_utime",
+    "STIME": "ru_stime",
+    "CPU": "cpu",
+    "MEMORY": "mem",
+    "IO": "io",
+    "IOW": "iow",
+}
+"""What qacct sums: its column, and the field of the record. Seconds, GiB·s and GiB."""
+
+KEYS = {
+    "host": "hostname",
+    "queue": "qname",
+    "group": "group",
+    "owner": "owner",
+    "project": "project",
+    "department": "department",
+    "pe": "granted_pe",
+    "slots": "slots",
+    "ar": "arid",
+    "account": "account",
+    "name": "job_name",
+    "job": "job_number",
+    "task": "task_number",
+    "outcome": "outcome",
+    "day": "end_time",
+    "month": "end_time",
+}
+"""By what one can group, in qacct's order, and the field; day and month are those of the end."""
+
+_BATCH = 2**16
+"""Rows that are summed up at once; fewer cost more time, and more cost memory."""
+
+_PERIODS = {"day": "%Y-%m-%d", "month": "%Y-%m"}
+_BEYOND = ("slot_seconds", "waited", "started", "requested", "used", "requests")
+"""Columns of ``measure`` that are summed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Total:
+    """The sums of one group of records.
+
+    A *run* is one try of a job or array task: PE tasks are none of their own. A *job* is counted
+    where its last run ended, so that tries that were repeated do not count.
+    """
+
+    key: dict[str, str | int]
+    """What its records have in common, by the names of ``KEYS``."""
+    sums: dict[str, float]
+    """qacct's seven sums, by their names."""
+    records: int = 0
+    runs: int = 0
+    jobs: int = 0
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    """Of the runs."""
+    slot_seconds: float = 0.0
+    """Wall-clock time times slots, of the runs."""
+    waited: float = 0.0
+    """Seconds between submission and start, of all runs that started."""
+    started: int = 0
+    requested: float = 0.0
+    """Bytes of memory asked for (``h_vmem`` times slots), of the runs that asked for some."""
+    used: float = 0.0
+    """Bytes at the peak of the same runs: ``maxvmem``, or ``maxrss`` where that is 0."""
+    requests: int = 0
+    percentiles: dict[str, dict[float, float]] = field(default_factory=dict)
+    """By measure and percentage."""
+
+    @property
+    def efficiency(self) -> float | None:
+        """Processor time over slots times wall-clock time; None where nothing ran."""
+        return self.sums["CPU"] / self.slot_seconds if self.slot_seconds else None
+
+    @property
+    def wait(self) -> float | None:
+        """Mean of the seconds between submission and start."""
+        return self.waited / self.started if self.started else None
+
+    @property
+    def failed(self) -> int:
+        """Runs that neither completed nor are repeated."""
+        good = self.outcomes[Outcome.COMPLETED] + self.outcomes[Outcome.REQUEUED]
+        return self.runs - good
+
+    @property
+    def failed_share(self) -> float | None:
+        """Failed runs as a share of all runs."""
+        return self.failed / self.runs if self.runs else None
+
+    @property
+    def memory_share(self) -> float | None:
+        """Memory used as a share of what was requested."""
+        return self.used / self.requested if self.requested else None
+
+
+class Sums:
+    """Adds tables of records up; memory grows with the number of groups only."""
+
+    def __init__(
+        self, by: Sequence[str] = (), *, only_qacct: bool = False, percentages: Sequence[float] = ()
+    ) -> None:
+        """Group by these names of ``KEYS``; `only_qacct` leaves out all but qacct's sums."""
+        self.by = tuple(by)
+        self.percentages = tuple(percentages)
+        self._is_short = only_qacct and "outcome" not in by
+        self._pending: list[pa.Table] = []
+        self._hosts: dict[str, str] = {}
+        keys = self.by or ("all",)
+        self._sums = _Fold(keys, (*SUMS, "records", *(() if self._is_short else _BEYOND)))
+        self._ends = _Fold((*dict.fromkeys((*keys, "outcome")), "ends_job"), ("records",))
+        self._buckets = {name: _Fold((*keys, "bucket"), ("records",)) for name in MEASURES}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that must be read."""
+        keys = (KEYS[name] for name in self.by if name != "outcome")
+        return tuple(dict.fromkeys((*keys, *SUMS.values(), *(() if self._is_short else FIELDS))))
+
+    def add(self, table: pa.Table) -> None:
+        """Add records; the table has at least `columns`."""
+        self._pending.append(table.select(self.columns))
+        if sum(part.num_rows for part in self._pending) >= _BATCH:
+            self._add_pending()
+
+    def _add_pending(self) -> None:
+        table = pa.concat_tables(self._pending).combine_chunks() if self._pending else None
+        self._pending = []
+        if not table:
+            return
+        columns = {title: table[name] for title, name in SUMS.items()}
+        columns["records"] = pa.repeat(1, table.num_rows)
+        columns["all"] = pa.repeat("", table.num_rows)
+        if not self._is_short:
+            columns |= measure(table)
+        columns |= {name: self._key(table, name) for name in self.by if name != "outcome"}
+        self._sums.add(columns)
+        if not self._is_short:
+            self._add_runs(columns)
+
+    def _key(self, table: pa.Table, name: str) -> Any:
+        """Return the column to group by, as qacct prints it."""
+        column = table[KEYS[name]]
+        if name in _PERIODS:
+            column = period(column, _PERIODS[name])
+        if name == "host":  # the first spelling counts, as in qacct
+            return each(
+                [column], lambda host: self._hosts.setdefault(host.lower(), host), pa.string()
+            )
+        return pc.fill_null(column, NONE) if pa.types.is_string(column.type) else column
+
+    def _add_runs(self, columns: dict[str, Any]) -> None:
+        needed = {*self._ends.keys, *self._sums.keys, "records", *MEASURES}
+        runs = pa.table({name: columns[name] for name in needed}).filter(columns["is_run"])
+        self._ends.add({name: runs[name] for name in runs.column_names})
+        for name in MEASURES if self.percentages else ():
+            valid = runs.filter(pc.is_valid(runs[name]))
+            found = {key: valid[key] for key in (*self._sums.keys, "records")}
+            self._buckets[name].add({**found, "bucket": buckets(valid[name])})
+
+    def totals(self) -> list[Total]:
+        """Return the groups, sorted by their keys."""
+        self._add_pending()
+        found: dict[tuple[Any, ...], Total] = {}
+        for row in self._sums.rows():
+            key = tuple(row.pop(name) for name in self._sums.keys)
+            sums = {title: row.pop(title) or 0.0 for title in SUMS}
+            named = dict(zip(self.by, key, strict=False))
+            numbers: dict[str, Any] = {name: value or 0 for name, value in row.items()}
+            found[key] = Total(key=named, sums=sums, **numbers)
+        for row in self._ends.rows():
+            total = found[tuple(row[name] for name in self._sums.keys)]
+            total.runs += row["records"]
+            total.jobs += row["records"] * row["ends_job"]
+            total.outcomes[Outcome(row["outcome"])] += row["records"]
+        for name, fold in self._buckets.items():
+            counts: dict[tuple[Any, ...], Counter[int]] = {}
+            for row in fold.rows():
+                key = tuple(row[k] for k in self._sums.keys)
+                counts.setdefault(key, Counter())[row["bucket"]] += row["records"]
+            for key, counter in counts.items():
+                values = {
+                    percentage: percentile(counter, percentage) for percentage in self.percentages
+                }
+                found[key].percentiles[name] = values
+        return [found[key] for key in sorted(found)]
+
+
+class _Fold:
+    """Sums by key that are carried from one table to the next."""
+
+    def __init__(self, keys: Sequence[str], numbers: Sequence[str]) -> None:
+        self.keys = tuple(keys)
+        self.numbers = tuple(numbers)
+        self._state: pa.Table | None = None
+
+    def add(self, columns: dict[str, Any]) -> None:
+        """Add rows in their order; the sums so far go first, so that each sum goes on."""
+        names = [*self.keys, *self.numbers]
+        table = pa.table({name: columns[name] for name in names})
+        if self._state is not None:
+            table = pa.concat_tables([self._state, table])
+        summed = table.group_by(list(self.keys), use_threads=False).aggregate(
+            [(name, "sum") for name in self.numbers]
+        )
+        chosen = [*self.keys, *(f"{name}_sum" for name in self.numbers)]
+        self._state = summed.select(chosen).rename_columns(names)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield each key with its sums."""
+        return iter(self._state.to_pylist() if self._state is not None else ())

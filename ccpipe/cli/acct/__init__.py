@@ -1,0 +1,1 @@
+"""``ccpipe acct``: what finished jobs used."""

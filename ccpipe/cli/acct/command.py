@@ -1,0 +1,262 @@
+"""``ccpipe acct``: what Grid Engine's jobs used, from the accounting files themselves."""
+
+import itertools
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, get_args
+
+from cyclopts import App, Parameter
+
+from ccpipe.accounting.files import Block, Files, default_files
+from ccpipe.accounting.records import read_records
+from ccpipe.cli.acct import qacct as layout
+from ccpipe.cli.acct import table as own
+from ccpipe.cli.acct.options import Filters, group_name
+from ccpipe.errors import DataError, UsageError
+from ccpipe.formats.gridengine import Accounting
+from ccpipe.terminal import note, printable
+
+if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
+    from ccpipe.accounting.selection import Selection
+
+acct = App(name="acct", default_parameter=Parameter(negative=(), show_default=False))
+
+Key = Literal[
+    "host", "queue", "group", "owner", "project", "department", "pe", "slots", "ar", "account",
+    "name", "job", "task", "outcome", "day", "month",
+]  # fmt: skip
+
+NOT_FOUND = 1
+"""The exit code where no record is what was asked for, as qacct and grep have it."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Show:
+    """How the answer is shown."""
+
+    by: tuple[Key, ...] = ()
+    """Group by this; several times for several columns."""
+
+    jobs: bool = False
+    """List records instead of summing them up."""
+
+    top: int | None = None
+    """Show so many rows, those with the most of --sort."""
+
+    sort: str | None = None
+    """Column to sort by, the largest first; with --top it is cpu unless given."""
+
+    percentiles: tuple[float, ...] = ()
+    """Add percentiles of wait, wallclock and peak memory, such as 50 and 95."""
+
+    qacct: bool = False
+    """Print what qacct 8.1.9 prints, to the last space."""
+
+    output: Annotated[own.Format, Parameter(alias="-o")] = "table"
+    """How to show it; csv and json (one object a line) have all digits."""
+
+    def check(self) -> None:
+        """Raise UsageError where it asks for what cannot be."""
+        own_layout = self.output != "table" or self.top is not None or self.sort
+        if self.qacct and (own_layout or self.percentiles):
+            raise UsageError("--qacct is a layout of its own: no -o, --top, --sort, --percentiles")
+        if bad := [p for p in self.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
+            raise UsageError(f"--percentiles {bad[0]:g}: percentages lie between 0 and 100")
+        if self.qacct and (unknown := [name for name in self.by if name not in layout.TITLES]):
+            raise UsageError(f"--by {unknown[0]}: qacct knows no such column; leave out --qacct")
+
+    def best(self, rows: Iterable[own.Row]) -> Iterable[own.Row]:
+        """Return the rows that are asked for, in their order."""
+        if self.top is None and self.sort is None:
+            return rows
+        return own.best(rows, own.column(self.sort or "cpu"), self.top)
+
+
+@acct.default
+def sums(
+    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    file: Annotated[tuple[Path, ...], Parameter(alias="-f", allow_leading_hyphen=True)] = (),
+    filters: Filters = Filters(),  # noqa: B008 - frozen
+    show: Show = Show(),
+    index: Path | None = None,
+) -> None:
+    """Sum up or list what Grid Engine's jobs used.
+
+    Reads accounting files of all variants, classic and JSON lines, packed or not,
+    many at once. Lines that are no records are told on stderr and cost only
+    themselves; the exit code is then 65. docs/acct.md says which flag of qacct is
+    which flag here.
+
+    Examples:
+      ccpipe acct accounting* --by owner --top 10
+      ccpipe acct -f accounting -j 4711 -o json | jq .CPU
+      ccpipe acct accounting --qacct --by owner -q 'all.q@node0*'
+
+    Parameters
+    ----------
+    files
+        Accounting files, .gz ones unpacked, - for standard input; without any, those of
+        $SGE_ROOT/$SGE_CELL/common.
+    file
+        The same, as qacct has it.
+    index
+        Folder that `ccpipe acct index` has filled, in which to look jobs up by number.
+    """
+    show.check()
+    selection = filters.selection()
+    is_list = show.jobs or (filters.job and not show.by)
+    if index and not is_list:
+        raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
+    paths = (*files, *file)
+    reading = Files()
+    if index:
+        from ccpipe.accounting.index import look_up
+
+        count = _list(look_up(index, paths, selection, reading), filters, show)
+    elif is_list:
+        count = _list(read_records(paths or default_files(), selection, reading), filters, show)
+    else:
+        count = _sum_up(paths or default_files(), selection, filters, show, reading)
+    reading.finish()
+    if not count and is_list and (filters.job or not show.qacct):
+        _not_found(filters)
+
+
+@acct.command
+def index(
+    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    to: Path,
+) -> None:
+    """Index accounting files, so that one job among millions is found at once.
+
+    The folder gets one small Parquet file for each accounting file; run it again
+    to bring it up to date, after rotation too: files are known by what they hold,
+    not by their names. Lines of packed files are kept whole, because one cannot
+    jump to a place in them.
+
+    Examples:
+      ccpipe acct index /var/lib/gridengine/default/common/accounting* --to ~/acct
+      ccpipe acct -j 4711 --index ~/acct
+
+    Parameters
+    ----------
+    files
+        Accounting files; without any, those of $SGE_ROOT/$SGE_CELL/common.
+    to
+        Folder for the index.
+    """
+    from ccpipe.accounting.index import update
+
+    reading = Files()
+    for path in files or default_files():
+        try:
+            note(update(path, to, reading))
+        except DataError as error:
+            reading.complain(str(error))
+    reading.finish()
+
+
+def _sum_up(
+    paths: Sequence[Path], selection: "Selection", filters: Filters, show: Show, reading: Files
+) -> int:
+    """Read, sum up and print; returns how many groups there are."""
+    from ccpipe.accounting.sums import Sums
+    from ccpipe.formats.gridengine.columns import Columns, read_columns
+
+    by = _columns_of_qacct(filters, show.by) if show.qacct else show.by
+    sums = Sums(by, only_qacct=show.qacct, percentages=show.percentiles)
+    columns = tuple(dict.fromkeys((*selection.columns, *sums.columns)))
+
+    def read(block: Block) -> Columns:
+        part = read_columns(block.payload, columns, offset=block.offset)
+        part.table = selection.apply(part.table)
+        return part
+
+    for _, part in reading.each_block(paths, read):
+        sums.add(part.table)
+    totals = sums.totals()
+    if show.qacct:
+        _print(layout.sums(totals, by, _given(filters)))
+    elif not own.show(show.best(own.sums(totals)), show.output, own.HIDDEN_SUMS):
+        note("no record is what was asked for", "yellow")
+    return len(totals)
+
+
+def _list(found: Iterable[Accounting], filters: Filters, show: Show) -> int:
+    """Print records, and return how many there were."""
+    if show.qacct:
+        return _print_blocks(found, filters, _columns_of_qacct(filters, show.by))
+    return own.show(show.best(map(own.record, found)), show.output, own.HIDDEN)
+
+
+def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Key]) -> int:
+    """Print records as ``qacct -j`` does; it sums them up as well where no job is given."""
+    from ccpipe.accounting.sums import Sums
+    from ccpipe.formats.gridengine.table import from_records
+
+    sums = Sums(by, only_qacct=True)
+    count = 0
+    records = iter(found)
+    while some := list(itertools.islice(records, _SOME)):
+        count += len(some)
+        for record in some:
+            _print(layout.block(record))
+        sums.add(from_records(some, sums.columns))
+    if not filters.job:
+        _print(layout.sums(sums.totals(), by, _given(filters)))
+    return count
+
+
+_SOME = 4096
+"""Records that are summed up at once."""
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Print lines; bytes that are no text, or steer a terminal, become visible."""
+    print("\n".join(printable(own.clean(line)) for line in lines))
+
+
+def _not_found(filters: Filters) -> NoReturn:
+    asked = ", ".join(filters.job)
+    if filters.task and asked:
+        note(f"error: job-array tasks {asked}.{','.join(filters.task)} not found")
+    else:
+        note(f"error: job {asked} not found" if asked else "no record is what was asked for")
+    sys.exit(NOT_FOUND)
+
+
+def _columns_of_qacct(filters: Filters, by: Sequence[Key]) -> tuple[Key, ...]:
+    """Return what qacct groups by: a queue that is asked for adds HOST and CLUSTER QUEUE."""
+    wanted: set[str] = {*by, *_asked(filters)} - (_given(filters).keys() - set(by))
+    if filters.queue:
+        wanted |= {"host", "queue"}
+    keys: tuple[Key, ...] = get_args(Key)
+    return tuple(name for name in keys if name in wanted)
+
+
+def _given(filters: Filters) -> dict[str, str | int]:
+    """Return the columns that have one value, because it was asked for."""
+    asked = _asked(filters)
+    return {
+        name: values[0]
+        for name, values in asked.items()
+        if len(values) == 1 and not set(str(values[0])) & set("*?[")
+    }
+
+
+def _asked(filters: Filters) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
+    asked: dict[str, tuple[str, ...] | tuple[int, ...]] = {
+        "host": filters.host,
+        "group": tuple(map(group_name, filters.group)),
+        "owner": filters.owner,
+        "project": filters.project,
+        "department": filters.department,
+        "pe": filters.pe,
+        "slots": filters.slots,
+        "ar": filters.ar,
+        "account": filters.account,
+    }
+    return {name: values for name, values in asked.items() if values}

@@ -1,0 +1,190 @@
+"""The filters of ``ccpipe acct`` as they are typed."""
+
+import grp
+import re
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ccpipe.errors import UsageError
+
+if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
+    from ccpipe.accounting.selection import Selection
+
+SECOND = 10**9
+DAY = 86400 * SECOND
+
+Several = tuple[str, ...]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Which records count. What is given several times are alternatives; * and ? match."""
+
+    owner: Annotated[Several, Parameter(alias="-u")] = ()
+    """Users whose jobs count."""
+
+    group: Annotated[Several, Parameter(alias="-g")] = ()
+    """Unix groups of the owner, by name or number."""
+
+    project: Annotated[Several, Parameter(alias="-P")] = ()
+    """Projects; NONE are the jobs without one."""
+
+    department: Annotated[Several, Parameter(alias="-D")] = ()
+    """Departments."""
+
+    account: Annotated[Several, Parameter(alias="-A")] = ()
+    """Account strings, as `qsub -A` has them."""
+
+    queue: Annotated[Several, Parameter(alias="-q")] = ()
+    """Cluster queues, or queue@host."""
+
+    host: Several = ()
+    """Execution hosts, with or without their domain."""
+
+    pe: Several = ()
+    """Parallel environments; NONE are the jobs without one."""
+
+    slots: tuple[int, ...] = ()
+    """Numbers of slots."""
+
+    ar: tuple[int, ...] = ()
+    """Advance reservations, by number."""
+
+    job: Annotated[Several, Parameter(alias="-j")] = ()
+    """Jobs, by number or name; they are listed one by one, unless --by is given."""
+
+    task: Annotated[Several, Parameter(alias="-t")] = ()
+    """Array tasks: n[-m[:s]]."""
+
+    begin: Annotated[str | None, Parameter(alias="-b")] = None
+    """Earliest start: [[CC]YY]MMDDhhmm[.SS] or 2026-11-20T10:00, local time."""
+
+    end: Annotated[str | None, Parameter(alias="-e")] = None
+    """Latest start."""
+
+    days: Annotated[int | None, Parameter(alias="-d")] = None
+    """So many days from --begin on, up to --end or up to now."""
+
+    by_end: Annotated[bool, Parameter(alias="-E")] = False
+    """Let --begin, --end and --days mean the end of the job, not its start."""
+
+    masters: Annotated[bool, Parameter(alias="-m")] = False
+    """Leave out the tasks of parallel jobs."""
+
+    def selection(self) -> "Selection":
+        """Return the filter that this asks for; raises UsageError."""
+        from ccpipe.accounting.selection import Selection
+
+        begin, end = self._times()
+        texts = {
+            "owner": self.owner,
+            "group": tuple(map(group_name, self.group)),
+            "project": self.project,
+            "department": self.department,
+            "account": self.account,
+            "granted_pe": self.pe,
+        }
+        if bad := [queue for queue in self.queue if "@@" in queue]:
+            raise UsageError(f"--queue {bad[0]}: only the master knows what a host group holds")
+        numbers = {"slots": self.slots, "arid": self.ar}
+        return Selection(
+            texts={column: patterns for column, patterns in texts.items() if patterns},
+            numbers={
+                column: tuple(_number(str(n), "--" + column) for n in wanted)
+                for column, wanted in numbers.items()
+                if wanted
+            },
+            hosts=self.host,
+            queues=self.queue,
+            jobs=tuple(_number(job, "--job") for job in self.job if _is_number(job)),
+            names=tuple(job for job in self.job if not _is_number(job)),
+            tasks=tuple(tasks for text in self.task for tasks in task_ranges(text)),
+            begin=begin,
+            end=end,
+            by_end=self.by_end,
+            masters=self.masters,
+        )
+
+    def _times(self) -> tuple[int | None, int | None]:
+        begin = parse_time(self.begin, "--begin") if self.begin else None
+        end = parse_time(self.end, "--end") if self.end else None
+        if self.days is not None and self.days < 0:
+            raise UsageError(f"--days {self.days}: time runs forward")
+        if self.days is not None and (begin is None or end is None):
+            if begin is not None:
+                end = begin + self.days * DAY
+            else:
+                begin = (int(time.time()) * SECOND if end is None else end) - self.days * DAY
+        limits = [None if t is None else max(-LIMIT, min(t, LIMIT - 1)) for t in (begin, end)]
+        return limits[0], limits[1]
+
+
+LIMIT = 2**63
+"""Beyond what columns of numbers hold."""
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _number(text: str, flag: str) -> int:
+    if not -LIMIT <= int(text) < LIMIT:
+        raise UsageError(f"{flag} {text}: there are no such numbers")
+    return int(text)
+
+
+def group_name(text: str) -> str:
+    """Return the name of a group that is given by its number, where this machine knows it."""
+    if not _is_number(text):
+        return text
+    try:
+        return grp.getgrgid(int(text)).gr_name
+    except (KeyError, OverflowError):
+        return text
+
+
+_QACCT_TIME = re.compile(r"((?:\d\d)?\d\d)?(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d\d))?")
+
+
+def parse_time(text: str, flag: str) -> int:
+    """Read a local time as qacct has it, or as ISO 8601 has it; nanoseconds.
+
+    Raises
+    ------
+    UsageError
+        naming the `flag` it was given to.
+
+    """
+    try:
+        if found := _QACCT_TIME.fullmatch(text):
+            year, month, day, hour, minute, second = (int(n or 0) for n in found.groups())
+            if not found[1]:
+                year = datetime.now().year  # noqa: DTZ005 - local time is meant
+            elif len(found[1]) == 2:  # noqa: PLR2004 - YY
+                year += 2000 if year < 70 else 1900  # noqa: PLR2004 - as the manual says
+            timestamp = datetime(year, month, day, hour, minute, second)  # noqa: DTZ001
+        else:
+            timestamp = datetime.fromisoformat(text)
+        return int(timestamp.timestamp()) * SECOND
+    except (ValueError, OverflowError, OSError) as error:
+        form = "[[CC]YY]MMDDhhmm[.SS] or 2026-11-20T10:00"
+        raise UsageError(f"{flag} {text}: not a time such as {form}: {error}") from None
+
+
+_TASKS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
+
+
+def task_ranges(text: str) -> list[range]:
+    """Read ``n[-m[:s]]``, several with commas, as ``qsub -t`` has them; raises UsageError."""
+    found = []
+    for part in text.split(","):
+        match = _TASKS.fullmatch(part)
+        if not match or (match[2] and int(match[2]) < int(match[1])):
+            raise UsageError(f"--task {text}: tasks are given as n[-m[:s]], such as 1-10:2")
+        found.append(range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1) or 1))
+    return found

@@ -1,0 +1,1 @@
+"""``ccpipe convert``: files from one format to another."""

@@ -1,0 +1,225 @@
+"""``ccpipe convert``: files from one format to another."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Annotated, Literal, Protocol, cast, get_args
+
+from cyclopts import Parameter
+
+from ccpipe.cli.output import Format, encoder
+from ccpipe.errors import DataError, EncodeError, UnavailableError, UsageError
+from ccpipe.formats import sonar
+from ccpipe.formats.files import Block, Stream, open_stream, read_blocks, report_rejected
+from ccpipe.formats.lineprotocol import Dialect, Lines, decode
+from ccpipe.pipeline import Records
+from ccpipe.terminal import Progress, note, open_stdout, plural, printable
+
+STDIN = Path("-")
+
+
+def convert(
+    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    from_: Annotated[Literal["line", "sonar", "gridengine"], Parameter(name="--from")] = "line",
+    to: Format | Literal["sonar", "events", "metrics", "classic", "parquet"],
+    precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
+    to_precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
+    dialect: Dialect = "cc",
+    lenient: bool = False,
+    profile: sonar.Dialect = "spec",
+    to_profile: sonar.Profile = "spec",
+    envelopes: bool = True,
+    cluster: str = "local",
+    command_line: bool = False,
+    output: Annotated[Path | None, Parameter(alias="-O")] = None,
+) -> None:
+    """Convert files from one format to another.
+
+    Reads line protocol, Sonar's JSON or Grid Engine's accounting in bounded
+    memory, however large the file. What cannot be read is told on stderr with
+    file, line and reason; the rest is converted all the same, and the exit code
+    is then 65.
+
+    Examples:
+      ccpipe convert --to json metrics.line | jq .name
+      ccpipe convert --to line --to-precision s old.line.gz -O seconds.line
+      ccpipe convert --from sonar --profile sonar --to line 0+sample-c1.json
+
+    Parameters
+    ----------
+    files
+        Files to read, .gz ones unpacked; without any, or for -, standard input.
+    from_
+        Format of the files.
+    to
+        Format to write; events, metrics, classic and parquet for accounting only.
+    precision
+        Unit of the timestamps read; auto reads it off each one's magnitude.
+    to_precision
+        Unit of the timestamps in line protocol; auto takes the coarsest that loses nothing.
+    dialect
+        Whose line protocol is read: ClusterCockpit's or InfluxDB's own.
+    lenient
+        Accept what the specification's examples and real programs write against the grammar.
+    profile
+        Whose numbers Sonar's JSON holds: the specification's, or those that Sonar itself writes.
+    to_profile
+        For whom Sonar's JSON is written.
+    envelopes
+        Whether lines made of Sonar's JSON carry it whole too, so that nothing is lost.
+    cluster
+        Name of the cluster that Grid Engine's accounting is of.
+    command_line
+        Whether accounting keeps the line that a job was submitted with; it may hold secrets.
+    output
+        File to write instead of standard output.
+    """
+    files = files or (STDIN,)
+    read = functools.partial(decode, precision=precision, dialect=dialect, lenient=lenient)
+    with contextlib.ExitStack() as stack:
+        streams = [(path, stack.enter_context(open_stream(path))) for path in files]
+        target = stack.enter_context(_open_target(output, files))
+        conversion = _Conversion(target)
+        converter: Converter
+        if from_ == "gridengine":
+            from ccpipe.cli.convert.gridengine import FromGridEngine
+
+            converter = FromGridEngine(to, cluster=cluster, command_line=command_line)
+        elif from_ == "sonar" or to == "sonar":
+            from ccpipe.cli.convert.sonar import FromSonar, Rewrite, ToSonar
+
+            if from_ == to:
+                converter = Rewrite(profile, to_profile)
+            elif to == "sonar":
+                converter = ToSonar(read, to_profile)
+            else:
+                converter = FromSonar(
+                    profile, encoder(_of_lines(to), to_precision), envelopes=envelopes
+                )
+        else:
+            converter = Rows(read, encoder(_of_lines(to), to_precision))
+        conversion.run(converter, [("stdin" if p == STDIN else str(p), s) for p, s in streams])
+    conversion.finish()
+
+
+def _of_lines(to: str) -> Format:
+    for known in get_args(Format):
+        if to == known:
+            return cast("Format", known)
+    raise UsageError(f"--to {to} is for --from gridengine only")
+
+
+@contextlib.contextmanager
+def _open_target(path: Path | None, files: tuple[Path, ...]) -> Iterator[IO[bytes]]:
+    if path and any(path.exists() and file.exists() and path.samefile(file) for file in files):
+        raise UsageError(f"{path} is read from: it cannot be written to as well")
+    try:
+        with path.open("wb") if path else open_stdout() as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UnavailableError(f"{path or 'standard output'}: {error.strerror}") from None
+
+
+class Converter(Protocol):
+    """How files of one format become another one."""
+
+    head: bytes
+    """What stands before everything."""
+    unit: str
+    """What is counted."""
+
+    def convert(
+        self, stream: Stream, problem: Callable[[str], None]
+    ) -> Iterator[tuple[bytes, int]]:
+        """Yield pieces of output and how many units each holds; tell problems with their place.
+
+        Raises
+        ------
+        DataError
+            where the rest of the file cannot be read.
+
+        """
+        ...
+
+    def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:
+        """Yield what was held back until all files were read."""
+        ...
+
+
+class _Conversion:
+    """The way of all files into one output, with its counts."""
+
+    def __init__(self, target: IO[bytes]) -> None:
+        self.target = target
+        self.good = self.bad = 0
+        self.unit = ""
+        self.progress = Progress()
+
+    def run(self, converter: Converter, files: Sequence[tuple[str, Stream]]) -> None:
+        self.unit = converter.unit
+        self.target.write(converter.head)
+        for name, stream in files:
+            try:
+                self.write(name, converter.convert(stream, functools.partial(self.complain, name)))
+            except DataError as error:
+                self.complain(name, f": {error}")
+        self.write("", converter.finish(functools.partial(self.complain, files[-1][0])))
+
+    def write(self, name: str, pieces: Iterator[tuple[bytes, int]]) -> None:
+        for piece, count in pieces:
+            self.target.write(piece)
+            self.target.flush()
+            self.good += count
+            self.progress.show(f"{name}: {plural(self.good, self.unit)}")
+        self.progress.clear()
+
+    def complain(self, name: str, text: str) -> None:
+        self.progress.clear()
+        note(f"{name}{text}", "red")
+        self.bad += 1
+
+    def finish(self) -> None:
+        """Give the counts, where not all was good; raises DataError."""
+        if self.bad:
+            counts = f"{plural(self.good, self.unit)} converted all the same"
+            raise DataError(f"{plural(self.bad, 'problem')}, told above; {counts}")
+
+
+class Rows:
+    """Line protocol to what has a row for each value."""
+
+    unit = "value"
+
+    def __init__(
+        self, read: Callable[[bytes], Lines], target: tuple[bytes, Callable[[Records], bytes]]
+    ) -> None:
+        self.read = read
+        self.head, self.encode = target
+
+    def convert(
+        self, stream: Stream, problem: Callable[[str], None]
+    ) -> Iterator[tuple[bytes, int]]:
+        """See ``Way``."""
+        for block in read_blocks(stream, self.read):
+            report_rejected(block, problem)
+            try:
+                yield self.encode(block.lines), len(block.lines)
+            except EncodeError:
+                yield from self.one_by_one(block, problem)
+
+    def one_by_one(
+        self, block: Block, problem: Callable[[str], None]
+    ) -> Iterator[tuple[bytes, int]]:
+        """Encode a block in which a row cannot be carried: it costs that row."""
+        for line, message in block.numbered():
+            try:
+                yield self.encode([message]), 1
+            except EncodeError as error:
+                problem(f":{line}: {printable(str(error))}")
+
+    def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Way
+        """See ``Way``."""
+        return iter(())

@@ -1,0 +1,122 @@
+"""What ``ccpipe convert`` does with Sonar's JSON."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats.files import Stream, read_blocks, read_piece, report_rejected
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.sonar import Decoder, Dialect, Envelope, Profile, Rejected, encode
+from ccpipe.pipeline import Records
+from ccpipe.terminal import printable
+from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+
+Problem = Callable[[str], None]
+"""Tells a problem, with its place in the file."""
+
+
+def read_envelopes(
+    stream: Stream, *, profile: Dialect = "spec", strict: bool = False
+) -> Iterator[tuple[list[Envelope], list[Rejected]]]:
+    """Decode a stream block by block; raises DataError where it cannot be read."""
+    decoder = Decoder(profile=profile, strict=strict)
+    while piece := read_piece(stream):
+        yield decoder.feed(piece)
+    yield decoder.finish()
+
+
+def _read(stream: Stream, profile: Dialect, problem: Problem) -> Iterator[list[Envelope]]:
+    for envelopes, rejected in read_envelopes(stream, profile=profile):
+        for bad in rejected:
+            for found in bad.problems:
+                problem(f":{bad.line}: {printable(str(found))}")
+        yield envelopes
+
+
+def _write(
+    envelopes: Iterable[Envelope], profile: Profile, problem: Problem
+) -> Iterator[tuple[bytes, int]]:
+    for envelope in envelopes:
+        try:
+            yield encode(envelope, profile=profile), 1
+        except EncodeError as error:
+            problem(f": {printable(str(error))}")
+
+
+def _report_refused(translator: SonarToCc | CcToSonar, problem: Problem) -> None:
+    for _, reason in translator.refused:
+        problem(f": {printable(reason)}")
+    translator.refused.clear()
+
+
+class Rewrite:
+    """Sonar's JSON to Sonar's JSON for somebody else."""
+
+    head = b""
+    unit = "envelope"
+
+    def __init__(self, profile: Dialect, to: Profile) -> None:
+        self.profile = profile
+        self.to = to
+
+    def convert(self, stream: Stream, problem: Problem) -> Iterator[tuple[bytes, int]]:
+        """See ``Way``."""
+        for envelopes in _read(stream, self.profile, problem):
+            yield from _write(envelopes, self.to, problem)
+
+    def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Way
+        """See ``Way``."""
+        return iter(())
+
+
+class FromSonar:
+    """Sonar's JSON to messages."""
+
+    unit = "value"
+
+    def __init__(
+        self,
+        profile: Dialect,
+        target: tuple[bytes, Callable[[Records], bytes]],
+        *,
+        envelopes: bool,
+    ) -> None:
+        self.profile = profile
+        self.head, self.encode = target
+        self.translator = SonarToCc(envelopes=envelopes)
+
+    def convert(self, stream: Stream, problem: Problem) -> Iterator[tuple[bytes, int]]:
+        """See ``Way``."""
+        for envelopes in _read(stream, self.profile, problem):
+            lines = self.translator.feed(envelopes)
+            _report_refused(self.translator, problem)
+            yield self.encode(lines), len(lines)
+
+    def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Way
+        """See ``Way``."""
+        return iter(())
+
+
+class ToSonar:
+    """Line protocol to Sonar's JSON."""
+
+    head = b""
+    unit = "envelope"
+
+    def __init__(self, read: Callable[[bytes], Lines], profile: Profile) -> None:
+        self.read = read
+        self.profile = profile
+        self.translator = CcToSonar()
+        self.translator.clock = lambda: 0.0  # a file tells its own time
+
+    def convert(self, stream: Stream, problem: Problem) -> Iterator[tuple[bytes, int]]:
+        """See ``Way``."""
+        for block in read_blocks(stream, self.read):
+            report_rejected(block, problem)
+            envelopes = self.translator.feed(block.lines)
+            _report_refused(self.translator, problem)
+            yield from _write(envelopes, self.profile, problem)
+
+    def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:
+        """See ``Way``."""
+        return _write(self.translator.flush(), self.profile, problem)

@@ -1,0 +1,1 @@
+"""``ccpipe tail``: messages on the bus."""

@@ -1,0 +1,156 @@
+"""What ``tail`` shows: everything on a pipe, a sample on a terminal."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Literal
+
+import msgspec
+
+from ccpipe.cli.output import Format, MessageTable, encoder
+from ccpipe.errors import EncodeError
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.pipeline import Records
+from ccpipe.terminal import note, printable
+from ccpipe.translate.rules.select import take
+
+
+class RateLimiter:
+    """So much a second and no more; what one second leaves is not saved up for later ones."""
+
+    def __init__(self, per_second: int) -> None:
+        """Allow `per_second`; 0 allows everything."""
+        self.per_second = per_second
+        self._left = float(per_second)
+        self._filled = time.monotonic()
+
+    def take(self, wanted: int) -> int:
+        """Return how much of what is wanted may be had now."""
+        if not self.per_second:
+            return wanted
+        now = time.monotonic()
+        fresh = (now - self._filled) * self.per_second
+        self._left = min(self._left + fresh, float(self.per_second))
+        self._filled = now
+        granted = min(wanted, int(self._left))
+        self._left -= granted
+        return granted
+
+
+def sample(lines: Lines, count: int) -> Lines:
+    """Return `count` rows, evenly spread: the first ones would be the same series each time."""
+    if count >= len(lines):
+        return lines
+    keep = bytearray(len(lines))
+    for number in range(count):
+        keep[number * len(lines) // count] = 1
+    return take(lines, keep)
+
+
+class View:
+    """Writes lines, or payloads as they are, and counts what it showed and what it left out."""
+
+    def __init__(
+        self,
+        stream: IO[bytes],
+        output: Literal["table"] | Format,
+        *,
+        limit: int = 0,
+        count: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        """Write to `stream`: `limit` lines a second (0: all), `count` in the whole (None: all).
+
+        `strict` adds to each message the rules that it breaks.
+        """
+        self.count = count
+        self.shown = self.left_out = self.refused = self.problems = 0
+        self._stream = stream
+        self._strict = strict
+        self._allowance = RateLimiter(limit)
+        self._head, self._encode = _codec(output, strict=strict)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as much was shown as was asked for."""
+        return self.count is not None and self.shown >= self.count
+
+    def show(self, lines: Lines) -> None:
+        """Show lines, as many of them as the limits allow."""
+        granted = self._allowance.take(len(lines))
+        self.left_out += len(lines) - granted
+        chosen = sample(lines, granted)
+        if self.count is not None:
+            chosen = chosen[: self.count - self.shown]
+        if not len(chosen):
+            return
+        if self._strict:
+            self.problems += sum(bool(message.problems()) for message in chosen)
+        self._write(self._head + b"".join(self._encoded(chosen)))
+        self._head = b""
+
+    def show_payload(self, payload: bytes) -> None:
+        """Show the bytes of a payload; only a missing line end is added."""
+        lines = payload.count(b"\n") or 1
+        if not self._allowance.take(lines):
+            self.left_out += lines
+            return
+        self.shown += lines
+        self._write(payload if payload.endswith(b"\n") else payload + b"\n")
+
+    def _write(self, data: bytes) -> None:
+        self._stream.write(data)
+        self._stream.flush()
+
+    def _encoded(self, lines: Lines) -> Iterator[bytes]:
+        """Encode lines; one that the format cannot carry costs that one."""
+        try:
+            yield self._encode(lines)
+            self.shown += len(lines)
+        except EncodeError:
+            for message in lines:
+                try:
+                    yield self._encode([message])
+                    self.shown += 1
+                except EncodeError as error:
+                    self.refused += 1
+                    note(printable(str(error)), "red")
+
+
+Codec = Callable[[Records], bytes]
+
+
+def _codec(output: Literal["table"] | Format, *, strict: bool) -> tuple[bytes, Codec]:
+    """Return a format's first line and the function that writes the others."""
+    if output == "table":
+        rows = MessageTable(sys.stdout)
+        return b"", lambda records: rows.render(records, strict=strict).encode()
+    head, encode = encoder(output)
+    if not strict:
+        return head, encode
+    if output == "csv":
+        head = head[:-1] + b",problems\n"
+    mark = _MARKS[output]
+    return head, lambda records: b"".join(
+        mark(encode([message]), message.problems()) for message in records
+    )
+
+
+def _mark_line(line: bytes, problems: Sequence[str]) -> bytes:
+    return line + b"".join(f"# ^ {printable(problem)}\n".encode() for problem in problems)
+
+
+def _mark_json(line: bytes, problems: Sequence[str]) -> bytes:
+    return line[: -len(b"}\n")] + b',"problems":' + msgspec.json.encode(problems) + b"}\n"
+
+
+def _mark_csv(line: bytes, problems: Sequence[str]) -> bytes:
+    text = "; ".join(problems).replace('"', '""')
+    return line[: -len(b"\n")] + f',"{text}"\n'.encode()
+
+
+_MARKS: dict[Format, Callable[[bytes, Sequence[str]], bytes]] = {
+    "line": _mark_line,
+    "json": _mark_json,
+    "csv": _mark_csv,
+}

@@ -1,0 +1,1 @@
+"""``ccpipe publish``: everything that runs side by side on a node."""

@@ -1,0 +1,353 @@
+"""The publisher: what runs side by side in it over one connection, and its reload.
+
+Three pipes: metrics, Sonar's envelopes, and its own log; beside them control requests are
+answered. The log has a pipe of its own, so that a broker that takes no log lines holds up no
+metric.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.sonar import SonarSink
+from ccpipe.config import Interval, Site, state_folder
+from ccpipe.errors import CcpipeError
+from ccpipe.formats.sonar import Envelope
+from ccpipe.node.agent import systemd
+from ccpipe.node.agent.controls import controls
+from ccpipe.node.agent.log import LogSource
+from ccpipe.node.agent.parts import Parts
+from ccpipe.node.agent.responder import Responder
+from ccpipe.node.collectors.sonar.envelope import Errors
+from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
+from ccpipe.node.sampling.sampler import Sampler
+from ccpipe.pipeline import Limits, Records, run
+from ccpipe.pipeline.chain import Chain
+from ccpipe.pipeline.signals import stop_signals
+from ccpipe.sinks.dead_letter_file import DeadLetterFile
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+SONAR = Limits(age=0.0, memory=128 * 2**10)
+"""An envelope counts as a kilobyte here: some ten hours of them are held, and no more."""
+LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
+
+_SLACK = 5.0  # seconds that a busy machine may be behind before no watchdog is told
+
+
+class Agent:
+    """A publisher, put together from a configuration that may be read again while it runs."""
+
+    def __init__(
+        self, read: Callable[[], Site], path: Path | None, *, once: bool, telemetry: Telemetry
+    ) -> None:
+        """Put it together from what `read` returns; `path` is the file that errors name.
+
+        Raises
+        ------
+        ConfigError
+            naming the key path of what is wrong.
+
+        """
+        self._read = read
+        self._path = path
+        self.once = once
+        self.telemetry = telemetry
+        self.parts = Parts.of(read(), path, telemetry)
+        self.metrics = Sampler(**self.parts.of_metrics(), once=once, telemetry=telemetry)
+        # A single sample is two readings so far apart, not minutes.
+        soon = {"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {}
+        self.sonar = Sampler(
+            **(self.parts.of_sonar() | soon),
+            once=once,
+            at_start=("sonar_sysinfo",),
+            gives="envelopes",
+            complaint=self._envelope,
+        )
+        self.chain = Chain(self.parts.translators)
+        self._hung_up = asyncio.Event()
+        self._responder: Responder | None = None
+        self._log = LogSource(site=self.site, level=self.site.publish.log)
+        self._usual = logging.getLogger().level
+
+    @property
+    def site(self) -> Site:
+        """The configuration in force."""
+        return self.parts.site
+
+    def dead_letter_file(self) -> Path:
+        """Return where lines are kept that could not be delivered."""
+        return Path(self.site.publish.dead_letter_file or state_folder() / "dead.lp")
+
+    async def run(self, seconds: float | None) -> None:
+        """Publish until a signal comes or `seconds` are over; with ``once``, one sample.
+
+        Raises
+        ------
+        CcpipeError
+            as ``pipeline.run`` does for metrics and envelopes.
+
+        """
+        site = self.site
+        bus = Connection(site.bus, name="publisher", telemetry=self.telemetry)
+        async with contextlib.AsyncExitStack() as stack:
+            if site.telemetry.listen:
+                stack.callback(self.telemetry.serve(site.telemetry.listen).close)
+            stop = await stack.enter_async_context(stop_signals(seconds))
+            stack.push_async_exit(bus.__aexit__)
+            if not self.once:
+                loop = asyncio.get_running_loop()
+                loop.add_signal_handler(signal.SIGHUP, self._hung_up.set)
+                stack.callback(loop.remove_signal_handler, signal.SIGHUP)
+                await stack.enter_async_context(self._logging(bus))
+            stack.callback(self._sum_up)
+            await bus.connect_in_background()
+            if not self.once:
+                await self._begin_service(stack, bus, stop)
+            await self._carry(bus, stop)
+
+    async def _begin_service(
+        self, stack: contextlib.AsyncExitStack, bus: Connection, stop: asyncio.Event
+    ) -> None:
+        """Begin what a publisher does that stays: it answers, reloads, and talks to systemd."""
+        if self.site.publish.control.enabled:
+            known = controls(
+                site=lambda: self.site,
+                collectors=lambda: {**self.metrics.states(), **self.sonar.states()},
+                sysinfo=self._sysinfo,
+                set_interval=self.set_interval,
+            )
+            self._responder = Responder(bus, self.site, known)
+            await stack.enter_async_context(self._responder)
+        for work in (self._reload_when_asked(), self._notify_systemd(bus), _notify_stopping(stop)):
+            task = asyncio.create_task(work)
+            stack.push_async_callback(_end, task)
+
+    async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
+        """Run the pipes of metrics and envelopes to their end; where one fails, both end."""
+        lines = NatsSink(site=self.site, telemetry=self.telemetry).using(bus)
+        envelopes = SonarSink(site=self.site, telemetry=self.telemetry).using(bus)
+        dead = self.dead_letter_file()
+        pipes = [
+            asyncio.create_task(pipe)
+            for pipe in (
+                run(
+                    self.metrics,
+                    lines,
+                    translators=[self.chain],
+                    dead_letter_sink=DeadLetterFile(dead),
+                    limits=lines.limits,
+                    telemetry=self.telemetry,
+                    stop=stop,
+                ),
+                run(
+                    self.sonar,
+                    envelopes,
+                    dead_letter_sink=DeadLetterFile(dead.with_name(f"{dead.name}.sonar")),
+                    limits=SONAR,
+                    telemetry=Telemetry(),  # of its own: counts and readiness are the metrics'
+                    stop=stop,
+                ),
+            )
+        ]
+        try:
+            await asyncio.wait(pipes, return_when=asyncio.FIRST_EXCEPTION)
+            stop.set()
+            await asyncio.wait(pipes)
+        finally:
+            for pipe in pipes:
+                pipe.cancel()
+        for error in [error for pipe in pipes if (error := pipe.exception())][:1]:
+            raise error
+
+    @contextlib.asynccontextmanager
+    async def _logging(self, bus: Connection) -> AsyncIterator[None]:
+        """Carry our own log to the bus, as the last of all."""
+        end = asyncio.Event()
+
+        async def carry() -> None:
+            sink = _LogSink(NatsSink(site=self.site, telemetry=self.telemetry).using(bus), end)
+            try:
+                await run(self._log, sink, limits=LOG, telemetry=Telemetry(), stop=end)
+            except CcpipeError as error:
+                log.warning("the log does not go to the bus: %s", error)
+
+        self._set_log_level(self.site.publish.log)
+        task = asyncio.create_task(carry(), name="ccpipe-log")
+        try:
+            yield
+        finally:
+            end.set()
+            await asyncio.wait({task})
+
+    def _set_log_level(self, level: str) -> None:
+        """Have log lines from `level` on go to the bus; stderr gets what it always did."""
+        self._log.change(level)
+        root = logging.getLogger()
+        if level == "debug":
+            for handler in root.handlers:
+                if handler is not self._log:
+                    handler.setLevel(max(handler.level, self._usual))
+        root.setLevel(logging.DEBUG if level == "debug" else self._usual)
+
+    def _sum_up(self) -> None:
+        log.info(
+            "publisher: %d records read, %d written, %d dead letters",
+            self.telemetry.total(self.telemetry.read),
+            self.telemetry.total(self.telemetry.written),
+            self.telemetry.total(self.telemetry.dead),
+        )
+
+    async def _reload_when_asked(self) -> None:
+        while True:
+            await self._hung_up.wait()
+            self._hung_up.clear()
+            systemd.reloading()
+            try:
+                await self.reload()
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with it, we go on
+                expected = isinstance(error, CcpipeError)
+                log.error(  # noqa: TRY400
+                    "the configuration is not taken, the old one stays in force: %s",
+                    error if expected else f"{type(error).__name__}: {error}",
+                )
+            finally:
+                systemd.notify("READY=1")
+
+    async def reload(self) -> None:
+        """Read the configuration again and go on with it; where it is wrong nothing changes.
+
+        Raises
+        ------
+        CcpipeError
+            saying what is wrong with it.
+
+        """
+        parts = await asyncio.to_thread(self._read_parts)
+        self._go_on_with(parts)
+        log.info("the configuration was read again")
+
+    def _read_parts(self) -> Parts:
+        read = self._read()
+        site, changed = keep_fixed_settings(read, self.site)
+        if changed:
+            log.warning("%s: changed, which needs a restart", ", ".join(changed))
+        return Parts.of(site, self._path, self.telemetry, self.parts)
+
+    async def set_interval(self, seconds: float) -> None:
+        """Sample metrics every so many seconds until the configuration is read again.
+
+        Raises
+        ------
+        ConfigError
+            where that cannot be.
+
+        """
+        publish = msgspec.structs.replace(self.site.publish, interval=Interval(seconds))
+        site = msgspec.structs.replace(self.site, publish=publish)
+        self._go_on_with(dataclasses.replace(self.parts, site=site))
+
+    def _go_on_with(self, parts: Parts) -> None:
+        metrics, sonar = parts.of_metrics(), parts.of_sonar()
+        for settings in (metrics, sonar):
+            Sampler(**settings)  # raises here where they cannot be, before anything changes
+        if parts.translators is not self.parts.translators:
+            self.chain.exchange(parts.translators)
+        self.metrics.reload(**metrics)
+        self.sonar.reload(**sonar)
+        self._set_log_level(parts.site.publish.log)
+        self.parts = parts
+        if self._responder is not None:
+            self._responder.allowed = parts.site.publish.control.put
+
+    async def _notify_systemd(self, bus: Connection) -> None:
+        """Tell when all is ready, and from then on that slots go on."""
+        await self.metrics.armed.wait()
+        systemd.notify("READY=1")
+        period = systemd.watchdog()
+        while True:
+            late = time.monotonic() - min(self.metrics.expected, self.sonar.expected)
+            if period is not None and late < _SLACK:
+                systemd.notify("WATCHDOG=1")
+            systemd.notify(f"STATUS={self._status(bus)}")
+            await asyncio.sleep(10 if period is None else period / 2)
+
+    def _status(self, bus: Connection) -> str:
+        states = [state["state"] for state in self.metrics.states().values()]
+        where = "connected to" if bus.is_connected else "waiting for"
+        written = self.telemetry.total(self.telemetry.written)
+        return f"{states.count('on')} collectors, {written} lines published, {where} {bus.url}"
+
+    def _sysinfo(self) -> Iterator[Envelope]:
+        site = self.site
+        described = SonarSysinfo(cluster=site.cluster, node=site.hostname, lstopo=False)
+        return described.collect(time.time_ns())
+
+    def _envelope(self, slot: int, text: str) -> Envelope:
+        errors = Errors()
+        errors.note(text)
+        return errors.envelope(slot, self.site.cluster, self.site.hostname)
+
+
+class _LogSink:
+    """Publishes log lines; at the end, without a broker, it lets them go.
+
+    They stand on stderr already, and would be told of there a second time as dead letters.
+    """
+
+    def __init__(self, sink: NatsSink, end: asyncio.Event) -> None:
+        self._sink = sink
+        self._end = end
+
+    async def write(self, records: Records) -> None:
+        if not self._end.is_set() or self._sink.bus.is_connected:
+            await self._sink.write(records)
+
+
+_FIXED = ("bus", "cluster", "hostname", "telemetry", "publish.dead_file", "publish.control.enabled")
+
+
+def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:
+    """Return a configuration with what cannot change in a running publisher as it was.
+
+    Beside it stand the key paths of what was changed there in vain.
+    """
+    replace = msgspec.structs.replace
+    control = replace(read.publish.control, enabled=old.publish.control.enabled)
+    publish = replace(read.publish, dead_letter_file=old.publish.dead_letter_file, control=control)
+    site = replace(
+        read,
+        bus=old.bus,
+        cluster=old.cluster,
+        hostname=old.hostname,
+        telemetry=old.telemetry,
+        publish=publish,
+    )
+    return site, [key for key in _FIXED if _at(read, key) != _at(site, key)]
+
+
+def _at(value: Any, key: str) -> Any:
+    for step in key.split("."):
+        value = getattr(value, step)
+    return value
+
+
+async def _notify_stopping(stop: asyncio.Event) -> None:
+    await stop.wait()
+    systemd.notify("STOPPING=1")
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait({task})

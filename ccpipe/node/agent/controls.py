@@ -1,0 +1,85 @@
+"""What ``ccpipe publish`` answers to control requests."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from ccpipe.config import Interval, Site, convert
+from ccpipe.config_dump import mask, measure, plain
+from ccpipe.errors import UnavailableError
+from ccpipe.formats.sonar import Envelope, SysinfoAttributes
+from ccpipe.node.controls.control import Change, Control, Tags
+from ccpipe.node.controls.cpu_freq import CpuFreq
+from ccpipe.node.controls.rapl_limits import RaplLimits
+from ccpipe.node.linux import hwthreads
+from ccpipe.translate.sonar.sonar_to_cc import topology
+
+
+def controls(
+    *,
+    site: Callable[[], Site],
+    collectors: Callable[[], Mapping[str, Any]],
+    sysinfo: Callable[[], Iterable[Envelope]],
+    set_interval: Callable[[float], Awaitable[None]],
+    root: str = "/",
+) -> dict[str, Control]:
+    """Return what may be asked and set, by name; ``docs/control.md`` tells of each.
+
+    Parameters
+    ----------
+    site
+        Returns the configuration in force.
+    collectors
+        Returns what each collector does, as plain data.
+    sysinfo
+        Returns a description of the node, as Sonar has it; called in a thread.
+    set_interval
+        Has metrics sampled every so many seconds from now on; awaited in the loop. It raises
+        ConfigError where that cannot be.
+    root
+        Where the file system begins that is read and set.
+
+    """
+
+    async def put_interval(value: str, tags: Tags) -> Change:  # noqa: ARG001 - of the node
+        wanted = convert(value, Interval, "interval")
+        before = site().publish.interval
+        await set_interval(wanted)
+        return Change(str(measure(before)), str(measure(wanted)))
+
+    return {
+        "topology": Control("processors, memory and cards", lambda _: _topology(sysinfo(), root)),
+        "config": Control("configuration in force, without secrets", lambda _: _config(site())),
+        "collectors": Control(
+            "collectors and how they do", lambda _: json.dumps(dict(collectors()))
+        ),
+        "interval": Control(
+            "time between two samples",
+            lambda _: str(measure(site().publish.interval)),
+            put_interval,
+        ),
+        **RaplLimits(root=root).controls(),
+        **CpuFreq(root=root).controls(),
+    }
+
+
+def _topology(envelopes: Iterable[Envelope], root: str) -> str:
+    """Return what the event ``topology`` says, and beside it what cc-node-controller does."""
+    complaints = []
+    for envelope in envelopes:
+        if envelope.data is not None and isinstance(envelope.data.attributes, SysinfoAttributes):
+            reported = json.loads(topology(envelope.data.attributes))
+            return json.dumps({**reported, **hwthreads.topology(root)})
+        complaints += [error.detail for error in envelope.errors]
+    raise UnavailableError("; ".join(complaints) or "nothing is known of this node")
+
+
+def _config(site: Site) -> str:
+    """Return the configuration; secrets live in files, but a URL may hold a password."""
+    return json.dumps(_masked(plain(site)))
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _masked(inner) for key, inner in value.items()}
+    return mask(value)

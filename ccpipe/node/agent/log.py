@@ -1,0 +1,197 @@
+"""Our own log as log lines: what goes wrong on a node is told where its metrics go.
+
+It must not hold up whoever logs, and must not feed itself: to write a log line may fail, which is
+logged, which is a log line again. So each place in the code has a number of lines a minute; what
+it says beyond is counted and told of in one line. The dead letter of a log line is not told of.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from time import monotonic, time_ns
+from typing import Literal, Self
+
+from ccpipe.config import Site
+from ccpipe.errors import ConfigError
+from ccpipe.message import Message
+from ccpipe.message import log as log_line
+from ccpipe.pipeline import Batch, DeadLetter, wait_for_event
+
+COMPONENT = "ccpipe"
+"""The name of our log lines: they travel on ``<cluster>.log.ccpipe``."""
+
+Level = Literal["debug", "info", "warn", "error", "off"]
+
+MAX_LINES = 1000
+"""Lines held until they are read; beyond, the oldest go and are counted."""
+MAX_TEXT = 4000
+"""Characters of a line; of a longer one, such as a traceback, the middle is left out."""
+ALLOWED = 60
+"""Lines that one place in the code may tell in each period."""
+PERIOD = 60.0
+"""Seconds."""
+
+_ORIGIN = "log"
+_NUMBERS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
+}
+_CLOSE = 1_000_000  # nanoseconds within which times are made to differ
+
+
+@dataclass(slots=True)
+class _Place:
+    """A place in the code that logs."""
+
+    since: float
+    reported: int = 0
+    held_back: int = 0
+    level: str = ""
+    text: str = ""
+    """What it said last."""
+
+
+class LogSource(logging.Handler):
+    """What this process logs, as log lines of its node.
+
+    It is a handler and a source in one. While it is entered it hears the root logger; records
+    below that logger's own level never come here.
+    """
+
+    def __init__(self, *, site: Site, level: Level = "info") -> None:
+        """Tell of records from `level` on; raises ConfigError where that is none."""
+        super().__init__()
+        self.change(level)
+        self._tags = {"cluster": site.cluster, "hostname": site.hostname, "type": "node"}
+        self._lines: deque[Message] = deque(maxlen=MAX_LINES)
+        self._lost = 0
+        self._last = 0  # the time of the latest line
+        self._places: dict[tuple[str, int], _Place] = {}  # as many as there are in the code
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._arrived = asyncio.Event()
+        self._stopped = False
+
+    def change(self, level: str) -> None:
+        """Tell of records from another level on; raises ConfigError where that is none."""
+        if level not in _NUMBERS:
+            raise ConfigError(f"log is {level!r}, not one of {', '.join(_NUMBERS)}")
+        self.setLevel(_NUMBERS[level])
+
+    async def __aenter__(self) -> Self:
+        """Hear the root logger from now on."""
+        self._loop = asyncio.get_running_loop()
+        logging.getLogger().addHandler(self)
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Hear nothing more."""
+        logging.getLogger().removeHandler(self)
+
+    def stop(self) -> None:
+        """End after the lines that are here."""
+        self._stopped = True
+        self._arrived.set()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield lines as they come, until stopped."""
+        while True:
+            self._arrived.clear()
+            has_ended = self._stopped
+            if lines := self._take():
+                yield Batch(lines, origin=_ORIGIN)
+            if has_ended:
+                return
+            if not self._stopped:
+                await wait_for_event(self._arrived, PERIOD)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record as a line; called by the logging module, in any thread, under our lock."""
+        if _is_own_letter(record):
+            return
+        level, text = _level(record.levelno), self._text(record)
+        key, now = (record.pathname, record.lineno), monotonic()
+        place = self._places.get(key)
+        if place is None or now - place.since >= PERIOD:
+            if place is not None:
+                self._sum_up(place)
+            place = self._places[key] = _Place(now)
+        place.level, place.text = level, text
+        if place.reported < ALLOWED:
+            place.reported += 1
+            self._keep(level, text, int(record.created * 1e9))
+        else:
+            place.held_back += 1
+
+    def _keep(self, level: str, text: str, time: int) -> None:
+        """Add a line and wake the reader. No two lines have one time: stores would keep one."""
+        if 0 <= self._last - time < _CLOSE:
+            time = self._last + 1
+        self._last = time
+        self._lost += len(self._lines) == MAX_LINES
+        self._lines.append(log_line(COMPONENT, level, text, time=time, tags=self._tags))
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._arrived.set)
+
+    def _sum_up(self, place: _Place) -> None:
+        """Tell how much a place said beyond what it was allowed."""
+        if place.held_back:
+            text = f"{place.held_back} more lines were left out here, the last: {place.text}"
+            self._keep(place.level, _cut(text), time_ns())
+            place.held_back = 0
+
+    def _take(self) -> list[Message]:
+        """Return all lines, and what there is to say of those that are not here."""
+        self.acquire()
+        try:
+            now = monotonic()
+            for key, place in list(self._places.items()):
+                if self._stopped or now - place.since >= PERIOD:
+                    self._sum_up(place)
+                    del self._places[key]
+            lines = list(self._lines)
+            self._lines.clear()
+            if self._lost:
+                text = f"{self._lost} lines of the log are lost: they came faster than was read"
+                self._lost = 0
+                self._keep("warn", text, time_ns())
+                lines.append(self._lines.pop())
+            return lines
+        finally:
+            self.release()
+
+    def _text(self, record: logging.LogRecord) -> str:
+        try:
+            text = self.format(record)
+        except Exception as error:  # noqa: BLE001 - whoever logs must not fail by it
+            text = f"{record.msg!r:.200} cannot be told: {type(error).__name__}"
+        return _cut(text.encode(errors="backslashreplace").decode())
+
+
+def _is_own_letter(record: logging.LogRecord) -> bool:
+    """Say whether a record tells of a log line that could not be written."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return any(isinstance(part, DeadLetter) and part.origin == _ORIGIN for part in arguments)
+
+
+def _level(number: int) -> str:
+    """Return the specification's word for a level of the logging module."""
+    if number >= logging.ERROR:
+        return "error"
+    if number >= logging.WARNING:
+        return "warn"
+    return "info" if number >= logging.INFO else "debug"
+
+
+def _cut(text: str) -> str:
+    """Leave out the middle of a long text: a traceback begins and ends with what matters."""
+    if len(text) <= MAX_TEXT:
+        return text
+    half = MAX_TEXT // 2
+    return f"{text[:half]} … {len(text) - 2 * half} characters … {text[-half:]}"

@@ -1,0 +1,327 @@
+"""Control: what others may ask of this node and set on it; ``ask.py`` is the other side.
+
+A request is a control line on ``<cluster>.control.get`` or ``.put``; its answer is one log line
+with the request's name and tags, on the request's reply subject. The answer's tag ``level`` is INFO
+or ERROR, as cc-node-controller answers and its client wants; an ERROR has a tag ``reason`` too.
+
+Every node hears every request and answers those that name it in the tag ``hostname``. A GET that
+names no node is answered by all of them; a PUT must name its node.
+
+Source: ClusterCockpit specification, *Controls* and *Messaging subjects*; cc-node-controller.
+"""
+
+import asyncio
+import difflib
+import inspect
+import json
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Literal, NamedTuple, Self
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.sink import HEADER_ROOM
+from ccpipe.bus.subjects import REQUESTED_BY, Subjects, escape, minimal
+from ccpipe.config import Site
+from ccpipe.errors import (
+    CcpipeError,
+    ConfigError,
+    DataError,
+    DeniedError,
+    EncodeError,
+    UnavailableError,
+    UsageError,
+)
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.message import CONTROL_METHODS, Kind, Message
+from ccpipe.node.controls.control import Control, Tags
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 64 * 2**10
+"""Of a request that is read."""
+MAX_LINES = 100
+"""Requests in one message that are answered."""
+MAX_WAITING = 64
+"""Messages that wait for their turn; beyond, the answer is that we are busy."""
+ANSWER_SECONDS = 5.0
+"""How long finding one answer may take."""
+Reason = Literal["", "unknown", "invalid", "denied", "failed"]
+"""Why an answer is an ERROR: no such control or device, no such value, not allowed, broken."""
+
+
+class Request(NamedTuple):
+    """One line of a request that is for this node."""
+
+    message: Message
+    problem: str = ""
+    """Why it is none, in words."""
+
+    @property
+    def method(self) -> str:
+        """GET or PUT."""
+        return self.message.tags.get("method", "").upper()
+
+
+class Answer(NamedTuple):
+    """What is said to one request."""
+
+    text: str
+    reason: Reason = ""
+    """Empty where all went well."""
+
+
+def read(payload: bytes, *, cluster: str, hostname: str) -> list[Request]:
+    """Read a message's requests to this node; any bytes give requests, perhaps with a problem.
+
+    The list is empty where the message is for other nodes only.
+    """
+    if len(payload) > MAX_BYTES:
+        return [_unreadable(f"a request of {len(payload)} bytes is more than {MAX_BYTES}")]
+    # The specification's own example has no quotes around the request.
+    lines = decode(payload, lenient=True)
+    requests = []
+    for message in lines:
+        named = message.hostname
+        if named in ("", hostname) and message.tags.get("cluster", cluster) == cluster:
+            requests.append(Request(message, _problem(message)))
+    if len(lines) and not requests:
+        return []
+    requests += [_unreadable(f"line {bad.line}: {bad.rule}") for bad in lines.rejected]
+    return requests[:MAX_LINES] or [_unreadable("the request is empty")]
+
+
+def _problem(message: Message) -> str:
+    method = message.tags.get("method", "").upper()
+    if message.kind is not Kind.CONTROL:
+        return f"the field must be 'control', not {message.field!r:.40}"
+    if method not in CONTROL_METHODS:
+        return f"tag method must be one of {', '.join(CONTROL_METHODS)}"
+    if method == "PUT" and not message.hostname:
+        return "a PUT must name its node in the tag hostname"
+    return ""
+
+
+def _unreadable(problem: str) -> Request:
+    return Request(Message("control", {"type": "node"}, "", None, "control"), problem)
+
+
+class Responder:
+    """Answers the requests to this node, as an async context manager.
+
+    It subscribes once the connection stands. Answers are found one after the other, each in a
+    thread, so that nothing else in this process waits for them.
+    """
+
+    def __init__(self, bus: Connection, site: Site, controls: Mapping[str, Control]) -> None:
+        """Answer over a connection that somebody else opens and closes."""
+        self.bus = bus
+        self.site = site
+        self.controls = controls
+        """By name, such as ``interval`` or ``rapl.pkg_limit_1``; may be replaced at any time."""
+        self.allowed: Collection[str] = site.publish.control.put
+        """What may be set: names, or what stands before their dot; may be replaced at any time."""
+        self._waiting: asyncio.Queue[tuple[list[Request], Delivery]] = asyncio.Queue(MAX_WAITING)
+        self._threads: dict[str, threading.Thread] = {}
+        self._refusals: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        """Begin to answer."""
+        self._task = asyncio.create_task(self._serve(), name="ccpipe-control")
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Answer no more."""
+        for task in (self._task, *self._refusals):
+            task.cancel()
+        await asyncio.wait({self._task, *self._refusals})
+
+    async def _serve(self) -> None:
+        while not self.bus.is_connected:  # noqa: ASYNC110 - the client tells no event of ours
+            await asyncio.sleep(0.1)
+        for subject in _own_subjects(self.site):
+            try:
+                await self.bus.subscribe(subject, self._receive)
+            except UnavailableError as error:  # subscribed again once the connection is back
+                log.warning("control: %s: %s", subject, error)
+        while True:
+            requests, delivery = await self._waiting.get()
+            try:
+                answers = [(request, await self._answer(request, delivery)) for request in requests]
+                await self._reply(delivery, answers)
+            except Exception:
+                log.exception("control: a request could not be answered")
+
+    def _receive(self, delivery: Delivery) -> None:
+        """Take a request in its turn; where too many wait, say so at once."""
+        site = self.site
+        requests = read(delivery.payload, cluster=site.cluster, hostname=site.hostname)
+        if not requests:
+            return
+        try:
+            self._waiting.put_nowait((requests, delivery))
+        except asyncio.QueueFull:
+            busy = Answer(f"busy: {MAX_WAITING} requests are waiting", "failed")
+            work = self._reply(delivery, [(request, busy) for request in requests])
+            task = asyncio.create_task(work, name="ccpipe-control-busy")
+            self._refusals.add(task)
+            task.add_done_callback(self._refusals.discard)
+
+    async def _answer(self, request: Request, delivery: Delivery) -> Answer:
+        """Find the answer to one request; whatever goes wrong is an answer too."""
+        by = delivery.headers.get(REQUESTED_BY, "somebody")
+        try:
+            if request.problem:
+                raise DataError(request.problem)
+            name, value = _resolve(request)
+            if name == "controls":
+                return Answer(self._listed())
+            control = self._find(name)
+            if request.method == "GET":
+                return Answer(await self._do(name, control.get, request.message.tags))
+            return await self._set(name, control, value, request.message.tags, by)
+        except (CcpipeError, OSError, ValueError) as error:
+            answer = Answer(str(error) or type(error).__name__, _reason(error))
+        except Exception as error:
+            log.exception("control: %.80r", request.message.name)
+            answer = Answer(f"{type(error).__name__}: {error}", "failed")
+        if request.method == "PUT" or answer.reason == "denied":
+            log.warning("control: %.80r by %.80r: %s", request.message.name, by, answer.text)
+        return answer
+
+    def _find(self, name: str) -> Control:
+        if name in self.controls:
+            return self.controls[name]
+        close = difflib.get_close_matches(name, self.controls, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "GET controls lists them"
+        raise UsageError(f"there is no control {name!r:.80} on this node; {hint}")
+
+    async def _set(self, name: str, control: Control, value: str, tags: Tags, by: str) -> Answer:
+        if control.put is None:
+            raise DeniedError(f"{name} cannot be set")
+        if not {name, name.partition(".")[0]} & set(self.allowed):
+            raise DeniedError(f"{name} may not be set here: publish.control.put does not allow it")
+        before, after = await self._do(name, control.put, value, tags)
+        kind = tags.get("type") or "node"
+        where = kind if kind == "node" else f"{kind}:{tags.get('type-id', '')}"
+        # A warning, so that it is told at every level but the highest.
+        log.warning("control: %s of %s set from %s to %s by %.80r", name, where, before, after, by)
+        return Answer(f"Set '{name}' for device '{where}': SUCCESS! It was {before}, it is {after}")
+
+    async def _do(self, name: str, work: Callable[..., Any], *arguments: object) -> Any:
+        """Call `work` where it holds up nobody, for ``ANSWER_SECONDS`` at most."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if inspect.iscoroutinefunction(work):
+                    return await work(*arguments)
+                return await self._in_thread(name, work, *arguments)
+        except TimeoutError:
+            raise UnavailableError(f"{name} takes more than {ANSWER_SECONDS:g} s") from None
+
+    def _in_thread(
+        self, name: str, work: Callable[..., Any], *arguments: object
+    ) -> Awaitable[object]:
+        """Call `work` in a daemon thread: a read that hangs in the kernel cannot be ended."""
+        if (last := self._threads.get(name)) and last.is_alive():
+            raise UnavailableError(f"{name} still hangs with an earlier request")
+        answer: Future[object] = Future()
+        answer.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+
+        def run() -> None:
+            try:
+                answer.set_result(work(*arguments))
+            except Exception as error:  # noqa: BLE001 - it is answered
+                answer.set_exception(error)
+
+        self._threads[name] = threading.Thread(target=run, name=f"control {name}", daemon=True)
+        self._threads[name].start()
+        return asyncio.wrap_future(answer)
+
+    def _listed(self) -> str:
+        """Return all controls as cc-node-controller lists them."""
+        entries = []
+        for name, control in sorted(self.controls.items()):
+            category, _, short = name.rpartition(".")
+            settable = {name, name.partition(".")[0]} & set(self.allowed) and control.put
+            entries.append(
+                {
+                    "category": category,
+                    "name": short,
+                    "device_type": control.device,
+                    "description": control.about,
+                    "methods": "ALL" if settable else "GET",
+                }
+            )
+        return json.dumps({"controls": entries})
+
+    async def _reply(self, delivery: Delivery, answers: Sequence[tuple[Request, Answer]]) -> None:
+        """Send one message with a line for each request; the broker may allow no second one."""
+        if not delivery.reply:
+            return
+        room = self.bus.max_payload - HEADER_ROOM
+        lines = [self._line(request, answer) for request, answer in answers]
+        if (size := sum(map(len, lines))) > room:
+            large = Answer(f"the answer of {size} bytes is more than a message holds", "failed")
+            lines = [self._line(answers[0][0], large)]
+        try:
+            await self.bus.publish(delivery.reply, b"".join(lines))
+        except UnavailableError as error:
+            log.warning("control: an answer could not be sent: %s", error)
+
+    def _line(self, request: Request, answer: Answer) -> bytes:
+        level = "ERROR" if answer.reason else "INFO"
+        added = {"hostname": self.site.hostname, "level": level, "loglevel": level.lower()}
+        if answer.reason:
+            added["reason"] = answer.reason
+        tags = {"type": "node", **request.message.tags, **added}
+        message = Message(request.message.name, tags, answer.text, time.time_ns(), "log")
+        try:
+            return encode([message], precision="ns")
+        except EncodeError as error:  # what was asked cannot be said again
+            tags = {"type": "node", **added, "level": "ERROR", "loglevel": "error"}
+            message = Message("control", tags, ascii(str(error)), time.time_ns(), "log")
+            return encode([message], precision="ns")
+
+
+_CLASSES = {"cpu_freq": "freq"}
+"""Control classes that LIKWID and cc-node-controller name otherwise."""
+
+
+def _resolve(request: Request) -> tuple[str, str]:
+    """Return the name of the control that is meant, and the value to set.
+
+    The specification names a class and has the rest as the request (``rapl``, then
+    ``pkg_limit_1``, or ``pkg_limit_1=85`` to set it); cc-node-controller names the whole
+    (``rapl.pkg_limit_1``), and the request is the value.
+    """
+    category, _, control = request.message.name.partition(".")
+    text = str(request.message.value)
+    if request.method == "PUT" and not control and "=" in text:
+        control, _, text = text.partition("=")
+    elif request.method == "GET":
+        control = control or text
+    category = _CLASSES.get(category, category)
+    return (f"{category}.{control.strip()}" if control else category), text.strip()
+
+
+def _reason(error: Exception) -> Reason:
+    match error:
+        case DeniedError() | PermissionError():
+            return "denied"
+        case UsageError():
+            return "unknown"
+        case DataError() | ConfigError() | ValueError():
+            return "invalid"
+        case _:
+            return "failed"
+
+
+def _own_subjects(site: Site) -> list[str]:
+    """Return what to subscribe to; a template may have one subject a node, and one for all."""
+    template = Subjects.of(site).templates["control"]
+    return minimal(
+        template.format(cluster=escape(site.cluster), hostname=host, name="*", method="*")
+        for host in (escape(site.hostname), escape(""))
+    )

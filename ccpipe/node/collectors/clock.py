@@ -1,0 +1,89 @@
+"""How fast the processors run: ``/sys/devices/system/cpu/cpu*/cpufreq``, else ``/proc/cpuinfo``.
+
+Where no driver scales the frequency, as in virtual machines, ``/proc/cpuinfo`` tells it. Asking
+the hardware disturbs an idle hardware thread a little: give this collector an interval of its own
+where that matters.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccpipe.errors import DataError
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+
+METRICS = (
+    Metric(
+        "clock", "MHz", float, "frequency; of a node, the mean of its hardware threads",
+        ("node", "hwthread"),
+    ),
+)  # fmt: skip
+
+_MHZ = re.compile(r"cpu MHz\s*:\s*(\d{1,7}\.?\d{0,9})", re.ASCII)
+
+
+class Clock:
+    """The frequency of the processors.
+
+    Parameters
+    ----------
+    hwthreads
+        Whether each hardware thread is told of too, not only their mean.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, hwthreads: bool = False, root: str = "/") -> None:
+        self._hwthreads = hwthreads
+        self._cpus = Path(root, "sys/devices/system/cpu")
+        self._cpuinfo = Path(root, "proc/cpuinfo")
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield the frequency now.
+
+        Raises
+        ------
+        OSError
+            where neither place tells of it.
+        DataError
+            where a frequency is none.
+
+        """
+        clocks = self._scaled() or self._reported()
+        if not clocks:
+            raise FileNotFoundError(2, "the kernel tells no frequency", str(self._cpus))
+        mean = sum(clocks.values()) / len(clocks)
+        yield metric("clock", mean, time=time, tags={"type": "node"})
+        if self._hwthreads:
+            for cpu, megahertz in clocks.items():
+                yield metric(
+                    "clock", megahertz, time=time, tags={"type": "hwthread", "type-id": cpu}
+                )
+
+    def _scaled(self) -> dict[str, float]:
+        """Return what the driver says, in MHz by hardware thread; those offline say nothing."""
+        clocks: dict[str, float] = {}
+        if not self._cpus.is_dir():
+            return clocks
+        for cpu in proc.names(self._cpus, "cpu[0-9]*"):
+            kilohertz = proc.number(self._cpus / cpu / "cpufreq" / "scaling_cur_freq")
+            if kilohertz is not None:
+                clocks[cpu.removeprefix("cpu")] = kilohertz / 1000
+        return clocks
+
+    def _reported(self) -> dict[str, float]:
+        """Return what ``/proc/cpuinfo`` says; nothing on machines whose kernel does not tell."""
+        clocks = {}
+        cpu = ""
+        for place, line in proc.lines(self._cpuinfo):
+            if line.startswith("processor"):
+                cpu = line.rpartition(":")[2].strip()
+            elif line.startswith("cpu MHz"):
+                found = _MHZ.fullmatch(line)
+                if found is None or not cpu.isdecimal():
+                    raise DataError(f"{place}: {line!r:.60} is not a frequency")
+                clocks[cpu] = float(found[1])
+        return clocks

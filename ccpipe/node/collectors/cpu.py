@@ -1,0 +1,115 @@
+"""What the node's hardware threads spend their time on: ``/proc/stat``.
+
+100 percent is one hardware thread, as with cc-metric-collector: a node with 64 busy ones says
+6400. The kernel's own ticks are the measure of time, so that the states of a hardware thread add
+up to 100 whatever the clock does; guests' time is also part of ``cpu_user`` and ``cpu_nice``,
+and counts once in ``cpu_used``.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ccpipe.errors import DataError
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+
+_BOTH = ("node", "hwthread")
+_STATES = (  # in the order of /proc/stat
+    Metric("cpu_user", "percent", float, "running programs", _BOTH),
+    Metric("cpu_nice", "percent", float, "running programs of lowered priority", _BOTH),
+    Metric("cpu_system", "percent", float, "running the kernel for programs", _BOTH),
+    Metric("cpu_idle", "percent", float, "nothing to do", _BOTH),
+    Metric("cpu_iowait", "percent", float, "nothing to do but wait for a disk", _BOTH),
+    Metric("cpu_irq", "percent", float, "serving hardware interrupts", _BOTH),
+    Metric("cpu_softirq", "percent", float, "serving what interrupts left to do", _BOTH),
+    Metric("cpu_steal", "percent", float, "taken by the hypervisor for others", _BOTH),
+    Metric("cpu_guest", "percent", float, "running guests of this hypervisor", _BOTH),
+    Metric("cpu_guest_nice", "percent", float, "running guests of lowered priority", _BOTH),
+)
+_IDLE = 3
+_FIRST_GUEST = 8
+
+METRICS = (
+    *_STATES,
+    Metric("cpu_used", "percent", float, "every state but idle", _BOTH),
+    Metric("num_cpus", "", int, "hardware threads that are online"),
+)
+
+_NODE = {"type": "node"}
+_CPU = re.compile(r"cpu(\d{0,9})", re.ASCII)
+
+
+class Cpu:
+    """The states of the processors between two samples; the first sample has none.
+
+    Parameters
+    ----------
+    hwthreads
+        Whether each hardware thread is told of too, not only their sum.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, hwthreads: bool = False, root: str = "/") -> None:
+        self._hwthreads = hwthreads
+        self._path = Path(root, "proc/stat")
+        self._before: dict[str, list[int]] = {}
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield what changed since the last call.
+
+        Raises
+        ------
+        OSError, DataError
+            where the file is missing or is no ``/proc/stat``.
+
+        """
+        before, now = self._before, ticks_of(self._path, proc.lines(self._path))
+        self._before = now
+        online = len(now) - 1
+        yield metric("num_cpus", online, time=time, tags=_NODE)
+        for cpu, ticks in now.items():
+            if cpu not in before or (cpu and not self._hwthreads):
+                continue
+            tags = {"type": "hwthread", "type-id": cpu} if cpu else _NODE
+            for name, percent in _shares(before[cpu], ticks, 1 if cpu else online):
+                yield metric(name, percent, time=time, tags=tags)
+
+
+def ticks_of(path: Path, lines: Iterable[tuple[str, str]]) -> dict[str, list[int]]:
+    """Return the ticks of each hardware thread by its number, and of all by ``""``.
+
+    The lines are those of ``/proc/stat``, as ``proc.lines`` yields them. The states stand in the
+    order that the kernel writes: user, nice, system, idle, iowait, irq, softirq and so on.
+
+    Raises
+    ------
+    DataError
+        where they are not what the kernel writes.
+
+    """
+    ticks = {}
+    for place, line in lines:
+        word, *words = line.split()
+        if found := _CPU.fullmatch(word):
+            ticks[found[1]] = proc.counters(place, words[: len(_STATES)], minimum=_IDLE + 1)
+    if "" not in ticks:
+        raise DataError(f"{path}: the line 'cpu' is missing")
+    return ticks
+
+
+def _shares(
+    before: Sequence[int], now: Sequence[int], hwthreads: int
+) -> Iterator[tuple[str, float]]:
+    """Yield what part of the ticks between two readings each state had, in percent."""
+    # Idle and iowait do go down by a few ticks now and then (proc(5)), and when a hardware
+    # thread comes back online.
+    gains = [max(0, new - old) for old, new in zip(before, now, strict=False)]
+    total = sum(gains[:_FIRST_GUEST])
+    if total:
+        for row, gain in zip(_STATES, gains, strict=False):
+            yield row.name, 100 * hwthreads * gain / total
+        yield "cpu_used", 100 * hwthreads * (total - gains[_IDLE]) / total

@@ -1,0 +1,172 @@
+"""What disks did and how full they are: ``/proc/diskstats`` and the mounted file systems.
+
+The metrics ``io_*`` say what happened since the last sample (only ``io_ioops`` says how things
+stand now), and are left out where a counter went down, because the device began anew. Capacity is
+that of local file systems: those on a device or ZFS, not those of a network, which could hang.
+A file system that is mounted at several places is told of once.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ccpipe.errors import DataError
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.rates import emit
+
+_NODE = ("node",)
+_IO = (  # in the order of /proc/diskstats
+    Metric("io_reads", "", int, "reads completed", _NODE, "device"),
+    Metric("io_reads_merged", "", int, "reads joined with a neighbour", _NODE, "device"),
+    Metric("io_read_sectors", "512 bytes", int, "read", _NODE, "device"),
+    Metric("io_read_ms", "ms", int, "time that reads took, added up", _NODE, "device"),
+    Metric("io_writes", "", int, "writes completed", _NODE, "device"),
+    Metric("io_writes_merged", "", int, "writes joined with a neighbour", _NODE, "device"),
+    Metric("io_writes_sectors", "512 bytes", int, "written", _NODE, "device"),
+    Metric("io_writes_ms", "ms", int, "time that writes took, added up", _NODE, "device"),
+    Metric("io_ioops", "", int, "reads and writes in progress now", _NODE, "device"),
+    Metric("io_ioops_ms", "ms", int, "time with any in progress", _NODE, "device"),
+    Metric("io_ioops_weighted_ms", "ms", int, "that, times how many", _NODE, "device"),
+    Metric("io_discards", "", int, "discards completed (Linux 4.18)", _NODE, "device"),
+    Metric("io_discards_merged", "", int, "discards joined", _NODE, "device"),
+    Metric("io_discards_sectors", "512 bytes", int, "discarded", _NODE, "device"),
+    Metric("io_discards_ms", "ms", int, "time that discards took", _NODE, "device"),
+    Metric("io_flushes", "", int, "flushes completed (Linux 5.5)", _NODE, "device"),
+    Metric("io_flushes_ms", "ms", int, "time that flushes took", _NODE, "device"),
+)
+_IN_PROGRESS = 8
+MIN_COLUMNS = 11
+"""That every kernel writes after a device's name."""
+
+EXCLUDE = ("loop*", "ram*", "zram*", "sr*", "fd*")
+"""Devices that are no disks."""
+
+METRICS = (
+    *_IO,
+    Metric("disk_total", "GBytes", float, "size of a file system", _NODE, "filesystem"),
+    Metric("disk_free", "GBytes", float, "free, also what only root may use", _NODE, "filesystem"),
+    Metric("part_max_used", "percent", float, "used of the fullest of these file systems"),
+)
+
+_GBYTE = 1e9
+
+
+class Disk:
+    """The disks of the node; the first sample has no ``io_*``.
+
+    Parameters
+    ----------
+    exclude
+        Devices to leave out, as patterns of a shell.
+    exclude_mounts
+        Mount points to leave out, as patterns of a shell.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        exclude: Sequence[str] = EXCLUDE,
+        exclude_mounts: Sequence[str] = ("/boot", "/boot/*"),
+        root: str = "/",
+    ) -> None:
+        self._exclude = exclude
+        self._exclude_mounts = exclude_mounts
+        self._root = Path(root)
+        self._before: dict[str, list[int]] = {}
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield what devices did since the last call and how full file systems are.
+
+        Raises
+        ------
+        OSError, DataError
+            where a file is missing or is not what the kernel writes.
+
+        """
+        yield from self._activity(time)
+        yield from self._capacity(time)
+
+    def _activity(self, time: int) -> Iterator[Message]:
+        before, self._before = self._before, {}
+        for place, line in proc.lines(self._root / "proc/diskstats"):
+            words = line.split()
+            counters = proc.counters(place, words[3:], minimum=MIN_COLUMNS)
+            device = words[2]
+            if proc.matches(device, self._exclude):
+                continue
+            in_progress = counters.pop(_IN_PROGRESS)
+            self._before[device] = counters
+            gains = proc.gained(before.get(device), counters)
+            if gains is not None:
+                gains.insert(_IN_PROGRESS, in_progress)
+                tags = {"type": "node", "stype": "device", "stype-id": proc.tag(device)}
+                yield from emit(_IO, gains, time, tags)
+
+    def _capacity(self, time: int) -> Iterator[Message]:
+        used = []
+        for point in self._mount_points():
+            try:
+                space = os.statvfs(self._root / point.lstrip("/"))
+            except (OSError, ValueError):
+                continue  # unmounted since, or not for us to see
+            if space.f_blocks:
+                tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(point)}
+                total, free = space.f_blocks * space.f_frsize, space.f_bfree * space.f_frsize
+                yield metric("disk_total", total / _GBYTE, time=time, tags=tags)
+                yield metric("disk_free", free / _GBYTE, time=time, tags=tags)
+                used.append(100 * (total - free) / total)
+        if used:
+            yield metric("part_max_used", max(used), time=time, tags={"type": "node"})
+
+    def _mount_points(self) -> list[str]:
+        """Return where the local file systems are mounted, one place for each."""
+        seen = {}
+        for place, line in proc.lines(self._root / "proc/self/mountinfo"):
+            mount = _Mount.parse(place, line)
+            seen[mount.point] = mount  # the last one mounted at a place hides the others
+        found: dict[str, str] = {}
+        for mount in sorted(seen.values(), key=lambda mount: len(mount.top)):
+            device = mount.source.removeprefix("/dev/")
+            if not (
+                mount.is_pseudo()
+                or proc.matches(device, self._exclude)
+                or proc.matches(mount.point, self._exclude_mounts)
+            ):
+                found.setdefault(mount.source, mount.point)
+        return list(found.values())
+
+
+class _Mount(NamedTuple):
+    """One line of ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
+
+    top: str
+    """The folder of the file system that is seen at `point`; ``/`` is the whole of it."""
+    point: str
+    kind: str
+    source: str
+
+    @classmethod
+    def parse(cls, place: str, line: str) -> "_Mount":
+        left, _, right = line.partition(" - ")
+        match left.split(" "), right.split(" "):
+            case [_, _, _, top, point, _, *_], [kind, source, *_] if point:
+                return cls(
+                    top, _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), point), kind, source
+                )
+        raise DataError(f"{place}: {line!r:.80} is not a mount")
+
+    def is_pseudo(self) -> bool:
+        """Say whether there is no disk of this node below: proc, tmpfs, NFS, FUSE and the like."""
+        if self.kind == "fuse" or self.kind.startswith("fuse."):
+            return True
+        return not self.source.startswith("/dev/") and self.kind != "zfs"
+
+
+_OCTAL = re.compile(r"\\([0-3][0-7]{2})")

@@ -1,0 +1,120 @@
+"""What went through the InfiniBand ports, and Omni-Path's: ``/sys/class/infiniband``.
+
+The kernel counts data in units of 4 bytes; the metrics are in bytes. The counters begin when the
+driver is loaded; the rates (``_bw``) are over the time since the last sample, and are left out
+where a counter went down. Very old drivers count with 32 bits, and stop at the most.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ccpipe.errors import DataError
+from ccpipe.message import Message, Uint, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
+
+_NODE = ("node",)
+_TRAFFIC = (
+    Metric("ib_recv", "bytes", int, "received", _NODE, "network"),
+    Metric("ib_xmit", "bytes", int, "sent", _NODE, "network"),
+    Metric("ib_recv_pkts", "packets", int, "received", _NODE, "network"),
+    Metric("ib_xmit_pkts", "packets", int, "sent", _NODE, "network"),
+    Metric("ib_total", "bytes", int, "received and sent", _NODE, "network"),
+    Metric("ib_total_pkts", "packets", int, "received and sent", _NODE, "network"),
+)
+_FILES = ("port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets")
+_OCTETS = (4, 4, 1, 1)  # in a unit of each of these
+
+_ERRORS = {
+    "symbol_error": Metric("ib_symbol_errors", "", int, "minor link errors", _NODE, "network"),
+    "link_downed": Metric("ib_link_downed", "", int, "failed recoveries", _NODE, "network"),
+    "port_rcv_errors": Metric("ib_recv_errors", "packets", int, "came broken", _NODE, "network"),
+    "port_xmit_discards": Metric(
+        "ib_xmit_discards", "packets", int, "not sent: the port is down or congested", _NODE,
+        "network",
+    ),
+    "port_xmit_wait": Metric(
+        "ib_xmit_wait", "ticks", int, "with data to send and nowhere to put it", _NODE, "network"
+    ),
+}  # fmt: skip
+_ACTIVE = Metric("ib_active", "", int, "1 where the port can carry data, else 0", _NODE, "network")
+
+_RATES = rate_rows(_TRAFFIC, "_bw")
+
+METRICS = (
+    *_TRAFFIC,
+    *_RATES,
+    *_ERRORS.values(),
+    _ACTIVE,
+)
+
+
+class InfiniBand:
+    """The traffic of each port, which goes by device and number: ``mlx5_0/1``.
+
+    Parameters
+    ----------
+    exclude
+        Ports to leave out, as patterns of a shell.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, exclude: Sequence[str] = (), root: str = "/") -> None:
+        self._exclude = exclude
+        self._path = Path(root, "sys/class/infiniband")
+        self._previous = Previous[list[int]]()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield counters, and rates since the last call.
+
+        Raises
+        ------
+        OSError
+            where there is no InfiniBand device.
+        DataError
+            where a counter is none.
+
+        """
+        folders = dict(self._ports())
+        now = {port: _traffic(folder) for port, folder in folders.items()}
+        before, seconds = self._previous.swap(now)
+        for port, folder in folders.items():
+            tags = {"type": "node", "stype": "network", "stype-id": proc.tag(port)}
+            state = proc.word(folder / "state") or ""
+            yield metric(_ACTIVE.name, int(state.endswith("ACTIVE")), time=time, tags=tags)
+            for file, row in _ERRORS.items():
+                if (errors := proc.counter(folder / "counters" / file)) is not None:
+                    yield metric(row.name, errors, time=time, tags=tags)
+            traffic = [_writable(counter) for counter in now[port]]
+            yield from emit(_TRAFFIC, traffic, time, tags)
+            yield from emit(_RATES, rates(before.get(port), now[port], seconds), time, tags)
+
+    def _ports(self) -> Iterator[tuple[str, Path]]:
+        for device in proc.names(self._path):
+            for number in proc.names(self._path / device / "ports"):
+                port = f"{device}/{number}"
+                if not proc.matches(port, self._exclude):
+                    yield port, self._path / device / "ports" / number
+
+
+def _traffic(folder: Path) -> list[int]:
+    """Return what a port counted, in the order of the table; nothing where it does not count."""
+    values: list[int] = []
+    for file, octets in zip(_FILES, _OCTETS, strict=True):
+        # Before Linux 4.5 counters of 64 bits stood beside those of 32.
+        wide = proc.counter(folder / "counters_ext" / f"{file}_64")
+        value = proc.counter(folder / "counters" / file) if wide is None else wide
+        if value is None:
+            return []
+        values.append(value * octets)
+    return [*values, values[0] + values[1], values[2] + values[3]]
+
+
+def _writable(value: int) -> int:
+    """Return a value that fits the 64 bits of the wire: a sum of counters could be beyond."""
+    if value >= 2**64:
+        raise DataError(f"{value} is beyond 64 bits")
+    return value if value < 2**63 else Uint(value)

@@ -1,0 +1,134 @@
+"""The sensors of the board's own controller (BMC), by ``ipmi-sensors`` or ``ipmitool -c sdr``.
+
+The controller is slow: it takes a second or more to answer, so the collector is asked once a
+minute unless it is given another ``interval``. Both programs need root, or access to
+``/dev/ipmi0``. A sensor goes by its name; where a board names several alike, the second is told of
+as ``Temp#2``, so that no sensor hides another. What cannot be read now is left out, and so are
+sensors that say no number, such as the presence of a part.
+"""
+
+import csv
+import errno
+import math
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ccpipe.config import Duration
+from ccpipe.message import Message, metric
+from ccpipe.node.collectors.command import run
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.soft_errors import SoftErrors
+
+_NODE = ("node",)
+METRICS = (
+    Metric("ipmi_temperature", "degC", float, "of a sensor", _NODE, "sensor"),
+    Metric("ipmi_fan", "RPM", float, "speed of a fan", _NODE, "sensor"),
+    Metric("ipmi_voltage", "V", float, "of a sensor", _NODE, "sensor"),
+    Metric("ipmi_current", "A", float, "of a sensor", _NODE, "sensor"),
+    Metric("ipmi_power", "W", float, "of a sensor", _NODE, "sensor"),
+    Metric("ipmi_percent", "percent", float, "of a sensor, such as a fan's duty", _NODE, "sensor"),
+)
+
+_NAMES = {  # by unit, as ipmi-sensors and ipmitool write it
+    "C": "ipmi_temperature", "degrees C": "ipmi_temperature",
+    "F": "ipmi_temperature", "degrees F": "ipmi_temperature",
+    "RPM": "ipmi_fan",
+    "V": "ipmi_voltage", "Volts": "ipmi_voltage",
+    "A": "ipmi_current", "Amps": "ipmi_current",
+    "W": "ipmi_power", "Watts": "ipmi_power",
+    "%": "ipmi_percent", "percent": "ipmi_percent",
+}  # fmt: skip
+_FAHRENHEIT = frozenset({"F", "degrees F"})
+
+_PROGRAMS = (
+    ("ipmi-sensors", "--comma-separated-output", "--quiet-cache", "--sdr-cache-recreate"),
+    ("ipmitool", "-c", "sdr"),
+)
+_HEADER = "ID,"
+_COLUMNS = ("Name", "Reading", "Units")
+
+
+class Ipmi:
+    """The sensors that the board's controller reads.
+
+    Parameters
+    ----------
+    command
+        The program with its arguments, where it is not the first of `ipmi-sensors` and
+        `ipmitool` that is found; its output must be as theirs.
+    exclude
+        Sensors to leave out, as patterns of a shell.
+    timeout
+        How long it may take.
+
+    """
+
+    INTERVAL = 60.0
+    """Seconds between two samples, where the configuration does not say."""
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        timeout: Duration = Duration(20),
+    ) -> None:
+        self._command = command
+        self._exclude = exclude
+        self._timeout = float(timeout)
+        self._soft = SoftErrors()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield what each sensor says now.
+
+        Raises
+        ------
+        OSError
+            where no program is there, or it fails.
+
+        """
+        printed = run(self._command or _program(), timeout=self._timeout)
+        seen: Counter[str] = Counter()
+        for words in _rows(printed.decode("utf-8", "replace")):
+            if len(words) < len(_COLUMNS):
+                self._soft.note(f"collector ipmi: {','.join(words)!r:.80} is no sensor")
+                continue
+            name, value, unit = words
+            seen[name] += 1
+            if unit not in _NAMES or proc.matches(name, self._exclude):
+                continue
+            number = _number(value)
+            if number is not None:
+                if unit in _FAHRENHEIT:
+                    number = (number - 32) / 1.8
+                sensor = name if seen[name] == 1 else f"{name}#{seen[name]}"
+                tags = {"type": "node", "stype": "sensor", "stype-id": proc.tag(sensor)}
+                yield metric(_NAMES[unit], number, time=time, tags=tags)
+
+
+def _program() -> Sequence[str]:
+    for words in _PROGRAMS:
+        if shutil.which(words[0]):
+            return words
+    raise FileNotFoundError(errno.ENOENT, "neither ipmi-sensors nor ipmitool is installed")
+
+
+def _rows(text: str) -> Iterator[list[str]]:
+    """Yield name, value and unit of each sensor, whoever wrote it; fewer of a bad line."""
+    if text.startswith(_HEADER):  # FreeIPMI names its columns, as options add some
+        for row in csv.DictReader(text.splitlines(), quotechar="'"):
+            yield [row[column].strip() for column in _COLUMNS if row.get(column) is not None]
+    else:
+        for words in csv.reader(text.splitlines()):
+            if words:
+                yield [word.strip() for word in words[: len(_COLUMNS)]]
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None  # N/A, na, empty, or the bits of a sensor that says no number
+    return number if math.isfinite(number) else None

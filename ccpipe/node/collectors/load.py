@@ -1,0 +1,58 @@
+"""How many threads want to run: ``/proc/loadavg``.
+
+``cpu_load`` is the specification's name for what cc-metric-collector calls ``load_one``.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccpipe.errors import DataError
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+
+METRICS = (
+    Metric("cpu_load", "", float, "threads that run or are blocked, averaged over 1 minute"),
+    Metric("load_five", "", float, "the same over 5 minutes"),
+    Metric("load_fifteen", "", float, "the same over 15 minutes"),
+    Metric("proc_run", "", int, "threads that can run now"),
+    Metric("proc_total", "", int, "threads that exist"),
+)
+
+_NODE = {"type": "node"}
+_LINE = re.compile(
+    r"(\d{1,9}\.\d\d) (\d{1,9}\.\d\d) (\d{1,9}\.\d\d) (\d{1,9})/(\d{1,9}) \d+\n?", re.ASCII
+)
+
+
+class Load:
+    """The load of the node.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._path = Path(root, "proc/loadavg")
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield the load averages and the numbers of threads.
+
+        Raises
+        ------
+        OSError, DataError
+            where the file is missing or is no ``/proc/loadavg``.
+
+        """
+        text = proc.text(self._path)
+        found = _LINE.fullmatch(text)
+        if found is None:
+            raise DataError(f"{self._path}: {text!r:.60} are not load averages")
+        *averages, running, existing = found.groups()
+        values = [*map(float, averages), int(running), int(existing)]
+        for row, value in zip(METRICS, values, strict=True):
+            yield metric(row.name, value, time=time, tags=_NODE)

@@ -1,0 +1,139 @@
+"""What the node's memory holds: ``/proc/meminfo``.
+
+``mem_used`` is total - free - buffers - (cached - shared) - sreclaimable. The kernel counts shared
+memory and tmpfs as cached, but they are no cache: programs use them (MPI inside a node does), and
+only deleting or swapping gives them back. Reclaimable slab is a cache. ``htop`` reckons the same.
+``free`` of procps 3 does not count shared memory as used; newer ones say total - available.
+cc-metric-collector takes shared memory off twice, and counts reclaimable slab as used.
+
+Of a NUMA domain the kernel tells less, in ``/sys/devices/system/node/node*/meminfo``. Its
+``mem_used`` is total - free - (file pages - shared) - sreclaimable, which is the same: file pages
+are buffers and cached together.
+"""
+
+import re
+from collections.abc import Container, Iterator, Sequence
+from pathlib import Path
+
+from ccpipe.errors import DataError
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+
+_ROWS = (
+    ("MemTotal", "mem_total", "kB", "memory that the kernel can give out"),
+    ("MemFree", "mem_free", "kB", "used for nothing at all"),
+    ("MemAvailable", "mem_available", "kB", "estimate of what new programs can have unswapped"),
+    ("Buffers", "mem_buffers", "kB", "cache of raw block devices"),
+    ("Cached", "mem_cached", "kB", "cache of files, shared memory and tmpfs included"),
+    ("Shmem", "mem_shared", "kB", "shared memory and tmpfs"),
+    ("Active", "mem_active", "kB", "used lately, not to be reclaimed soon"),
+    ("Inactive", "mem_inactive", "kB", "not used lately, first to be reclaimed"),
+    ("Dirty", "mem_dirty", "kB", "waiting to be written to disk"),
+    ("Writeback", "mem_writeback", "kB", "being written to disk now"),
+    ("AnonPages", "mem_anon_pages", "kB", "programs' own pages, backed by no file"),
+    ("Mapped", "mem_mapped", "kB", "files mapped into programs"),
+    ("Slab", "mem_slab", "kB", "the kernel's own structures"),
+    ("SReclaimable", "mem_sreclaimable", "kB", "the part of slab that is a cache"),
+    ("Mlocked", "mem_locked", "kB", "locked by programs, never swapped"),
+    ("KernelStack", "mem_kernelstack", "kB", "the kernel's stacks, one for each thread"),
+    ("PageTables", "mem_pagetables", "kB", "page tables"),
+    ("VmallocTotal", "mem_vmalloc_total", "kB", "size of the kernel's vmalloc address space"),
+    ("AnonHugePages", "mem_anon_hugepages", "kB", "transparent huge pages of programs"),
+    ("ShmemHugePages", "mem_shared_hugepages", "kB", "shared memory and tmpfs in huge pages"),
+    ("ShmemPmdMapped", "mem_shared_pmd_mapped", "kB", "shared memory mapped as huge pages"),
+    ("HugePages_Total", "mem_hugepages_total", "pages", "size of the pool of huge pages"),
+    ("HugePages_Free", "mem_hugepages_free", "pages", "pages of the pool not yet given out"),
+    ("HugePages_Rsvd", "mem_hugepages_reserved", "pages", "free pages that are promised"),
+    ("HugePages_Surp", "mem_hugepages_surplus", "pages", "pages beyond the pool's size"),
+    ("Hugepagesize", "mem_hugepages_size", "kB", "size of one huge page of the pool"),
+    ("DirectMap4k", "mem_direct_mapped_4k", "kB", "mapped by the kernel in pages of 4 KiB"),
+    ("DirectMap2M", "mem_direct_mapped_2m", "kB", "mapped by the kernel in pages of 2 MiB"),
+    ("DirectMap1G", "mem_direct_mapped_1g", "kB", "mapped by the kernel in pages of 1 GiB"),
+    ("SwapTotal", "swap_total", "kB", "size of the swap space"),
+    ("SwapFree", "swap_free", "kB", "swap space that is free"),
+)
+_NAMES = {key: name for key, name, _, _ in _ROWS}
+_KEYS_OF_DOMAINS = """
+    MemTotal MemFree Shmem Active Inactive Dirty Writeback AnonPages Mapped Slab SReclaimable
+    Mlocked KernelStack PageTables AnonHugePages ShmemHugePages ShmemPmdMapped HugePages_Total
+    HugePages_Free HugePages_Surp
+    """
+_OF_DOMAINS = frozenset(_KEYS_OF_DOMAINS.split())
+_BOTH = ("node", "memoryDomain")
+
+METRICS = (
+    Metric("mem_used", "kB", int, "used by programs: see above", _BOTH),
+    *(
+        Metric(name, unit, int, meaning, _BOTH if key in _OF_DOMAINS else ("node",))
+        for key, name, unit, meaning in _ROWS
+    ),
+    Metric("swap_used", "kB", int, "swap space that is in use"),
+)
+
+_NODE = {"type": "node"}
+_LINE = re.compile(r"[^:]+:\s*(\d{1,18})(?: kB)?\s*", re.ASCII)
+
+
+class Memory:
+    """The memory of the node; what a kernel does not tell is left out.
+
+    Parameters
+    ----------
+    domains
+        Whether each NUMA domain is told of too, not only the node.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, domains: bool = False, root: str = "/") -> None:
+        self._domains = domains
+        self._path = Path(root, "proc/meminfo")
+        self._nodes = Path(root, "sys/devices/system/node")
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield what the kernel tells, then what is reckoned from it.
+
+        Raises
+        ------
+        OSError, DataError
+            where a file is missing or is not what the kernel writes.
+
+        """
+        known = self._read(self._path, _NAMES)
+        values = {_NAMES[key]: value for key, value in known.items()}
+        values["mem_used"] = _used(self._path, known, ("Buffers", "Cached"))
+        if "SwapTotal" in known and "SwapFree" in known:
+            values["swap_used"] = known["SwapTotal"] - known["SwapFree"]
+        for name, value in values.items():
+            yield metric(name, value, time=time, tags=_NODE)
+        if self._domains:
+            for node in proc.names(self._nodes, "node[0-9]*"):
+                tags = {"type": "memoryDomain", "type-id": node.removeprefix("node")}
+                for name, value in self._domain(self._nodes / node / "meminfo").items():
+                    yield metric(name, value, time=time, tags=tags)
+
+    def _domain(self, path: Path) -> dict[str, int]:
+        known = self._read(path, {*_OF_DOMAINS, "FilePages"})
+        values = {_NAMES[key]: value for key, value in known.items() if key in _OF_DOMAINS}
+        return {**values, "mem_used": _used(path, known, ("FilePages",))}
+
+    def _read(self, path: Path, wanted: Container[str]) -> dict[str, int]:
+        known = {}
+        for place, line in proc.lines(path):
+            key = line.partition(":")[0].rpartition(" ")[2]  # after "Node 0" of a domain
+            if key in wanted:
+                found = _LINE.fullmatch(line)
+                if found is None:
+                    raise DataError(f"{place}: {line!r:.60} is not a size")
+                known[key] = int(found[1])
+        return known
+
+
+def _used(path: Path, known: dict[str, int], caches: Sequence[str]) -> int:
+    for key in ("MemTotal", "MemFree", *caches):
+        if key not in known:
+            raise DataError(f"{path}: {key} is missing")
+    cached = sum(known[key] for key in caches) - known.get("Shmem", 0)
+    return known["MemTotal"] - known["MemFree"] - cached - known.get("SReclaimable", 0)

@@ -1,0 +1,76 @@
+"""What went through the network interfaces: ``/proc/net/dev``.
+
+The counters begin when the interface appears; the rates (``_bw``) are over the time since the last
+sample, and are left out where a counter went down, because the interface or its driver began anew.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ccpipe.errors import DataError
+from ccpipe.message import Message
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
+
+_NODE = ("node",)
+_COUNTERS = (
+    Metric("net_bytes_in", "bytes", int, "received", _NODE, "network"),
+    Metric("net_pkts_in", "packets", int, "received", _NODE, "network"),
+    Metric("net_bytes_out", "bytes", int, "sent", _NODE, "network"),
+    Metric("net_pkts_out", "packets", int, "sent", _NODE, "network"),
+)
+_COLUMNS = (0, 1, 8, 9)  # of these, among the 16 after an interface's name
+_ALL_COLUMNS = 16
+
+_RATES = rate_rows(_COUNTERS, "_bw")
+
+METRICS = (*_COUNTERS, *_RATES)
+
+
+class Network:
+    """The traffic of each interface; the first sample has no rates.
+
+    Parameters
+    ----------
+    exclude
+        Interfaces to leave out, as patterns of a shell.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, exclude: Sequence[str] = ("lo",), root: str = "/") -> None:
+        self._exclude = exclude
+        self._path = Path(root, "proc/net/dev")
+        self._previous = Previous[list[int]]()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield counters, and rates since the last call.
+
+        Raises
+        ------
+        OSError, DataError
+            where the file is missing or is no ``/proc/net/dev``.
+
+        """
+        now = self._read()
+        before, seconds = self._previous.swap(now)
+        for interface, counters in now.items():
+            tags = {"type": "node", "stype": "network", "stype-id": proc.tag(interface)}
+            yield from emit(_COUNTERS, counters, time, tags)
+            yield from emit(_RATES, rates(before.get(interface), counters, seconds), time, tags)
+
+    def _read(self) -> dict[str, list[int]]:
+        found = {}
+        for place, line in proc.lines(self._path):
+            # Before 3.x nothing stands between the colon and a long number.
+            name, colon, numbers = line.partition(":")
+            if colon:
+                columns = proc.counters(place, numbers.split(), minimum=_ALL_COLUMNS)
+                interface = name.strip()
+                if not interface:
+                    raise DataError(f"{place}: the interface has no name")
+                if not proc.matches(interface, self._exclude):
+                    found[interface] = [columns[column] for column in _COLUMNS]
+        return found

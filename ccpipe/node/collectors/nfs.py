@@ -1,0 +1,125 @@
+"""What the node did on NFS: ``/proc/net/rpc/nfs`` and ``/proc/self/mountstats``.
+
+The operations (``nfs3_*``, ``nfs4_*``) are of all mounts together, named as ``nfsstat`` names
+them, and say how many there were since the last sample. The metrics ``nfsio_*`` are of each
+mount, and begin when it is mounted; their rates (``_bw``) are over the time since the last sample.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ccpipe.message import Message
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
+
+# In the order of the kernel (include/linux/nfs4.h), which only adds at the end.
+_NFS3 = """
+    null getattr setattr lookup access readlink read write create mkdir symlink mknod remove
+    rmdir rename link readdir readdirplus fsstat fsinfo pathconf commit
+    """
+_NFS4 = """
+    null read write commit open open_conf open_noat open_dgrd close setattr fsinfo renew
+    setclntid confirm lock lockt locku access getattr lookup lookup_root remove rename link
+    symlink create pathconf statfs readlink readdir server_caps delegreturn getacl setacl
+    fs_locations rel_lkowner secinfo fsid_present exchange_id create_session destroy_session
+    sequence get_lease_time reclaim_comp layoutget getdevinfo layoutcommit layoutreturn
+    secinfo_no test_stateid free_stateid getdevicelist bind_conn_to_ses destroy_clientid seek
+    allocate deallocate layoutstats clone copy offload_cancel lookupp layouterror copy_notify
+    getxattr setxattr listxattrs removexattr read_plus
+    """
+_OPERATIONS = {
+    version: tuple(
+        Metric(f"{prefix}_{operation}", "", int, f"operation {operation.upper()}")
+        for operation in operations.split()
+    )
+    for version, prefix, operations in (("proc3", "nfs3", _NFS3), ("proc4", "nfs4", _NFS4))
+}
+
+_NODE = ("node",)
+_TRAFFIC = (  # in the order of the line "bytes:" of a mount
+    Metric("nfsio_nread", "bytes", int, "read by programs", _NODE, "filesystem"),
+    Metric("nfsio_nwrite", "bytes", int, "written by programs", _NODE, "filesystem"),
+    Metric("nfsio_oread", "bytes", int, "read with O_DIRECT", _NODE, "filesystem"),
+    Metric("nfsio_owrite", "bytes", int, "written with O_DIRECT", _NODE, "filesystem"),
+    Metric("nfsio_nfsread", "bytes", int, "read from the server", _NODE, "filesystem"),
+    Metric("nfsio_nfswrite", "bytes", int, "written to the server", _NODE, "filesystem"),
+    Metric("nfsio_pageread", "pages", int, "read through mmap and read-ahead", _NODE, "filesystem"),
+    Metric("nfsio_pagewrite", "pages", int, "written back from the cache", _NODE, "filesystem"),
+)
+
+_RATES = rate_rows(_TRAFFIC, "_bw")
+
+METRICS = (*_OPERATIONS["proc3"], *_OPERATIONS["proc4"], *_TRAFFIC, *_RATES)
+
+
+class Nfs:
+    """The node as a client of NFS; the first sample has no operations and rates.
+
+    Parameters
+    ----------
+    exclude
+        Mount points to leave out, as patterns of a shell.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, exclude: Sequence[str] = (), root: str = "/") -> None:
+        self._exclude = exclude
+        self._calls = Path(root, "proc/net/rpc/nfs")
+        self._mounts = Path(root, "proc/self/mountstats")
+        self._previous = Previous[list[int]]()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield operations since the last call, and each mount's counters and rates.
+
+        Raises
+        ------
+        OSError, DataError
+            where the kernel has no NFS client, or a file is not what it writes.
+
+        """
+        calls, mounts = self._read_calls(), self._read_mounts()
+        before, seconds = self._previous.swap({**calls, **mounts})
+        for version, counters in calls.items():
+            gains = proc.gained(before.get(version), counters) or []
+            yield from emit(_OPERATIONS[version], gains, time, {"type": "node"})
+        for point, counters in mounts.items():
+            tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(point)}
+            yield from emit(_TRAFFIC, counters, time, tags)
+            yield from emit(_RATES, rates(before.get(point), counters, seconds), time, tags)
+
+    def _read_calls(self) -> dict[str, list[int]]:
+        """Return how often each operation was called, by version."""
+        found = {}
+        for place, line in proc.lines(self._calls):
+            version, *words = line.split()
+            if version in _OPERATIONS:
+                # The first number says how many operations follow.
+                found[version] = proc.counters(place, words, minimum=1)[1:]
+        return found
+
+    def _read_mounts(self) -> dict[str, list[int]]:
+        """Return the traffic of each mount, by mount point."""
+        found: dict[str, list[int]] = {}
+        point = ""
+        for place, line in proc.lines(self._mounts):
+            if line.startswith("device "):
+                point = _nfs_mount(line)
+            elif point and line.startswith("\tbytes:"):
+                if not proc.matches(point, self._exclude):
+                    words = line.split()[1:]
+                    found[point] = proc.counters(place, words, minimum=len(_TRAFFIC))[
+                        : len(_TRAFFIC)
+                    ]
+                point = ""
+        return found
+
+
+def _nfs_mount(line: str) -> str:
+    """Return where a line of mountstats says that NFS is mounted; nothing for other kinds."""
+    # device server:/home mounted on /home with fstype nfs4 statvers=1.1
+    _, _, rest = line.partition(" mounted on ")
+    point, _, kind = rest.rpartition(" with fstype ")
+    return point if kind.split(" ")[0] in ("nfs", "nfs4") else ""

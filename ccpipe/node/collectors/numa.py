@@ -1,0 +1,70 @@
+"""Where the kernel found memory: ``/sys/devices/system/node/node*/numastat``.
+
+The counters are in pages since the node started; the rates (``_rate``) are over the time since
+the last sample. How much memory each domain has and uses says the collector ``memory`` with
+``domains``.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccpipe.message import Message
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
+
+_DOMAIN = ("memoryDomain",)
+_COUNTERS = (
+    Metric("numastats_numa_hit", "pages", int, "wanted here and given", _DOMAIN),
+    Metric("numastats_numa_miss", "pages", int, "given, though wanted elsewhere", _DOMAIN),
+    Metric("numastats_numa_foreign", "pages", int, "wanted here, given elsewhere", _DOMAIN),
+    Metric("numastats_interleave_hit", "pages", int, "interleaved as it was wanted", _DOMAIN),
+    Metric("numastats_local_node", "pages", int, "given to a program that ran here", _DOMAIN),
+    Metric("numastats_other_node", "pages", int, "given to one that ran elsewhere", _DOMAIN),
+)
+
+_RATES = rate_rows(_COUNTERS, "_rate")
+
+METRICS = (*_COUNTERS, *_RATES)
+
+
+class Numa:
+    """The NUMA domains of the node; the first sample has no rates.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._path = Path(root, "sys/devices/system/node")
+        self._previous = Previous[list[int]]()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield counters, and rates since the last call.
+
+        Raises
+        ------
+        OSError, DataError
+            where the kernel knows of no NUMA domains, or a file is not what it writes.
+
+        """
+        nodes = proc.names(self._path, "node[0-9]*")
+        now = {node: _read(self._path / node / "numastat") for node in nodes}
+        before, seconds = self._previous.swap(now)
+        for node, counters in now.items():
+            tags = {"type": "memoryDomain", "type-id": node.removeprefix("node")}
+            yield from emit(_COUNTERS, counters, time, tags)
+            yield from emit(_RATES, rates(before.get(node), counters, seconds), time, tags)
+
+
+def _read(path: Path) -> list[int]:
+    """Return the counters in the order of the table."""
+    known = {}
+    for _, line in proc.lines(path):
+        name, *words = line.split()
+        known[name] = words[0] if len(words) == 1 else ""
+    names = [row.name.removeprefix("numastats_") for row in _COUNTERS]
+    return proc.counters(str(path), [known.get(name, "") for name in names], minimum=len(names))

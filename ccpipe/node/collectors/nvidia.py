@@ -1,0 +1,398 @@
+"""NVIDIA's cards, as the driver's library NVML tells of them, through ``nvidia-ml-py``.
+
+A card goes by its address on the PCI bus, ``00000000:C1:00.0``, which stays the same when another
+card fails. Names are those of cc-metric-collector; memory is in units of 2²⁰ bytes, as there.
+Where a card is cut up (MIG), each part is told of too, with ``stype=mig`` and its UUID. What a card
+does not support is left out; a card that is lost costs its own metrics only. Performance state
+and ECC mode, which cc-metric-collector sends as text, are numbers.
+"""
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from ccpipe.errors import MissingExtra
+from ccpipe.message import Message, Uint, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.soft_errors import SoftErrors
+
+_CARD = ("accelerator",)
+
+
+def _row(name: str, unit: str, kind: type[float], meaning: str, **more: str) -> Metric:
+    return Metric(name, unit, kind, meaning, _CARD, **more)
+
+
+_VIOLATIONS = {
+    "nv_violation_power": ("POWER", "the power limit"),
+    "nv_violation_thermal": ("THERMAL", "the temperature"),
+    "nv_violation_sync_boost": ("SYNC_BOOST", "another card of its group"),
+    "nv_violation_board_limit": ("BOARD_LIMIT", "the board's limit"),
+    "nv_violation_low_util": ("LOW_UTILIZATION", "too little to do"),
+    "nv_violation_reliability": ("RELIABILITY", "the voltage"),
+    "nv_violation_below_app_clock": ("TOTAL_APP_CLOCKS", "anything, below the clock asked for"),
+    "nv_violation_below_base_clock": ("TOTAL_BASE_CLOCKS", "anything, below the base clock"),
+}
+_NVLINK_ERRORS = {
+    "nv_nvlink_crc_flit_errors": ("CRC_FLIT", "flits with a wrong checksum"),
+    "nv_nvlink_crc_errors": ("CRC_DATA", "data with a wrong checksum"),
+    "nv_nvlink_ecc_errors": ("ECC_DATA", "data with ECC errors"),
+    "nv_nvlink_replay_errors": ("REPLAY", "what was sent again"),
+    "nv_nvlink_recovery_errors": ("RECOVERY", "recoveries of the link"),
+}
+_NVLINK_TRAFFIC = {"nv_nvlink_recv": ("RX", "received"), "nv_nvlink_xmit": ("TX", "sent")}
+_CLOCKS = {"graphics": "GRAPHICS", "sm": "SM", "mem": "MEM", "video": "VIDEO"}
+
+METRICS = (
+    _row("nv_util", "percent", float, "time in which a kernel ran"),
+    _row("nv_mem_util", "percent", float, "time in which memory was read or written"),
+    _row("nv_encoder_util", "percent", float, "time in which the video encoder ran"),
+    _row("nv_decoder_util", "percent", float, "time in which the video decoder ran"),
+    _row("nv_fb_mem_total", "MByte", float, "memory of the card", part="mig"),
+    _row("nv_fb_mem_used", "MByte", float, "memory given to programs", part="mig"),
+    _row("nv_bar1_mem_total", "MByte", float, "memory that the bus can reach", part="mig"),
+    _row("nv_bar1_mem_used", "MByte", float, "of that, mapped", part="mig"),
+    _row("nv_temp", "degC", float, "temperature"),
+    _row("nv_fan", "percent", float, "speed of the fan that is intended"),
+    _row("nv_power_usage", "W", float, "power drawn"),
+    _row("nv_power_max_limit", "W", float, "the most it may draw"),
+    _row("nv_energy_abs", "J", float, "energy since the driver was loaded"),
+    _row("nv_energy", "J", float, "energy since the last sample"),
+    _row("nv_average_power", "W", float, "mean power since the last sample"),
+    *(
+        _row(f"nv_{which}{name}_clock", "MHz", float, f"{what} of {domain}")
+        for which, what in (("", "clock"), ("max_", "highest clock"))
+        for name, domain in _CLOCKS.items()
+    ),
+    _row("nv_perf_state", "", int, "0 for the most performance, 15 for the least"),
+    _row("nv_ecc_mode", "", int, "1 where the memory corrects errors, else 0"),
+    _row("nv_ecc_uncorrected_error", "", int, "errors in the card's life"),
+    _row("nv_ecc_corrected_error", "", int, "errors in the card's life"),
+    _row("nv_remapped_rows_corrected", "", int, "rows of memory replaced after corrected errors"),
+    _row("nv_remapped_rows_uncorrected", "", int, "rows replaced after uncorrected errors"),
+    _row("nv_remapped_rows_pending", "", int, "1 where a reset of the card is due to replace rows"),
+    _row("nv_remapped_rows_failure", "", int, "1 where replacing rows failed"),
+    _row("nv_compute_processes", "", int, "processes that compute", part="mig"),
+    _row("nv_graphics_processes", "", int, "processes that draw"),
+    *(
+        _row(name, "s", float, f"time that the clock was held down by {meaning}")
+        for name, (_, meaning) in _VIOLATIONS.items()
+    ),
+    *(
+        _row(name, "", int, meaning, stype="nvlink")
+        for name, (_, meaning) in _NVLINK_ERRORS.items()
+    ),
+    *(
+        _row(name, "bytes", int, f"data {meaning} since the driver was loaded", stype="nvlink")
+        for name, (_, meaning) in _NVLINK_TRAFFIC.items()
+    ),
+)
+
+_MBYTE = 2**20
+_KINDS = {row.name: row.kind for row in METRICS}
+_Values = Iterator[tuple[str, float]]
+
+
+class Driver:
+    """The driver's library, begun when it is first asked, and anew after it failed."""
+
+    def __init__(self, root: str) -> None:
+        """Look for the driver below `root`; another than ``/`` is a captured tree."""
+        self._version = Path(root, "proc/driver/nvidia/version")
+        self._nvml: Any = None
+
+    def cards(self) -> tuple[Any, int]:
+        """Return the module that knows NVML, and how many cards it has.
+
+        Raises
+        ------
+        OSError
+            where there is no driver, or it does not answer.
+        MissingExtra
+            where there is a driver but no ``nvidia-ml-py``.
+
+        """
+        nvml = self._library()
+        try:
+            return nvml, nvml.nvmlDeviceGetCount()
+        except nvml.NVMLError as error:
+            # The driver was reset or updated under us: begin anew with the next sample.
+            self._nvml = None
+            raise OSError(errno.EIO, f"NVML: {error}") from error
+
+    def _library(self) -> Any:
+        """Return the module that knows NVML, begun."""
+        if self._nvml is None:
+            proc.text(self._version)
+            try:
+                import pynvml
+            except ImportError:
+                raise MissingExtra("nvidia-ml-py", "gpu") from None
+            try:
+                pynvml.nvmlInit()
+            except pynvml.NVMLError as error:
+                raise OSError(errno.ENODEV, f"NVML: {error}") from error
+            self._nvml = pynvml
+        return self._nvml
+
+
+class Nvidia:
+    """NVIDIA's cards; the first sample has no energy since the last.
+
+    Parameters
+    ----------
+    exclude
+        Cards to leave out, as patterns of a shell on the PCI address or the UUID.
+    root
+        Where the file system begins in which the driver is looked for.
+
+    """
+
+    def __init__(self, *, exclude: Sequence[str] = (), root: str = "/") -> None:
+        self._exclude = exclude
+        self._driver = Driver(root)
+        self._energy: dict[str, tuple[float, float]] = {}  # joules and moment, by card
+        self._soft = SoftErrors()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield what each card tells.
+
+        Raises
+        ------
+        OSError
+            where there is no driver, or it does not answer.
+        MissingExtra
+            where there is a driver but no ``nvidia-ml-py``.
+
+        """
+        nvml, count = self._driver.cards()
+        for index in range(count):
+            try:
+                card = nvml.nvmlDeviceGetHandleByIndex(index)
+                address = nvml.nvmlDeviceGetPciInfo(card).busId
+                uuid = nvml.nvmlDeviceGetUUID(card)
+                if any(proc.matches(name, self._exclude) for name in (address, uuid)):
+                    continue
+                for name, tags, value in self._card(nvml, card, address):
+                    complete = {"type": "accelerator", "type-id": address, **tags}
+                    yield metric(name, _as_declared(name, value), time=time, tags=complete)
+            except nvml.NVMLError as error:
+                self._soft.note(f"collector nvidia: card {index}: {error}")
+
+    def _card(
+        self, nvml: Any, card: Any, address: str
+    ) -> Iterator[tuple[str, dict[str, str], float]]:
+        for reading in _READINGS:
+            for name, value in supported(nvml, reading, card):
+                yield name, {}, value
+        for name, value in supported(nvml, self._energy_of(address), card):
+            yield name, {}, value
+        for link in _active_links(nvml, card):
+            tags = {"stype": "nvlink", "stype-id": str(link)}
+            for reading in (_nvlink_errors(link), _nvlink_traffic(link)):
+                for name, value in supported(nvml, reading, card):
+                    yield name, tags, value
+        for part in parts(nvml, card):
+            tags = {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
+            for reading in _READINGS_OF_PARTS:
+                for name, value in supported(nvml, reading, part):
+                    yield name, tags, value
+
+    def _energy_of(self, address: str) -> Callable[[Any, Any], _Values]:
+        def energy(nvml: Any, card: Any) -> _Values:
+            joules, now = nvml.nvmlDeviceGetTotalEnergyConsumption(card) / 1000, monotonic()
+            last = self._energy.get(address)
+            self._energy[address] = joules, now
+            yield "nv_energy_abs", joules
+            if last is not None and joules >= last[0] and now > last[1]:
+                yield "nv_energy", joules - last[0]
+                yield "nv_average_power", (joules - last[0]) / (now - last[1])
+
+        return energy
+
+
+def supported(nvml: Any, reading: Callable[[Any, Any], _Values], card: Any) -> _Values:
+    """Yield what a reading gives, which ends where the card does not know what is asked.
+
+    Raises
+    ------
+    NVMLError
+        where the card is lost: nothing more needs to be asked of it.
+
+    """
+    try:
+        yield from reading(nvml, card)
+    except nvml.NVMLError as error:
+        if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNINITIALIZED):
+            raise
+
+
+def _as_declared(name: str, value: float) -> float:
+    if _KINDS[name] is float:
+        return float(value)
+    return int(value) if value < 2**63 else Uint(value)
+
+
+def _utilisation(nvml: Any, card: Any) -> _Values:
+    rates = nvml.nvmlDeviceGetUtilizationRates(card)
+    yield "nv_util", rates.gpu
+    yield "nv_mem_util", rates.memory
+
+
+def _encoder(nvml: Any, card: Any) -> _Values:
+    yield "nv_encoder_util", nvml.nvmlDeviceGetEncoderUtilization(card)[0]
+
+
+def _decoder(nvml: Any, card: Any) -> _Values:
+    yield "nv_decoder_util", nvml.nvmlDeviceGetDecoderUtilization(card)[0]
+
+
+def _memory(nvml: Any, card: Any) -> _Values:
+    try:
+        # The second version counts what the driver keeps for itself as reserved, not as used.
+        memory = nvml.nvmlDeviceGetMemoryInfo(card, version=nvml.nvmlMemory_v2)
+    except nvml.NVMLError_FunctionNotFound:
+        memory = nvml.nvmlDeviceGetMemoryInfo(card)
+    yield "nv_fb_mem_total", memory.total / _MBYTE
+    yield "nv_fb_mem_used", memory.used / _MBYTE
+
+
+def _bar1(nvml: Any, card: Any) -> _Values:
+    memory = nvml.nvmlDeviceGetBAR1MemoryInfo(card)
+    yield "nv_bar1_mem_total", memory.bar1Total / _MBYTE
+    yield "nv_bar1_mem_used", memory.bar1Used / _MBYTE
+
+
+def _temperature(nvml: Any, card: Any) -> _Values:
+    yield "nv_temp", nvml.nvmlDeviceGetTemperature(card, nvml.NVML_TEMPERATURE_GPU)
+
+
+def _fan(nvml: Any, card: Any) -> _Values:
+    yield "nv_fan", nvml.nvmlDeviceGetFanSpeed(card)
+
+
+def _power(nvml: Any, card: Any) -> _Values:
+    yield "nv_power_usage", nvml.nvmlDeviceGetPowerUsage(card) / 1000
+
+
+def _power_limit(nvml: Any, card: Any) -> _Values:
+    yield "nv_power_max_limit", nvml.nvmlDeviceGetPowerManagementLimit(card) / 1000
+
+
+def _clock(name: str, domain: str, which: str) -> Callable[[Any, Any], _Values]:
+    def clock(nvml: Any, card: Any) -> _Values:
+        ask = nvml.nvmlDeviceGetMaxClockInfo if which else nvml.nvmlDeviceGetClockInfo
+        yield f"nv_{which}{name}_clock", ask(card, getattr(nvml, f"NVML_CLOCK_{domain}"))
+
+    return clock
+
+
+def _perf_state(nvml: Any, card: Any) -> _Values:
+    state = nvml.nvmlDeviceGetPerformanceState(card)
+    if state != nvml.NVML_PSTATE_UNKNOWN:
+        yield "nv_perf_state", state
+
+
+def _ecc_mode(nvml: Any, card: Any) -> _Values:
+    yield "nv_ecc_mode", nvml.nvmlDeviceGetEccMode(card)[0]
+
+
+def _ecc_errors(nvml: Any, card: Any) -> _Values:
+    for name, kind in (("uncorrected", "UNCORRECTED"), ("corrected", "CORRECTED")):
+        yield (
+            f"nv_ecc_{name}_error",
+            nvml.nvmlDeviceGetTotalEccErrors(
+                card, getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}"), nvml.NVML_AGGREGATE_ECC
+            ),
+        )
+
+
+def _remapped_rows(nvml: Any, card: Any) -> _Values:
+    for name, value in zip(
+        ("corrected", "uncorrected", "pending", "failure"),
+        nvml.nvmlDeviceGetRemappedRows(card),
+        strict=True,
+    ):
+        yield f"nv_remapped_rows_{name}", value
+
+
+def _compute_processes(nvml: Any, card: Any) -> _Values:
+    yield "nv_compute_processes", len(nvml.nvmlDeviceGetComputeRunningProcesses(card))
+
+
+def _graphics_processes(nvml: Any, card: Any) -> _Values:
+    yield "nv_graphics_processes", len(nvml.nvmlDeviceGetGraphicsRunningProcesses(card))
+
+
+def _violation(name: str, policy: str) -> Callable[[Any, Any], _Values]:
+    def violation(nvml: Any, card: Any) -> _Values:
+        status = nvml.nvmlDeviceGetViolationStatus(
+            card, getattr(nvml, f"NVML_PERF_POLICY_{policy}")
+        )
+        yield name, status.violationTime / 1e9
+
+    return violation
+
+
+def _nvlink_errors(link: int) -> Callable[[Any, Any], _Values]:
+    def errors(nvml: Any, card: Any) -> _Values:
+        for name, (counter, _) in _NVLINK_ERRORS.items():
+            which = getattr(nvml, f"NVML_NVLINK_ERROR_DL_{counter}")
+            yield name, nvml.nvmlDeviceGetNvLinkErrorCounter(card, link, which)
+
+    return errors
+
+
+def _nvlink_traffic(link: int) -> Callable[[Any, Any], _Values]:
+    def traffic(nvml: Any, card: Any) -> _Values:
+        for name, (way, _) in _NVLINK_TRAFFIC.items():
+            field = getattr(nvml, f"NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{way}")
+            [found] = nvml.nvmlDeviceGetFieldValues(card, [(field, link)])
+            if found.nvmlReturn == nvml.NVML_SUCCESS:
+                yield name, found.value.ullVal * 1024
+
+    return traffic
+
+
+def _active_links(nvml: Any, card: Any) -> Iterator[int]:
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            if nvml.nvmlDeviceGetNvLinkState(card, link):
+                yield link
+        except nvml.NVMLError:
+            return  # the card has no such link, nor any after it
+
+
+def parts(nvml: Any, card: Any) -> Iterator[Any]:
+    """Yield the parts that a card is cut up into (MIG)."""
+    try:
+        current, _ = nvml.nvmlDeviceGetMigMode(card)
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(card) if current else 0
+    except nvml.NVMLError:
+        return  # it knows no MIG
+    for index in range(count):
+        try:
+            yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)
+        except nvml.NVMLError:
+            continue  # this place is empty
+
+
+_READINGS = (
+    _utilisation, _encoder, _decoder, _memory, _bar1, _temperature, _fan, _power, _power_limit,
+    *(_clock(name, domain, which) for which in ("", "max_") for name, domain in _CLOCKS.items()),
+    _perf_state, _ecc_mode, _ecc_errors, _remapped_rows, _compute_processes, _graphics_processes,
+    *(_violation(name, policy) for name, (policy, _) in _VIOLATIONS.items()),
+)  # fmt: skip
+_READINGS_OF_PARTS = (_memory, _bar1, _compute_processes)
+
+STATE = (
+    _utilisation, _memory, _temperature, _fan, _power, _power_limit, _perf_state,
+    _clock("sm", "SM", ""), _clock("mem", "MEM", ""),
+)  # fmt: skip
+"""Readings that tell what a card does, for ``supported``; the names are those of the metrics."""
+
+LIMITS = (_memory, _power_limit, _clock("sm", "SM", "max_"), _clock("mem", "MEM", "max_"))
+"""The same, of what it can do."""

@@ -1,0 +1,236 @@
+"""What the processors do with their cycles, by their own counters: ``perf_event_open(2)``.
+
+Instructions and cycles are counted on every processor that the kernel knows; floating point
+operations on those below; the memory's traffic where the kernel shows the memory controllers, as
+``uncore_imc*``, ``amd_umc_*`` or, up to Zen 3, ``amd_df``. What a machine does not offer is left
+out, and virtual machines mostly offer nothing. The kernel lets us count for all processes only with
+``CAP_PERFMON``, or where ``kernel.perf_event_paranoid`` is 0 or less.
+
+- Intel, Broadwell to Granite Rapids: ``FP_ARITH_INST_RETIRED``, as ``flops_dp`` and ``flops_sp``;
+- AMD Zen: ``fp_ret_sse_avx_ops``, as ``flops_dp`` and ``flops_sp``;
+- AMD Zen 2 to Zen 5: the same, which no longer tells them apart, as ``flops_any``.
+
+Counters are few. Where there are not enough for all of this, the kernel lets the events take turns
+and the rates are reckoned up from their share of time. Leave this collector out where users of the
+node program the counters themselves, past the kernel, as LIKWID does.
+"""
+
+import errno
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import memory_controller, proc
+from ccpipe.node.linux.perf_event import HARDWARE, RAW, Event, Group, Reading, make_room, rates
+from ccpipe.node.sampling.metrics import Metric
+
+_BOTH = ("node", "hwthread")
+METRICS = (
+    Metric("ipc", "", float, "instructions in a cycle", _BOTH),
+    Metric("flops_dp", "Flops/s", float, "operations of double precision", _BOTH),
+    Metric("flops_sp", "Flops/s", float, "operations of single precision", _BOTH),
+    Metric(
+        "flops_any", "Flops/s", float,
+        "both, where one of double precision counts as two; of Zen 2 and later each as one", _BOTH,
+    ),
+    Metric(
+        "mem_bw", "MByte/s", float, "read from and written to the memory", ("node", "socket")
+    ),
+)  # fmt: skip
+
+_MBYTE = 1e6
+_NODE = ("node", "")
+_NOT_OFFERED = frozenset({errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV, errno.ENXIO})
+
+
+class _Counted(NamedTuple):
+    """An event, which rate it is a part of, and with what weight."""
+
+    event: Event
+    of: str
+    weight: float = 1.0
+
+
+_INSTRUCTIONS = (
+    _Counted(Event(HARDWARE, 0), "cycles"),
+    _Counted(Event(HARDWARE, 1), "instructions"),
+)
+_INTEL = {  # by code and mask: operations of one instruction, with 64, 128, 256 and 512 bits
+    "flops_dp": ((0x01C7, 1), (0x04C7, 2), (0x10C7, 4), (0x40C7, 8)),
+    "flops_sp": ((0x02C7, 1), (0x08C7, 4), (0x20C7, 8), (0x80C7, 16)),
+}
+_INTEL_MODELS = frozenset(
+    {
+        0x3D, 0x47, 0x4F, 0x56,  # Broadwell
+        0x4E, 0x5E, 0x55, 0x8E, 0x9E, 0xA5, 0xA6,  # Skylake, Cascade Lake, Kaby to Comet Lake
+        0x6A, 0x6C, 0x7D, 0x7E, 0xA7, 0x8C, 0x8D,  # Ice, Rocket and Tiger Lake
+        0x8F, 0xCF, 0xAD, 0xAE,  # Sapphire, Emerald and Granite Rapids
+    }
+)  # fmt: skip
+_INTEL_CORE = 6  # the family of all of these
+_ZEN, _ZEN_3 = 0x17, 0x19
+_FIRST_ZEN_2 = 0x30  # of the models of family 0x17
+_ZEN_4_MODELS = (*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0))
+
+
+class _Place(NamedTuple):
+    """A group that counts, and whose metrics its rates are a part of."""
+
+    type: str
+    id: str
+    counted: tuple[_Counted, ...]
+    group: Group
+
+
+class Perf:
+    """The hardware counters; the first sample says nothing.
+
+    Parameters
+    ----------
+    hwthreads
+        Whether each hardware thread is told of too, not only the node.
+    root
+        Where the file system begins that says what there is to count; another than `/` for a
+        captured tree.
+
+    """
+
+    def __init__(self, *, hwthreads: bool = False, root: str = "/") -> None:
+        self._hwthreads = hwthreads
+        self._root = Path(root)
+        self._online = ""
+        self._places: list[_Place] = []
+        self._before: list[Reading] = []
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield what was counted since the last call.
+
+        Raises
+        ------
+        OSError
+            where there is nothing to count, or not for us.
+        DataError
+            where a file is not what the kernel writes.
+
+        """
+        path = self._root / "sys/devices/system/cpu/online"
+        online = proc.text(path)
+        if online != self._online:
+            self._online, self._places, self._before = "", [], []  # the old ones are closed first
+            self._places = self._open(proc.listed(str(path), online))
+            self._online = online
+        before = self._before
+        self._before = [place.group.read() for place in self._places]
+        if before:
+            for (kind, number), sums in self._sums(before).items():
+                tags = {"type": kind, "type-id": number} if number else {"type": kind}
+                if kind != "hwthread" or self._hwthreads:
+                    for name, value in _metrics(sums):
+                        yield metric(name, value, time=time, tags=tags)
+
+    def _sums(self, before: list[Reading]) -> dict[tuple[str, str], dict[str, float]]:
+        """Add up the rates of each place and of the node; what is not known makes a sum NaN."""
+        sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for place, old, new in zip(self._places, before, self._before, strict=True):
+            found = rates(old, new) or [math.nan] * len(place.counted)
+            for counted, rate in zip(place.counted, found, strict=True):
+                for where in (_NODE, (place.type, place.id)):
+                    sums[where][counted.of] += counted.weight * rate
+        return sums
+
+    def _open(self, online: list[int]) -> list[_Place]:
+        """Open what this machine offers; raises OSError where that is nothing."""
+        wanted = list(self._wanted(online))
+        make_room(sum(len(counted) for *_, counted in wanted))
+        places: list[_Place] = []
+        refused: dict[str, OSError] = {}
+        for kind, number, cpu, counted in wanted:
+            if counted[0].of not in refused:
+                try:
+                    group = Group([one.event for one in counted], cpu)
+                except OSError as error:
+                    if error.errno not in _NOT_OFFERED:
+                        raise
+                    refused[counted[0].of] = error
+                else:
+                    places.append(_Place(kind, number, counted, group))
+        # What is refused once is told of nowhere: a sum over the others would be wrong.
+        places = [place for place in places if place.counted[0].of not in refused]
+        if not places:
+            raise next(iter(refused.values()))
+        return places
+
+    def _wanted(self, online: list[int]) -> Iterator[tuple[str, str, int, tuple[_Counted, ...]]]:
+        """Yield what to count: node type, its number, the hardware thread, the events."""
+        processor = _processor(self._root / "proc/cpuinfo")
+        for counted in (_INSTRUCTIONS, *_flops(processor)):
+            for cpu in online:
+                yield "hwthread", str(cpu), cpu, counted
+        devices = self._root / "sys/bus/event_source/devices"
+        for traffic in memory_controller.traffic(devices, zen_3=_is_zen_3(processor)):
+            counted = tuple(_Counted(event, "mem_bw", size) for event, size in traffic.events)
+            topology = self._root / f"sys/devices/system/cpu/cpu{traffic.cpu}/topology"
+            yield (
+                "socket",
+                proc.text(topology / "physical_package_id").strip(),
+                traffic.cpu,
+                counted,
+            )
+
+
+def _metrics(sums: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Yield the metrics that rates amount to; those of which a part is not known are left out."""
+    values = {name: sums[name] for name in ("flops_dp", "flops_sp", "flops_any") if name in sums}
+    if "flops_dp" in sums and "flops_sp" in sums:
+        values["flops_any"] = 2 * sums["flops_dp"] + sums["flops_sp"]
+    if sums.get("cycles"):
+        values["ipc"] = sums["instructions"] / sums["cycles"]
+    if "mem_bw" in sums:
+        values["mem_bw"] = sums["mem_bw"] / _MBYTE
+    return ((name, value) for name, value in values.items() if math.isfinite(value))
+
+
+class _Processor(NamedTuple):
+    """What ``/proc/cpuinfo`` says of the first hardware thread; other makers' say nothing here."""
+
+    vendor: str
+    family: int
+    model: int
+    flags: frozenset[str]
+
+
+def _processor(path: Path) -> _Processor:
+    reported = proc.pairs(path)
+    family, model = (
+        int(reported[key]) if re.fullmatch(r"\d{1,6}", reported.get(key, ""), re.ASCII) else -1
+        for key in ("cpu family", "model")
+    )
+    return _Processor(
+        reported.get("vendor_id", ""), family, model, frozenset(reported.get("flags", "").split())
+    )
+
+
+def _flops(processor: _Processor) -> Iterator[tuple[_Counted, ...]]:
+    """Yield the events that count floating point operations, in groups that fit four counters."""
+    vendor, family, model, flags = processor
+    if vendor == "GenuineIntel" and family == _INTEL_CORE and model in _INTEL_MODELS:
+        for name, events in _INTEL.items():
+            used = events if "avx512f" in flags else events[:-1]
+            yield tuple(_Counted(Event(RAW, config), name, weight) for config, weight in used)
+    elif vendor == "AuthenticAMD" and family == _ZEN and model < _FIRST_ZEN_2:
+        yield (_Counted(Event(RAW, 0xF003), "flops_dp"),)
+        yield (_Counted(Event(RAW, 0x0F03), "flops_sp"),)
+    elif vendor == "AuthenticAMD" and family >= _ZEN:
+        yield (_Counted(Event(RAW, 0x0F03), "flops_any"),)
+
+
+def _is_zen_3(processor: _Processor) -> bool:
+    """Say whether this is AMD's Zen to Zen 3, whose data fabric counts the memory's channels."""
+    return processor.vendor == "AuthenticAMD" and (
+        processor.family == _ZEN
+        or (processor.family == _ZEN_3 and processor.model not in _ZEN_4_MODELS)
+    )

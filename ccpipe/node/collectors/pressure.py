@@ -1,0 +1,94 @@
+"""How much time was lost waiting for processor, memory or disks: ``/proc/pressure`` (PSI).
+
+``some`` is the share of time in which at least one task waited, ``full`` that in which all did
+and nothing was done. It is reckoned from the kernel's totals between two samples, which is exact
+where the kernel's own averages lag behind.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ccpipe.errors import DataError
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.rates import Previous
+
+METRICS = (
+    Metric("psi_cpu_some", "percent", float, "some task waited for a processor"),
+    Metric("psi_cpu_full", "percent", float, "always 0 for a node: somebody ran meanwhile"),
+    Metric("psi_memory_some", "percent", float, "some task waited for memory"),
+    Metric("psi_memory_full", "percent", float, "all tasks waited for memory"),
+    Metric("psi_io_some", "percent", float, "some task waited for a disk"),
+    Metric("psi_io_full", "percent", float, "all tasks waited for a disk"),
+    Metric("psi_irq_full", "percent", float, "interrupts held tasks up (Linux 6.1)"),
+)
+
+_FILES = ("cpu", "memory", "io", "irq")
+_MICROSECONDS = 1e6
+# some avg10=0.00 avg60=0.00 avg300=0.00 total=135134717
+_LINE = re.compile(r"(some|full) (?:avg\d+=\d+\.\d+ )+total=(\d{1,20})", re.ASCII)
+
+
+class Pressure:
+    """The pressure on the whole node; the first sample says nothing.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._path = Path(root, "proc/pressure")
+        self._previous = Previous[int]()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield what was lost since the last call.
+
+        Raises
+        ------
+        OSError, DataError
+            where the kernel does not count, or a file is not what it writes.
+
+        """
+        now = self._read()
+        before, seconds = self._previous.swap(now)
+        for name, percent in shares(before, now, seconds):
+            yield metric(f"psi_{name}", percent, time=time, tags={"type": "node"})
+
+    def _read(self) -> dict[str, int]:
+        found = read(self._path / _FILES[0], _FILES[0])
+        for name in _FILES[1:]:
+            if (self._path / name).exists():
+                found |= read(self._path / name, name)
+        return found
+
+
+def read(path: Path, name: str) -> dict[str, int]:
+    """Return the microseconds in a file of pressures, as ``<name>_some`` and ``<name>_full``.
+
+    Raises
+    ------
+    OSError, DataError
+        where it cannot be read, or is not what the kernel writes.
+
+    """
+    found = {}
+    for place, line in proc.lines(path):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise DataError(f"{place}: {line!r:.60} is not a pressure")
+        found[f"{name}_{match[1]}"] = int(match[2])
+    return found
+
+
+def shares(
+    before: Mapping[str, int], now: Mapping[str, int], seconds: float
+) -> Iterator[tuple[str, float]]:
+    """Yield what percentage of the time between two readings was lost, by name."""
+    for name, total in now.items():
+        if name in before and total >= before[name] and seconds > 0:
+            yield name, min(100.0, 100 * (total - before[name]) / (seconds * _MICROSECONDS))

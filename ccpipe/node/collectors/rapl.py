@@ -1,0 +1,105 @@
+"""What processors and memory draw, by their own count: ``/sys/class/powercap/intel-rapl:*``.
+
+AMD's processors are found there too. The counters run over every few minutes, which is reckoned
+with once between two samples: at 400 W that is every eleven minutes, so keep the interval below.
+A socket of several dies is told of as one, so that no die hides another. Since Linux 5.10 only
+root may read the counters.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import powercap, proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.rates import Previous
+
+_SOCKET = ("socket",)
+_PARTS = {
+    "package": ("cpu", "of the whole processor", _SOCKET),
+    "dram": ("mem", "of the memory", _SOCKET),
+    "core": ("core", "of the processor's cores", _SOCKET),
+    "uncore": ("uncore", "of the processor's graphics and the like", _SOCKET),
+    "psys": ("platform", "of everything that the board knows of", ("node",)),
+}
+
+METRICS = tuple(
+    row
+    for name, what, types in _PARTS.values()
+    for row in (
+        Metric(f"{name}_power", "W", float, f"mean power {what} since the last sample", types),
+        Metric(f"{name}_energy", "J", float, f"energy {what} since the last sample", types),
+    )
+)
+
+_JOULE = 1e6  # microjoules
+
+
+class _Zone(NamedTuple):
+    """One zone of powercap."""
+
+    part: str
+    socket: str
+    """Empty for what is of the whole node."""
+    energy: int
+    """Microjoules, from 0 to `range`."""
+    range: int
+
+
+class Rapl:
+    """The energy of each socket; the first sample says nothing.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._root = root
+        self._previous = Previous[_Zone]()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield what was drawn since the last call.
+
+        Raises
+        ------
+        OSError
+            where the processor does not count, or not for us.
+        DataError
+            where a counter is none.
+
+        """
+        now = self._read()
+        before, seconds = self._previous.swap(now)
+        drawn: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for name, zone in now.items():
+            drawn[zone.part, zone.socket].append(_drawn(before.get(name), zone))
+        for (part, socket), energies in drawn.items():
+            if min(energies) >= 0 and seconds > 0:
+                name, joules = _PARTS[part][0], sum(energies) / _JOULE
+                tags = {"type": "socket", "type-id": socket} if socket else {"type": "node"}
+                yield metric(f"{name}_power", joules / seconds, time=time, tags=tags)
+                yield metric(f"{name}_energy", joules, time=time, tags=tags)
+
+    def _read(self) -> dict[str, _Zone]:
+        """Return the zones by the kernel's name, such as ``intel-rapl:0:1``."""
+        zones: dict[str, _Zone] = {}
+        for part, socket, folder in powercap.zones(self._root):
+            words = [proc.text(folder / file).strip() for file in _FILES]
+            counts = proc.counters(str(folder), words, minimum=2)
+            zones[folder.name] = _Zone(part, socket, *counts)
+        return zones
+
+
+_FILES = ("energy_uj", "max_energy_range_uj")
+
+
+def _drawn(before: _Zone | None, now: _Zone) -> int:
+    """Return the microjoules between two readings; -1 where that is not known."""
+    if before is None or before.range != now.range:
+        return -1
+    gain = now.energy - before.energy
+    return gain if gain >= 0 else max(gain + now.range, -1)

@@ -1,0 +1,226 @@
+"""What a Sonar sample tells of one process beside its line in the process table.
+
+Memory is ``RssAnon`` of ``/proc/<pid>/status``, or the proportional share (PSS) where that is
+wanted and permitted; virtual memory is ``VmData`` and ``VmStk``. Data read and written are
+``rchar`` and ``wchar`` of ``/proc/<pid>/io``, which count all calls, as the specification has it
+(Sonar 0.19 tells ``read_bytes`` and ``write_bytes``, which count those that reached a disk); only
+root may read them of others' processes. A Slurm job's number is in ``/proc/<pid>/cgroup``.
+
+Source: Sonar JSON format output specification, *SampleProcess*, *SampleJob*.
+"""
+
+import os
+import pwd
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ccpipe.errors import DataError
+from ccpipe.node.collectors.sonar.envelope import readable
+from ccpipe.node.linux import proc
+from ccpipe.node.linux.process_table import Process, Walk, read
+
+TICKS = os.sysconf("SC_CLK_TCK")
+"""Of a second: the unit of the kernel's times."""
+
+_PAGE = os.sysconf("SC_PAGE_SIZE") // 1024
+_OWNER = re.compile(rb"\nUid:\t\d+\t(\d{1,10})\t")
+_IO = re.compile(
+    rb"rchar: (\d{1,20})\nwchar: (\d{1,20})\n.*\ncancelled_write_bytes: (\d{1,20})\n", re.DOTALL
+)
+_JOB = re.compile(rb"/job_(\d{1,18})(?:/|$)", re.MULTILINE)
+_DIGITS = 19  # of a number that is more than any memory
+_LINE = 40  # bytes in which such a number ends
+_USERS = 10_000  # names that are remembered
+
+
+class Memory(NamedTuple):
+    """In units of 2¹⁰ bytes."""
+
+    resident: int = 0
+    virtual: int = 0
+
+
+class Data(NamedTuple):
+    """Read, written, and written but never put onto a disk, in units of 2¹⁰ bytes."""
+
+    read: int = 0
+    written: int = 0
+    cancelled: int = 0
+
+
+class ProcessFiles:
+    """The files of processes; what ended meanwhile or may not be read tells nothing.
+
+    Parameters
+    ----------
+    pss
+        Whether resident memory is the proportional share, where that may be read.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, pss: bool = False, root: str = "/") -> None:
+        self._pss = pss
+        self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
+
+    def status(self, pid: int) -> tuple[int, Memory] | None:
+        """Return the effective user's number and the memory; None where the process ended.
+
+        Raises
+        ------
+        DataError
+            where the file is not what the kernel writes.
+
+        """
+        path = f"{self._path}/{pid}/status"
+        text = read(path)
+        if not text:
+            return None
+        owner = _OWNER.search(text)
+        if owner is None:
+            raise DataError(f"{path}: the line 'Uid' is missing")
+        virtual = _number(path, text, b"\nVmData:") + _number(path, text, b"\nVmStk:")
+        return int(owner[1]), Memory(self._resident(pid, path, text), virtual)
+
+    def _resident(self, pid: int, path: str, text: bytes) -> int:
+        if b"\nVmRSS:" not in text:
+            return 0  # a thread of the kernel, or one that ended
+        if self._pss:
+            place = f"{self._path}/{pid}/smaps_rollup"
+            if share := read(place):
+                return _number(place, share, b"\nPss:")
+        if b"\nRssAnon:" in text:
+            return _number(path, text, b"\nRssAnon:")
+        place = f"{self._path}/{pid}/statm"  # before Linux 4.5
+        pages = read(place).decode(errors="replace").split()
+        counted = proc.counters(place, pages, minimum=3) if pages else [0, 0, 0]
+        return max(0, counted[1] - counted[2]) * _PAGE
+
+    def data(self, pid: int) -> Data:
+        """Return what the process read and wrote; raises DataError as above."""
+        path = f"{self._path}/{pid}/io"
+        text = read(path)
+        if not text:
+            return Data()
+        found = _IO.match(text)
+        if found is None:
+            raise DataError(f"{path}: {text!r:.60} is not what a process read and wrote")
+        rchar, wchar, cancelled = map(int, found.groups())
+        return Data(-(-rchar // 1024), -(-wchar // 1024), -(-cancelled // 1024))
+
+    def slurm_job(self, pid: int) -> int:
+        """Return the number of the Slurm job that the process belongs to; 0 where to none."""
+        found = _JOB.search(read(f"{self._path}/{pid}/cgroup"))
+        return int(found[1]) if found else 0
+
+
+def _number(path: str, text: bytes, key: bytes) -> int:
+    """Return the number after a key; 0 where the kernel does not write that key."""
+    start = text.find(key)
+    if start < 0:
+        return 0
+    start += len(key)
+    word = text[start : start + _LINE].partition(b" kB\n")[0].strip()
+    if not (word.isdigit() and len(word) < _DIGITS):
+        raise DataError(f"{path}: {key.decode().strip()} {word!r:.40} is not a number")
+    return int(word)
+
+
+class Users:
+    """Names of users, asked for once each."""
+
+    def __init__(self) -> None:
+        """Know nobody yet."""
+        self._names: dict[int, str] = {}
+        self._unknown: set[int] = set()
+
+    def name(self, number: int) -> str:
+        """Return a user's name; ``_user_<number>`` where it is not known."""
+        if number not in self._names and number not in self._unknown:
+            try:
+                self._names[number] = readable(pwd.getpwuid(number).pw_name)
+            except (KeyError, OverflowError):
+                self._unknown.add(number)
+        return self._names.get(number) or f"_user_{number}"
+
+    def refresh(self) -> None:
+        """Ask again for whom nobody knew: a directory may have been away for a while."""
+        self._unknown.clear()
+        if len(self._names) > _USERS:
+            self._names.clear()
+
+
+_CONTAINERS = ("containerd", "conmon")
+
+
+def in_containers(processes: Iterable[Process]) -> set[int]:
+    """Return the processes that run in a container.
+
+    They descend from the ``containerd`` of Docker and Kubernetes or the ``conmon`` of Podman,
+    which are children of process 1. Apptainer's are the user's own processes and not told apart.
+    """
+    children: dict[int, list[int]] = {}
+    found: list[int] = []
+    for process in processes:
+        children.setdefault(process.ppid, []).append(process.pid)
+        if process.ppid == 1 and process.name.startswith(_CONTAINERS):
+            found.append(process.pid)
+    inside: set[int] = set()
+    while found:
+        below = [pid for pid in children.get(found.pop(), ()) if pid not in inside]
+        inside.update(below)
+        found += below
+    return inside
+
+
+class CpuUse:
+    """What part of a processor each process had between two walks, in percent.
+
+    The time of children that ended counts for the process that asked after them, but for the part
+    that was told of the child itself: without that, the end of a long-lived child would look like
+    many processors at work. Process numbers are used again: a process is told from another by
+    when it began.
+    """
+
+    def __init__(self) -> None:
+        """Know of no process yet."""
+        self._before: dict[int, Process] = {}
+        self._at = 0.0
+
+    def since(self, walk: Walk) -> dict[int, float]:
+        """Return percentages by process; those that were not in the last walk have none."""
+        now = {process.pid: process for process in walk.processes}
+        before, self._before = self._before, now
+        ticks, self._at = (walk.at - self._at) * TICKS, walk.at
+        if ticks <= 0:
+            return {}
+        lasting = {
+            pid: then for pid, then in before.items() if pid in now and now[pid].start == then.start
+        }
+        counted = _told_of_children(before, lasting)
+        return {
+            pid: 100 * (_gain(then.own, now[pid].own)
+                        + max(0, _gain(then.reaped, now[pid].reaped) - counted.get(pid, 0))) / ticks
+            for pid, then in lasting.items()
+        }  # fmt: skip
+
+
+def _gain(before: int, now: int) -> int:
+    return max(0, now - before)
+
+
+def _told_of_children(before: dict[int, Process], lasting: dict[int, Process]) -> dict[int, int]:
+    """Add up what was told of processes that ended since, by the nearest ancestor that lasts."""
+    reported: dict[int, int] = {}
+    for process in before.values():
+        if process.pid not in lasting:
+            ancestor = process.ppid
+            # A walk takes its time: numbers that are used again could lead in a circle.
+            for _ in range(len(before)):
+                if ancestor in lasting or ancestor not in before:
+                    break
+                ancestor = before[ancestor].ppid
+            reported[ancestor] = reported.get(ancestor, 0) + process.own + process.reaped
+    return reported

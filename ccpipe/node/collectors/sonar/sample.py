@@ -1,0 +1,248 @@
+"""What a node and its processes do now, as Sonar's daemon tells it: the envelope ``sample``.
+
+Processes are told of by job: a Slurm job's number stands in a process' cgroup; any other job is a
+process group, with the time of the node's boot as its epoch. ``cpu_util`` is over the time since
+the last sample; of a process that is new since, it is ``cpu_avg``. What cannot be read costs
+itself only and is told in ``errors``; without a process table there is an envelope of errors.
+
+Source: Sonar JSON format output specification, *SampleEnvelope* and the types below.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from ccpipe.errors import DataError
+from ccpipe.formats.sonar import (
+    Envelope,
+    SampleAttributes,
+    SampleData,
+    SampleEnvelope,
+    SampleJob,
+    SampleProcess,
+    SampleProcessGpu,
+    roll_up,
+)
+from ccpipe.node.collectors.sonar.cards import Cards
+from ccpipe.node.collectors.sonar.envelope import META, Errors, local
+from ccpipe.node.collectors.sonar.process import (
+    TICKS,
+    CpuUse,
+    ProcessFiles,
+    Users,
+    in_containers,
+)
+from ccpipe.node.collectors.sonar.system import System
+from ccpipe.node.linux.process_table import Process, ProcessTable, Walk
+
+_FIRST_USER = 1000
+"""Users below are the system's own."""
+
+_Key = tuple[int, int, str]
+"""Job, epoch and user."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What all processes of one sample share."""
+
+    epoch: int
+    uptime: float
+    """Seconds since the boot; 0 where that is not known."""
+    use: Mapping[int, float]
+    """Percent of a processor since the last sample, by process."""
+    inside: set[int]
+    """Processes in containers."""
+    cards: Mapping[int, Sequence[SampleProcessGpu]]
+    """What each process does on cards."""
+
+
+class SonarSample:
+    """Samples the node for Sonar's consumers.
+
+    Parameters
+    ----------
+    cluster
+        Name of the cluster.
+    node
+        Name of this node.
+    table
+        The processes, where others walk over them too; without it they are walked over here.
+    exclude_system_jobs
+        Whether processes of users with a number below 1000 are left out, but for those that run
+        in a container.
+    exclude_users
+        Users whose processes are left out.
+    exclude_commands
+        Beginnings of the names of commands that are left out.
+    min_cpu_time
+        Processes that used fewer seconds of processor time so far are left out; together, where
+        they are rolled up.
+    rollup
+        Whether alike processes of one batch job and parent are told of as one.
+    pss
+        Whether resident memory is the proportional share (PSS) where that may be read, which only
+        root may of others' processes; it costs more than private memory (RssAnon).
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        node: str,
+        table: ProcessTable | None = None,
+        exclude_system_jobs: bool = True,
+        exclude_users: Sequence[str] = (),
+        exclude_commands: Sequence[str] = (),
+        min_cpu_time: float = 0.0,
+        rollup: bool = False,
+        pss: bool = False,
+        root: str = "/",
+    ) -> None:
+        self.table = table or ProcessTable(root=root)
+        """May be another one from the next sample on."""
+        self._cluster = cluster
+        self._node = node
+        self._first_user = _FIRST_USER if exclude_system_jobs else 0
+        self._exclude_users = frozenset(exclude_users)
+        self._exclude_commands = tuple(exclude_commands)
+        self._min_cpu_time = min_cpu_time
+        self._rollup = rollup
+        self._files = ProcessFiles(pss=pss, root=root)
+        self._system = System(root=root)
+        self._cards = Cards(node=node, root=root)
+        self._cpu = CpuUse()
+        self._users = Users()
+
+    def collect(self, time: int) -> Iterator[Envelope]:
+        """Yield the sample of the slot `time`, or an envelope of errors."""
+        errors = Errors()
+        try:
+            sample = self._sample(time, errors)
+        except (OSError, DataError) as error:
+            errors.note(error)
+            yield errors.envelope(time, self._cluster, self._node)
+        else:
+            reported = errors.reported(time, self._cluster, self._node)
+            attributes = replace(sample, errors=reported)
+            yield SampleEnvelope(meta=META, data=SampleData(attributes=attributes))
+
+    def _sample(self, time: int, errors: Errors) -> SampleAttributes:
+        walk = self.table.at(time)
+        for error in walk.errors:
+            errors.note(error)
+        uptime = 0.0
+        with errors.noted():
+            uptime = self._system.uptime()
+        gpus, on_cards = self._cards.sample(errors)
+        system = self._system.read(gpus, errors)
+        timestamp = _Reading(
+            epoch=self._system.epoch,
+            uptime=uptime,
+            use=self._cpu.since(walk),
+            inside=in_containers(walk.processes),
+            cards=on_cards,
+        )
+        return SampleAttributes(
+            time=local(time),
+            cluster=self._cluster,
+            node=self._node,
+            system=system,
+            jobs=self._jobs(walk, timestamp, errors),
+        )
+
+    def _jobs(self, walk: Walk, timestamp: _Reading, errors: Errors) -> tuple[SampleJob, ...]:
+        """Return the jobs with their processes, by number."""
+        self._users.refresh()
+        jobs: dict[_Key, list[SampleProcess]] = {}
+        others: list[SampleProcess] = []
+        for process in sorted(walk.processes):
+            if process.state in "Xx":
+                continue  # the kernel is just removing it
+            try:
+                found = self._process(process, timestamp)
+            except DataError as error:
+                errors.note(error)
+                continue
+            if isinstance(found, SampleProcess):
+                others.append(found)
+            elif found is not None:
+                jobs.setdefault(found[0], []).append(found[1])
+        for pid in sorted(timestamp.cards.keys() - {process.pid for process in walk.processes}):
+            jobs[pid, timestamp.epoch, "_user_unknown"] = [
+                SampleProcess(cmd="_unknown_", pid=pid, gpus=tuple(timestamp.cards[pid]))
+            ]
+        reported = [
+            SampleJob(job, user, epoch, tuple(jobs[job, epoch, user]))
+            for job, epoch, user in sorted(jobs)
+        ]
+        return self._filtered(_rolled_up(reported, others) if self._rollup else reported)
+
+    def _process(
+        self, process: Process, timestamp: _Reading
+    ) -> tuple[_Key, SampleProcess] | SampleProcess | None:
+        """Return a process with its job; alone and without measures if it is left out.
+
+        None if it ended meanwhile. Raises DataError.
+        """
+        pid, files = process.pid, self._files
+        status = files.status(pid)
+        if status is None:
+            return None
+        owner, memory = status
+        user = self._users.name(owner)
+        if (
+            (owner < self._first_user and pid not in timestamp.inside)
+            or user in self._exclude_users
+            or process.name.startswith(self._exclude_commands)
+        ):
+            return SampleProcess(cmd=process.name, pid=pid, ppid=process.ppid)
+        data = files.data(pid)
+        average = _average(process, timestamp.uptime)
+        reported = SampleProcess(
+            resident_memory=memory.resident,
+            virtual_memory=memory.virtual,
+            cmd=f"{process.name} <defunct>" if process.state == "Z" else process.name,
+            pid=pid,
+            ppid=process.ppid,
+            num_threads=max(0, process.threads - 1),
+            cpu_avg=average,
+            cpu_util=round(timestamp.use.get(pid, average), 1),
+            cpu_time=(process.own + process.reaped + TICKS // 2) // TICKS,
+            data_read=data.read,
+            data_written=data.written,
+            data_cancelled=data.cancelled,
+            gpus=tuple(timestamp.cards.get(pid, ())),
+            in_container=pid in timestamp.inside,
+        )
+        if job := files.slurm_job(pid):
+            return (job, 0, user), reported
+        return (process.group, timestamp.epoch, user), reported
+
+    def _filtered(self, jobs: Sequence[SampleJob]) -> tuple[SampleJob, ...]:
+        if not self._min_cpu_time:
+            return tuple(jobs)
+        left = (
+            replace(
+                job,
+                processes=tuple(p for p in job.processes if p.cpu_time >= self._min_cpu_time),
+            )
+            for job in jobs
+        )
+        return tuple(job for job in left if job.processes)
+
+
+def _average(process: Process, uptime: float) -> float:
+    """Return what part of a processor a process had itself since it began, in percent."""
+    age = uptime * TICKS - process.start
+    return round(100 * process.own / age, 1) if age >= 1 else 0.0
+
+
+def _rolled_up(jobs: Sequence[SampleJob], others: Sequence[SampleProcess]) -> list[SampleJob]:
+    """Roll up the processes of jobs; who has a child among the others is no leaf."""
+    whole = SampleAttributes(jobs=(*jobs, SampleJob(0, "", 1, tuple(others))))
+    return list(roll_up(whole).jobs[:-1])

@@ -1,0 +1,88 @@
+"""What a node is, as Sonar's daemon tells it: the envelope ``sysinfo``.
+
+The drawings are those of hwloc's ``lstopo``, where that is installed. This envelope has no place
+for errors that cost a part only: they come in an envelope of their own behind it.
+
+Source: Sonar JSON format output specification, *SysinfoEnvelope* and the types below.
+"""
+
+import base64
+import shutil
+from collections.abc import Iterator
+
+from ccpipe.formats.sonar import Envelope, SysinfoAttributes, SysinfoData, SysinfoEnvelope
+from ccpipe.node.collectors.command import run
+from ccpipe.node.collectors.sonar.cards import Cards
+from ccpipe.node.collectors.sonar.envelope import META, Errors, local, readable
+from ccpipe.node.linux.topology import system, topology
+
+_LSTOPO = ("lstopo-no-graphics", "lstopo")
+_PATIENCE = 20.0  # seconds for one drawing
+_LARGEST = 256 * 1024  # bytes of one drawing: both must fit into one message of NATS
+
+
+class SonarSysinfo:
+    """Describes the node for Sonar's consumers.
+
+    Parameters
+    ----------
+    cluster
+        Name of the cluster.
+    node
+        Name of this node.
+    lstopo
+        Whether hwloc's drawings are told too, where ``lstopo`` is installed.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree, of which
+        ``lstopo`` knows nothing.
+
+    """
+
+    def __init__(self, *, cluster: str, node: str, lstopo: bool = True, root: str = "/") -> None:
+        self._cluster = cluster
+        self._node = node
+        self._lstopo = lstopo and root == "/"
+        self._root = root
+        self._cards = Cards(node=node, root=root)
+
+    def collect(self, time: int) -> Iterator[Envelope]:
+        """Yield the description at the slot `time`, then an envelope of errors if there are any."""
+        errors = Errors()
+        attributes = None
+        with errors.noted():
+            attributes = self._describe(time, errors)
+        if attributes is not None:
+            yield SysinfoEnvelope(meta=META, data=SysinfoData(attributes=attributes))
+        if errors.texts:
+            yield errors.envelope(time, self._cluster, self._node)
+
+    def _describe(self, time: int, errors: Errors) -> SysinfoAttributes:
+        kernel, hardware = system(self._root), topology(self._root)
+        return SysinfoAttributes(
+            time=local(time),
+            cluster=self._cluster,
+            node=self._node,
+            os_name=readable(kernel.name),
+            os_release=readable(kernel.release),
+            architecture=readable(kernel.architecture),
+            sockets=hardware.sockets,
+            cores_per_socket=hardware.cores_per_socket,
+            threads_per_core=hardware.threads_per_core,
+            cpu_model=readable(hardware.model),
+            memory=hardware.memory,
+            topo_svg=self._drawn("svg", errors),
+            topo_text=self._drawn("console", errors),
+            cards=tuple(self._cards.describe(errors)),
+            distances=hardware.distances,
+            numa_nodes=len(hardware.distances),
+        )
+
+    def _drawn(self, form: str, errors: Errors) -> str:
+        """Return one drawing in base 64; nothing where there is none."""
+        program = next(filter(None, map(shutil.which, _LSTOPO)), None) if self._lstopo else None
+        if program is None:
+            return ""
+        drawing = b""
+        with errors.noted():
+            drawing = run([program, "--of", form, "-"], timeout=_PATIENCE, output=_LARGEST)
+        return base64.b64encode(drawing).decode()

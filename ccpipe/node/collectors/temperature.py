@@ -1,0 +1,66 @@
+"""How warm it is: the sensors of ``/sys/class/hwmon``.
+
+A processor's sensors belong to its socket and go by their label, such as ``Package id 0``; the
+others are the node's and go by driver, device and label: ``nvme-nvme0/Composite``. So two chips
+with the same driver stay two series. A sensor that cannot be read now (a disk that sleeps) is
+left out of the sample.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+
+METRICS = (Metric("temperature", "degC", float, "of a sensor", ("node", "socket"), "sensor"),)
+
+_INPUT = re.compile(r"temp\d+_input", re.ASCII)
+_PACKAGE = re.compile(r"coretemp\.(\d+)", re.ASCII)
+
+
+class Temperature:
+    """The temperature sensors of the node.
+
+    Parameters
+    ----------
+    exclude
+        Sensors to leave out, as patterns of a shell; the cores' are many and cost the most.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, exclude: Sequence[str] = ("Core *",), root: str = "/") -> None:
+        self._exclude = exclude
+        self._path = Path(root, "sys/class/hwmon")
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield what each sensor says now.
+
+        Raises
+        ------
+        OSError
+            where the kernel knows of no sensor.
+        DataError
+            where a temperature is none.
+
+        """
+        for chip in proc.names(self._path, "hwmon[0-9]*"):
+            folder = self._path / chip
+            driver = proc.word(folder / "name") or chip
+            device = (folder / "device").resolve().name if (folder / "device").exists() else chip
+            package = _PACKAGE.fullmatch(device) if driver == "coretemp" else None
+            for sensor in filter(_INPUT.fullmatch, proc.names(folder)):
+                label = proc.word(folder / sensor.replace("input", "label"))
+                label = label or sensor.removesuffix("_input")
+                name = label if package else f"{driver}-{device}/{label}"
+                if proc.matches(name, self._exclude):
+                    continue
+                thousandths = proc.number(folder / sensor)
+                if thousandths is not None:
+                    tags = {"stype": "sensor", "stype-id": proc.tag(name), "type": "node"}
+                    if package:
+                        tags |= {"type": "socket", "type-id": package[1]}
+                    yield metric("temperature", thousandths / 1000, time=time, tags=tags)

@@ -1,0 +1,144 @@
+"""Controls: what of a node can be read and set over the bus by ``node/agent/responder.py``."""
+
+import contextlib
+import errno
+import math
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ccpipe.errors import DataError, UsageError
+from ccpipe.node.linux import proc
+
+Tags = Mapping[str, str]
+"""Those of a request: ``type`` and ``type-id`` say which device is meant."""
+
+
+class Change(NamedTuple):
+    """What a knob stood at, and stands at now."""
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """One thing that can be asked for and, perhaps, set.
+
+    Both functions run in a thread and may block for a moment. They raise UsageError for a device
+    that there is not, DataError for a value that cannot be, and OSError where the kernel refuses.
+    """
+
+    about: str
+    """What it is, with its unit, for the list of controls."""
+    get: Callable[[Tags], str]
+    """Returns a text: one value, or JSON where there is more to tell."""
+    put: Callable[[str, Tags], Change | Awaitable[Change]] | None = None
+    """Sets a value. An ``async def`` is awaited in the loop instead of run in a thread."""
+    device: str = "node"
+    """The type of device that it is of, as the tag ``type`` says it."""
+
+
+def device(tags: Tags, kind: str, known: Mapping[str, object]) -> str | None:
+    """Return the id of the device that a request means; None where it means the whole node.
+
+    Raises
+    ------
+    UsageError
+        where it names a device of another kind, or one that is not among the `known`.
+
+    """
+    asked, name = tags.get("type") or "node", tags.get("type-id", "")
+    if asked == "node":
+        return None
+    if not known:
+        raise UsageError(f"tag type is {asked:.40}; this is of the node only")
+    if asked != kind:
+        raise UsageError(f"tag type is {asked:.40}; this is of a {kind}, or of all of the node")
+    if name not in known:
+        raise UsageError(f"there is no {kind} {name!r:.40} here; there are {', '.join(known)}")
+    return name
+
+
+def quantity(text: str, units: Mapping[str, float]) -> float:
+    """Read a number with one of `units`, or none, behind it; return it times that unit.
+
+    Raises
+    ------
+    DataError
+        naming the units, where it is none.
+
+    """
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None or found[2] not in units:
+        wanted = ", ".join(filter(None, units))
+        raise DataError(f"{text!r:.40} is not a number, which may have one of {wanted} behind it")
+    return float(found[1]) * units[found[2]]
+
+
+_QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{0,15})?)\s*([A-Za-z]*)", re.ASCII)
+
+
+def reading(path: Path) -> int:
+    """Return the number that a file says; raises OSError where it cannot be read, DataError."""
+    return proc.counters(str(path), [proc.text(path).strip()], minimum=1)[0]
+
+
+def set_files(wanted: Mapping[Path, str], tolerance: float = 0) -> None:
+    """Write files of ``/sys``, all of them or none, and read each one back.
+
+    A kernel may keep another value than it was given: a limit that the firmware has locked stays
+    as it is without an error. Numbers may differ by `tolerance`, as hardware has coarse steps.
+
+    Raises
+    ------
+    OSError
+        where a file cannot be written, or the kernel keeps another value; those that were written
+        by then have their old values again, as far as the kernel lets us.
+
+    """
+    before: dict[Path, str] = {}
+    try:
+        for path, text in wanted.items():
+            before[path] = proc.text(path).strip()
+            if before[path] != text:
+                _write(path, text)
+            kept = proc.text(path).strip()
+            if not _is_kept(text, kept, tolerance):
+                raise OSError(errno.EIO, f"the kernel keeps {kept!r:.40}, not {text}", str(path))
+    except OSError:
+        for path, text in before.items():
+            with contextlib.suppress(OSError):
+                _write(path, text)
+        raise
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that is there, in one go, as the kernel wants it."""
+    file = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(file, text.encode())
+    except OSError as error:
+        error.filename = str(path)  # a failed write names no file by itself
+        raise
+    finally:
+        os.close(file)
+
+
+def _is_kept(asked: str, kept: str, tolerance: float) -> bool:
+    if asked == kept:
+        return True
+    try:
+        return math.isclose(float(asked), float(kept), rel_tol=0, abs_tol=tolerance)
+    except ValueError:
+        return False
+
+
+def joined(values: Mapping[str, str]) -> str:
+    """Write the values of several devices shortly: one for all where they are the same."""
+    if len(set(values.values())) == 1:
+        return next(iter(values.values()))
+    return ", ".join(f"{name}: {value}" for name, value in values.items())

@@ -1,0 +1,159 @@
+"""How fast the processors may run: ``/sys/devices/system/cpu/cpufreq/policy*``, read and set.
+
+Knobs are named as LIKWID and cc-node-controller name them, frequencies are in kHz as there. One
+policy governs one or several hardware threads, so that setting one sets all of its policy.
+"""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from ccpipe.errors import DataError
+from ccpipe.node.controls.control import (
+    Change,
+    Control,
+    Tags,
+    device,
+    joined,
+    quantity,
+    reading,
+    set_files,
+)
+from ccpipe.node.linux import proc
+
+_FILES = {
+    "governor": ("scaling_governor", "what chooses the frequency"),
+    "min_cpu_freq": ("scaling_min_freq", "lowest frequency that may be chosen, in kHz"),
+    "max_cpu_freq": ("scaling_max_freq", "highest frequency that may be chosen, in kHz"),
+    "cur_cpu_freq": ("scaling_cur_freq", "frequency now, in kHz"),
+    "avail_governors": ("scaling_available_governors", "governors that there are"),
+    "avail_freqs": ("scaling_available_frequencies", "frequencies that there are, in kHz"),
+    "least_cpu_freq": ("cpuinfo_min_freq", "lowest frequency of the processor, in kHz"),
+    "most_cpu_freq": ("cpuinfo_max_freq", "highest frequency of the processor, in kHz"),
+}
+"""Knobs, their files and what they are; a driver need not have each."""
+
+_KHZ = {"": 1.0, "kHz": 1.0, "MHz": 1e3, "GHz": 1e6, "Hz": 1e-3}
+
+
+class CpuFreq:
+    """The frequency policies of the processors.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._folder = Path(root, "sys/devices/system/cpu/cpufreq")
+
+    def controls(self) -> dict[str, Control]:
+        """Return ``freq``, which tells everything, and a knob for each file that is there."""
+        found = {"freq": Control("how fast the processors may run", self.report)}
+        try:
+            folders = set(self._policies().values())
+        except OSError:
+            return found
+        checks = {
+            "governor": _governor,
+            "min_cpu_freq": _least,
+            "max_cpu_freq": _most,
+        }
+        for name, (file, about) in _FILES.items():
+            if any((folder / file).exists() for folder in folders):
+                get = functools.partial(self.get, file)
+                check = checks.get(name)
+                put = functools.partial(self.put, file, check) if check else None
+                found[f"freq.{name}"] = Control(about, get, put, "hwthread")
+        return found
+
+    def report(self, tags: Tags) -> str:
+        """Return everything that can be read, as JSON by policy.
+
+        Raises
+        ------
+        OSError
+            where no driver scales the frequency, as in most virtual machines.
+
+        """
+        wanted = self._chosen(tags)
+        reported: dict[str, dict[str, object]] = {}
+        for threads, folder in wanted.items():
+            values: dict[str, object] = {"hwthreads": [int(thread) for thread in threads.split()]}
+            for name, (file, _) in _FILES.items():
+                if (word := proc.word(folder / file)) is not None:
+                    values[name] = int(word) if word.isdecimal() else word
+            reported[folder.name] = values
+        return json.dumps(reported)
+
+    def get(self, file: str, tags: Tags) -> str:
+        """Return one file's word; of the whole node, JSON by hardware thread."""
+        wanted = self._chosen(tags)
+        words = {threads: proc.text(folder / file).strip() for threads, folder in wanted.items()}
+        if tags.get("type", "node") == "node":
+            by_thread = {thread: words[threads] for threads in words for thread in threads.split()}
+            return json.dumps(by_thread)
+        return next(iter(words.values()))
+
+    def put(self, file: str, check: Callable[[str, Path], str], value: str, tags: Tags) -> Change:
+        """Set a file of the policies that are meant: all of them, or none where one refuses.
+
+        Raises
+        ------
+        DataError
+            where a policy cannot have the value.
+        OSError
+            where the kernel refuses it.
+
+        """
+        folders = {threads: folder / file for threads, folder in self._chosen(tags).items()}
+        wanted = {path: check(value, path.parent) for path in folders.values()}
+        before = joined({threads: proc.text(path).strip() for threads, path in folders.items()})
+        set_files(wanted)
+        after = joined({threads: proc.text(path).strip() for threads, path in folders.items()})
+        return Change(before, after)
+
+    def _chosen(self, tags: Tags) -> dict[str, Path]:
+        """Return the policies that a request means, by their hardware threads: ``0 1``."""
+        policies = self._policies()
+        chosen = device(tags, "hwthread", policies)
+        threads: dict[Path, list[str]] = {}
+        for thread, folder in policies.items():
+            threads.setdefault(folder, []).append(thread)
+        wanted = threads if chosen is None else {policies[chosen]: threads[policies[chosen]]}
+        return {" ".join(names): folder for folder, names in wanted.items()}
+
+    def _policies(self) -> dict[str, Path]:
+        """Return each hardware thread's policy; those that are offline have none."""
+        return {
+            thread: self._folder / name
+            for name in proc.names(self._folder, "policy*")
+            for thread in proc.text(self._folder / name / "affected_cpus").split()
+        }
+
+
+def _governor(value: str, policy: Path) -> str:
+    known = proc.text(policy / "scaling_available_governors").split()
+    if value not in known:
+        raise DataError(f"there is no governor {value!r:.40} here; there are {', '.join(known)}")
+    return value
+
+
+def _least(value: str, policy: Path) -> str:
+    highest = reading(policy / "scaling_max_freq")
+    return _between(value, reading(policy / "cpuinfo_min_freq"), highest)
+
+
+def _most(value: str, policy: Path) -> str:
+    lowest = reading(policy / "scaling_min_freq")
+    return _between(value, lowest, reading(policy / "cpuinfo_max_freq"))
+
+
+def _between(value: str, lowest: int, highest: int) -> str:
+    kilohertz = round(quantity(value, _KHZ))
+    if not lowest <= kilohertz <= highest:
+        raise DataError(f"{value:.40} is not between {lowest} and {highest} kHz")
+    return str(kilohertz)

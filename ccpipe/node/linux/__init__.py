@@ -1,0 +1,1 @@
+"""Readers of ``/proc``, ``/sys``, cgroups and hardware counters, and of nothing else."""

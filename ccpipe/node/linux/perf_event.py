@@ -1,0 +1,143 @@
+"""Counters of the kernel's own: ``perf_event_open(2)``, called without a library.
+
+Events that are opened as one group are counted together or not at all, so their ratios hold. Where
+more groups are wanted than the hardware has counters, the kernel lets them take turns and says
+for how long each was counted.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import resource
+import struct
+import weakref
+from collections.abc import Sequence
+from typing import NamedTuple
+
+HARDWARE, SOFTWARE, RAW = 0, 1, 4
+"""Types of events (``linux/perf_event.h``); those of other devices stand in their ``type``."""
+
+_NUMBERS = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}
+_ATTRIBUTE = struct.Struct("=IIQQQQQIIQQ")  # perf_event_attr up to config2 (PERF_ATTR_SIZE_VER1)
+_WITH_TIMES = 1 | 2  # PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING
+_AS_GROUP = 8  # PERF_FORMAT_GROUP
+_ALL_PROCESSES = -1
+_CLOSE_ON_EXEC = 8  # PERF_FLAG_FD_CLOEXEC
+_SPARE = 256  # file descriptors left to the rest of the process
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Event(NamedTuple):
+    """What to count, as the kernel names it: type of device, and its configuration."""
+
+    type: int
+    config: int
+
+
+class Reading(NamedTuple):
+    """What a group had counted at one moment, since it was opened."""
+
+    enabled: int
+    """Nanoseconds that it was meant to count."""
+    running: int
+    """Nanoseconds that it did."""
+    counts: tuple[int, ...]
+
+
+class Group:
+    """Events that are counted together on one hardware thread, for all processes."""
+
+    def __init__(self, events: Sequence[Event], cpu: int) -> None:
+        """Begin to count.
+
+        Raises
+        ------
+        OSError
+            where the hardware has no such counters (ENOENT, EOPNOTSUPP, EINVAL), they are not
+            for us (EACCES, EPERM), or the process may not open so many files (EMFILE).
+
+        """
+        self._files: list[int] = []
+        self._close = weakref.finalize(self, _close, self._files)
+        self._answer = struct.Struct(f"={3 + len(events)}Q")
+        try:
+            for event in events:
+                leader = self._files[0] if self._files else -1
+                self._files.append(_open(event, cpu, leader))
+        except OSError:
+            self.close()
+            raise
+
+    def read(self) -> Reading:
+        """Return what was counted so far; raises OSError where the kernel does not tell."""
+        answer = os.read(self._files[0], self._answer.size)
+        if len(answer) < self._answer.size:
+            raise OSError(errno.EIO, "the kernel counts no more")
+        _, enabled, running, *counts = self._answer.unpack(answer)
+        return Reading(enabled, running, tuple(counts))
+
+    def close(self) -> None:
+        """Count no more; happens by itself where nobody holds the group any longer."""
+        self._close()
+
+
+def rates(before: Reading | None, now: Reading) -> list[float] | None:
+    """Return what each event counted per second between two readings of one group.
+
+    Where the group had to take turns with others it is as if it had counted all the time. There
+    is no answer without a first reading, nor where it did not count at all.
+    """
+    if before is None:
+        return None
+    seconds = (now.running - before.running) / 1e9
+    if seconds <= 0 or any(new < old for old, new in zip(before.counts, now.counts, strict=True)):
+        return None
+    return [(new - old) / seconds for old, new in zip(before.counts, now.counts, strict=True)]
+
+
+def make_room(files: int) -> None:
+    """Raise the process's own limit of open files for so many events, as far as it may be raised.
+
+    Each event is an open file. The limit that a login shell gives, 1024, is that of ``select()``.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = len(os.listdir("/proc/self/fd")) + files + _SPARE  # noqa: PTH208
+    if soft != resource.RLIM_INFINITY and wanted > soft:
+        maximum = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, maximum), hard))
+
+
+def _open(event: Event, cpu: int, leader: int) -> int:
+    number = _NUMBERS.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"perf_event_open has no known number on {platform.machine()}")
+    attribute = _ATTRIBUTE.pack(
+        event.type, _ATTRIBUTE.size, event.config, 0, 0, _WITH_TIMES | _AS_GROUP, 0, 0, 0, 0, 0
+    )
+    file: int = _libc.syscall(
+        ctypes.c_long(number),
+        attribute,
+        ctypes.c_int(_ALL_PROCESSES),
+        ctypes.c_int(cpu),
+        ctypes.c_int(leader),
+        ctypes.c_ulong(_CLOSE_ON_EXEC),
+    )
+    if file < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, _HINTS.get(code, os.strerror(code)))
+    return file
+
+
+_HINTS = {
+    errno.EACCES: "counters of all processes need CAP_PERFMON, or kernel.perf_event_paranoid = 0",
+    errno.EPERM: "counters of all processes need CAP_PERFMON, or kernel.perf_event_paranoid = 0",
+    errno.ENOENT: "the hardware shows no such counters (virtual machines mostly have none)",
+    errno.EMFILE: "too many open files: each event on each hardware thread is one; raise the limit",
+}
+
+
+def _close(files: list[int]) -> None:
+    while files:
+        os.close(files.pop())

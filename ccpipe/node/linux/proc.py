@@ -1,0 +1,189 @@
+"""Reading ``/proc`` and ``/sys``: files of words and numbers, as the kernel writes them.
+
+A file that is not there raises OSError: this machine has no such thing. What the kernel would
+never write raises DataError with file, line and what is wrong.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from urllib.parse import quote
+
+from ccpipe.errors import DataError
+from ccpipe.message import Uint
+
+_INT64_MAX = 2**63 - 1
+_UINT64_MAX = 2**64 - 1
+_COUNTER = re.compile(r"\d{1,20}", re.ASCII)
+_NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
+_RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)  # Linux knows 8192 of them
+_CHUNK = 65536
+
+
+def text(path: Path | str) -> str:
+    """Return a whole file; bytes that are no UTF-8 stay as surrogates, as in file names."""
+    # A quarter of what Path.read_text costs, and a sample reads hundreds of small files.
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(file, _CHUNK):
+            parts.append(part)
+    except OSError as error:
+        error.filename = str(path)  # a failed read names no file by itself
+        raise
+    finally:
+        os.close(file)
+    return b"".join(parts).decode("utf-8", "surrogateescape")
+
+
+def lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each line that is not blank, with its place for whoever finds it wrong."""
+    for number, line in enumerate(text(path).split("\n"), 1):
+        if line.strip():
+            yield f"{path}: line {number}", line
+
+
+def pairs(path: Path) -> dict[str, str]:
+    """Return what a file of lines ``key : value`` says; of a key that stands often, the first."""
+    found: dict[str, str] = {}
+    for _, line in lines(path):
+        key, _, value = line.partition(":")
+        found.setdefault(key.strip(), value.strip())
+    return found
+
+
+def word(path: Path | str) -> str | None:
+    """Return what a file of one word says; None where it cannot be read now.
+
+    One of many files that a device may or may not have, or that fails now and then (a sensor
+    that sleeps says EIO), costs its own metric only. Use ``text`` where the file must be there.
+    """
+    try:
+        return text(path).strip()
+    except OSError:
+        return None
+
+
+def number(path: Path | str) -> int | None:
+    """Return what a file of one number says; None where it cannot be read now.
+
+    Raises
+    ------
+    DataError
+        where the file says something else.
+
+    """
+    found = word(path)
+    if found is None:
+        return None
+    if not _NUMBER.fullmatch(found):
+        raise DataError(f"{path}: {found!r:.40} is not a number")
+    return int(found)
+
+
+def index(path: Path | str) -> int:
+    """Return the number by which the kernel calls something; -1, as it says itself, for none.
+
+    Raises
+    ------
+    DataError
+        where the file says something else.
+
+    """
+    found = number(path)
+    return -1 if found is None else found
+
+
+def counter(path: Path | str) -> int | None:
+    """Return a counter of 64 bits, the only thing in a file; None where it cannot be read now.
+
+    Raises
+    ------
+    DataError
+        where the file says something else.
+
+    """
+    found = word(path)
+    return None if found is None else counters(str(path), [found], minimum=1)[0]
+
+
+def names(folder: Path, pattern: str = "*") -> list[str]:
+    """Return the sorted names in a folder that fit a pattern of a shell; numbers by their value.
+
+    Raises
+    ------
+    OSError
+        where there is no such folder, or it holds none that fits.
+
+    """
+    found = [name for name in os.listdir(folder) if fnmatchcase(name, pattern)]  # noqa: PTH208
+    if not found:
+        raise FileNotFoundError(2, f"nothing here is named {pattern}", str(folder))
+    return sorted(found, key=_by_number)
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in _DIGITS.split(name)]
+
+
+_DIGITS = re.compile(r"(\d{1,18})", re.ASCII)
+
+
+def counters(place: str, words: Sequence[str], minimum: int) -> list[int]:
+    """Read at least so many counters of 64 bits.
+
+    One beyond what a signed integer holds becomes a ``Uint``, so that it can be written.
+    """
+    if len(words) < minimum:
+        raise DataError(f"{place}: {len(words)} counters, not {minimum}")
+    values = []
+    for word in words:
+        value = int(word) if _COUNTER.fullmatch(word) else _UINT64_MAX + 1
+        if value > _UINT64_MAX:
+            raise DataError(f"{place}: {word!r:.40} is not a counter")
+        values.append(value if value <= _INT64_MAX else Uint(value))
+    return values
+
+
+def listed(place: str, text: str) -> list[int]:
+    """Write out a list of numbers as the kernel writes those of hardware threads: ``0-3,8``.
+
+    Raises
+    ------
+    DataError
+        where it is none. An empty one is: a NUMA domain may have memory only.
+
+    """
+    found: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        range_ = _RANGE.fullmatch(part)
+        if range_ is None or int(range_[2] or range_[1]) < int(range_[1]):
+            raise DataError(f"{place}: {text.strip()!r:.60} is not a list of hardware threads")
+        found += range(int(range_[1]), int(range_[2] or range_[1]) + 1)
+    return found
+
+
+def gained(before: Sequence[int] | None, now: Sequence[int]) -> list[int] | None:
+    """Return by how much each counter of one device grew between two readings.
+
+    There is no answer without a first reading, nor where any counter went down: then the device
+    was attached anew or a counter overflowed, and what the others gained is not known either.
+    """
+    if before is None or len(before) != len(now):
+        return None
+    gains = [new - old for old, new in zip(before, now, strict=True)]
+    return gains if all(0 <= gain <= _INT64_MAX for gain in gains) else None
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Say whether a name fits one of `patterns`, which are those of a shell."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def tag(name: str) -> str:
+    """Return a name as a tag can carry it: a line end, for example, becomes ``%0A``."""
+    if name.isprintable() and not name.endswith("\\"):
+        return name
+    return quote(name.encode(errors="surrogateescape"))

@@ -1,0 +1,1 @@
+"""When collectors run, in which threads, and what they measure."""

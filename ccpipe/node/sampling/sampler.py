@@ -1,0 +1,443 @@
+"""What a node says of itself, sampled in slots that all nodes share."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import math
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
+from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.node.sampling.thread import Collector, CollectorThread
+from ccpipe.pipeline import Batch, wait_for_event
+from ccpipe.telemetry import Telemetry
+
+__all__ = ["Collector", "Sampler"]
+
+log = logging.getLogger(__name__)
+
+_LEAST = 0.001  # seconds between two slots
+_FIRST_PAUSE = 1.0  # seconds between the two readings that one sample of rates needs
+_ONCE_PATIENCE = 10.0  # seconds that a single sample waits for the slowest collector
+_AWAY = 60  # seconds until a collector that found nothing is asked again
+_SECOND = 1_000_000_000
+
+_ABSENT = frozenset(
+    {
+        errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO, errno.ENOSYS, errno.EOPNOTSUPP,
+        errno.EACCES, errno.EPERM, errno.ENOEXEC,
+    }
+)  # fmt: skip
+"""What the kernel says where there is no such thing, or not for us; anything else may pass."""
+
+_Answer = asyncio.Future[list[Any]]
+
+Complaint = Callable[[int, str], Any]
+"""Makes a record of what went wrong in a slot."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A collector's turns: when it is asked, and how it is doing."""
+
+    thread: CollectorThread
+    interval: int
+    away_until: float = 0.0
+    """Not asked before this moment of the monotonic clock: it found nothing to measure."""
+    is_away: bool = False
+    has_told: bool = False
+    """Whether it ever measured anything."""
+    is_late: bool = False
+    """Whether it was still busy when it should have been asked again."""
+
+    @property
+    def state(self) -> Literal["on", "off", "late"]:
+        """How it is doing, in a word."""
+        return "late" if self.is_late else "off" if self.is_away else "on"
+
+
+class _Pending(NamedTuple):
+    """One question: of which slot, and what its answer is tagged with."""
+
+    turn: _Turn
+    slot: int
+    tags: Mapping[str, str] | None
+    units: Mapping[str, str]
+
+
+class Sampler:
+    """Samples collectors once a slot, and hands over what they say as one batch.
+
+    Slots are the multiples of the interval since the epoch, and every message carries its slot's
+    time exactly, so that the series of all nodes align. Each collector may have an interval of
+    its own, and each is asked in a thread of its own: a batch waits for the slow ones only for
+    `patience`; what they say later comes with the next batch. One that is still busy at its own
+    next slot is cut off: it is not asked a second time, and what it says then is thrown away.
+    """
+
+    def __init__(
+        self,
+        collectors: Mapping[str, Collector],
+        *,
+        interval: float,
+        jitter: float = 0.0,
+        tags: Mapping[str, str] | None,
+        intervals: Mapping[str, float] | None = None,
+        once: bool = False,
+        at_start: Collection[str] = (),
+        timeout: float | None = None,
+        units: Mapping[str, str] | None = None,
+        gives: Literal["lines", "envelopes"] = "lines",
+        complaint: Complaint | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        """Sample `collectors`, by name, every `interval` seconds.
+
+        Parameters
+        ----------
+        collectors
+            By the name that the log calls them.
+        interval
+            Seconds from one slot to the next.
+        jitter
+            A sample is taken up to so many seconds after its slot, at random, so that the nodes
+            of a cluster do not all speak at once.
+        tags
+            Those of every message, such as ``cluster`` and ``hostname``; a collector's own win.
+            None leaves records as they are.
+        intervals
+            Those of collectors that differ, by name.
+        once
+            Whether to end after one batch. The collectors are then read twice, a moment apart, so
+            that it has rates too.
+        at_start
+            Names of collectors that are asked at the start too, whatever the time.
+        patience
+            Seconds that a batch waits for its slowest collectors; None for a fortieth of the
+            shortest interval.
+        units
+            By metric, what its tag ``unit`` says; see ``metrics.units``. Others carry none.
+        gives
+            What the collectors give; see ``check_fit``.
+        complaint
+            Makes a record of what a collector failed with or that it was cut off, which is handed
+            over in place of what it would have said. None: such things are logged only.
+        telemetry
+            Where slots that passed without a sample are counted.
+
+        Raises
+        ------
+        ConfigError
+            where an interval is below a millisecond, or the jitter not below every interval.
+
+        """
+        self.gives = gives
+        self.armed = asyncio.Event()
+        """Set as soon as the first slot is waited for."""
+        self.expected = math.inf
+        """When, by the monotonic clock, it goes on at the latest; it does not say while whoever
+        reads the batches is at work."""
+        self._once = once
+        self._at_start = at_start
+        self._complaint = complaint
+        self._telemetry = telemetry or Telemetry()
+        self._stopped = asyncio.Event()
+        self._awake = asyncio.Event()  # ends a sleep: something changed
+        self._soft = SoftErrors()
+        self._turns: dict[str, _Turn] = {}
+        self._pending: dict[_Answer, _Pending] = {}
+        self._complaints: list[Any] = []
+        self._last: dict[int, tuple[int, float]] = {}  # slot and moment, by interval
+        self._began = False
+        self.reload(
+            collectors,
+            interval=interval,
+            jitter=jitter,
+            tags=tags,
+            intervals=intervals,
+            timeout=timeout,
+            units=units,
+        )
+        self._awake.clear()
+
+    def reload(
+        self,
+        collectors: Mapping[str, Collector],
+        *,
+        interval: float,
+        jitter: float = 0.0,
+        tags: Mapping[str, str] | None,
+        intervals: Mapping[str, float] | None = None,
+        timeout: float | None = None,
+        units: Mapping[str, str] | None = None,
+    ) -> None:
+        """Go on with other collectors or intervals, from the next slot on; see ``__init__``.
+
+        Collectors that are the same objects as before go on in their threads. What was asked of
+        the others is still handed over. New ones are read once at once, and what they say is
+        thrown away, so that they have rates in their first slot.
+
+        Raises
+        ------
+        ConfigError
+            as ``__init__`` does; everything then stays as it was.
+
+        """
+        own = {name: every for name, every in (intervals or {}).items() if name in collectors}
+        ticks = {name: _ticks(own.get(name, interval), name) for name in collectors}
+        common = _ticks(interval, "")
+        min_interval = min([interval, *own.values()])
+        if not 0 <= jitter < min_interval:
+            raise ConfigError(f"jitter is {jitter} s: it must be from 0 to below {min_interval} s")
+        self._intervals = sorted(set(ticks.values())) or [common]
+        self._jitter = jitter
+        self._tags = tags
+        self._patience = min_interval / 40 if timeout is None else timeout
+        self._units = units or {}
+        self._last = {every: last for every, last in self._last.items() if every in self._intervals}
+        self._take_turns(collectors, ticks)
+        self._awake.set()
+
+    def _take_turns(self, collectors: Mapping[str, Collector], ticks: Mapping[str, int]) -> None:
+        before, self._turns = self._turns, {}
+        for name, collector in collectors.items():
+            turn = before.get(name)
+            if turn is not None and turn.thread.collector is collector:
+                turn.interval = ticks[name]
+                del before[name]
+            else:
+                turn = _Turn(CollectorThread(name, collector), ticks[name])
+                if self._began and name in self._at_start:
+                    self._question(turn, _whole_second())
+                elif self._began:
+                    turn.thread.prime(time.time_ns())
+            self._turns[name] = turn
+        for turn in before.values():
+            turn.thread.end()
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """Return each collector's interval in seconds, and whether it is on, off or late."""
+        return {
+            name: {"interval": turn.interval / _SECOND, "state": turn.state}
+            for name, turn in self._turns.items()
+        }
+
+    def stop(self) -> None:
+        """End at once, even between two slots."""
+        self._stopped.set()
+        self._awake.set()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        self._began = True
+        try:
+            async with contextlib.aclosing(self._only() if self._once else self._slots()) as all_:
+                async for records in all_:
+                    if records:
+                        self.expected = math.inf
+                        yield Batch(records, origin="sampler")
+        finally:
+            for answer in self._pending:
+                answer.cancel()
+            for turn in self._turns.values():
+                turn.thread.end()
+
+    async def _slots(self) -> AsyncGenerator[list[Any]]:
+        """Yield what is said slot by slot, until the end; before the first slot what can wait."""
+        if first := [turn for name, turn in self._turns.items() if name in self._at_start]:
+            now = time.time_ns()
+            asked = [self._question(turn, _whole_second()) for turn in first]
+            # Not beyond the first slot.
+            yield await self._answers(
+                asked, min(self._patience, (self._after(now) - now) / _SECOND)
+            )
+        while (slot := await self._next_slot()) is not None:
+            self._count_missed(slot)
+            yield await self._answers(self._ask(slot), self._patience)
+        yield await self._answers([], 0)
+
+    async def _only(self) -> AsyncGenerator[list[Any]]:
+        """Take both readings of the only sample; none where it was stopped between them."""
+        interval = self._intervals[0]
+        self.armed.set()
+        await self._answers(self._ask(0, everyone=True), _ONCE_PATIENCE)
+        await self._pause(min(_FIRST_PAUSE, interval / _SECOND))
+        if self._stopped.is_set():
+            return
+        slot = time.time_ns() // interval * interval
+        records = await self._answers(self._ask(slot, everyone=True), _ONCE_PATIENCE)
+        for turn, *_ in self._pending.values():
+            log.warning("collector %s takes too long and is left out", turn.thread.name)
+        yield records
+
+    async def _next_slot(self) -> int | None:
+        """Wait for the next slot of any collector to begin, or for the end, which is None.
+
+        A sleep does not follow the wall clock when that is set or corrected, so the clock has the
+        last word: where it does not stand in the slot by now, we wait for another one. So it is
+        after a reload; a slot that had begun by then is sampled as it would have been.
+        """
+        while True:
+            now, min_interval = time.time_ns(), self._intervals[0]
+            slot = self._after(now)
+            late = random.uniform(0, self._jitter)  # noqa: S311 - no secret
+            wait = (slot - now) / _SECOND
+            self.expected = time.monotonic() + wait + late + self._patience
+            self.armed.set()
+            if not await self._pause(wait):
+                return None
+            if time.time_ns() < slot:
+                continue
+            if late and not self._awake.is_set() and not await self._pause(late):
+                return None
+            if slot <= time.time_ns() < slot + min_interval:
+                return slot
+
+    def _after(self, now: int) -> int:
+        """Return the first slot after `now`."""
+        return min((now // interval + 1) * interval for interval in self._intervals)
+
+    async def _pause(self, seconds: float) -> bool:
+        """Sleep until something changes, at most so long; return whether to go on."""
+        if not self._stopped.is_set():
+            self._awake.clear()
+            await wait_for_event(self._awake, seconds)
+        return not self._stopped.is_set()
+
+    def _count_missed(self, slot: int) -> None:
+        """Count the slots between two samples of each interval.
+
+        Slots that the wall clock jumped over were none: there are not more than time has passed.
+        """
+        for interval in self._intervals:
+            if slot % interval == 0:
+                last, timestamp = self._last.get(interval), time.monotonic()
+                self._last[interval] = slot, timestamp
+                if last is not None:
+                    passed = math.ceil((timestamp - last[1]) * _SECOND / interval)
+                    if (missed := min((slot - last[0]) // interval, passed) - 1) > 0:
+                        self._telemetry.count(self._telemetry.missed, self, missed)
+                        log.warning("%d slots passed without a sample", missed)
+
+    def _ask(self, slot: int, *, everyone: bool = False) -> list[_Answer]:
+        """Ask the collectors whose slot it is, but for those that are busy or away."""
+        self._forget_removed()
+        now, asked = time.monotonic(), []
+        for turn in self._turns.values():
+            if not (everyone or slot % turn.interval == 0):
+                continue
+            if turn.thread.is_busy:
+                self._cut_off(turn, slot)
+            elif now >= turn.away_until:
+                if turn.is_late:
+                    log.info("collector %s answers again", turn.thread.name)
+                turn.is_late = False
+                asked.append(self._question(turn, slot))
+        return asked
+
+    def _question(self, turn: _Turn, slot: int) -> _Answer:
+        answer = turn.thread.ask(slot)
+        self._pending[answer] = _Pending(turn, slot, self._tags, self._units)
+        return answer
+
+    def _cut_off(self, turn: _Turn, slot: int) -> None:
+        name = turn.thread.name
+        self._telemetry.count(self._telemetry.missed, name)
+        self._drop([answer for answer, asked in self._pending.items() if asked.turn is turn])
+        self._report(slot, f"collector {name} still hangs: it has no sample of this slot")
+        if not turn.is_late:
+            turn.is_late = True
+            log.warning("collector %s still hangs at its next slot: cut off", name)
+
+    def _forget_removed(self) -> None:
+        """Wait no more for collectors that a reload took away a slot ago."""
+        stay = {id(turn) for turn in self._turns.values()}
+        self._drop(
+            [
+                answer
+                for answer, asked in self._pending.items()
+                if id(asked.turn) not in stay and not answer.done()
+            ]
+        )
+
+    def _drop(self, answers: list[_Answer]) -> None:
+        for answer in answers:
+            del self._pending[answer]
+            answer.cancel()
+
+    async def _answers(self, asked: list[_Answer], seconds: float) -> list[Any]:
+        """Wait for what was asked just now, at most so long; return all that was said by then.
+
+        A collector that failed costs its own metrics only.
+        """
+        if asked:
+            await asyncio.wait(asked, timeout=seconds)
+        records, self._complaints = self._complaints, []
+        for answer in [answer for answer in self._pending if answer.done()]:
+            turn, slot, tags, units = self._pending.pop(answer)
+            error = answer.exception()
+            if error is not None:
+                self._note(turn, slot, error)
+                continue
+            if turn.is_away:
+                log.info("collector %s is on again", turn.thread.name)
+            turn.is_away, turn.has_told = False, True
+            records += _tagged(answer.result(), tags, units)
+        records += self._complaints
+        self._complaints = []
+        return records
+
+    def _note(self, turn: _Turn, slot: int, error: BaseException) -> None:
+        name = turn.thread.name
+        self._report(slot, f"collector {name}: {error}")
+        absent = isinstance(error, OSError) and error.errno in _ABSENT
+        if absent or isinstance(error, MissingExtra):
+            turn.away_until = time.monotonic() + _AWAY
+            if not turn.is_away:
+                turn.is_away = True
+                # That a node has no such hardware is no reason to worry; the rest can be mended.
+                usual = isinstance(error, OSError) and not isinstance(error, PermissionError)
+                level = logging.INFO if usual and not turn.has_told else logging.WARNING
+                log.log(level, "collector %s is off: %s", name, error)
+        else:
+            expected = isinstance(error, CcpipeError | OSError)
+            text = f"collector {name}: {type(error).__name__}: {error}"
+            self._soft.note(text, None if expected else error)
+
+    def _report(self, slot: int, text: str) -> None:
+        if self._complaint is not None:
+            self._complaints.append(self._complaint(slot, text))
+
+
+def _tagged(
+    records: list[Any], common: Mapping[str, str] | None, units: Mapping[str, str]
+) -> list[Any]:
+    """Return messages with the tags that all of them carry; a collector's own win."""
+    if common is None:
+        return records
+    tagged = []
+    for message in records:
+        tags = {**common, **message.tags}
+        if unit := units.get(message.name):
+            tags.setdefault("unit", unit)
+        tagged.append(msgspec.structs.replace(message, tags=tags))
+    return tagged
+
+
+def _whole_second() -> int:
+    """Return the moment of a sample that is of no slot."""
+    return time.time_ns() // _SECOND * _SECOND
+
+
+def _ticks(interval: float, name: str) -> int:
+    """Return an interval in nanoseconds; raises ConfigError."""
+    if not _LEAST <= interval < math.inf:
+        of = f" of collector {name}" if name else ""
+        raise ConfigError(f"interval{of} is {interval} s: it must be at least {_LEAST} s")
+    return round(interval * _SECOND)

@@ -1,0 +1,420 @@
+"""Follows one growing file through every way of rotation, without inotify or a daemon's help.
+
+A file is known by its inode as long as it keeps that, and by a hash of its beginning where it does
+not: once it is packed, copied or restored. Its id is a hash of its first record and outlives all
+of that. Files that were renamed, packed, dated or copied are found beside the path, by name; what
+was never read is read, the oldest first.
+"""
+
+import bz2
+import gzip
+import hashlib
+import logging
+import lzma
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import msgspec
+
+log = logging.getLogger(__name__)
+
+HEAD = 4096
+"""Bytes of a file's beginning that it is known by."""
+MAX_LINE_SIZE = 16 * 2**20
+"""Bytes of a line; a longer one is handed over in pieces."""
+
+_PACKED: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open,
+}  # fmt: skip
+_UNREADABLE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, OSError)
+
+
+class FilePosition(msgspec.Struct, frozen=True):
+    """How far one file was read."""
+
+    file: str
+    """Its id; empty where it was never read."""
+    device: int
+    inode: int
+    head_size: int
+    """Bytes of its beginning that `head` is the hash of; fewer than ``HEAD`` if it is short."""
+    head: str
+    offset: int = 0
+    """Bytes that were read, of the unpacked file."""
+    line: int = 1
+    """Number of the next line."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a path was read: what a checkpoint keeps."""
+
+    position: FilePosition | None = None
+    """The file that is being read; None before the first one and between two."""
+    done: tuple[FilePosition, ...] = ()
+    """Rotated files that need not be read any more, as long as they are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole lines of a file; only the last of a rotated file may lack its end."""
+
+    payload: bytes
+    file: str
+    offset: int
+    line: int
+    progress: Progress
+    """How far the path is read once this stretch is safe."""
+
+
+class MovedError(Exception):
+    """Files were renamed while we looked: look again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that was found."""
+
+    path: Path
+    status: os.stat_result
+    head: bytes
+    """Its beginning, unpacked: one byte more than ``HEAD`` where it has that."""
+
+    @property
+    def is_packed(self) -> bool:
+        return self.path.suffix in _PACKED
+
+    def has_inode(self, position: FilePosition) -> bool:
+        return (self.status.st_dev, self.status.st_ino) == (position.device, position.inode)
+
+    def begins_like(self, position: FilePosition) -> bool:
+        head = self.head[: position.head_size]
+        return len(head) == position.head_size and _hash(head) == position.head
+
+    def is_any_of(self, done: Iterable[FilePosition]) -> bool:
+        """Say whether it is one of the files that were read, under whatever name."""
+        return any(
+            self.begins_like(position)
+            and (
+                self.has_inode(position) or position.head_size == HEAD or self._is_as_long(position)
+            )
+            for position in done
+        )
+
+    def _is_as_long(self, position: FilePosition) -> bool:
+        return len(self.head) == position.head_size
+
+    def position(self, file: str = "") -> FilePosition:
+        head = self.head[:HEAD]
+        return FilePosition(file, self.status.st_dev, self.status.st_ino, len(head), _hash(head))
+
+
+class Follower:
+    """Reads one path; each ``step`` goes on where the last one ended. It blocks; use a thread."""
+
+    def __init__(self, path: Path, progress: Progress, *, grace: float, block: int = 2**18) -> None:
+        """Go on from where a checkpoint says.
+
+        Parameters
+        ----------
+        path
+            Where the writer appends; it may be missing for a while.
+        progress
+            How far the path was read.
+        grace
+            Seconds that a rotated file must have been quiet before it is left, because a writer
+            may still hold it. So long, too, a file that has vanished is looked for.
+        block
+            Bytes that are read at once.
+
+        """
+        self.path = path
+        self.progress = progress
+        self.grace = grace
+        self.block = block
+        self._handle: BinaryIO | None = None
+        self._is_packed = False
+        self._in_vain_since: float | None = None
+        self._is_sibling = _siblings_of(path.name)
+        self._last_read = time.monotonic()
+        self._heads: dict[tuple[int, int, int, int], bytes] = {}
+
+    def step(self) -> Chunk | None:
+        """Return the next lines; None where there are none for now."""
+        try:
+            while self._handle is not None or self._open():
+                if chunk := self._read():
+                    self._in_vain_since = None
+                    self._last_read = time.monotonic()
+                    return chunk
+                if self._handle is not None and not self._may_leave():
+                    return None
+                if self._handle is not None:  # else it was truncated: look for its copy
+                    if chunk := self._read(rest=True):
+                        return chunk
+                    self._finish()
+        except (MovedError, FileNotFoundError):
+            pass
+        except _UNREADABLE as error:
+            self.close()
+            self._give_up_after_grace(f"cannot be read: {error}")
+        return None
+
+    def skip_rotated(self) -> None:
+        """Take the rotated files that are there as read."""
+        done = tuple(file.position() for file in self._scan())
+        self.progress = msgspec.structs.replace(self.progress, done=done)
+
+    def skip_all(self) -> None:
+        """Take the rotated files as read, and the current one up to now."""
+        self.skip_rotated()
+        if self._open():
+            while self._read():
+                pass
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+    # Reading
+
+    def _read(self, *, rest: bool = False) -> Chunk | None:
+        """Return whole lines, or what is left without an end of line."""
+        position, handle = self._at()
+        handle.seek(position.offset)
+        payload = handle.read(self.block)
+        while payload and b"\n" not in payload and len(payload) < MAX_LINE_SIZE:
+            if not (more := handle.read(self.block)):
+                break
+            payload += more
+        end = payload.rfind(b"\n") + 1
+        if not end and (rest or len(payload) >= MAX_LINE_SIZE):
+            end = len(payload)
+        if not end:
+            return None
+        if not self._is_same():  # truncated, and written anew to beyond where we were
+            self.close()
+            return None
+        return self._advance(payload[:end])
+
+    def _advance(self, payload: bytes) -> Chunk:
+        before, handle = self._at()
+        after = msgspec.structs.replace(
+            before,
+            offset=before.offset + len(payload),
+            line=before.line + payload.count(b"\n"),
+        )
+        if before.head_size < (size := min(HEAD, after.offset)):
+            handle.seek(0)
+            head = handle.read(size)
+            after = msgspec.structs.replace(after, head_size=len(head), head=_hash(head))
+        self.progress = msgspec.structs.replace(self.progress, position=after)
+        return Chunk(payload, before.file, before.offset, before.line, self.progress)
+
+    def _is_same(self) -> bool:
+        """Say whether the open file still begins as it did; a packed one cannot change."""
+        position, handle = self._at()
+        if self._is_packed:
+            return True
+        handle.seek(0)
+        return _hash(handle.read(position.head_size)) == position.head
+
+    def _at(self) -> tuple[FilePosition, BinaryIO]:
+        assert self.progress.position is not None
+        assert self._handle is not None
+        return self.progress.position, self._handle
+
+    # Leaving a file
+
+    def _may_leave(self) -> bool:
+        """Say whether the open file, read to its end, is rotated and quiet.
+
+        Where it was truncated instead, it is closed: its old content is looked for in a copy.
+        """
+        position, handle = self._at()
+        if self._is_packed:
+            return True
+        status = os.fstat(handle.fileno())
+        try:
+            current = self.path.stat()
+        except FileNotFoundError:
+            current = None
+        is_current = current and (current.st_dev, current.st_ino) == (status.st_dev, status.st_ino)
+        is_shorter = is_current and status.st_size < position.offset
+        if is_shorter or not self._is_same():
+            self.close()
+            return True
+        if is_current:
+            return False
+        quiet = max(time.time() - status.st_mtime, time.monotonic() - self._last_read)
+        return quiet >= self.grace
+
+    def _finish(self) -> None:
+        """Note that the file is read, forget those that are gone, and go on to the next."""
+        self.close()
+        self._in_vain_since = None
+        if (position := self.progress.position) is None:
+            return
+        there = self._scan()
+        done = [old for old in self.progress.done if any(f.is_any_of([old]) for f in there)]
+        self.progress = Progress(None, (*done, position))
+
+    def _give_up_after_grace(self, why: str) -> None:
+        """Go on without the file if it has been sought in vain for the grace."""
+        now = time.monotonic()
+        self._in_vain_since = self._in_vain_since or now
+        position = self.progress.position
+        if now - self._in_vain_since < self.grace:
+            return
+        self._in_vain_since = None
+        if position is not None:
+            log.error(
+                "%s: the file that was read up to byte %d is gone or %s: what followed is lost",
+                self.path, position.offset, why,
+            )  # fmt: skip
+            self.progress = Progress(None, (*self.progress.done, position))
+
+    # Finding files
+
+    def _open(self) -> bool:
+        """Open the file to read: where we were, or the oldest one that was never read."""
+        if self.progress.position is not None:
+            file = self._find(self.progress.position)
+            if file is None:
+                self._give_up_after_grace("nowhere to be found")
+                return False
+        else:
+            file = self._next()
+            if file is None:
+                return False
+        self._handle, self._is_packed = _open(file.path), file.is_packed
+        return self._starts(file)
+
+    def _starts(self, file: _File) -> bool:
+        """Make sure that what was opened is what was found; give a new file its id."""
+        assert self._handle is not None
+        head = self._handle.read(HEAD + 1)
+        if not head.startswith(file.head):  # another one has taken its name
+            self.close()
+            return False
+        self._last_read = time.monotonic()
+        if self.progress.position is None:
+            self._handle.seek(0)
+            record = _first_record(self._handle.read(_RECORD), _RECORD)
+            if not record:  # it is not whole yet
+                self.close()
+                return False
+            ids = {position.file for position in self.progress.done}
+            name = _hash(record)
+            repeats = sum(name == known.partition("-")[0] for known in ids)
+            start = file.position(f"{name}-{repeats + 1}" if repeats else name)
+            self.progress = msgspec.structs.replace(self.progress, position=start)
+        else:
+            device, inode = file.status.st_dev, file.status.st_ino
+            here = msgspec.structs.replace(self.progress.position, device=device, inode=inode)
+            self.progress = msgspec.structs.replace(self.progress, position=here)
+        return True
+
+    def _find(self, position: FilePosition) -> _File | None:
+        """Find the file that we read so far, whatever it is called now."""
+        current = self._look(self.path)
+        fits = (
+            current and current.begins_like(position) and current.status.st_size >= position.offset
+        )
+        if current and fits and current.has_inode(position):
+            return current
+        same = [f for f in self._scan() if f.begins_like(position) and not self._was_read(f)]
+        same.sort(key=lambda file: (not file.has_inode(position), file.is_packed))
+        return same[0] if same else current if fits else None
+
+    def _next(self) -> _File | None:
+        """Find the oldest file that was never read, the current one if there is no other."""
+        current = self._look(self.path)
+        for file in self._scan():
+            is_copy = current is not None and current.head.startswith(file.head)
+            if not is_copy and not self._was_read(file) and _first_record(file.head):
+                return file
+        return current if current and _first_record(current.head) else None
+
+    def _was_read(self, file: _File) -> bool:
+        return file.is_any_of(self.progress.done)
+
+    def _scan(self) -> list[_File]:
+        """Return the rotated files, the oldest first.
+
+        Raises
+        ------
+        MovedError
+            where they were renamed meanwhile, so that one could have escaped us.
+
+        """
+        before = self._listing()
+        files = [file for name in before if (file := self._look(self.path.parent / name))]
+        if self._listing() != before:
+            raise MovedError
+        return sorted(files, key=lambda file: file.status.st_mtime_ns)
+
+    def _listing(self) -> dict[str, int]:
+        try:
+            with os.scandir(self.path.parent) as entries:
+                return {e.name: e.inode() for e in entries if self._is_sibling(e.name)}
+        except FileNotFoundError:
+            return {}
+
+    def _look(self, path: Path) -> _File | None:
+        """Read a file's beginning; None where it is missing or cannot be unpacked (yet)."""
+        try:
+            with _open(path) as handle:
+                status = os.fstat(handle.fileno())
+                key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+                if key not in self._heads:
+                    self._heads[key] = handle.read(HEAD + 1)
+                    while len(self._heads) > _REMEMBERED:
+                        del self._heads[next(iter(self._heads))]
+                return _File(path, status, self._heads[key])
+        except _UNREADABLE:
+            return None
+
+
+_REMEMBERED = 10_000  # beginnings of files
+_RECORD = 2**20  # bytes in which a file's first record must end
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file, packed or not; what is read is unpacked."""
+    unpack = _PACKED.get(path.suffix)
+    return path.open("rb") if unpack is None else cast("BinaryIO", unpack(path))
+
+
+def _siblings_of(name: str) -> Callable[[str], bool]:
+    """Tell the names that a rotated file can have: a number or a date after the name.
+
+    With an ending such as ``.jsonl`` they may stand before it as well, and a file without that
+    ending is no rotated one of a path with it, nor the other way round.
+    """
+    stem, ending = Path(name).stem, Path(name).suffix
+    packed = f"(?:{'|'.join(map(re.escape, _PACKED))})?"
+    patterns = [rf"{re.escape(name)}[._-][0-9][^/]*"]
+    if ending:
+        patterns.append(rf"{re.escape(stem)}[._-][0-9][^/]*{re.escape(ending)}{packed}")
+    mine = re.compile("|".join(patterns))
+    foreign = re.compile(rf".*\.jsonl{packed}") if ending != ".jsonl" else None
+    return lambda other: bool(mine.fullmatch(other)) and not (foreign and foreign.fullmatch(other))
+
+
+def _first_record(head: bytes, room: int = HEAD) -> bytes:
+    """Return the first line that is a record and ends, or fills the room; else nothing."""
+    lines = head.split(b"\n")
+    whole = lines[:-1] if len(head) < room else lines
+    return next((line for line in whole if len(line) > 1 and not line.startswith(b"#")), b"")
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

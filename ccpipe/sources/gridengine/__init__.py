@@ -1,0 +1,1 @@
+"""Grid Engine's accounting and running jobs as sources."""

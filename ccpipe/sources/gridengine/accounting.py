@@ -1,0 +1,265 @@
+"""Grid Engine's accounting files, followed for ever: each record becomes one event.
+
+So does each line of the reporting file that tells of a start or a deletion, where that is
+followed too.
+
+At least once: the checkpoint moves only when the broker has what was read. Exactly once: a record
+that is read again after a crash makes the very same event, because its origin (the file's id and
+the offset) is in it. Publish one event a message (``lines = 1`` of the sink ``nats``), so that
+each has its own message id.
+"""
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import IO, Literal, Self
+
+import msgspec
+
+from ccpipe.config import Duration, Interval, Site
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.formats.gridengine import Accounting, read
+from ccpipe.formats.gridengine.event import to_event
+from ccpipe.formats.gridengine.reader import Rejected
+from ccpipe.message import Message
+from ccpipe.pipeline import Batch, DeadLetter, wait_for_event
+from ccpipe.sources.follow import Chunk, Follower, Progress
+from ccpipe.translate.gridengine import job_log
+
+
+class AccountingFile:
+    """Follows ``accounting`` and ``accounting.jsonl``, through rotation and restarts.
+
+    Only one process at a time may use a checkpoint.
+    """
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        paths: list[str],
+        checkpoint: str,
+        reporting: str = "",
+        begin: Literal["start", "end", "oldest"] = "start",
+        poll: Interval = Interval(5),  # noqa: B008 - frozen, as any float
+        grace: Duration = Duration(30),
+        command_line: bool = False,
+        once: bool = False,
+    ) -> None:
+        """Take what to follow.
+
+        Parameters
+        ----------
+        paths
+            The files, of which some may be missing: usually both of ``$SGE_ROOT/<cell>/common``.
+        checkpoint
+            The file that remembers how far we are; its folder must be there.
+        reporting
+            The file whose ``job_log`` lines tell of starts and deletions (``reporting_params``
+            with ``reporting=true joblog=true``). Its ``acct`` lines are records only where it is
+            among `paths` as well.
+        begin
+            Where to begin without a checkpoint: at the start or the end of the current files, or
+            with the oldest rotated ones. What the reporting file tells of the past makes starts
+            whose ends nobody may tell, so that it begins at its end, unless with the oldest.
+        poll
+            How often to look for new lines.
+        grace
+            How long a rotated file must have been quiet before it is left for the next one.
+        command_line
+            Whether to send ``submit_cmd_line``, which may hold secrets.
+        once
+            Whether to end when everything is read.
+
+        Raises
+        ------
+        ConfigError
+            where there is no path, or one that is there twice.
+
+        """
+        if not paths or len(set(paths)) < len(paths):
+            raise ConfigError(f"paths is {paths}: name one file at least, and none twice")
+        self.site = site
+        self.paths = paths
+        self.reporting = reporting
+        self.checkpoint = Checkpoint(Path(checkpoint))
+        self.begin = begin
+        self.poll = float(poll)
+        self.grace = 0.0 if once else float(grace)
+        self.command_line = command_line
+        self.once = once
+        self._followers: dict[str, Follower] = {}
+        self._reached: dict[str, int] = {}  # the latest time that a path's lines told of
+        self._stopped = asyncio.Event()
+
+    async def check(self) -> None:
+        """Say whether the files' folders are there, for ``ccpipe validate``."""
+        for path in map(Path, self._all_paths()):
+            if not path.parent.is_dir():
+                raise UnavailableError(f"{path.parent} is not a folder that we can see")
+
+    def stop(self) -> None:
+        """End between two batches."""
+        self._stopped.set()
+
+    async def __aenter__(self) -> Self:
+        """Read the checkpoint, and keep others from it."""
+        self.checkpoint.open()
+        for path in self._all_paths():
+            progress = self.checkpoint.progress.get(path, Progress())
+            follower = Follower(Path(path), progress, grace=self.grace)
+            self._followers[path] = follower
+            if path not in self.checkpoint.progress:
+                await asyncio.to_thread(self._begin, path, follower)
+                self.checkpoint.progress[path] = follower.progress
+        self.checkpoint.save()
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Write the checkpoint and close everything."""
+        for follower in self._followers.values():
+            follower.close()
+        self.checkpoint.close()
+
+    def _all_paths(self) -> list[str]:
+        return list(dict.fromkeys([*self.paths, *([self.reporting] if self.reporting else [])]))
+
+    def _begin(self, path: str, follower: Follower) -> None:
+        is_for_starts = path not in self.paths
+        if self.begin == "end" or (is_for_starts and self.begin != "oldest"):
+            follower.skip_all()
+        elif self.begin == "start":
+            follower.skip_rotated()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield batches, one for each stretch of a file, until stopped."""
+        while not self._stopped.is_set():
+            batch = await self._next()
+            if batch is not None:
+                yield batch
+            elif self.once:
+                return
+            else:
+                self.checkpoint.save()
+                await wait_for_event(self._stopped, self.poll)
+
+    async def _next(self) -> Batch | None:
+        """Read on in the file that lies back the furthest; None where there is nothing for now.
+
+        So a start comes about when its job's end does, also where there is much to catch up with.
+        """
+        for path in sorted(self._followers, key=lambda path: self._reached.get(path, 0)):
+            if chunk := await asyncio.to_thread(self._followers[path].step):
+                batch = self._batch(path, chunk)
+                times = (message.time for message in batch.records if message.time)
+                self._reached[path] = max(times, default=self._reached.get(path, 0))
+                return batch
+        return None
+
+    def _batch(self, path: str, chunk: Chunk) -> Batch:
+        events, rejected = list[Message](), list[Rejected]()
+        payload, file = chunk.payload, chunk.file
+        offset, line = chunk.offset, chunk.line
+        if path in self.paths:
+            reading = read(payload, file=file, offset=offset, line=line)
+            events, rejected = self._events(reading.records), reading.rejected
+        if path == self.reporting:
+            reported, bad_lines = job_log.read(payload, file=file, offset=offset, line=line)
+            events += [job_log.to_event(each, cluster=self.site.cluster) for each in reported]
+            rejected += bad_lines
+        letters = [DeadLetter(b.original, b.reason, path, b.line, b.offset) for b in rejected]
+        ack = self._acknowledge(path, chunk.progress)
+        return Batch(events, ack, path, letters, len(payload))
+
+    def _events(self, records: Sequence[Accounting]) -> list[Message]:
+        if not self.command_line:
+            records = [msgspec.structs.replace(record, submit_cmd_line=None) for record in records]
+        cluster, hostname = self.site.cluster, self.site.hostname
+        return [to_event(record, cluster=cluster, hostname=hostname) for record in records]
+
+    def _acknowledge(self, path: str, progress: Progress) -> Callable[[], Awaitable[None]]:
+        async def acknowledge() -> None:
+            self.checkpoint.progress[path] = progress
+            self.checkpoint.save_now_and_then()
+
+        return acknowledge
+
+
+class Checkpoint:
+    """How far each path was read, in a file that is replaced as a whole."""
+
+    EVERY = 0.5
+    """Seconds between two writes, while there is much to read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.progress: dict[str, Progress] = {}
+        self._saved: dict[str, Progress] = {}
+        self._next = 0.0
+        self._lock: IO[bytes] | None = None
+
+    def open(self) -> None:
+        """Read the file, if there is one, and lock it.
+
+        Raises
+        ------
+        ConfigError
+            where it cannot be read or written, or another process uses it.
+
+        """
+        try:
+            self._lock = self.path.with_name(f"{self.path.name}.lock").open("ab")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.progress = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Progress])
+        except FileNotFoundError:
+            if self._lock is None:
+                raise ConfigError(f"checkpoint: {self.path.parent} is not there") from None
+        except BlockingIOError:
+            self._release()
+            raise ConfigError(f"checkpoint: another process uses {self.path}") from None
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            self._release()
+            raise ConfigError(f"checkpoint: {self.path}: {error}") from None
+
+    def save_now_and_then(self) -> None:
+        """Write the file unless it was written a moment ago."""
+        if time.monotonic() >= self._next:
+            self.save()
+
+    def save(self) -> None:
+        """Write what was acknowledged; nothing else ever gets into the file.
+
+        Raises
+        ------
+        UnavailableError
+            where the disk does not take it.
+
+        """
+        if self.progress == self._saved:
+            return
+        self._next = time.monotonic() + self.EVERY
+        new = self.path.with_name(f"{self.path.name}.new")
+        try:
+            with new.open("wb") as file:
+                file.write(msgspec.json.encode(self.progress))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except OSError as error:
+            raise UnavailableError(f"checkpoint: {self.path}: {error}") from None
+        self._saved = dict(self.progress)
+
+    def close(self) -> None:
+        """Write the last state, and let others in."""
+        try:
+            self.save()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None

@@ -1,0 +1,1 @@
+"""Grid Engine's accounting to job events, Sonar's envelopes and files."""

@@ -1,0 +1,193 @@
+"""Accounting files in another form: what ``ccpipe convert --from gridengine`` writes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import IO, Literal, Protocol
+
+import msgspec
+
+from ccpipe.errors import EncodeError, MissingExtra
+from ccpipe.formats.gridengine import (
+    HEADER,
+    Accounting,
+    Rejected,
+    encode_classic,
+    encode_jsonl,
+    read_stream,
+)
+from ccpipe.formats.lineprotocol import encode as encode_lines
+from ccpipe.message import Message
+from ccpipe.translate.gridengine.assembler import Assembler, Job
+from ccpipe.translate.gridengine.events import Mapping, events, metrics
+
+FORMATS = ("classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar")
+Format = Literal["classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar"]
+"""``classic`` and ``json`` are Grid Engine's own; ``csv`` and ``parquet`` have the columns of
+``formats.gridengine.table``; ``metrics``, ``events`` and ``line``, which is both, are line
+protocol, of jobs that ended; ``sonar`` is one envelope for each block of the file."""
+
+
+class Writer(Protocol):
+    """Writes records in one format, to what it was made with."""
+
+    def write(self, records: Sequence[Accounting]) -> None:
+        """Write records; raises EncodeError, before anything is written, where one cannot be."""
+        ...
+
+    def close(self) -> None:
+        """Write what is held, and the format's end."""
+        ...
+
+
+def convert_accounting(
+    stream: IO[bytes],
+    target: IO[bytes],
+    to: Format,
+    *,
+    mapping: Mapping,
+    command_line: bool = False,
+    file: str = "",
+) -> Iterator[Rejected]:
+    """Read a file to its end and write what it holds; yield the lines that are left out.
+
+    Records that the format cannot carry are left out too. The command line, which may hold
+    secrets, is written only where `command_line` says so.
+
+    Raises
+    ------
+    MissingExtra
+        for ``csv`` and ``parquet`` without pyarrow.
+
+    """
+    writer = open_writer(to, target, mapping)
+    for reading in read_stream(stream, file=file):
+        yield from reading.rejected
+        yield from write(writer, reading.records, command_line=command_line)
+    writer.close()
+
+
+def write(
+    writer: Writer, records: Sequence[Accounting], *, command_line: bool = False
+) -> list[Rejected]:
+    """Write records; return those that the format cannot carry."""
+    if not command_line:
+        records = [msgspec.structs.replace(each, submit_cmd_line=None) for each in records]
+    try:
+        writer.write(records)
+    except EncodeError:
+        return list(_one_by_one(writer, records))
+    return []
+
+
+def _one_by_one(writer: Writer, records: Sequence[Accounting]) -> Iterator[Rejected]:
+    for record in records:
+        try:
+            writer.write([record])
+        except EncodeError as error:
+            place = record.origin
+            yield Rejected(place.line, place.offset, str(error), encode_jsonl(record).rstrip())
+
+
+def open_writer(  # noqa: PLR0911 - one return for each format
+    to: Format, target: IO[bytes], mapping: Mapping
+) -> Writer:
+    """Return what writes a format; raises MissingExtra for tables without pyarrow."""
+    match to:
+        case "classic":
+            return _Lines(target, encode_classic, HEADER)
+        case "json":
+            return _Lines(target, encode_jsonl)
+        case "csv" | "parquet":
+            return _Table(target, to)
+        case "line":
+            return _Jobs(
+                target, lambda job: _encode(chain(events(job, mapping), metrics(job, mapping)))
+            )
+        case "metrics":
+            return _Jobs(target, lambda job: _encode(metrics(job, mapping)))
+        case "events":
+            return _Jobs(target, lambda job: _encode(events(job, mapping)))
+        case "sonar":
+            return _Sonar(target, mapping)
+
+
+def _encode(messages: Iterator[Message]) -> bytes:
+    return encode_lines(list(messages), precision="auto")
+
+
+class _Lines:
+    """A line for each record."""
+
+    def __init__(
+        self, target: IO[bytes], encode: Callable[[Accounting], bytes], head: bytes = b""
+    ) -> None:
+        self.target = target
+        self.encode = encode
+        target.write(head)
+
+    def write(self, records: Sequence[Accounting]) -> None:
+        self.target.write(b"".join(map(self.encode, records)))
+
+    def close(self) -> None:
+        pass
+
+
+class _Table:
+    """A row for each record."""
+
+    def __init__(self, target: IO[bytes], to: Literal["csv", "parquet"]) -> None:
+        try:
+            from pyarrow import csv, parquet
+        except ImportError:
+            raise MissingExtra("pyarrow", "parquet") from None
+        from ccpipe.formats.gridengine.table import from_records
+
+        self.rows = from_records
+        opens = csv.CSVWriter if to == "csv" else parquet.ParquetWriter
+        self.writer = opens(target, from_records([]).schema)
+
+    def write(self, records: Sequence[Accounting]) -> None:
+        if records:
+            self.writer.write_table(self.rows(records))
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class _Jobs:
+    """What each job makes when it has ended."""
+
+    def __init__(self, target: IO[bytes], encode: Callable[[Job], bytes]) -> None:
+        self.target = target
+        self.encode = encode
+        self.assembler = Assembler()
+
+    def write(self, records: Sequence[Accounting]) -> None:
+        self.target.write(b"".join(map(self.encode, self.assembler.feed(records))))
+
+    def close(self) -> None:
+        for job in self.assembler.flush():
+            self.target.write(self.encode(job))
+
+
+class _Sonar:
+    """An envelope for the jobs that ended within a block, stamped with the last one's end."""
+
+    def __init__(self, target: IO[bytes], mapping: Mapping) -> None:
+        self.target = target
+        self.mapping = mapping
+        self.assembler = Assembler()
+
+    def write(self, records: Sequence[Accounting]) -> None:
+        self.put(list(self.assembler.feed(records)))
+
+    def close(self) -> None:
+        self.put(list(self.assembler.flush()))
+
+    def put(self, jobs: Sequence[Job]) -> None:
+        from ccpipe.formats.sonar import encode
+        from ccpipe.translate.gridengine.to_sonar import jobs_to_sonar
+
+        if jobs:
+            time = max((job.end or 0 for job in jobs), default=0)
+            self.target.write(encode(jobs_to_sonar(jobs, self.mapping, time=time)).rstrip() + b"\n")

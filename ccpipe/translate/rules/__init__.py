@@ -1,0 +1,1 @@
+"""Rules for metrics: select, drop, rename, tag, convert and aggregate."""

@@ -1,0 +1,76 @@
+"""Give metrics other names."""
+
+import re
+from collections.abc import Mapping
+
+from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import Series
+from ccpipe.pipeline import Records
+from ccpipe.translate.rules.per_series import (
+    PerSeries,
+    Tags,
+    relabel,
+    rule_matcher,
+    series,
+)
+
+
+class Rename:
+    """Gives measurements other names; tags, values, times and the order stay.
+
+    The first pair that an old name fits counts. Where the new name is one that others have
+    already, they become one series: ``--explain`` tells.
+    """
+
+    def __init__(self, *, names: Mapping[str, str], tags: Mapping[str, str] | None = None) -> None:
+        """Take the names.
+
+        Parameters
+        ----------
+        names
+            New names by old ones. One ``*`` in an old name stands for any characters, and a ``*``
+            in the new one for what they are: ``"nv_*" = "gpu_*"``.
+        tags
+            Only series whose tags fit these patterns, as `Select` has them.
+
+        Raises
+        ------
+        ConfigError
+            where a name cannot be one, or holds too many ``*``.
+
+        """
+        if not names:
+            raise ConfigError("names: there are none")
+        self._names = [(_pattern(old), _checked(old, new)) for old, new in names.items()]
+        self._matches = rule_matcher((), tags)
+        self._new = PerSeries(self._decide)
+
+    def feed(self, records: Records) -> Records:
+        """Return all records, under their new names."""
+        return relabel(records, self._new)
+
+    def flush(self) -> Records:
+        """Return nothing: nothing is ever held."""
+        return []
+
+    def _decide(self, name: str, tags: Tags) -> Series | None:
+        for old, new in self._names:
+            if (found := old.fullmatch(name)) and self._matches(name, tags):
+                return series(new.replace("*", "".join(found.groups())), tags)
+        return None
+
+
+def _pattern(old: str) -> re.Pattern[str]:
+    if old.count("*") > 1:
+        raise ConfigError(f"names: {old!r} holds more than one *")
+    if series(old, {}) is None:
+        raise ConfigError(f"names: {old!r} cannot be a name in line protocol")
+    return re.compile("(.*)".join(map(re.escape, old.split("*"))), re.DOTALL)
+
+
+def _checked(old: str, new: str) -> str:
+    if new.count("*") > old.count("*"):
+        raise ConfigError(f"names: {new!r} holds more * than {old!r}")
+    if series(new, {}) is None:
+        raise ConfigError(f"names: {new!r} cannot be a name in line protocol")
+    return new

@@ -1,0 +1,72 @@
+"""Add tags and take tags away."""
+
+from collections.abc import Mapping, Sequence
+
+from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import Series
+from ccpipe.pipeline import Records
+from ccpipe.translate.rules.per_series import (
+    PerSeries,
+    Tags,
+    relabel,
+    rule_matcher,
+    series,
+)
+
+
+class Tag:
+    """Adds tags and takes tags away; names, values, times and the order stay.
+
+    Where series differ in nothing but a tag that is taken away, they become one: ``--explain``
+    tells.
+    """
+
+    def __init__(
+        self,
+        *,
+        add: Mapping[str, str] | None = None,
+        remove: Sequence[str] = (),
+        names: Sequence[str] = (),
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take the tags.
+
+        Parameters
+        ----------
+        add
+            Tags with their values; they replace what a tag of that name said before.
+        remove
+            Names of tags; taken away before others are added.
+        names, tags
+            Only series whose name fits one of these patterns and whose tags fit all of theirs,
+            as `Select` has them.
+
+        Raises
+        ------
+        ConfigError
+            where there is nothing to do, or a tag cannot be one.
+
+        """
+        if not (add or remove):
+            raise ConfigError("there is nothing to add and nothing to remove")
+        self._add = dict(add or {})
+        for key, value in self._add.items():
+            if not value or series("name", {key: value}) is None:
+                raise ConfigError(f"add: {key!r} = {value!r} cannot be a tag in line protocol")
+        self._remove = frozenset(remove)
+        self._matches = rule_matcher(names, tags)
+        self._new = PerSeries(self._decide)
+
+    def feed(self, records: Records) -> Records:
+        """Return all records, with their new tags."""
+        return relabel(records, self._new)
+
+    def flush(self) -> Records:
+        """Return nothing: nothing is ever held."""
+        return []
+
+    def _decide(self, name: str, tags: Tags) -> Series | None:
+        if not self._matches(name, tags):
+            return None
+        kept = {key: value for key, value in tags.items() if key not in self._remove}
+        return series(name, kept | self._add)

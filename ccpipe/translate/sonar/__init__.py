@@ -1,0 +1,1 @@
+"""Sonar's envelopes to line protocol and back."""

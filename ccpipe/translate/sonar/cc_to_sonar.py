@@ -1,0 +1,268 @@
+"""ClusterCockpit's messages to Sonar's envelopes; docs/sonar-metrics.md says what becomes what."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import ClassVar
+
+from ccpipe import __version__
+from ccpipe.config import Duration
+from ccpipe.errors import DataError, EncodeError
+from ccpipe.formats.lineprotocol import Lines, SeriesTable
+from ccpipe.formats.lineprotocol.precision import NO_TIME
+from ccpipe.formats.sonar import (
+    ClusterData,
+    ClusterEnvelope,
+    Envelope,
+    ErrorObject,
+    JobsAttributes,
+    JobsData,
+    JobsEnvelope,
+    MetadataObject,
+    SampleData,
+    SampleEnvelope,
+    SlurmJob,
+    SysinfoData,
+    SysinfoEnvelope,
+    decode,
+    timestamp,
+)
+from ccpipe.message import Kind, Message
+from ccpipe.pipeline import Records
+from ccpipe.translate.sonar import cc_to_sonar_events as events
+from ccpipe.translate.sonar.cc_to_sonar_sample import Moment, Slot, slot_of
+
+SECOND = 10**9
+MAX_WINDOWS = 100_000
+MAX_PLANS = 100_000
+"""Series of which it is remembered what they are for."""
+MAX_REPORTED = 100_000
+"""Moments of which a whole envelope came that are remembered, to leave out what else tells them."""
+
+_KIND_OF_EVENT = {"job": "job", "nodestate": "cluster", "topology": "sysinfo"}
+_TEXTS = {Kind.EVENT: {"sonar", *_KIND_OF_EVENT}, Kind.LOG: {"sonar"}}
+"""Names of the messages that are no metrics and are turned one by one."""
+
+META = MetadataObject(producer="ccpipe", version=__version__)
+
+Key = tuple[str, str, str, int]
+"""Kind of envelope, cluster, node, and moment: what an envelope is known by."""
+
+
+class _Window(Moment):
+    """A moment that is being put together."""
+
+    def __init__(self, feed: int, opened: float) -> None:
+        super().__init__()
+        self.feed = feed
+        """The feed that it was opened in."""
+        self.opened = opened
+
+
+class CcToSonar:
+    """Makes envelopes of lines.
+
+    Metrics of one node and moment become a sample. Since they come in several payloads they are
+    held back for a while: until the node has sent newer ones, or for as long by the clock. What
+    comes later still makes another envelope of the same moment.
+    """
+
+    gives: ClassVar[str] = "envelopes"
+
+    def __init__(self, *, hold: Duration = Duration(5), window: Duration = Duration(1)) -> None:
+        """Take the options.
+
+        Parameters
+        ----------
+        hold
+            How long a moment waits for more of its metrics.
+        window
+            How far apart the metrics of one moment may be.
+
+        """
+        self.hold = float(hold)
+        self.window = max(1, round(float(window) * SECOND))
+        self.clock: Callable[[], float] = time.monotonic
+        self.refused: list[tuple[Message, str]] = []
+        self._feeds = 0
+        self._windows: OrderedDict[Key, _Window] = OrderedDict()
+        self._open: dict[tuple[str, str], list[int]] = {}  # windows of each node
+        self._reported: OrderedDict[Key, None] = OrderedDict()
+        self._table: SeriesTable | None = None
+        self._plans: dict[tuple[int, int], tuple[str, str, Slot | None] | None] = {}
+        self._jobs: dict[tuple[str, str], list[SlurmJob]] = {}  # of this feed, by cluster and time
+
+    @property
+    def holds(self) -> int:
+        """Of how many of the latest feeds a moment is still open; see ``Holding``."""
+        if not self._windows:
+            return 0
+        return self._feeds - next(iter(self._windows.values())).feed + 1
+
+    def feed(self, records: Records) -> list[Envelope]:
+        """Take lines; return the envelopes that are whole."""
+        self._feeds += 1
+        ready: list[Envelope] = []
+        lines = self._columns(records)
+        if self._table is not lines.table or len(self._plans) > MAX_PLANS:
+            self._table, self._plans = lines.table, {}
+        touched: dict[tuple[str, str], None] = {}
+        plans, now = self._plans, self.clock()
+        for row, cell in enumerate(zip(lines.series, lines.fields, strict=True)):
+            plan = plans[cell] if cell in plans else self._plan(lines, *cell)
+            if plan is None:
+                continue
+            cluster, node, slot = plan
+            if slot is None:
+                self._take(lines[row], ready)
+            elif (at := lines.times[row]) == NO_TIME:
+                self.refused.append((lines[row], "the timestamp is missing"))
+            elif (window := self._window(cluster, node, at, now)) is not None:
+                window.values[slot] = lines.numbers[row]
+                touched[cluster, node] = None
+        ready += self._job_envelopes()
+        for cluster, node in touched:
+            self._close_older(cluster, node, ready)
+        self._close_held(now, ready)
+        return ready
+
+    def flush(self) -> list[Envelope]:
+        """Return what is still held."""
+        ready: list[Envelope] = []
+        for key in list(self._windows):
+            self._close(key, ready)
+        return ready
+
+    def _columns(self, records: Records) -> Lines:
+        try:
+            return Lines.of(records)
+        except EncodeError:
+            good = []
+            for message in records:
+                try:
+                    good.append(Lines.of([message]))
+                except EncodeError as error:
+                    self.refused.append((message, str(error)))
+            return Lines.concat(good) if good else Lines()
+
+    def _plan(self, lines: Lines, series: int, field: int) -> tuple[str, str, Slot | None] | None:
+        """Say what to do with a series: what a metric is for, or None for an event or a log."""
+        name, tags, _ = lines.table.series[series]
+        key = lines.table.fields[field]
+        about = tags.get("cluster", ""), tags.get("hostname", "")
+        plan: tuple[str, str, Slot | None] | None = None
+        if name in _TEXTS.get(Kind.of(key), ()):
+            plan = *about, None
+        elif about[1] and (slot := slot_of(name, key, tags)) is not None:
+            plan = *about, slot
+        self._plans[series, field] = plan
+        return plan
+
+    def _window(self, cluster: str, node: str, at: int, now: float) -> _Window | None:
+        """Return the window of a moment; None where a whole envelope told of it."""
+        place = at // self.window
+        key = "sample", cluster, node, place
+        window = self._windows.get(key)
+        if window is None:
+            if key in self._reported:
+                return None
+            window = self._windows[key] = _Window(self._feeds, now)
+            self._open.setdefault((cluster, node), []).append(place)
+        window.time = max(window.time, at)
+        return window
+
+    def _close_older(self, cluster: str, node: str, ready: list[Envelope]) -> None:
+        """Close the windows of a node that sent something so much newer."""
+        places = self._open.get((cluster, node), [])
+        newest = max(places, default=0) * self.window
+        for place in list(places):
+            if (place + 1) * self.window + self.hold * SECOND <= newest:
+                self._close(("sample", cluster, node, place), ready)
+
+    def _close_held(self, now: float, ready: list[Envelope]) -> None:
+        while self._windows:
+            key, window = next(iter(self._windows.items()))
+            if now - window.opened < self.hold and len(self._windows) <= MAX_WINDOWS:
+                return
+            self._close(key, ready)
+
+    def _close(self, key: Key, ready: list[Envelope]) -> None:
+        window = self._remove(key)
+        _, cluster, node, _ = key
+        if window is not None:
+            sample = window.sample(cluster, node)
+            ready.append(SampleEnvelope(META, SampleData(sample)))
+
+    def _remove(self, key: Key) -> _Window | None:
+        window = self._windows.pop(key, None)
+        if window is not None:
+            places = self._open[key[1], key[2]]
+            places.remove(key[3])
+            if not places:
+                del self._open[key[1], key[2]]
+        return window
+
+    def _take(self, message: Message, ready: list[Envelope]) -> None:
+        """Turn one event or log line."""
+        try:
+            if message.name == "sonar" and message.kind is Kind.EVENT:
+                ready += self._whole(message)
+            elif message.time is None:
+                raise DataError("the timestamp is missing")
+            elif message.name == "sonar":
+                self._take_log(message, message.time, ready)
+            else:
+                self._take_event(message, message.time, ready)
+        except DataError as error:
+            self.refused.append((message, str(error)))
+
+    def _whole(self, message: Message) -> list[Envelope]:
+        """Return the envelope that an event holds; what else tells of its moment is left out."""
+        envelopes, rejected = decode(str(message.value).encode())
+        if rejected or not envelopes:
+            raise DataError(str(rejected[0]) if rejected else "the event holds no envelope")
+        if message.time is not None:
+            key = self._key(message.tags.get("function", ""), message, message.time)
+            self._remove(key)
+            self._reported[key] = None
+            if len(self._reported) > MAX_REPORTED:
+                self._reported.popitem(last=False)
+        return envelopes
+
+    def _key(self, kind: str, message: Message, at: int) -> Key:
+        place = at // self.window if kind == "sample" else at
+        return kind, message.tags.get("cluster", ""), message.hostname, place
+
+    def _take_event(self, message: Message, at: int, ready: list[Envelope]) -> None:
+        payload, cluster = str(message.value), message.tags.get("cluster", "")
+        kind = _KIND_OF_EVENT[message.name]
+        if self._key(kind, message, at) in self._reported:
+            return
+        if kind == "job":
+            job = events.job(message.tags.get("function", ""), payload)
+            cluster = cluster or events.cluster_of(payload)
+            self._jobs.setdefault((cluster, timestamp.write(at)), []).append(job)
+        elif kind == "cluster":
+            ready.append(ClusterEnvelope(META, ClusterData(events.cluster(payload, at))))
+        else:
+            ready.append(SysinfoEnvelope(META, SysinfoData(events.node(payload, at))))
+
+    def _take_log(self, message: Message, at: int, ready: list[Envelope]) -> None:
+        cluster, node, detail = (
+            message.tags.get("cluster", ""),
+            message.hostname,
+            str(message.value),
+        )
+        if message.tags.get("loglevel") == "error":
+            if self._key("error", message, at) not in self._reported:
+                error = ErrorObject(timestamp.write(at), detail, cluster, node)
+                ready.append(Envelope(META, errors=(error,)))
+        elif (window := self._window(cluster, node, at, self.clock())) is not None:
+            window.errors.append(detail)
+
+    def _job_envelopes(self) -> list[Envelope]:
+        jobs, self._jobs = self._jobs, {}
+        return [
+            JobsEnvelope(META, JobsData(JobsAttributes(at, cluster, tuple(members))))
+            for (cluster, at), members in jobs.items()
+        ]

@@ -1,0 +1,145 @@
+"""ClusterCockpit's events to what Sonar says of jobs, clusters and nodes."""
+
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from ccpipe.errors import DataError
+from ccpipe.formats.clustercockpit import NodeStates, StartJob, StopJob, Topology
+from ccpipe.formats.nodelist import compress
+from ccpipe.formats.sonar import (
+    UNSET,
+    ClusterAttributes,
+    ClusterNodes,
+    ExtendedUint,
+    SlurmJob,
+    SysinfoAttributes,
+    SysinfoGpuCard,
+    timestamp,
+)
+
+SECOND = 10**9
+T = TypeVar("T")
+
+
+def job(function: str, payload: str) -> SlurmJob:
+    """Make a record of an event ``job``; raises DataError where it is none."""
+    if function == "start_job":
+        try:
+            return _started(_read(payload, StartJob))
+        except ValueError as error:
+            raise DataError(f"walltime: {error}") from None
+    if function == "stop_job":
+        stop = _read(payload, StopJob)
+        return SlurmJob(
+            job_id=stop.jobId,
+            job_state=(stop.jobState or "completed").upper(),
+            start_time=_time(stop.startTime),
+            end_time=_time(stop.stopTime),
+        )
+    raise DataError(f"an event job has the function {function!r:.40}")
+
+
+def cluster_of(payload: str) -> str:
+    """Say of which cluster an event ``job`` is; cc-slurm-adapter tells it only there."""
+    return _read(payload, _OfCluster).cluster
+
+
+class _OfCluster(msgspec.Struct):
+    cluster: str = ""
+
+
+def _started(start: StartJob) -> SlurmJob:
+    meta = start.metaData
+    return SlurmJob(
+        job_id=start.jobId,
+        job_name=meta.get("jobName", ""),
+        job_state="RUNNING",
+        array_job_id=start.arrayJobId,
+        array_task_id=_number(meta, "arrayTaskId"),
+        het_job_id=_number(meta, "hetJobId"),
+        het_job_offset=_number(meta, "hetJobOffset"),
+        user_name=start.user,
+        account=start.project,
+        submit_time=_time(start.submitTime),
+        time_limit=ExtendedUint(-(-start.walltime // 60)) if start.walltime > 0 else UNSET,
+        partition=start.partition,
+        reservation=meta.get("reservation", ""),
+        nodes=tuple(compress(resource.hostname for resource in start.resources)),
+        distribution=meta.get("distribution", ""),
+        requested_cpus=_number(meta, "requestedCpus") or start.numHwthreads,
+        requested_memory_per_node=start.requestedMemory * 1024,
+        requested_node_count=_number(meta, "requestedNodes") or start.numNodes,
+        start_time=_time(start.startTime),
+        allocated_resources=meta.get("allocatedResources", ""),
+    )
+
+
+def cluster(payload: str, time: int) -> ClusterAttributes:
+    """Make a cluster of an event ``nodestate``; raises DataError where it is none."""
+    reported = _read(payload, NodeStates)
+    names: dict[tuple[str, ...], list[str]] = {}
+    for node in reported.nodes:
+        states = tuple(state.upper() for state in node.states)
+        names.setdefault(states, []).append(node.hostname)
+    nodes = [ClusterNodes(tuple(compress(group)), states) for states, group in names.items()]
+    return ClusterAttributes(
+        time=timestamp.write(time), cluster=reported.cluster, slurm=True, nodes=tuple(nodes)
+    )
+
+
+def node(payload: str, time: int) -> SysinfoAttributes:
+    """Make a node's description of an event ``topology``; raises DataError where it is none."""
+    reported = _read(payload, Topology)
+    cards = tuple(
+        SysinfoGpuCard(
+            index=card.index,
+            uuid=card.id,
+            address=card.address,
+            manufacturer=card.type,
+            model=card.model,
+            architecture=card.architecture,
+            driver=card.driver,
+            firmware=card.firmware,
+            memory=card.memory,
+            power_limit=card.powerLimit,
+            max_power_limit=card.maxPowerLimit,
+            min_power_limit=card.minPowerLimit,
+            max_ce_clock=card.maxClock,
+            max_memory_clock=card.maxMemoryClock,
+        )
+        for card in reported.accelerators
+    )
+    return SysinfoAttributes(
+        time=timestamp.write(time),
+        cluster=reported.cluster,
+        node=reported.hostname,
+        os_name=reported.osName,
+        os_release=reported.osRelease,
+        architecture=reported.architecture,
+        sockets=reported.socketsPerNode,
+        cores_per_socket=reported.coresPerSocket,
+        threads_per_core=reported.threadsPerCore,
+        cpu_model=reported.processorType,
+        memory=reported.memory,
+        cards=cards,
+        numa_nodes=reported.memoryDomains,
+    )
+
+
+def _read(payload: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(payload, type=kind)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+        raise DataError(f"the event's payload: {error}") from None
+
+
+def _time(seconds: int) -> str:
+    return timestamp.write(seconds * SECOND) if seconds else ""
+
+
+def _number(meta: Mapping[str, str], key: str) -> int:
+    text = meta.get(key, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,19}", text) else 0

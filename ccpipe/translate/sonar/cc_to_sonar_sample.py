@@ -1,0 +1,175 @@
+"""Metrics of one node and moment to a Sonar sample."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ccpipe.formats.sonar import (
+    ErrorObject,
+    ExtendedUint,
+    SampleAttributes,
+    SampleGpu,
+    SampleJob,
+    SampleProcess,
+    SampleProcessGpu,
+    SampleSystem,
+    timestamp,
+)
+from ccpipe.formats.sonar.layout import fields
+from ccpipe.formats.sonar.primitives import Record
+from ccpipe.message import Kind
+from ccpipe.translate.sonar.sonar_metrics import (
+    BOOT,
+    GPU,
+    JOB_FLOATS,
+    JOB_GPU,
+    JOB_INTS,
+    PERFORMANCE_STATE,
+    SYSTEM,
+)
+
+SECOND = 10**9
+_YEAR_9999 = 253_370_764_800
+"""Seconds since the epoch."""
+
+_SAME = {
+    "load_one": "cpu_load",
+    "nv_util": "acc_utilization",
+    "nv_mem_util": "acc_mem_util",
+    "nv_fb_mem_used": "acc_mem_used",
+    "nv_temp": "acc_temp",
+    "nv_fan": "acc_fan",
+    "nv_power_usage": "acc_power",
+    "nv_power_max_limit": "acc_power_limit",
+    "nv_graphics_clock": "acc_clock",
+    "nv_mem_clock": "acc_mem_clock",
+    "nv_perf_state": "acc_perf_state",
+}
+"""What collectors call metrics that Sonar has, where the table has another name."""
+
+_ROWS = {row.name: row for row in (*SYSTEM, BOOT, *GPU, PERFORMANCE_STATE, *JOB_INTS, *JOB_GPU)}
+_CPU_USED_BY_JOB = JOB_FLOATS[0]
+_ROWS[_CPU_USED_BY_JOB.name] = _CPU_USED_BY_JOB._replace(field="cpu_util")
+_OF_JOBS = {row.name for row in (*JOB_INTS, _CPU_USED_BY_JOB)}
+_OF_JOBS_ON_GPUS = {row.name for row in JOB_GPU}
+_OF_GPUS = {row.name for row in (*GPU, PERFORMANCE_STATE)}
+
+
+class JobKey(NamedTuple):
+    """What tells a node's jobs apart."""
+
+    job: int
+    epoch: int
+    user: str
+
+
+class Slot(NamedTuple):
+    """Where in a sample a series' value goes."""
+
+    field: str
+    scale: float
+    """What the value is divided by."""
+    job: JobKey | None = None
+    """None for the node itself."""
+    gpu: str = ""
+    """The UUID; empty where it is about no card."""
+
+
+def slot_of(name: str, field: str, tags: Mapping[str, str]) -> Slot | None:
+    """Return the place of a series; None where Sonar has none for it."""
+    name = _SAME.get(name, name)
+    row = _ROWS.get(name)
+    if row is None or Kind.of(field) is not Kind.METRIC:
+        return None
+    gpu = tags.get("type-id", "") if tags.get("type") == "accelerator" else ""
+    if tags.get("stype") == "job":
+        job = _job_of(tags)
+        fits = name in (_OF_JOBS_ON_GPUS if gpu else _OF_JOBS)
+        return Slot(row.field, row.scale, job, gpu) if job is not None and fits else None
+    if "stype" in tags or name in _OF_JOBS or name in _OF_JOBS_ON_GPUS:
+        return None
+    if gpu or tags.get("type") == "node":
+        return Slot(row.field, row.scale, None, gpu) if (name in _OF_GPUS) == bool(gpu) else None
+    return None
+
+
+def _job_of(tags: Mapping[str, str]) -> JobKey | None:
+    job, dot, epoch = tags.get("stype-id", "").partition(".")
+    if not (job.isascii() and job.isdecimal()) or (dot and not epoch.isdecimal()):
+        return None
+    return JobKey(int(job), int(epoch or 0), tags.get("user", "_user_unknown"))
+
+
+class Moment:
+    """What is known of one node at one moment."""
+
+    def __init__(self) -> None:
+        """Begin without anything."""
+        self.values: dict[Slot, float] = {}
+        self.errors: list[str] = []
+        self.time = 0
+        """The latest of its records, in nanoseconds."""
+
+    def sample(self, cluster: str, node: str) -> SampleAttributes:
+        """Put it together; raises EncodeError where Sonar cannot write the time."""
+        system: dict[str, Any] = {}
+        gpus: dict[str, dict[str, Any]] = {}
+        jobs: dict[JobKey, dict[str, Any]] = {}
+        cards: dict[JobKey, dict[str, dict[str, Any]]] = {}
+        for slot, value in self.values.items():
+            of_system: tuple[type[Record], dict[str, Any]] = (SampleSystem, system)
+            if slot.job is None and slot.gpu:
+                of_system = SampleGpu, gpus.setdefault(slot.gpu, {})
+            elif slot.job is not None and slot.gpu:
+                of_job = cards.setdefault(slot.job, {})
+                of_system = SampleProcessGpu, of_job.setdefault(slot.gpu, {})
+                jobs.setdefault(slot.job, {})
+            elif slot.job is not None:
+                of_system = SampleProcess, jobs.setdefault(slot.job, {})
+            _set(*of_system, slot, value)
+        if gpus:
+            system["gpus"] = tuple(
+                SampleGpu(index=i, uuid=uuid, **known)
+                for i, (uuid, known) in enumerate(gpus.items())
+            )
+        text = timestamp.write(self.time)
+        return SampleAttributes(
+            time=text,
+            cluster=cluster,
+            node=node,
+            system=SampleSystem(**system) if system else None,
+            jobs=tuple(_job(key, known, cards.get(key, {})) for key, known in jobs.items()),
+            errors=tuple(ErrorObject(text, detail, cluster, node) for detail in self.errors),
+        )
+
+
+def _set(cls: type[Record], known: dict[str, Any], slot: Slot, value: float) -> None:
+    """Write a value into a field's type; one that it cannot hold is left out."""
+    value /= slot.scale
+    field = fields(cls)[slot.field]
+    if slot.field == "boot":
+        if 0 <= value < _YEAR_9999:
+            known["boot"] = timestamp.write(int(value) * SECOND)
+    elif field.span is not None:
+        minimum, maximum = field.span
+        if minimum <= value < maximum:
+            known[slot.field] = round(value)
+    elif slot.field == "performance_state":
+        if 0 <= value < 2**32:
+            known[slot.field] = ExtendedUint(round(value))
+    elif math.isfinite(value):  # a text has no number
+        known[slot.field] = value
+
+
+def _job(key: JobKey, known: dict[str, Any], cards: Mapping[str, Mapping[str, Any]]) -> SampleJob:
+    """Make a job with one process, which stands for all: rolled up, as Sonar calls it."""
+    count = max(1, known.pop("rolledup", 1))
+    threads = known.pop("num_threads", count)
+    gpus: Iterable[SampleProcessGpu] = (
+        SampleProcessGpu(index=i, uuid=uuid, **values)
+        for i, (uuid, values) in enumerate(cards.items())
+    )
+    process = SampleProcess(
+        **known, rolledup=count - 1, num_threads=max(0, threads - count), gpus=tuple(gpus)
+    )
+    return SampleJob(job=key.job, user=key.user, epoch=key.epoch, processes=(process,))

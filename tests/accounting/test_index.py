@@ -1,0 +1,192 @@
+"""``ccpipe acct index``: one job found without reading the files, whatever became of them."""
+
+import gzip
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.acct.acct_command import Acct
+
+HEAD = "# Version: 8.1.9\n# \n# DO NOT MODIFY THIS FILE MANUALLY!\n# \n"
+RECORDS = 10_000
+
+
+def lines(numbers: Iterator[int] | range, *, owner: str = "anna") -> str:
+    """Write classic records, two for each job number."""
+    return "".join(
+        f"all.q:n1:g:{owner}:job:{number}:sge:0:1795171319:1795171320:1795171330:0:0:10:1.5:0.5:"
+        f"1:0:0:0:0:1:2:3:4.0:5:6:7:8:9:10:NONE:dep:NONE:1:{task}:2.0:0.0:0.0:NONE:0.0:NONE:0.0:0:0\n"
+        for number in numbers
+        for task in (1, 2)
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Write an accounting file of many records."""
+    path = tmp_path / "accounting"
+    path.write_text(HEAD + lines(range(1, RECORDS // 2 + 1)))
+    return path
+
+
+@pytest.fixture
+def index(file: Path, acct: Acct) -> Path:
+    """Index it."""
+    folder = file.parent / "index"
+    done = acct("index", file, "--to", folder)
+    assert done.code == 0
+    assert "10 000 records" in done.err
+    return folder
+
+
+def found(acct: Acct, *arguments: object) -> list[tuple[int, int, int]]:
+    """Return job, task and line of what the command finds."""
+    shown = acct(*arguments, "-o", "json")
+    assert shown.code == 0, shown.err
+    rows = map(json.loads, shown.out.splitlines())
+    return [(row["JOB"], row["TASK"], row["LINE"]) for row in rows]
+
+
+def test_a_job_is_found_by_its_number(acct: Acct, file: Path, index: Path) -> None:
+    """It is what reading the whole file would find, the line numbers included."""
+    for number in (1, 1234, RECORDS // 2):
+        by_reading = found(acct, file, "-j", number)
+        assert found(acct, "-j", number, "--index", index) == by_reading
+        assert [task for _, task, _ in by_reading] == [1, 2]
+
+
+def test_the_file_itself_is_read_at_the_place_only(acct: Acct, file: Path, index: Path) -> None:
+    """All other lines may be garbage: nobody looks at them."""
+    payload = file.read_bytes()
+    place = payload.index(b":job:4000:")
+    first = payload.index(b"all.q")
+    kept = payload[: payload.index(b"\n", first) + 1], payload.rindex(b"\n", 0, place) + 1
+    middle = b"x" * (kept[1] - len(kept[0]) - 1) + b"\n"
+    file.write_bytes(kept[0] + middle + payload[kept[1] :])
+    assert [job for job, _, _ in found(acct, "-j", 4000, "--index", index)] == [4000, 4000]
+
+
+def test_filters_hold_for_indexed_jobs_too(acct: Acct, index: Path) -> None:
+    """A task or owner that does not fit is not found."""
+    assert found(acct, "-j", 7, "-t", 2, "--index", index) == [(7, 2, 18)]
+    missing = acct("-j", 7, "-u", "ben", "--index", index)
+    assert (missing.code, missing.err) == (1, "error: job 7 not found\n")
+
+
+def test_what_came_after_the_index_is_found(acct: Acct, file: Path, index: Path) -> None:
+    """The end of the file that is not indexed yet is read."""
+    with file.open("a") as stream:
+        stream.write(lines(range(70_000, 70_003)))
+    assert found(acct, "-j", 70_001, "--index", index) == [(70_001, 1, 10_007), (70_001, 2, 10_008)]
+
+
+def test_indexing_again_goes_on_where_it_ended(acct: Acct, file: Path, index: Path) -> None:
+    """A half-written line is left for the next time; then it is in, and nothing is twice."""
+    more = lines(range(70_000, 70_002))
+    for piece in (more[:500], more[500:]):
+        with file.open("a") as stream:
+            stream.write(piece)
+        assert acct("index", file, "--to", index).code == 0
+    assert acct("index", file, "--to", index).err.startswith(f"{file}: 10 004 records")
+    assert found(acct, "-j", 70_001, "--index", index) == [(70_001, 1, 10_007), (70_001, 2, 10_008)]
+    assert len(list(index.iterdir())) == 1
+
+
+def test_a_rotated_file_is_known_again(acct: Acct, file: Path, index: Path) -> None:
+    """Renamed, and packed, it is found by what it begins with; a new file takes its name."""
+    file.rename(file.with_name("accounting.0"))
+    file.write_text(HEAD + lines(range(90_000, 90_002)))
+    assert [job for job, _, _ in found(acct, "-j", 1234, "--index", index)] == [1234, 1234]
+    packed = file.with_name("accounting.0.gz")
+    packed.write_bytes(gzip.compress(file.with_name("accounting.0").read_bytes()))
+    file.with_name("accounting.0").unlink()
+    assert [job for job, _, _ in found(acct, "-j", 1234, "--index", index)] == [1234, 1234]
+    assert acct("index", packed, file, "--to", index).code == 0
+    assert len(list(index.iterdir())) == 2
+    for number in (1234, 90_001):
+        assert [job for job, _, _ in found(acct, "-j", number, "--index", index)] == [number] * 2
+
+
+def test_packed_files_are_found_in_without_unpacking(acct: Acct, file: Path) -> None:
+    """Their lines are in the index, so that they may even be gone."""
+    packed = file.with_name("old.gz")
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    folder = file.parent / "index"
+    assert acct("index", packed, "--to", folder).code == 0
+    packed.unlink()
+    file.unlink()
+    assert found(acct, "-j", 4321, "--index", folder) == [(4321, 1, 8645), (4321, 2, 8646)]
+
+
+def test_a_file_that_is_gone_is_told(acct: Acct, file: Path, index: Path) -> None:
+    """A place that cannot be looked at is a problem, not silence."""
+    file.unlink()
+    gone = acct("-j", 4321, "--index", index)
+    assert gone.code == 65
+    assert f"{file}: job 4321 is not where the index has it" in gone.err
+
+
+def test_a_copy_is_not_indexed_twice(acct: Acct, file: Path, index: Path) -> None:
+    """Two files with the same first record would give every job twice."""
+    copy = file.with_name("copy")
+    copy.write_bytes(file.read_bytes())
+    refused = acct("index", copy, "--to", index)
+    assert refused.code == 65
+    assert f"{copy}: it begins as {file} does, which is indexed: a copy?" in refused.err
+
+
+def test_files_that_are_not_indexed_are_read(acct: Acct, file: Path, index: Path) -> None:
+    """What is named on the command line counts, whether indexed or not."""
+    other = file.with_name("other.jsonl")
+    record = {"job_number": 5, "start_time": 0, "end_time": 0, "failed": 0, "exit_status": 0}
+    other.write_text(json.dumps(record) + "\n")
+    jobs = found(acct, file, other, "-j", 5, "--index", index)
+    assert jobs == [(5, 1, 13), (5, 2, 14), (5, 0, 1)]
+
+
+def test_bad_lines_are_told_once(acct: Acct, file: Path) -> None:
+    """The first run tells them with line, offset and reason; the next does not read them again."""
+    size = file.stat().st_size
+    with file.open("a") as stream:
+        stream.write("nonsense\n")
+    folder = file.parent / "index"
+    first = acct("index", file, "--to", folder)
+    assert first.code == 65
+    assert f"{file}:10005: offset {size}: 1 fields where a record has 43 at least" in first.err
+    assert acct("index", file, "--to", folder).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["-j", "1"], "no index there"),
+        (["--by", "owner"], "--index finds jobs by number"),
+        (["-j", "name"], "--index finds jobs by number"),
+    ],
+)
+def test_what_an_index_cannot_do_is_refused(
+    acct: Acct, tmp_path: Path, arguments: list[str], reason: str
+) -> None:
+    """Only job numbers are indexed, and only where there is an index."""
+    shown = acct(*arguments, "--index", tmp_path / "nothing")
+    assert shown.code == 64
+    assert reason in shown.err
+
+
+def test_a_file_that_is_no_index_is_named(acct: Acct, tmp_path: Path) -> None:
+    """Damage is told with the file's name."""
+    (tmp_path / "a.parquet").write_bytes(b"no parquet")
+    shown = acct("-j", "1", "--index", tmp_path)
+    assert shown.code == 65
+    assert "a.parquet: no index of accounting" in shown.err
+
+
+def test_wrapped_job_numbers_are_all_found(acct: Acct, file: Path, index: Path) -> None:
+    """When the numbers begin again, a job number means several jobs."""
+    with file.open("a") as stream:
+        stream.write(lines(itertools.chain(range(1, 3)), owner="ben"))
+    assert acct("index", file, "--to", index).code == 0
+    assert [job for job, _, _ in found(acct, "-j", 2, "--index", index)] == [2] * 4

@@ -1,0 +1,64 @@
+"""Records found by their columns are those that reading everything would find."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccpipe.accounting.files import Block
+from ccpipe.accounting.records import find_records, line_at
+from ccpipe.accounting.selection import Selection
+from ccpipe.accounting.sums import KEYS, Sums
+from ccpipe.formats.gridengine import read
+from ccpipe.formats.gridengine.columns import read_columns
+from tests.paths import TEST_DATA
+
+DATA = TEST_DATA / "gridengine"
+LINES = [
+    *(DATA / "accounting").read_bytes().splitlines(keepends=True)[-12:],
+    *(DATA / "derived.jsonl").read_bytes().splitlines(keepends=True)[:12],
+    *(DATA / "derived" / "derived-malformed.jsonl").read_bytes().splitlines(keepends=True),
+    b"# a comment\n",
+    b"\n",
+]
+
+
+@st.composite
+def payloads(draw: st.DrawFn) -> bytes:
+    """Make up a block of real lines, some of them damaged, and of any bytes."""
+    lines = draw(st.lists(st.sampled_from(LINES) | st.binary(max_size=20), max_size=8))
+    payload = bytearray(b"".join(lines))
+    for place, byte in draw(
+        st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=3)
+    ):
+        if payload:
+            payload[place % len(payload)] = byte
+    return bytes(payload)
+
+
+@settings(max_examples=100)
+@given(payload=payloads(), offset=st.integers(0, 10**12))
+def test_any_bytes_give_what_reading_line_by_line_gives(payload: bytes, offset: int) -> None:
+    """The same records at the same places, and no error of any kind."""
+    wanted = read(payload, file="f", offset=offset)
+    found = find_records(Block(payload, "f", offset), Selection())
+    assert (found.records, found.rejected) == (wanted.records, wanted.rejected)
+    for selection in (Selection(texts={"owner": ("anna",)}), Selection(masters=True)):
+        found = find_records(Block(payload, "f", offset), selection)
+        key = "owner" if selection.texts else "pe_taskid"
+        value = "anna" if selection.texts else None
+        assert found.records == [r for r in wanted.records if getattr(r, key) == value]
+
+
+@settings(max_examples=60)
+@given(payload=payloads())
+def test_any_bytes_can_be_summed_up(payload: bytes) -> None:
+    """By all keys at once, with percentiles; records that reading finds all count."""
+    sums = Sums(list(KEYS), percentages=[50])
+    sums.add(read_columns(payload, sums.columns).table)
+    assert sum(total.records for total in sums.totals()) >= len(read(payload).records)
+
+
+@pytest.mark.parametrize(("start", "line"), [(0, b"ab"), (3, b"c"), (5, b"")])
+def test_a_line_is_cut_out_of_its_payload(start: int, line: bytes) -> None:
+    """Without its end, which the last one may lack."""
+    assert line_at(b"ab\nc\n", start) == line

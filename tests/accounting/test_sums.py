@@ -1,0 +1,168 @@
+"""Sums of accounting records: those of a plain loop, whatever the blocks they come in."""
+
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccpipe.accounting import sums as accounting_sums
+from ccpipe.accounting.sums import KEYS, SUMS, Sums, Total
+from ccpipe.formats.gridengine import Accounting, Outcome
+from ccpipe.formats.gridengine.table import from_records
+from tests.translate.gridengine.accounting_records import RECORDS, SECOND, START
+
+
+def added(found: Sequence[Accounting], sums: Sums, *, parts: int = 1) -> list[Total]:
+    """Add records up, in so many tables."""
+    size = max(1, math.ceil(len(found) / parts))
+    for begin in range(0, len(found), size):
+        sums.add(from_records(found[begin : begin + size], sums.columns))
+    return sums.totals()
+
+
+def run(seconds: float, **fields: object) -> Accounting:
+    """Return a run on one slot that took so long and was busy all the time."""
+    usage = {
+        "rusage": {"ru_wallclock": seconds, "ru_utime": seconds, "ru_stime": 0.0},
+        "eusage": {"cpu": seconds, "mem": 0.0, "io": 0.0, "iow": 0.0},
+    }
+    known = {"job_number": 1, "slots": 1, "submission_time": START, "start_time": START}
+    return Accounting(**{**known, "usage": usage, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batch", [1, 7, 2**16])
+@settings(max_examples=50)
+@given(found=st.lists(RECORDS, max_size=40), parts=st.integers(1, 5))
+def test_sums_are_those_of_a_loop_to_the_last_bit(
+    found: list[Accounting], parts: int, batch: int
+) -> None:
+    """Each sum is added record by record in their order, and not in any other way."""
+    wanted: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: dict.fromkeys(SUMS, 0.0))
+    for record in found:
+        row = wanted[record.owner, record.project or "NONE"]
+        for title, name in SUMS.items():
+            container = "rusage" if name.startswith("ru_") else "eusage"
+            row[title] += record.amount(container, name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accounting_sums, "_BATCH", batch)
+        totals = added(found, Sums(["owner", "project"]), parts=parts)
+    assert {(t.key["owner"], t.key["project"]): t.sums for t in totals} == wanted
+    assert [tuple(t.key.values()) for t in totals] == sorted(wanted)
+
+
+@settings(max_examples=50)
+@given(found=st.lists(RECORDS, max_size=40))
+def test_runs_jobs_and_outcomes_are_those_of_the_records(found: list[Accounting]) -> None:
+    """What is counted by columns is what each record says of itself."""
+    (total,) = added(found, Sums()) or [Total(key={}, sums={})]
+    masters = [record for record in found if record.pe_taskid is None]
+    runs = [record for record in masters if not record.is_intermediate]
+    assert total.records == len(found)
+    assert total.runs == len(runs)
+    assert total.outcomes == Counter(record.outcome for record in runs)
+    assert total.jobs == sum(record.is_final for record in runs)
+    asked = [record for record in masters if record.requests.h_vmem]
+    assert total.requests == len(asked)
+    assert total.requested == sum(r.slots * (r.requests.h_vmem or 0) for r in asked)
+    assert total.used == sum(record.maxvmem or record.maxrss for record in asked)
+    assert total.slot_seconds == sum(record.wallclock * record.slots for record in masters)
+    waits = [
+        max(0, record.start_time - record.submission_time)
+        for record in masters
+        if record.start_time is not None and record.submission_time is not None
+    ]
+    assert total.started == len(waits)
+    assert total.waited == pytest.approx(sum(waits) / SECOND)
+
+
+@settings(max_examples=50)
+@given(found=st.lists(RECORDS, min_size=1, max_size=40))
+def test_short_sums_are_the_same_sums(found: list[Accounting]) -> None:
+    """Leaving out what qacct does not show changes nothing of what it shows."""
+    whole = added(found, Sums(["queue", "slots"]))
+    short = added(found, Sums(["queue", "slots"], only_qacct=True))
+    assert [(t.key, t.sums, t.records) for t in short] == [
+        (t.key, t.sums, t.records) for t in whole
+    ]
+
+
+@settings(max_examples=50)
+@given(found=st.lists(RECORDS, min_size=1, max_size=30), by=st.permutations(list(KEYS)))
+def test_groups_split_the_whole(found: list[Accounting], by: list[str]) -> None:
+    """Whatever one groups by, each record counts once."""
+    totals = added(found, Sums(by[:3]))
+    (whole,) = added(found, Sums())
+    # A group by outcome has PE tasks too: they have one as well, and count as no run.
+    assert sum(total.records for total in totals) == whole.records
+    assert sum(total.runs for total in totals) == whole.runs
+    assert len({tuple(total.key.items()) for total in totals}) == len(totals)
+
+
+@settings(max_examples=50)
+@given(
+    seconds=st.lists(st.integers(0, 10**6), min_size=1, max_size=60),
+    percentage=st.sampled_from([0.0, 5.0, 50.0, 95.0, 99.9, 100.0]),
+)
+def test_percentiles_are_near_the_exact_ones(seconds: list[int], percentage: float) -> None:
+    """By nearest rank, and within half a percent; memory does not grow with the records."""
+    (total,) = added([run(s) for s in seconds], Sums(percentages=[percentage]), parts=3)
+    rank = max(1, math.ceil(percentage / 100 * len(seconds)))
+    exact = sorted(seconds)[rank - 1]
+    assert total.percentiles["wallclock"][percentage] == pytest.approx(exact, rel=0.0051)
+
+
+def test_efficiency_is_processor_time_over_slots_times_wallclock() -> None:
+    """PE tasks bring their processor time; slots and wall-clock time are the master's."""
+    usage = {"rusage": {"ru_wallclock": 10}, "eusage": {"cpu": 12.0}}
+    task = run(9, slots=4, pe_taskid="1.n1", usage=usage)
+    (total,) = added([task, run(10, slots=4)], Sums())
+    assert total.efficiency == (12 + 10) / 40
+    assert total.slot_seconds == 40
+
+
+def test_what_is_not_known_is_none_and_not_zero() -> None:
+    """Shares and means of nothing do not exist."""
+    (total,) = added([run(0, start_time=None, slots=0)], Sums())
+    assert (total.efficiency, total.wait, total.memory_share) == (None, None, None)
+    assert added([], Sums()) == []
+
+
+def test_failed_runs_are_those_that_ended_badly_for_good() -> None:
+    """What is queued again has not failed; a start that failed has."""
+    outcomes = [run(1), run(1, exit_status=1), run(1, failed=25), run(1, failed=8, start_time=None)]
+    (total,) = added(outcomes, Sums())
+    assert (total.failed, total.runs, total.failed_share) == (2, 4, 0.5)
+    assert total.outcomes[Outcome.REQUEUED] == 1
+
+
+def test_days_and_months_are_those_of_this_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the job decides, by the local clock; without an end there is NONE."""
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")  # 05:45 before UTC
+    time.tzset()
+    try:
+        midnight = int(datetime(2026, 11, 20).astimezone().timestamp()) * SECOND
+        assert midnight % (3600 * SECOND) == 900 * SECOND
+        found = [run(1, end_time=midnight), run(1, end_time=midnight - SECOND), run(1)]
+        assert [t.key["day"] for t in added(found, Sums(["day"]))] == [
+            "2026-11-19",
+            "2026-11-20",
+            "NONE",
+        ]
+        assert [t.key["month"] for t in added(found, Sums(["month"]))] == ["2026-11", "NONE"]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_one_host_has_one_name() -> None:
+    """Case does not count in host names; the first spelling is shown, as qacct shows it."""
+    found = [run(1, hostname="Node1"), run(1, hostname="node1"), run(1, hostname="node2")]
+    assert [(t.key["host"], t.records) for t in added(found, Sums(["host"]))] == [
+        ("Node1", 2),
+        ("node2", 1),
+    ]

@@ -1,0 +1,107 @@
+"""The embedded nats-server: started, guarded, found by other commands."""
+
+import asyncio
+import os
+import signal
+import stat
+from pathlib import Path
+
+import nats
+import pytest
+
+from ccpipe.bus.nats.server import Running, Server, running, write_private
+from tests.conftest import eventually, free_port
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep announcements out of the state folder of whoever runs the tests."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+async def test_it_refuses_whoever_does_not_know_the_password(nats_server: Server) -> None:
+    """Other users of the machine can reach loopback, so the address alone opens nothing."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", nats_server.port)
+    writer.write(b"CONNECT {}\r\nPING\r\n")
+    assert (await reader.readline()).startswith(b"INFO")
+    assert b"Authorization Violation" in await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    client = await nats.connect(nats_server.url)
+    assert (await client.jetstream().account_info()).streams == 0
+    await client.close()
+
+
+async def test_its_secrets_are_readable_by_the_owner_only(nats_server: Server) -> None:
+    """Password and configuration are files of mode 0600."""
+    for name in ("password", "nats.conf"):
+        assert stat.S_IMODE((nats_server.folder / name).stat().st_mode) == 0o600
+
+
+async def test_a_killed_server_comes_back_at_its_port_with_its_streams(nats_server: Server) -> None:
+    """Kill -9 costs nothing that JetStream had acknowledged."""
+    client = await nats.connect(nats_server.url)
+    await client.jetstream().add_stream(name="kept", subjects=["kept"])
+    await client.jetstream().publish("kept", b"safe")
+    await client.close()
+    killed = nats_server.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    await eventually(lambda: nats_server.restarts == 1 and nats_server.pid != killed)
+    client = await nats.connect(nats_server.url)
+    assert (await client.jetstream().get_last_msg("kept", "kept")).data == b"safe"
+    await client.close()
+
+
+async def test_it_ends_when_left(tmp_path: Path) -> None:
+    """Leaving the context leaves no process behind."""
+    async with Server(tmp_path, port=free_port()) as server:
+        pid = server.pid
+        assert pid is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_somebody_elses_port_is_not_taken_for_ours(tmp_path: Path) -> None:
+    """A port in use is an error, even if what listens there is a NATS server too."""
+    async with Server(tmp_path / "one", port=free_port()) as server:
+        second = Server(tmp_path / "two", port=server.port)
+        with pytest.raises(Exception, match="did not start"):
+            async with second:
+                pass
+
+
+def test_a_running_up_is_found_until_it_withdraws() -> None:
+    """Commands of the same user find the server without being told."""
+    here = Running("nats://u:p@127.0.0.1:1", os.getpid(), "c", "/x")
+    assert running() is None
+    here.announce()
+    assert running() == here
+    here.withdraw()
+    assert running() is None
+
+
+async def test_an_announcement_of_a_dead_process_does_not_count() -> None:
+    """An `up` that was killed leaves its announcement behind; nobody must follow it."""
+    child = await asyncio.create_subprocess_exec("true")
+    await child.wait()
+    Running("nats://127.0.0.1:1", child.pid, "c", "/x").announce()
+    assert running() is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', "null"])
+def test_a_broken_announcement_does_not_count(text: str) -> None:
+    """Whatever stands in that file, commands go on to the next place to look."""
+    Running("", 0, "", "").announce()
+    path = next(Path(os.environ["XDG_STATE_HOME"]).rglob("up.json"))
+    path.write_text(text)
+    assert running() is None
+
+
+def test_a_private_file_replaces_the_old_one_whole(tmp_path: Path) -> None:
+    """A reader sees the old text or the new one, and no draft is left."""
+    path = tmp_path / "secret"
+    write_private(path, "old")
+    write_private(path, "new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,275 @@
+"""``ccpipe acct`` in its own layouts: sums, records, bad lines, many files."""
+
+import csv
+import gzip
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ccpipe.formats.gridengine import Accounting, read
+from tests.cli.acct.acct_command import Acct
+from tests.cli.command import Ended
+from tests.paths import TEST_DATA
+
+DATA = TEST_DATA / "gridengine"
+CLASSIC = DATA / "accounting"
+JSONL = DATA / "derived.jsonl"
+
+
+def rows(shown: Ended) -> list[dict[str, object]]:
+    """Read JSON lines, or CSV."""
+    if shown.out.startswith("{"):
+        return [json.loads(line) for line in shown.out.splitlines()]
+    return list(csv.DictReader(io.StringIO(shown.out)))
+
+
+def known(*files: Path) -> list[Accounting]:
+    """Return the records of files."""
+    return [record for file in files for record in read(file.read_bytes()).records]
+
+
+def test_the_sums_stand_under_the_names_of_qacct(acct: Acct) -> None:
+    """All digits of the same numbers that qacct prints three of."""
+    (row,) = rows(acct(CLASSIC, "-o", "json"))
+    printed = {"WALLCLOCK": 25.0, "UTIME": 6.862, "STIME": 0.389, "CPU": 45.579,
+               "MEMORY": 12.0, "IO": 0.006, "IOW": 0.0}  # fmt: skip
+    assert {name: round(float(str(row[name])), 3) for name in printed} == printed
+    assert (row["RECORDS"], row["RUNS"], row["JOBS"], row["FAILED"]) == (128, 125, 125, 1)
+
+
+def test_csv_and_json_say_the_same(acct: Acct) -> None:
+    """Row by row, whatever the groups are called."""
+    arguments = (CLASSIC, "--by", "owner", "--by", "queue")
+    as_json = rows(acct(*arguments, "-o", "json"))
+    as_csv = rows(acct(*arguments, "-o", "csv"))
+    as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in as_json]
+    assert as_csv == as_text
+    assert [(row["OWNER"], row["CLUSTER QUEUE"]) for row in as_csv] == [
+        ("anna", "all.q"),
+        ("anna", "low.q"),
+        ("ben", "all.q"),
+        ("ben", "low.q"),
+    ]
+
+
+def test_a_table_is_for_people(acct: Acct) -> None:
+    """Heads, aligned numbers, shares in percent, and what is unknown as a hyphen."""
+    shown = acct(CLASSIC, "--by", "owner")
+    heads, anna, ben = shown.out.splitlines()
+    assert heads.split()[:4] == ["OWNER", "RECORDS", "JOBS", "FAILED"]
+    assert anna.split()[:4] == ["anna", "7", "4", "25.0%"]
+    assert ben.split()[-1] == "-"
+    assert shown.out.count("25.0%") == 1
+
+
+def test_many_files_and_packed_ones_are_one(acct: Acct, tmp_path: Path) -> None:
+    """Classic and JSON lines, plain and gzip, in one call; each record counts once."""
+    packed = tmp_path / "accounting.1.gz"
+    packed.write_bytes(gzip.compress(CLASSIC.read_bytes()))
+    (row,) = rows(acct(packed, JSONL, "-f", DATA / "reporting.head", "-o", "json"))
+    found = known(CLASSIC, JSONL, DATA / "reporting.head")
+    assert row["RECORDS"] == len(found) == 128 + 24 + 53
+    assert row["WALLCLOCK"] == sum(record.wallclock for record in found)
+
+
+def test_standard_input_is_read(acct: Acct, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For -, as `qacct -f -` does."""
+    stdin = io.TextIOWrapper(io.BytesIO(CLASSIC.read_bytes()))
+    monkeypatch.setattr("sys.stdin", stdin)
+    (row,) = rows(acct("-", "-o", "json"))
+    assert row["RECORDS"] == 128
+
+
+def test_bad_lines_are_told_and_cost_only_themselves(acct: Acct, tmp_path: Path) -> None:
+    """File, line, offset and reason on stderr; the others are counted; exit code 65."""
+    lines = CLASSIC.read_bytes().splitlines(keepends=True)
+    bad = tmp_path / "bad"
+    bad.write_bytes(b"".join([*lines[:10], b"half:a:line\n", *lines[10:]]))
+    shown = acct(bad, "-o", "json")
+    assert shown.code == 65
+    offset = len(b"".join(lines[:10]))
+    assert f"{bad}:11: offset {offset}: 3 fields where a record has 43 at least" in shown.err
+    assert rows(shown)[0]["RECORDS"] == 128
+
+
+def test_damaged_files_are_told_and_the_others_read(acct: Acct, tmp_path: Path) -> None:
+    """What of a packed file could be read counts; the exit code says that something is missing."""
+    packed = tmp_path / "a.gz"
+    packed.write_bytes(gzip.compress(CLASSIC.read_bytes())[:-100])
+    shown = acct(packed, CLASSIC, "-o", "json")
+    assert shown.code == 65
+    assert f"{packed}: damaged gzip data" in shown.err
+    assert int(str(rows(shown)[0]["RECORDS"])) >= 128
+
+
+def test_a_missing_file_is_a_usage_error(acct: Acct, tmp_path: Path) -> None:
+    """It is named."""
+    shown = acct(tmp_path / "none")
+    assert (shown.code, shown.out) == (64, "")
+    assert f"{tmp_path / 'none'}: No such file or directory" in shown.err
+
+
+def test_without_files_the_cell_is_read(
+    acct: Acct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both of its files, for the format can be switched; without a cell that is said."""
+    monkeypatch.delenv("SGE_ROOT", raising=False)
+    assert "which accounting files? `ccpipe acct FILE…`: $SGE_ROOT is not set" in acct().err
+    common = tmp_path / "cell1" / "common"
+    common.mkdir(parents=True)
+    monkeypatch.setenv("SGE_ROOT", str(tmp_path))
+    monkeypatch.setenv("SGE_CELL", "cell1")
+    assert f"there is none in {common}" in acct().err
+    shutil.copy(CLASSIC, common / "accounting")
+    shutil.copy(JSONL, common / "accounting.jsonl")
+    assert rows(acct("-o", "json"))[0]["RECORDS"] == 128 + 24
+
+
+def test_a_job_is_listed_record_by_record(acct: Acct) -> None:
+    """PE tasks too, unless only masters are asked for; where each stands in the file."""
+    found = [record for record in known(CLASSIC) if record.job_number == 140]
+    shown = rows(acct(CLASSIC, "-j", 140, "-o", "json"))
+    assert [(row["PE TASK"], row["LINE"], row["CPU"]) for row in shown] == [
+        (record.pe_taskid, record.origin.line, record.cpu) for record in found
+    ]
+    (master,) = rows(acct(CLASSIC, "-j", 140, "-m", "-o", "json"))
+    assert master["PE TASK"] is None
+    assert master["EFFICIENCY"] == 4.0 / (4 * 4)
+
+
+def test_jobs_are_listed_by_pattern_and_owner(acct: Acct) -> None:
+    """Names are patterns; a table shows the same rows."""
+    shown = acct(CLASSIC, "-j", "resv_*", "-m", "-u", "anna")
+    assert [line.split()[0] for line in shown.out.splitlines()] == [
+        "JOB",
+        "139",
+        "142",
+        "140",
+        "141",
+    ]
+    assert shown.out.splitlines()[-1].endswith("killed")
+
+
+def test_a_job_that_is_not_there_ends_with_one(acct: Acct) -> None:
+    """As qacct and grep do; nothing stands on stdout."""
+    assert acct(CLASSIC, "-j", 4711) == (1, "", "error: job 4711 not found\n")
+    tasks = acct(CLASSIC, "-j", 138, "-t", "900-910")
+    assert tasks == (1, "", "error: job-array tasks 138.900-910 not found\n")
+
+
+def test_sums_of_nothing_are_said_to_be_that(acct: Acct) -> None:
+    """An empty answer is none of the errors; it is told so that nobody looks for it."""
+    assert acct(CLASSIC, "-u", "nobody") == (0, "", "no record is what was asked for\n")
+
+
+def test_the_top_are_those_with_the_most(acct: Acct) -> None:
+    """Of groups and of jobs; by processor time unless said otherwise."""
+    (first,) = rows(acct(CLASSIC, "--by", "owner", "--top", 1, "-o", "json"))
+    assert first["OWNER"] == "anna"
+    (first,) = rows(acct(CLASSIC, "--by", "owner", "--top", 1, "--sort", "records", "-o", "json"))
+    assert first["OWNER"] == "ben"
+    maximum = rows(acct(CLASSIC, "--jobs", "--top", 2, "--sort", "cpu", "-o", "json"))
+    assert [row["JOB"] for row in maximum] == [141, 139]
+    every = rows(acct(CLASSIC, "--by", "slots", "--sort", "slot-hours", "-o", "json"))
+    assert [row["SLOTS"] for row in every] == [4, 1]
+
+
+def test_a_column_that_is_not_there_is_named(acct: Acct) -> None:
+    """With those that are."""
+    shown = acct(CLASSIC, "--sort", "speed")
+    assert shown.code == 64
+    assert "--sort speed: there is no such column, only records, runs, jobs" in shown.err
+
+
+def test_outcomes_group_like_any_other(acct: Acct) -> None:
+    """How many ended how, each record by the class that it has."""
+    found = known(JSONL)
+    shown = rows(acct(JSONL, "--by", "outcome", "-o", "json"))
+    assert {row["OUTCOME"]: row["RECORDS"] for row in shown} == {
+        outcome: sum(record.outcome == outcome for record in found)
+        for outcome in {str(record.outcome) for record in found}
+    }
+
+
+def test_percentiles_are_shown_under_their_names(acct: Acct) -> None:
+    """Of wait, wallclock and peak memory; in a table with units."""
+    arguments = (CLASSIC, "--percentiles", 50, "--percentiles", 99.5)
+    (row,) = rows(acct(*arguments, "-o", "json"))
+    names = [
+        f"{name} P{p}" for name in ("WAIT", "WALLCLOCK", "MEMORY PEAK") for p in ("50", "99.5")
+    ]
+    assert list(row)[-6:] == names
+    assert row["MEMORY PEAK P99.5"] == pytest.approx(2**32, rel=0.005)
+    assert "4.0 GiB" in acct(*arguments).out
+    wrong = acct(CLASSIC, "--percentiles", 101)
+    assert (wrong.code, wrong.out) == (64, "")
+
+
+def test_what_the_submitter_typed_is_not_shown(acct: Acct) -> None:
+    """Command lines hold secrets; they are in no output."""
+    typed = [record.submit_cmd_line for record in known(JSONL) if record.submit_cmd_line]
+    assert typed
+    for output in ("table", "csv", "json"):
+        shown = acct(JSONL, "--jobs", "-o", output).out
+        assert not [line for line in typed if line in shown]
+        assert "qsub" not in shown
+
+
+def test_odd_bytes_steer_no_terminal_and_break_no_json(acct: Acct) -> None:
+    """Bytes that are not UTF-8 become U+FFFD in every output."""
+    odd = DATA / "derived" / "derived-latin1.jsonl"
+    for layout in (["-o", "table"], ["-o", "csv"], ["-o", "json"], ["--qacct"]):
+        shown = acct(odd, "--jobs", *layout)
+        assert shown.code == 0
+        assert "\ufffd" in shown.out
+
+
+def test_malformed_lines_of_real_writers_are_each_told(acct: Acct) -> None:
+    """A truncated line, a number without digits, two records in one: told; the others count."""
+    file = DATA / "derived" / "derived-malformed.jsonl"
+    expected = read(file.read_bytes())
+    shown = acct(file, "-o", "json")
+    assert shown.code == 65
+    assert rows(shown)[0]["RECORDS"] == len(expected.records)
+    reported = [line for line in shown.err.splitlines() if line.startswith(str(file))]
+    assert len(reported) == len(expected.rejected) > 0
+
+
+def test_rows_beyond_what_people_read_are_counted(
+    acct: Acct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table ends somewhere and says so; CSV and JSON do not."""
+    monkeypatch.setattr("ccpipe.cli.acct.table.MAX_ROWS", 10)
+    shown = acct(CLASSIC, "--jobs")
+    assert len(shown.out.splitlines()) == 11
+    assert "… and 118 rows more" in shown.err
+    assert len(rows(acct(CLASSIC, "--jobs", "-o", "csv"))) == 128
+
+
+def test_help_needs_no_pyarrow_and_the_rest_says_what_to_install() -> None:
+    """The message is the pip line to type."""
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from ccpipe.cli.acct.command import acct\n"
+        "acct(sys.argv[1:], exit_on_error=False)"
+    )
+    shown = [
+        subprocess.run(
+            [sys.executable, "-c", code, argument], capture_output=True, text=True, check=False
+        )
+        for argument in ("--help", str(CLASSIC))
+    ]
+    assert shown[0].returncode == 0
+    assert "--qacct" in shown[0].stdout
+    assert "pip install 'ccpipe[parquet]'" in shown[1].stderr
+
+
+def test_a_bad_line_outweighs_a_job_that_is_not_there(acct: Acct, tmp_path: Path) -> None:
+    """The job may be the one in the line that could not be read."""
+    (tmp_path / "bad").write_text("nonsense\n")
+    assert acct(tmp_path / "bad", "-j", 5).code == 65

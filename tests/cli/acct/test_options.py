@@ -1,0 +1,137 @@
+"""How times, tasks, groups and days are typed for ``ccpipe acct``."""
+
+import contextlib
+import grp
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.cli.acct.options import (
+    DAY,
+    SECOND,
+    Filters,
+    group_name,
+    parse_time,
+    task_ranges,
+)
+from ccpipe.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def _zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "local"),
+    [
+        ("202611201042", "2026-11-20 10:42:00"),
+        ("202611201042.59", "2026-11-20 10:42:59"),
+        ("2611201042", "2026-11-20 10:42:00"),
+        ("6911201042", "2069-11-20 10:42:00"),
+        ("7011201042", "1970-11-20 10:42:00"),
+        ("202607201042", "2026-07-20 10:42:00"),
+        ("2026-11-20", "2026-11-20 00:00:00"),
+        ("2026-11-20T10:42", "2026-11-20 10:42:00"),
+        ("2026-11-20T10:42:00Z", "2026-11-20 11:42:00"),
+    ],
+)
+def test_times_are_those_of_qacct_or_of_iso(text: str, local: str) -> None:
+    """Local time where no zone is said; two digits of a year below 70 mean 20YY."""
+    timestamp = datetime.fromtimestamp(parse_time(text, "--begin") / SECOND)  # noqa: DTZ006
+    assert str(timestamp) == local
+
+
+def test_without_a_year_it_is_this_year() -> None:
+    """MMDDhhmm, as qacct takes it."""
+    timestamp = datetime.fromtimestamp(parse_time("01020304.05", "-b") / SECOND)  # noqa: DTZ006
+    year = datetime.now().year  # noqa: DTZ005
+    assert timestamp == datetime(year, 1, 2, 3, 4, 5)  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("text", ["", "now", "20261320", "202611201060", "12345", "99999999999999"])
+def test_what_is_no_time_is_named(text: str) -> None:
+    """The message says the flag, the text and the form."""
+    with pytest.raises(UsageError, match=r"--end .*: not a time such as \[\[CC\]YY\]MMDDhhmm"):
+        parse_time(text, "--end")
+
+
+@given(st.text())
+def test_any_text_is_a_time_or_a_usage_error(text: str) -> None:
+    """Nothing else comes out of it."""
+    for parse in (lambda: parse_time(text, "-b"), lambda: task_ranges(text)):
+        with contextlib.suppress(UsageError):
+            assert parse() is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks"),
+    [
+        ("3", [3]),
+        ("1-4", [1, 2, 3, 4]),
+        ("2-7:2", [2, 4, 6]),
+        ("2-7:0", [2, 3, 4, 5, 6, 7]),
+        ("1,8-9", [1, 8, 9]),
+    ],
+)
+def test_tasks_are_those_of_qsub(text: str, tasks: list[int]) -> None:
+    """n[-m[:s]], and several with commas; a step of 0 is 1, as in qacct."""
+    assert [task for found in task_ranges(text) for task in found] == tasks
+
+
+@pytest.mark.parametrize("text", ["", "4-1", "-3", "1-", "1:2", "1-4:x", "1,,2"])
+def test_what_are_no_tasks_is_named(text: str) -> None:
+    """A range that runs backwards is refused rather than empty."""
+    with pytest.raises(UsageError, match="tasks are given as n"):
+        task_ranges(text)
+
+
+def test_days_reach_from_what_is_given() -> None:
+    """After --begin, before --end, before now; with both they say nothing, as in qacct."""
+    begin, end = parse_time("202611010000", "-b"), parse_time("202611200000", "-e")
+    after = Filters(begin="202611010000", days=3).selection()
+    assert (after.begin, after.end) == (begin, begin + 3 * DAY)
+    before = Filters(end="202611200000", days=3, by_end=True).selection()
+    assert (before.begin, before.end, before.by_end) == (end - 3 * DAY, end, True)
+    both = Filters(begin="202611010000", end="202611200000", days=3).selection()
+    assert (both.begin, both.end) == (begin, end)
+    last = Filters(days=2).selection()
+    assert last.end is None
+    assert abs((last.begin or 0) + 2 * DAY - time.time_ns()) < 60 * SECOND
+
+
+def test_groups_are_known_by_number_too() -> None:
+    """The number of a group stands for its name, where this machine knows it."""
+    known = grp.getgrall()[0]
+    assert group_name(str(known.gr_gid)) == known.gr_name
+    assert group_name("4294967294999") == "4294967294999"
+    assert group_name("physics") == "physics"
+
+
+def test_jobs_are_numbers_or_names() -> None:
+    """Digits are a number; all else is a pattern for the name."""
+    selection = Filters(job=("42", "sim*", "4x")).selection()
+    assert (selection.jobs, selection.names) == ((42,), ("sim*", "4x"))
+
+
+def test_days_do_not_run_backwards() -> None:
+    """A negative number is a mistake, not a time to come."""
+    with pytest.raises(UsageError, match="--days -1"):
+        Filters(days=-1).selection()
+
+
+@pytest.mark.parametrize(
+    "filters", [Filters(job=("9" * 30,)), Filters(slots=(2**70,)), Filters(ar=(-(2**70),))]
+)
+def test_numbers_that_cannot_be_are_refused(filters: Filters) -> None:
+    """No record holds them, and they would break what follows."""
+    with pytest.raises(UsageError, match="there are no such numbers"):
+        filters.selection()

@@ -1,0 +1,153 @@
+"""``ccpipe acct --qacct`` against the real qacct: its captured outputs, and the program itself."""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ccpipe.cli.acct import qacct as acct_qacct
+from ccpipe.formats.gridengine import Accounting
+from tests.cli.acct.acct_command import Acct
+from tests.conftest import program
+from tests.paths import TEST_DATA
+
+DATA = TEST_DATA / "gridengine"
+CAPTURED = DATA / "qacct"
+
+BOTH = {"-o": "owner", "-u": "owner", "-g": "group", "-P": "project", "-D": "department",
+        "-A": "account", "-q": "queue", "-h": "host", "-pe": "pe", "-slots": "slots",
+        "-ar": "ar"}  # fmt: skip
+"""Flags of qacct that group without a value and filter with one."""
+SAME = {"-b", "-e", "-d", "-t", "-m", "-E"}
+
+
+class Session(NamedTuple):
+    """A command line of qacct and what it said."""
+
+    arguments: str
+    out: str
+    code: int
+
+
+def sessions(path: Path) -> list[Session]:
+    """Read captured outputs: the command, what it printed, its exit status."""
+    found = re.findall(
+        r"^\$ qacct ?(.*?)\n(.*?)^\[exit status (\d+)\]\n",
+        path.read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+    return [Session(arguments.strip(), out, int(code)) for arguments, out, code in found]
+
+
+def translated(arguments: str) -> list[str]:
+    """Turn qacct's flags into ours, as docs/acct.md has them."""
+    words = shlex.split(arguments)
+    ours = []
+    while words:
+        word = words.pop(0)
+        value = words.pop(0) if words and not words[0].startswith("-") else None
+        if word == "-j":
+            ours += ["--jobs"] if value is None else ["-j", value]
+        elif word in BOTH:
+            ours += ["--by", BOTH[word]] if value is None else [f"--{BOTH[word]}", value]
+        else:
+            assert word in SAME, word
+            ours += [word] if value is None else [word, value]
+    return ours
+
+
+MORE = sessions(CAPTURED / "more-sessions.txt")
+
+
+def test_the_sessions_are_there() -> None:
+    """Each captured session is read, so that none passes by not being looked at."""
+    assert len(MORE) == (CAPTURED / "more-sessions.txt").read_text().count("$ qacct") > 60
+
+
+@pytest.mark.parametrize("name", ["total", "o", "P", "pe", "slots", "j"])
+def test_captured_outputs_are_printed_to_the_last_space(name: str, acct: Acct) -> None:
+    """What qacct 8.1.9 printed on a real cell's accounting file, this prints of the same file."""
+    (session,) = sessions(CAPTURED / f"{name}.txt")
+    ours = acct(DATA / "accounting", "--qacct", *translated(session.arguments))
+    assert ours == (session.code, session.out, "")
+
+
+@pytest.mark.parametrize("session", MORE, ids=lambda session: session.arguments)
+def test_every_filter_and_grouping_is_that_of_qacct(session: Session, acct: Acct) -> None:
+    """Each flag of the manual, alone and combined: same sums, same layout, same exit status."""
+    file = CAPTURED / "more-accounting"
+    ours = acct("-f", file, "--qacct", *translated(session.arguments))
+    assert (ours.out, ours.code) == (session.out, session.code)
+
+
+@pytest.mark.parametrize("arguments", ["", "-o -q", "-j", "-q all.q -pe", "-b 202611201042 -E"])
+def test_the_program_itself_says_the_same(arguments: str, tmp_path: Path, acct: Acct) -> None:
+    """The installed qacct, with a cell of two files that it wants to see, beside ours."""
+    qacct = program("qacct", "gridengine-client")
+    common = tmp_path / "root" / "default" / "common"
+    common.mkdir(parents=True)
+    (common / "act_qmaster").write_text("localhost\n")
+    (common / "bootstrap").write_text(
+        "admin_user none\ndefault_domain none\nignore_fqdn false\nspooling_method classic\n"
+        "spooling_lib libspoolc\nspooling_params /tmp\nbinary_path /usr/bin\n"
+        "qmaster_spool_dir /tmp\nsecurity_mode none\nlistener_threads 2\nworker_threads 2\n"
+        "scheduler_threads 1\n"
+    )
+    file = CAPTURED / "more-accounting"
+    theirs = subprocess.run(
+        [qacct, "-f", file, *shlex.split(arguments)],
+        env={"PATH": os.environ["PATH"], "TZ": "UTC", "SGE_ROOT": str(common.parents[1]),
+             "SGE_CELL": "default", "SGE_QMASTER_PORT": "6444", "SGE_EXECD_PORT": "6445"},
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )  # fmt: skip
+    ours = acct("-f", file, "--qacct", *translated(arguments))
+    assert (ours.code, ours.out) == (theirs.returncode, theirs.stdout.decode())
+
+
+def test_one_bug_of_qacct_is_not_copied(tmp_path: Path, acct: Acct) -> None:
+    """Groups whose wall-clock time is 0 in all are printed; qacct prints none of them."""
+    line = next(r for r in (DATA / "accounting").read_bytes().splitlines() if b":138:" in r)
+    (tmp_path / "accounting").write_bytes(line + b"\n")
+    shown = acct(tmp_path / "accounting", "--qacct", "--by", "owner")
+    assert shown.out.splitlines()[2].split()[:4] == ["ben", "0", "0.005", "0.000"]
+
+
+def test_a_category_with_colons_shifts_nothing(tmp_path: Path, acct: Acct) -> None:
+    """Real qacct takes maxvmem of such a line for its reservation; here it is what it is."""
+    reporting = (DATA / "reporting.head").read_text().splitlines()
+    odd = [line for line in reporting if ":acct:" in line and line.count(":") > 46]
+    (tmp_path / "accounting").write_text("\n".join(line.split(":", 2)[2] for line in odd) + "\n")
+    assert odd
+    shown = acct(tmp_path / "accounting", "--qacct", "--by", "ar")
+    assert [line.split()[0] for line in shown.out.splitlines()[2:]] == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["-o", "json"], "--qacct is a layout of its own"),
+        (["--top", "3"], "--qacct is a layout of its own"),
+        (["--by", "month"], "--by month: qacct knows no such column"),
+        (["-q", "@@group"], "--queue @@group: only the master knows"),
+    ],
+)
+def test_what_qacct_cannot_show_is_refused(arguments: list[str], reason: str, acct: Acct) -> None:
+    """Asking for it in qacct's layout is a usage error that says why."""
+    shown = acct(DATA / "accounting", "--qacct", *arguments)
+    assert shown.code == 64
+    assert reason in shown.err
+
+
+def test_blocks_of_json_lines_have_the_same_layout(acct: Acct) -> None:
+    """A record that another writer made is shown with the same labels."""
+    shown = acct(DATA / "derived.jsonl", "--qacct", "--jobs")
+    assert shown.code == 0
+    labels = [line[:13].rstrip() for line in shown.out.splitlines()[1:46]]
+    empty = [line[:13].rstrip() for line in acct_qacct.block(Accounting(job_number=1))]
+    assert labels == [*empty[1:], "=" * 13]

@@ -1,0 +1,193 @@
+"""``ccpipe convert``: files in, other formats out, bad lines told and no others lost."""
+
+import csv
+import gzip
+import io
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ccpipe import terminal
+from ccpipe.formats.lineprotocol import decode
+from tests.cli.command import ccpipe, command, environment
+
+GOOD = b"""\
+cpu_load,hostname=e1,type=node value=1.5 1740027951
+job,function=start_job,hostname=e1,type=node event="{\\"a\\":1}\\nb" 1740027951123
+m,hostname=e2,type=node value=7i 1740027951000000001
+"""
+MIXED = b"# a comment\n" + GOOD.replace(b"m,", b"broken value=\n\xff value=1 5\nm,")
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Write a file of three good lines and two bad ones."""
+    path = tmp_path / "mixed.line"
+    path.write_bytes(MIXED)
+    return path
+
+
+def test_good_lines_are_converted_and_bad_ones_told(mixed: Path) -> None:
+    """File, line, column, reason and excerpt of each; exit code 65, and nothing else lost."""
+    shown = ccpipe("convert", mixed, "--to", "line")
+    assert shown.code == 65
+    assert shown.out.encode() == GOOD
+    first, second, summary = shown.err.splitlines()
+    assert first.startswith(f"{mixed}:4: column 14: the value is neither")
+    assert first.endswith(": broken value=")
+    assert second.startswith(f"{mixed}:5: column 1: the bytes are not valid UTF-8")
+    assert summary.startswith("ccpipe: 2 problems, told above; 3 values converted")
+
+
+def test_good_files_end_with_zero() -> None:
+    """Standard input is read where no file is named; nothing is said on stderr."""
+    assert ccpipe("convert", "--to", "line", stdin=GOOD) == (0, GOOD.decode(), "")
+    assert ccpipe("convert", "-", "--to", "line", stdin=GOOD) == (0, GOOD.decode(), "")
+
+
+def test_json_is_one_object_a_line() -> None:
+    """Nothing of a message is lost on the way into JSON."""
+    shown = ccpipe("convert", "--to", "json", stdin=GOOD)
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert [row["name"] for row in rows] == ["cpu_load", "job", "m"]
+    assert [row["value"] for row in rows] == [m.value for m in decode(GOOD)]
+
+
+def test_csv_has_one_head_for_all_files(tmp_path: Path) -> None:
+    """Several files, packed or not, become one table."""
+    plain, packed = tmp_path / "a.line", tmp_path / "b.line.gz"
+    plain.write_bytes(GOOD)
+    packed.write_bytes(gzip.compress(GOOD))
+    shown = ccpipe("convert", plain, packed, "--to", "csv")
+    assert shown.code == 0
+    rows = list(csv.DictReader(io.StringIO(shown.out, newline="")))
+    assert [row["name"] for row in rows] == ["cpu_load", "job", "m"] * 2
+    assert rows[1]["value"] == '{"a":1}\nb'
+
+
+def test_precision_is_read_and_written_as_asked() -> None:
+    """A stamp of 5 is nanoseconds when one says so, and seconds are cut off when one asks."""
+    shown = ccpipe("convert", "--to", "line", "--precision", "ns", stdin=b"m value=1 5000000000\n")
+    assert shown.out == "m value=1.0 5\n"
+    shown = ccpipe("convert", "--to", "line", "--to-precision", "s", stdin=GOOD)
+    assert [m.time for m in decode(shown.out.encode())] == [1740027951 * 10**9] * 3
+
+
+def test_dialect_and_leniency_are_the_decoders() -> None:
+    """What the specification's own example writes is read under --lenient."""
+    bare = b"job,function=x event={a} 1740027951\n"
+    assert ccpipe("convert", "--to", "line", stdin=bare).code == 65
+    assert ccpipe("convert", "--to", "line", "--lenient", stdin=bare).code == 0
+    text = rb'm log="a\nb" 1740027951' + b"\n"
+    shown = ccpipe("convert", "--to", "json", "--dialect", "influx", stdin=text)
+    assert json.loads(shown.out)["value"] == r"a\nb"
+
+
+def test_a_row_that_the_format_cannot_carry_costs_that_row() -> None:
+    """InfluxDB allows a control character in a tag, ClusterCockpit does not."""
+    payload = b"\nm,a=x value=1 1740027951\nm,a=\x01 value=2 1740027951\nm,a=y value=3 1740027951\n"
+    shown = ccpipe("convert", "--to", "line", "--dialect", "influx", stdin=payload)
+    assert shown.code == 65
+    assert [m.value for m in decode(shown.out.encode())] == [1.0, 3.0]
+    assert shown.err.startswith("stdin:3: ")
+
+
+def test_an_output_file_holds_what_stdout_would(mixed: Path, tmp_path: Path) -> None:
+    """-O names it; the exit code and the complaints stay."""
+    target = tmp_path / "out.line"
+    shown = ccpipe("convert", mixed, "--to", "line", "-O", target)
+    assert (shown.code, shown.out) == (65, "")
+    assert target.read_bytes() == GOOD
+
+
+def test_a_file_is_never_converted_onto_itself(mixed: Path) -> None:
+    """It would be emptied before it is read."""
+    shown = ccpipe("convert", mixed, "--to", "line", "-O", mixed.parent / "." / mixed.name)
+    assert shown.code == 64
+    assert mixed.read_bytes() == MIXED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["missing.line", "--to", "line"], 64, "missing.line: No such file"),
+        (["--to", "line", "--lenint"], 64, "unknown option --lenint"),
+        (["--to", "xml"], 64, "xml"),
+        ([], 64, "--to"),
+        (["--to", "line", "-O", "/nonexistent/x"], 69, "/nonexistent/x: No such file"),
+    ],
+)
+def test_a_wrong_command_line_is_told(arguments: list[str], code: int, reason: str) -> None:
+    """The exit code says whose mistake it is."""
+    shown = ccpipe("convert", *arguments)
+    assert (shown.code, shown.out) == (code, "")
+    assert reason in shown.err
+
+
+def test_a_full_disk_is_told() -> None:
+    """Output that went nowhere is no success."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command("convert", "--to", "line"),
+            input=GOOD,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == 69
+    assert done.stderr.decode() == "ccpipe: standard output: No space left on device\n"
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    """``ccpipe convert … | head`` ends quietly."""
+    big = tmp_path / "big.line"
+    big.write_bytes(GOOD * 20_000)
+    with subprocess.Popen(
+        command("convert", big, "--to", "json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b'{"name":"cpu_load"')
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
+
+
+def test_what_is_piped_in_comes_out_at_once() -> None:
+    """``ccpipe tail … | ccpipe convert …`` shows lines while they come, not at the end."""
+    with subprocess.Popen(
+        command("convert", "--to", "json"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"m value=1 1740027951\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["value"] == 1
+        process.stdin.close()
+
+
+def test_progress_is_for_people_who_wait(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal sees it after a while, and it is wiped away; a file never sees it."""
+    monkeypatch.setattr(terminal, "PROGRESS_DELAY", 0.0)
+    terminal.Progress().show("1 MiB")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    progress = terminal.Progress()
+    progress.show("1 MiB")
+    progress.clear()
+    assert capsys.readouterr().err == "\r\x1b[K1 MiB\r\x1b[K"
+    monkeypatch.setattr(terminal, "PROGRESS_DELAY", 3600.0)
+    terminal.Progress().show("1 MiB")
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,94 @@
+"""Grid Engine's accounting on the command line: every format, problems with their place."""
+
+import gzip
+import io
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from ccpipe.cli.convert.gridengine import FromGridEngine, read_accounting
+from ccpipe.formats.files import open_stream
+from ccpipe.formats.gridengine import read
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.sonar import decode as decode_sonar
+from ccpipe.formats.sonar import problems
+from ccpipe.translate.gridengine.export import FORMATS, Format
+from tests.cli.command import ccpipe
+from tests.paths import TEST_DATA
+
+DATA = TEST_DATA / "gridengine"
+
+
+def converted(converter: FromGridEngine, *files: Path) -> tuple[bytes, int, list[str]]:
+    """Run files through a way; return the output, the count and the problems."""
+    pieces: list[tuple[bytes, int]] = []
+    reported: list[str] = []
+    for path in files:
+        with open_stream(path) as stream:
+            pieces += converter.convert(stream, reported.append)
+    pieces += converter.finish(reported.append)
+    return b"".join(piece for piece, _ in pieces), sum(count for _, count in pieces), reported
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_several_files_become_one_output(tmp_path: Path, to: Format) -> None:
+    """Both formats and a packed file in one run; every record counts."""
+    packed = tmp_path / "accounting.0.gz"
+    packed.write_bytes(gzip.compress((DATA / "accounting").read_bytes()))
+    converter = FromGridEngine(to, cluster="fox")
+    output, count, reported = converted(converter, packed, DATA / "derived.jsonl")
+    assert (count, reported) == (152, [])
+    if to == "parquet":
+        assert pyarrow.parquet.read_table(io.BytesIO(output)).num_rows == 152
+    elif to in {"classic", "json"}:
+        assert len(read(output).records) == 152
+    elif to in {"line", "events", "metrics"}:
+        assert len(decode(output)) > 240
+    elif to == "csv":
+        assert output.count(b"\n") == 153
+    else:
+        assert all(not problems(envelope) for envelope in decode_sonar(output).envelopes)
+        assert output.count(b'"job_id"') > 140
+
+
+def test_problems_name_line_and_reason() -> None:
+    """What cannot be read and what the format cannot carry, both; the rest is written."""
+    converter = FromGridEngine("classic", cluster="fox")
+    _, count, reported = converted(converter, DATA / "derived" / "derived-malformed.jsonl")
+    assert count == 2
+    assert [problem.split(",")[0].split(" at ")[0] for problem in reported] == [
+        ":1: not JSON: Expecting '", ":6: not JSON: Expecting value", ":7: not JSON: Extra data",
+    ]  # fmt: skip
+
+
+def test_accounting_can_be_validated() -> None:
+    """Counts of records and of rejected lines, block by block."""
+    with open_stream(DATA / "reporting.head") as stream:
+        parts = list(read_accounting(stream))
+    assert sum(len(part.records) for part in parts) == 53
+    assert sum(len(part.rejected) for part in parts) == 0
+
+
+def test_the_command_converts_and_validates_accounting() -> None:
+    """As an operator types it: 128 real records, and exit 65 with the place of a bad one."""
+    converting = ccpipe("convert", "--from", "gridengine", "--to", "events", DATA / "accounting")
+    events = decode(converting.out.encode())
+    assert converting.code == 0
+    assert not events.rejected
+    assert {message.tags["function"] for message in events} == {"start_job", "stop_job"}
+    real = (DATA / "accounting").read_bytes()
+    good = ccpipe("validate", "--format", "gridengine", DATA / "accounting")
+    assert good.code == 0
+    assert "records 128, rejected 0" in good.out
+    bad = ccpipe("validate", "--format", "gridengine", "-", stdin=real + b"one:line:too:short\n")
+    assert bad.code == 65
+    lines = real.count(b"\n") + 1
+    assert f":{lines}:" in bad.out
+
+
+def test_formats_of_accounting_are_refused_for_others() -> None:
+    """Line protocol has no accounting records to write: exit 64 says so."""
+    refused = ccpipe("convert", "--to", "classic", stdin=b"m value=1 1\n")
+    assert refused.code == 64
+    assert "gridengine only" in refused.err

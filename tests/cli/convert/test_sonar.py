@@ -1,0 +1,132 @@
+"""Sonar's JSON on the command line: there and back, for others, and held to the rules."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.sonar import decode as decode_sonar
+from ccpipe.formats.sonar import encode as encode_sonar
+from tests.cli.command import ccpipe
+from tests.translate.sonar.sonar_samples import sample
+from tests.translate.sonar.test_sonar_to_cc_jobs import COMPLETED, PENDING, RUNNING, envelope
+
+ENVELOPES = [
+    sample(0, cpus=(100,)),
+    envelope(-40, PENDING),
+    envelope(10, RUNNING),
+    sample(60, cpus=(130,)),
+    envelope(600, COMPLETED),
+]
+SONAR = b"".join(map(encode_sonar, ENVELOPES))
+BAD = (
+    b'{"meta":{"producer":"x","version":"1"},"data":{"type":"job","attributes":{"time":"noon"}}}\n'
+)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Write an archive with one bad envelope on its second line."""
+    path = tmp_path / "0+sample-c1.json"
+    first, rest = SONAR.split(b"\n", 1)
+    path.write_bytes(first + b"\n" + BAD + rest)
+    return path
+
+
+def test_sonar_to_lines_and_back_loses_nothing(tmp_path: Path) -> None:
+    """Through a pipe of two commands, byte for byte; gzip is unpacked."""
+    packed = tmp_path / "0+sample-c1.json.gz"
+    packed.write_bytes(gzip.compress(SONAR))
+    lines = ccpipe("convert", "--from", "sonar", "--to", "line", packed)
+    assert (lines.code, lines.err) == (0, "")
+    assert {m.name for m in decode(lines.out.encode())} >= {"cpu_used", "job", "sonar"}
+    back = ccpipe("convert", "--to", "sonar", stdin=lines.out.encode())
+    assert (back.code, back.err, back.out.encode()) == (0, "", SONAR)
+
+
+def test_lines_without_whole_envelopes(archive: Path) -> None:
+    """Metrics and events alone make envelopes again, of what survives in them."""
+    lines = ccpipe("convert", "--from", "sonar", "--to", "line", "--no-envelopes", archive)
+    assert "event=" in lines.out
+    assert not [m for m in decode(lines.out.encode()) if m.name == "sonar"]
+    back = ccpipe("convert", "--to", "sonar", stdin=lines.out.encode())
+    made = decode_sonar(back.out.encode(), strict=True)
+    assert made.rejected == []
+    kinds = [e.data.type for e in made.envelopes if e.data]
+    assert sorted(kinds) == ["job", "job", "sample", "sample"]
+
+
+def test_a_bad_envelope_is_told_and_costs_no_other(archive: Path) -> None:
+    """File, line, path, rule and value; exit code 65."""
+    shown = ccpipe("convert", "--from", "sonar", "--to", "json", archive)
+    assert shown.code == 65
+    first, summary = shown.err.splitlines()
+    assert first.startswith(f"{archive}:2: $.data.attributes.time: Timestamp must be a time")
+    assert first.endswith(": 'noon'")
+    assert summary.startswith("ccpipe: 1 problem, told above; ")
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert [row["name"] for row in rows if row["name"] == "sonar"] == ["sonar"] * 5
+
+
+def test_sonar_is_rewritten_for_others(archive: Path) -> None:
+    """From Sonar's own numbers to the specification's, for whom one likes."""
+    shown = ccpipe("convert", "--from", "sonar", "--to", "sonar", "--to-profile", "sonar", archive)
+    assert shown.code == 65
+    job = json.loads(shown.out.splitlines()[1])["data"]
+    assert (job["type"], job["attributes"]["slurm_jobs"][0]["time_limit"]) == ("job", 5402)
+    back = ccpipe(
+        "convert", "--from", "sonar", "--profile", "sonar", "--to", "sonar",
+        stdin=shown.out.encode(),
+    )  # fmt: skip
+    assert back.out.replace("+00:00", "Z").encode() == SONAR  # Sonar knows no Z
+
+
+def test_lines_that_cannot_be_turned_are_told() -> None:
+    """A line that is no line, an event that holds no envelope, a metric without time."""
+    lines = b'broken\nsonar,function=sample event="{" 5\ncpu_load,hostname=c1,type=node value=1\n'
+    shown = ccpipe("convert", "--to", "sonar", stdin=lines)
+    assert (shown.code, shown.out) == (65, "")
+    assert len(shown.err.splitlines()) == 4
+    assert "4" not in shown.err.splitlines()[0]
+    assert shown.err.splitlines()[-1].startswith("ccpipe: 3 problems, told above; 0 envelopes")
+
+
+def test_validate_tells_each_rule_that_is_broken(archive: Path) -> None:
+    """Path, rule and value of each; exit code 65."""
+    shown = ccpipe("validate", "--strict", "--format", "sonar", archive)
+    assert shown.code == 65
+    reported = shown.out.splitlines()
+    place = f"{archive}:2: $.data.attributes"
+    assert any(line.startswith(f"{place}.time: Timestamp") for line in reported)
+    assert any(line.startswith(f"{place}.cluster: Hostname") for line in reported)
+    assert reported[-1].endswith("Sonar's JSON, envelopes 5, rejected 1")
+
+
+def test_validate_as_json(archive: Path) -> None:
+    """One object for each rule, for scripts."""
+    archive.write_bytes(archive.read_bytes() + b'{"data":7}\n{]\n')
+    shown = ccpipe("validate", "--format", "sonar", "-o", "json", archive)
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert rows[0]["path"] == "$.data.attributes.time"
+    assert (rows[0]["line"], rows[0]["value"]) == (2, "noon")
+    assert (rows[1]["line"], rows[1]["path"]) == (7, "$.data")
+    assert rows[2]["line"] == 8
+    assert rows[-1]["good"] is False
+
+
+def test_validate_of_what_is_good() -> None:
+    """Standard input too; exit code 0."""
+    shown = ccpipe("validate", "--strict", "--format", "sonar", "-", stdin=SONAR)
+    assert shown.code == 0
+    assert shown.out == "good -, Sonar's JSON, envelopes 5, rejected 0\n"
+
+
+def test_validate_names_parts_that_do_not_fit(tmp_path: Path) -> None:
+    """A recipe whose source hands over what its sink does not take cannot work."""
+    recipe = tmp_path / "bad.toml"
+    recipe.write_text('[source]\nuse = "sonar"\n[sink]\nuse = "null"\n')
+    shown = ccpipe("validate", "--no-connect", recipe)
+    assert shown.code == 78
+    assert "SonarSource hands over envelopes, and NullSink takes lines" in shown.out

@@ -1,0 +1,367 @@
+"""``ccpipe tail``: what is on a real bus, in every form, and why nothing is."""
+
+import asyncio
+import contextlib
+import csv
+import io
+import itertools
+import json
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.server import Server
+from ccpipe.cli.tail.command import Listening, listen_to, tail
+from ccpipe.cli.tail.idle_hint import IdleHint
+from ccpipe.config import Bus, Site
+from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import Ended, ccpipe, command, environment, on_terminal
+
+PAYLOAD = b"""\
+cpu_load,cluster=fritz,hostname=e1,type=node value=1.5 1740027951
+mem_used,cluster=fritz,hostname=e2,type=node value=7i 1740027951123
+job,cluster=fritz,function=start_job,hostname=e1,type=node event="{\\"a\\":1}\\nb" 1740027952
+kernel,cluster=fritz,hostname=e2,loglevel=info,type=node log="a \\\\ b" 1740027951000000001
+"""
+BROKEN = PAYLOAD.replace(b"mem_used", b"broken value=\nmem_used")
+
+
+async def start(server: Server | str, *arguments: str) -> asyncio.subprocess.Process:
+    """Start ``ccpipe tail`` on a server."""
+    url = server if isinstance(server, str) else server.url
+    return await asyncio.create_subprocess_exec(
+        *command("tail", "--server", url, *arguments),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment(),
+    )  # fmt: skip
+
+
+async def ended(process: asyncio.subprocess.Process) -> Ended:
+    """Wait for its end; return how it was."""
+    out, err = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(), err.decode())
+
+
+@contextlib.asynccontextmanager
+async def publishing(server: Server, *said: tuple[str, Iterable[bytes]]) -> AsyncIterator[None]:
+    """Say something on each subject again and again: nobody knows when a tail is listening."""
+    bus = Connection(Bus(servers=[server.url]), name="test", telemetry=Telemetry())
+
+    async def publish() -> None:
+        endless = [(subject, itertools.cycle(payloads)) for subject, payloads in said]
+        while True:
+            for subject, payloads in endless:
+                with contextlib.suppress(UnavailableError):
+                    await bus.publish(subject, next(payloads))
+            await asyncio.sleep(0.02)
+
+    async with bus:
+        task = asyncio.create_task(publish())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+async def seen(server: Server, *arguments: str, said: bytes = PAYLOAD) -> Ended:
+    """Run tail to its end while one payload is said on fritz's subjects."""
+    async with publishing(server, ("fritz.metrics", [said])):
+        return await ended(await start(server, *arguments))
+
+
+async def test_line_output_is_line_protocol_that_says_the_same(nats_server: Server) -> None:
+    """What is piped can be fed back: nothing lost between ``s`` and ``ns``, nor in escapes."""
+    shown = await seen(nats_server, "-o", "line", "--count", "4")
+    assert shown.code == 0
+    assert list(decode(shown.out.encode())) == list(decode(PAYLOAD))
+    assert shown.err.startswith("4 lines in 1 payload from 2 nodes")
+
+
+async def test_json_csv_and_table_show_the_same_messages(nats_server: Server) -> None:
+    """One object a line; one head and one row each; a table for people."""
+    names = ["cpu_load", "mem_used", "job", "kernel"]
+    shown = await seen(nats_server, "-o", "json", "--count", "4")
+    assert [json.loads(line)["name"] for line in shown.out.splitlines()] == names
+    shown = await seen(nats_server, "-o", "csv", "--count", "8")
+    rows = list(csv.DictReader(io.StringIO(shown.out, newline="")))
+    assert [row["name"] for row in rows] == names * 2
+    shown = await seen(nats_server, "--count", "4")
+    head, *lines = shown.out.splitlines()
+    assert head.split()[:4] == ["TIME", "CLUSTER", "NODE", "NAME"]
+    assert [line.split()[3] for line in lines] == names
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        ("--kind metric", ["cpu_load", "mem_used"]),
+        ("--kind event --kind log --subject fritz.metrics", ["job", "kernel"]),
+        ("--node e1", ["cpu_load", "job"]),
+        ("--name mem_* --name job", ["mem_used", "job"]),
+        ("--cluster f* --node *1 --kind metric", ["cpu_load"]),
+        ("--cluster fritz --name *", ["cpu_load", "mem_used", "job", "kernel"]),
+    ],
+)
+async def test_filters_choose_lines(nats_server: Server, filters: str, names: list[str]) -> None:
+    """Each may be repeated; one of each sort must match."""
+    shown = await seen(nats_server, *filters.split(), "-o", "json", "--count", str(2 * len(names)))
+    assert [json.loads(line)["name"] for line in shown.out.splitlines()] == names * 2
+
+
+async def test_a_named_cluster_is_heard_by_its_subjects(nats_server: Server) -> None:
+    """Events of cc-slurm-adapter carry no tag cluster: the subject says whose they are."""
+    said = [("fritz.metrics", [b"m,hostname=x value=1 1"]), ("woody.metrics", [b"m value=2 1"])]
+    async with publishing(nats_server, *said):
+        shown = await ended(
+            await start(nats_server, "--cluster", "fritz", "-o", "line", "--count", "3")
+        )
+    assert shown.out == "m,hostname=x value=1.0 1\n" * 3
+
+
+async def test_overlapping_subjects_show_each_message_once(nats_server: Server) -> None:
+    """The broker delivers once for each subscription; tail counts once."""
+    numbers = [b"m value=%d 1" % i for i in range(1000)]
+    async with publishing(nats_server, ("a.b", numbers)):
+        subjects = ["--subject", "a.>", "--subject", "*.b", "--subject", "a.b"]
+        shown = await ended(await start(nats_server, *subjects, "-o", "line", "--count", "9"))
+    values = [message.value for message in decode(shown.out.encode())]
+    assert values == [values[0] + i for i in range(9)]  # type: ignore[operator]
+
+
+async def test_raw_shows_payloads_as_they_are(nats_server: Server) -> None:
+    """Whatever they hold: Sonar's JSON, or bytes that are nothing at all."""
+    payload = b'{"meta":{"producer":"sonar"}}\xff'
+    async with publishing(nats_server, ("fritz.sonar.sample", [payload])):
+        process = await start(nats_server, "--raw", "--subject", "*.sonar.*", "--count", "2")
+        out, _ = await asyncio.wait_for(process.communicate(), 20)
+    assert out == (payload + b"\n") * 2
+
+
+async def test_raw_with_filters_shows_payloads_in_which_a_line_matches(
+    nats_server: Server,
+) -> None:
+    """The whole payload, as it came, comments and bad lines included."""
+    both = [b"m,hostname=a value=1 1\n# comment\n", b"m,hostname=b value=1 1\nbroken\n"]
+    async with publishing(nats_server, ("fritz.metrics", both)):
+        shown = await ended(await start(nats_server, "--raw", "--node", "b", "--count", "4"))
+    assert shown.out == "m,hostname=b value=1 1\nbroken\n" * 2
+
+
+async def test_bad_lines_are_told_and_counted_and_cost_only_themselves(
+    nats_server: Server,
+) -> None:
+    """Subject, line, column, reason and excerpt on stderr; the other lines are shown."""
+    shown = await seen(nats_server, "-o", "line", "--count", "4", said=BROKEN)
+    assert list(decode(shown.out.encode())) == list(decode(PAYLOAD))
+    complaint, summary = shown.err.splitlines()
+    assert complaint.startswith("fritz.metrics: line 2, column 14: the value is neither")
+    assert summary.endswith("; 4 shown; 1 could not be read")
+
+
+STRICT = b"m,hostname=a,type=node value=1 1740027951\nm,hostname=b value=T 1740027951\n"
+BROKEN_RULES = ["tag type is missing", "a metric's value must be a number, not True"]
+
+
+@pytest.mark.parametrize("output", ["table", "line", "json", "csv"])
+async def test_strict_shows_broken_rules_beside_each_message(
+    nats_server: Server, output: str
+) -> None:
+    """In the form that each format has room for; line protocol stays valid."""
+    shown = await seen(nats_server, "--strict", "-o", output, "--count", "2", said=STRICT)
+    assert shown.err.strip().endswith("; 2 shown; 1 break rules")
+    rows = shown.out.splitlines()
+    match output:
+        case "table":
+            assert [row.strip() for row in rows[3:]] == [f"^ {rule}" for rule in BROKEN_RULES]
+        case "line":
+            assert rows[2:] == [f"# ^ {rule}" for rule in BROKEN_RULES]
+            assert list(decode(shown.out.encode())) == list(decode(STRICT))
+        case "json":
+            assert [json.loads(row)["problems"] for row in rows] == [[], BROKEN_RULES]
+        case _:
+            problems = [row["problems"] for row in csv.DictReader(rows)]
+            assert problems == ["", "; ".join(BROKEN_RULES)]
+
+
+async def test_stats_count_by_subject_kind_cluster_and_name(nats_server: Server) -> None:
+    """Printed at the end where no terminal shows them live; with nodes for each cluster."""
+    shown = await seen(nats_server, "--stats", "--count", "8")
+    rows = [line.split() for line in shown.out.splitlines()]
+    assert rows[0] == ["what", "which", "lines", "a", "second", "nodes"]
+    assert [row[:3] for row in rows[1:3]] == [
+        ["subject", "fritz.metrics", "8"],
+        ["kind", "metric", "4"],
+    ]
+    assert ["cluster", "fritz", "8"] in [row[:3] for row in rows]
+    shown = await seen(nats_server, "--stats", "-o", "json", "--count", "8")
+    stats = json.loads(shown.out)
+    assert stats["nodes"] == {"fritz": 2}
+    assert stats["names"]["job"]["lines"] == 2
+    assert stats["names"]["job"]["rate"] == pytest.approx(2 / stats["seconds"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_ctrl_c_ends_with_a_summary(nats_server: Server, number: signal.Signals) -> None:
+    """Whoever has seen enough is told what it was, and nothing has failed."""
+    async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
+        process = await start(nats_server, "-o", "line")
+        assert process.stdout is not None
+        await asyncio.wait_for(process.stdout.readline(), 20)
+        process.send_signal(number)
+        shown = await ended(process)
+    assert shown.code == 0
+    assert " shown" in shown.err.splitlines()[-1]
+
+
+async def test_a_reader_that_goes_away_is_no_error(nats_server: Server) -> None:
+    """``ccpipe tail | head -1`` ends quietly."""
+    ours, theirs = os.pipe()
+    async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
+        process = await asyncio.create_subprocess_exec(
+            *command("tail", "--server", nats_server.url, "-o", "line"),
+            stdout=theirs, stderr=asyncio.subprocess.PIPE, env=environment(),
+        )  # fmt: skip
+        os.close(theirs)
+        await asyncio.to_thread(os.read, ours, 1)
+        os.close(ours)
+        shown = await asyncio.wait_for(process.communicate(), 20)
+    assert (process.returncode, shown[1]) == (0, b"")
+
+
+async def test_it_survives_the_server(nats_server: Server) -> None:
+    """After a kill -9 of the broker lines come again, over the same tail."""
+    async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
+        process = await start(nats_server, "-o", "line")
+        assert process.stdout is not None
+        await asyncio.wait_for(process.stdout.readline(), 20)
+        assert nats_server.pid is not None
+        os.kill(nats_server.pid, signal.SIGKILL)
+        before = nats_server.pid
+        while nats_server.pid == before:  # Server starts it again
+            await asyncio.sleep(0.02)
+        with contextlib.suppress(TimeoutError):  # drain what was said before
+            while True:
+                await asyncio.wait_for(process.stdout.readline(), 0.2)
+        assert await asyncio.wait_for(process.stdout.readline(), 20)
+        process.send_signal(signal.SIGINT)
+        assert (await ended(process)).code == 0
+
+
+async def test_a_server_that_refuses_ends_it(nats_server: Server) -> None:
+    """Wrong credentials are no reason to wait; no password is shown."""
+    wrong = nats_server.url.replace("ccpipe:", "ccpipe:hunter2")
+    shown = await ended(await start(wrong))
+    assert shown.code == 77
+    assert "hunter2" not in shown.err
+
+
+async def test_no_server_is_explained(
+    unused_port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where it tried, and what to do; when its time is over without one, that is a failure."""
+    monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
+    with pytest.raises(UnavailableError, match="no NATS server answered"):
+        await tail(server=f"nats://me:hunter2@127.0.0.1:{unused_port}", for_="1200ms")
+    said = capfd.readouterr().err
+    assert f"not connected to nats://127.0.0.1:{unused_port}, trying again" in said
+    assert "`ccpipe up` starts one" in said
+    assert "hunter2" not in said
+
+
+async def test_a_silent_bus_is_explained(
+    nats_server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What it listens to, once; a silent bus is no failure."""
+    monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
+    await tail(server=nats_server.url, cluster=["fox.a"], kind=["metric"], for_="2500ms")
+    said = capfd.readouterr().err
+    assert said.count("but nothing has come yet on fox%2Ea.metrics, fox%2Ea.metrics.*") == 1
+
+
+async def test_filters_that_match_nothing_are_explained(
+    nats_server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What came instead is named, so that a typing mistake shows."""
+    monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
+    async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
+        await tail(server=nats_server.url, node=["e9"], for_="2500ms")
+    said = capfd.readouterr().err
+    assert "lines came and none matches; seen were clusters fritz; nodes e1, e2;" in said
+    assert "filtered out" in said.splitlines()[-1]
+
+
+async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(nats_server: Server) -> None:
+    """It does not flood, it fits, and it owns up; NO_COLOR is obeyed."""
+    flood = b"".join(b"m%d,hostname=a,type=node value=1 1740027951\n" % i for i in range(500))
+    arguments = ["tail", "--server", nats_server.url, "--limit", "50", "--for", "2500ms"]
+    async with publishing(nats_server, ("fritz.metrics", [flood])):
+        shown = await asyncio.to_thread(on_terminal, *arguments, columns=40, NO_COLOR="1")
+    assert shown.code == 0
+    assert "\x1b" not in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 40
+    assert "lines left out; --limit 0 shows all" in shown.err
+    counts = {
+        what: int(count.replace(" ", ""))
+        for count, what in re.findall(
+            r"([0-9 ]+) (lines|shown|left out)", shown.err.splitlines()[-1]
+        )
+    }
+    rows = [line for line in shown.out.splitlines() if not line.startswith("TIME")]
+    assert len(rows) == counts["shown"]
+    assert counts["shown"] + counts["left out"] == counts["lines"]
+    assert len({row.split()[2] for row in rows}) > 10
+
+
+async def test_statistics_live_on_a_terminal(nats_server: Server) -> None:
+    """They are drawn again each second, on one screen, and bad lines do not disturb them."""
+    arguments = ["tail", "--server", nats_server.url, "--stats", "--for", "2500ms"]
+    async with publishing(nats_server, ("fritz.metrics", [BROKEN])):
+        shown = await asyncio.to_thread(on_terminal, *arguments, lines=8)
+    _, *screens = shown.out.split("\x1b[H\x1b[J")
+    assert len(screens) >= 2
+    for screen in screens:
+        assert "could not be read" in screen
+        assert "fritz.metrics" in screen
+        assert len(screen.splitlines()) <= 8
+    assert len(shown.err.splitlines()) == 1
+
+
+def test_subjects_follow_kinds_and_clusters() -> None:
+    """Named clusters have subjects of their own; a pattern, or a flat subject, needs the tag."""
+    site = Site(cluster="x")
+
+    def found(*kinds: str, clusters: list[str]) -> Listening:
+        return listen_to(site, kinds=kinds, clusters=clusters, subjects=[])
+
+    assert found("log", clusters=[]) == Listening(["*.log.*"], [])
+    assert found("log", clusters=["a", "b.c"]) == Listening(
+        ["a.log.*", "b%2Ec.log.*"], ["a.log.*", "b%2Ec.log.*"]
+    )
+    assert found("log", clusters=["a", "b*"]) == Listening(["*.log.*"], [])
+    assert found("metric", "other", clusters=[]).patterns == ["*.metrics", "*.metrics.*"]
+    assert len(found(clusters=[]).patterns) == 5
+    site = Site(cluster="x", bus=Bus(subjects={"log": "hpc-nats"}))
+    assert found("log", clusters=["a"]) == Listening(["hpc-nats"], [])
+
+
+@pytest.mark.parametrize("subject", ["", "a..b", ".a", "a b"])
+def test_what_is_no_subject_is_refused(subject: str) -> None:
+    """A mistake in a subject would otherwise be a long silence."""
+    with pytest.raises(UsageError, match="is no subject"):
+        listen_to(Site(), kinds=[], clusters=[], subjects=[subject])
+
+
+@pytest.mark.parametrize(
+    "wrong", ["--stats -o line", "--stats --raw", "--count 0", "--limit -1", "--kind metrics"]
+)
+def test_what_cannot_be_asked_is_refused(wrong: str) -> None:
+    """Before anything is connected, with the exit code of a wrong command line."""
+    shown = ccpipe("tail", *wrong.split())
+    assert (shown.code, shown.out) == (64, "")
+    assert wrong.split(maxsplit=1)[0] in shown.err

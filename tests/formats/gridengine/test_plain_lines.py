@@ -1,0 +1,176 @@
+"""Plain lines: the kernel and its twin in Python read every line as the reader of lines does."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats.gridengine import read
+from ccpipe.formats.gridengine.columns import COLUMNS, read_columns
+from ccpipe.formats.gridengine.jsonl import KEYS
+from ccpipe.formats.gridengine.plain_lines import plain_lines
+from ccpipe.formats.gridengine.table import from_records
+from tests.conftest import needs_kernel
+from tests.formats.gridengine.test_columns import EVERYTHING, check, rows
+from tests.formats.gridengine.test_reader import CLASSIC, DATA, SAMPLES, TAIL, mutated
+
+
+@needs_kernel
+def test_usual_lines_take_the_kernels_fast_way() -> None:
+    """It leaves no line of the real file, and of the others only what they were made odd for."""
+    for name, odd in (("accounting", []), ("derived.jsonl", [0, 18, 19, 20])):
+        plain = plain_lines((DATA / name).read_bytes(), COLUMNS, 1, 0)
+        assert [each.line for each in plain.odd] == odd
+
+
+@needs_kernel
+@pytest.mark.parametrize("category", ["-l h_rt=24:00:00,h_vmem=2G", "a:b:c:d:e:f:g:h", "-", "ü"])
+def test_colons_in_a_category_cost_the_kernel_nothing(category: str) -> None:
+    """A time that is written with colons is usual at many sites; so are 43 fields at old ones."""
+    lines = [f"{CLASSIC}{category}:{TAIL}:3:1795170700", f"{CLASSIC}NONE:{TAIL}"]
+    payload = "".join(f"{line}\n" for line in lines).encode()
+    plain = plain_lines(payload, EVERYTHING, 1, 0)
+    assert plain.odd == []
+    assert rows(plain.table) == rows(from_records(read(payload).records, EVERYTHING))
+
+
+@needs_kernel
+@given(
+    st.sampled_from(SAMPLES).flatmap(mutated),
+    st.lists(st.sampled_from(EVERYTHING), min_size=1, max_size=6),
+)
+def test_some_columns_are_the_same_as_all(payload: bytes, names: list[str]) -> None:
+    """The kernel checks every field, whether it is asked for or not."""
+    some, everything = read_columns(payload, names), read_columns(payload, EVERYTHING)
+    assert some.rejected == everything.rejected
+    assert some.table.equals(everything.table.select(names))
+
+
+ODD = [
+    b"", b" 1", b"1 ", b"\t2", b"+1", b"-0", b"-1", b"0x10", b"1_0", b"00", b"007", b"1.", b".5",
+    b"1.5", b"-1.5", b"1.0", b"1e3", b"1E-2", b"1e", b"1.e1", b"4e-7", b"1e400", b"1e-400", b"nan",
+    b"inf", b"-inf", b"infinity", b"NULL", b"NONE", b"none", b"None", b"-", b"#", b"{", b"acct",
+    b"999999999999999", b"9007199254740992", b"9007199254740993", b"9223372036", b"9223372037",
+    b"9223372036854775", b"9223372036854776", b"9223372036854775807", b"9223372036854775808",
+    b"99999999999", b"1795170751125", b"1795170751125000", b"12345678901234567890123", b"0" * 30,
+    b"0.1234567890123456789", b"12345678901234567.0", b"0.000000000000000000000000000001",
+    b"1.node02", b"1.5e3", b".node", b"12.", b"1.2-3", b"1._", b"x1.y", b"1 2", b"1\r", b"1\x00",
+    "٣".encode(), "ü€😀".encode(), b"longer than eight bytes", b"fifteen bytes !",
+    b"16 bytes and not", b"\xff", b"a\xffb", b"\xed\xa0\x80", b"\xc3", b"a" * 5000,
+]  # fmt: skip
+"""What a field might hold."""
+
+
+def test_every_odd_value_in_every_field_is_the_same_as_columns() -> None:
+    """Whatever one field holds, all readers take it for the same or reject it."""
+    fields = f"{CLASSIC}-l h_rt=4:{TAIL}:0:0".encode().split(b":")
+    edited = [[*fields[:at], odd, *fields[at + 1 :]] for at in range(len(fields)) for odd in ODD]
+    check(b"".join(b":".join(each) + b"\n" for each in edited))
+
+
+def test_every_number_of_colons_in_a_category_is_the_same_as_columns() -> None:
+    """Texts, and numbers of a record that broke off, in lines of 43 and of 45 fields."""
+    categories = [part * count for count in range(14) for part in (":", "a:b", ":0", "1:2.5:-3")]
+    categories += [f"{odd.decode()}:{part}" for odd in ODD[:20] for part in categories[:8]]
+    tails = (TAIL, f"{TAIL}:3:1795170700", f"{TAIL}:3", f"NONE:{TAIL}", f"0:{TAIL}:0:x")
+    lines = (f"{CLASSIC}{category}:{tail}\n" for category in categories for tail in tails)
+    check("".join(lines).encode())
+
+
+STRINGS = [
+    b'""', b'"-"', b'"acct"', b'"new_job"', b'"NONE"', b'"none"', b'"1.node02"', br'"a\"b"',
+    br'"\""', br'"\\"', br'"\/\b\f\n\r\t"', br'"long enough for a word\n and another\\"',
+    br'"a\u00e9"', br'"\ud800"', br'"a\x"', b'"a\\', b'"a', b'"longer than eight', b'"a\tb"',
+    b'"a tab within\tmany"', b'"longer than sixteen bytes"', b'"\x7f"', b'"\x00"', b'"\xff"',
+    '"ü😀"'.encode(), b"null", b"true", b"[]", b"{}", b"[1]", b'{"a":1}', b'{"cpu":1}',
+    b'{"cpu":1,}', b" 7", b"7 ",
+]  # fmt: skip
+"""What a key might hold beside ``ODD``."""
+
+
+def parts_of(line: str) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
+    """Take a line apart: its keys as they are written, and those of its two containers."""
+    tree = json.loads(line)
+    usage = tree.pop("usage")
+    return values_of(tree), {name: values_of(container) for name, container in usage.items()}
+
+
+def values_of(tree: dict[str, Any]) -> dict[str, bytes]:
+    """Write the values of an object."""
+    return {key: json.dumps(value).encode() for key, value in tree.items()}
+
+
+def written(values: dict[str, bytes]) -> bytes:
+    """Write an object of values that are written already."""
+    return b"{%b}" % b",".join(b'"%b":%b' % (key.encode(), values[key]) for key in values)
+
+
+def line_of(top: dict[str, bytes], usage: dict[str, dict[str, bytes]]) -> bytes:
+    """Put a line together."""
+    containers = {name: written(container) for name, container in usage.items()}
+    return written({**top, "usage": written(containers)}) + b"\n"
+
+
+NEWEST = (DATA / "derived.jsonl").read_text().splitlines()[16]
+TOP, USAGE = parts_of(NEWEST)
+RARE = {
+    "time": b"1795170751125000", "type": b'"acct"', "project": b'"astro"', "granted_pe": b'"mpi"',
+    "arid": b"3", "ar_submission_time": b"1795170750125000", "deleted_by": b'"anna@login1"',
+}  # fmt: skip
+WHOLE = {key: {**RARE, **TOP}[key] for key in KEYS if key != "usage"}
+"""Every key in its order."""
+
+
+@needs_kernel
+def test_every_key_is_known_to_the_kernel() -> None:
+    """A line that has them all is plain; else the tests below would prove nothing."""
+    assert plain_lines(line_of(WHOLE, USAGE), COLUMNS, 1, 0).odd == []
+
+
+def test_every_odd_value_of_every_key_is_the_same_as_columns() -> None:
+    """Whatever one key holds, also one that is new, all readers say the same of the line."""
+    lines = []
+    for odd in ODD + STRINGS:
+        lines += [line_of({**WHOLE, key: odd}, USAGE) for key in (*WHOLE, "new")]
+        lines.append(written({**WHOLE, "usage": odd}) + b"\n")
+        for name, container in USAGE.items():
+            edited = [{**USAGE, name: {**container, key: odd}} for key in (*container, "new")]
+            lines += [line_of(WHOLE, each) for each in edited]
+    for start in range(0, len(lines), 500):
+        check(b"".join(lines[start : start + 500]))
+
+
+def test_every_missing_key_is_the_same_as_columns() -> None:
+    """So it is where a key stands twice, or before another, or after the last."""
+    lines = [line_of({key: WHOLE[key] for key in WHOLE if key != each}, USAGE) for each in WHOLE]
+    lines += [line_of({each: WHOLE[each], **WHOLE, "end": b"1"}, USAGE) for each in WHOLE]
+    for name, container in USAGE.items():
+        for missing in container:
+            rest = {key: container[key] for key in container if key != missing}
+            lines.append(line_of(WHOLE, {**USAGE, name: rest}))
+            lines.append(line_of(WHOLE, {**USAGE, name: {**rest, missing: container[missing]}}))
+        lines.append(line_of(WHOLE, {name: container}))
+        lines.append(line_of(WHOLE, {**USAGE, name: {}}))
+    lines.append(written({**WHOLE, "deleted_by": b'"a\tb"'}) + b"\n")
+    lines += [line_of(WHOLE, {}), line_of(WHOLE, dict(reversed(USAGE.items()))), b"{}\n"]
+    line = line_of(WHOLE, USAGE).rstrip(b"\n")
+    lines += [line[:end] + b"\n" for end in range(len(line))]
+    lines += [line + tail + b"\n" for tail in (b"\r", b" ", b"}", b",", b"x", b"{}")]
+    lines += [written(dict(list(WHOLE.items())[:count])) + b"\n" for count in range(len(WHOLE) + 1)]
+    check(b"".join(lines))
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*KEYS, "unknown"]), st.sampled_from(ODD + STRINGS), max_size=3
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_json_in_any_order_is_the_same_as_columns(edits: dict[str, bytes], dice: Any) -> None:
+    """In whatever order keys come, all readers say the same."""
+    keys = [*TOP, *edits]
+    dice.shuffle(keys)
+    odd = line_of({key: {**TOP, **edits}[key] for key in keys}, USAGE)
+    check(b"%b\n%b%b\n" % (NEWEST.encode(), odd, NEWEST.encode()))

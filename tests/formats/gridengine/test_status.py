@@ -1,0 +1,120 @@
+"""What runs now: the reporting file's job_log, qstat and qhost."""
+
+import contextlib
+from datetime import UTC, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.formats.gridengine import read
+from ccpipe.formats.gridengine.reporting import read_job_log, starts
+from ccpipe.formats.gridengine.status import Running, Share, read_shares, running
+from tests.paths import TEST_DATA
+
+DATA = TEST_DATA / "gridengine"
+
+
+def test_every_job_log_line_is_read() -> None:
+    """279 of the 400 lines; an empty project is none."""
+    logs, rejected = read_job_log((DATA / "reporting.head").read_bytes())
+    assert (len(logs), rejected) == (279, [])
+    assert {log.event for log in logs} >= {"pending", "sent", "delivered", "finished", "deleted"}
+    assert (logs[0].project, logs[0].time) == ("astro", 1795170750 * 10**9)
+    assert None in {log.project for log in logs}
+
+
+def test_a_message_may_hold_colons() -> None:
+    """It is the last field, so that it is all that is left."""
+    line = (DATA / "reporting.head").read_bytes().split(b"\n")[17]
+    (log,), _ = read_job_log(line.replace(b"new job", b"a: b:c") + b"\n")
+    assert log.message == "a: b:c"
+
+
+def test_each_run_starts_once_whether_or_not_it_was_delivered() -> None:
+    """As many starts as runs: what accounting ended began with ``sent``, at most a second apart."""
+    payload = (DATA / "reporting.head").read_bytes()
+    began = {
+        (log.job_number, log.task_number): log.time for log in starts(read_job_log(payload)[0])
+    }
+    ran = [r for r in read(payload).records if r.start_time and r.pe_taskid is None]
+    assert len(ran) > 30
+    for record in ran:
+        assert (record.job_number, record.task_number) in began
+    first = next(r for r in ran if r.job_number == 2)
+    assert began[2, 0] == first.start_time
+
+
+def test_a_broken_job_log_line_is_rejected_with_its_place() -> None:
+    """It costs itself; other kinds of lines are passed over."""
+    payload = b"1:queue:x\n1:job_log:1:sent:x\n" + (DATA / "reporting.head").read_bytes()
+    logs, (bad,) = read_job_log(payload)
+    assert (len(logs), bad.line, bad.offset) == (279, 2, 10)
+
+
+ZONE = timezone(timedelta(hours=2))
+
+
+def test_qstat_tells_the_hosts_of_running_jobs() -> None:
+    """Shares of one job come together: hosts, the master's first, and slots; times have a zone."""
+    shares = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
+    assert len(shares) == 24
+    found = {(job.job_number, job.task_number): job for job in running(shares)}
+    assert found[92, 0] == Running(
+        job_number=92, task_number=0, name="colonmpi", owner="anna", queue="all.q",
+        hosts=("node02.cluster.example", "node01.cluster.example"), slots=2,
+        start_time=1795170981 * 10**9,
+    )  # fmt: skip
+    assert (103, 1) in found
+    assert {share.state for share in shares if not share.is_running} == {"Eqw", "hqw", "qw"}
+    later = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=ZONE)
+    assert later[0].start_time == 1795170981 * 10**9 - 7200 * 10**9
+
+
+def by_key(shares: list[Share]) -> dict[tuple[int, int], Running]:
+    """Return what runs by job and task."""
+    return {(job.job_number, job.task_number): job for job in running(shares)}
+
+
+def test_qhost_tells_the_same_jobs() -> None:
+    """Both programs were asked at the same moment of the same cell."""
+    by_host = by_key(read_shares((DATA / "qhost-j-q-F.xml").read_bytes()))
+    by_job = by_key(read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC))
+    both = by_host.keys() & by_job.keys()
+    assert len(both) >= 3
+    for key in both:
+        assert by_host[key].owner == by_job[key].owner
+        assert set(by_host[key].hosts) == set(by_job[key].hosts)
+        assert by_host[key].slots == by_job[key].slots
+
+
+TODAY = b"""<job_info><job_list><JB_job_number>1</JB_job_number>
+<JAT_start_time>today</JAT_start_time></job_list></job_info>"""
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (b"", "not XML"),
+        (b"<jobs/>", "the root is <jobs>, neither <job_info> nor <qhost>"),
+        (b"<!DOCTYPE x [<!ENTITY a 'b'>]><job_info/>", "a document type"),
+        (
+            b"<job_info><job_list><JB_job_number>x</JB_job_number></job_list></job_info>",
+            "not a number",
+        ),
+        (TODAY, "'today' is no time"),
+    ],
+)
+def test_what_qstat_does_not_write_is_refused(payload: bytes, why: str) -> None:
+    """In words that say what is wrong."""
+    with pytest.raises(DataError, match=why):
+        read_shares(payload)
+
+
+@given(st.binary(max_size=80) | st.text(max_size=40).map(str.encode))
+def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
+    """No bytes raise anything but the named error."""
+    with contextlib.suppress(DataError):
+        read_shares(payload)
+    read_job_log(b"1:job_log:" + payload)

@@ -1,0 +1,151 @@
+"""Writers of both formats: what is written reads as it was, and is what real writers write."""
+
+import json
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats.gridengine import (
+    HEADER,
+    Accounting,
+    Origin,
+    encode_classic,
+    encode_jsonl,
+    read,
+)
+from ccpipe.formats.gridengine.classic import EUSAGE, RUSAGE
+from ccpipe.formats.gridengine.event import from_event, to_event
+from ccpipe.formats.gridengine.writer import double
+from ccpipe.formats.lineprotocol import decode, encode
+from tests.paths import TEST_DATA
+
+DATA = TEST_DATA / "gridengine"
+
+
+def test_the_real_file_is_written_byte_for_byte() -> None:
+    """Header and 128 records of the real file come out as they were."""
+    payload = (DATA / "accounting").read_bytes()
+    assert HEADER + b"".join(map(encode_classic, read(payload).records)) == payload
+
+
+def test_the_real_reporting_files_accounting_is_written_byte_for_byte() -> None:
+    """So do the acct lines of a reporting file, with a colon in a category."""
+    lines = (DATA / "reporting.head").read_bytes().splitlines(keepends=True)
+    records = read(b"".join(lines)).records
+    assert [encode_classic(each) for each in records] == [
+        line for line in lines if b":acct:" in line
+    ]
+
+
+def test_the_newest_json_lines_are_written_byte_for_byte() -> None:
+    """From 9.1.2 on; older generations come out as the newest writes them."""
+    lines = (DATA / "derived.jsonl").read_bytes().splitlines(keepends=True)
+    records = read(b"".join(lines)).records
+    assert [encode_jsonl(each) for each in records[3:]] == lines[3:]
+    again = read(b"".join(map(encode_jsonl, records))).records
+    assert [bare(each) for each in again] == [bare(each) for each in records]
+
+
+def bare(record: Accounting) -> Accounting:
+    """Leave out where a record was read."""
+    return msgspec.structs.replace(record, origin=Origin())
+
+
+NONE = {"NONE", "none"}
+numbers = st.integers(0, 2**32 - 1)
+seconds = st.none() | st.integers(1, 9 * 10**9).map(lambda second: second * 10**9)
+microseconds = st.none() | st.integers(1, 2**63 // 1000 - 1).map(lambda stamp: stamp * 1000)
+words = st.text(st.characters(exclude_characters=":\n\r", exclude_categories=["Cs"]), max_size=8)
+awkward = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.just("caf\udce9")
+sixths = st.integers(0, 2**40).map(lambda value: value / 2**6)
+doubles = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def known(texts: st.SearchStrategy[str], times: Any) -> dict[str, Any]:
+    """Return what both formats hold."""
+    names = ("owner", "group", "account", "qname", "hostname", "department", "job_name")
+    maybe = st.none() | texts.filter(lambda text: text not in NONE)
+    return {
+        **dict.fromkeys(("job_number", "task_number", "arid", "failed"), numbers),
+        **dict.fromkeys(("slots", "priority", "exit_status"), st.integers(-9, 2**31)),
+        **dict.fromkeys(names, texts),
+        **dict.fromkeys(("project", "granted_pe"), maybe),
+        "pe_taskid": st.none() | st.just("1.node02"),
+        **dict.fromkeys(("submission_time", "start_time", "end_time"), times),
+    }
+
+
+@given(
+    st.builds(
+        Accounting,
+        **known(words, seconds),
+        ar_submission_time=seconds,
+        category=st.sampled_from(["", "-l a=b:c:d -pe smp 2,3", "x"]),
+        usage=st.fixed_dictionaries({
+            "rusage": st.fixed_dictionaries(
+                dict.fromkeys(RUSAGE, numbers)
+                | dict.fromkeys(("ru_utime", "ru_stime", "ru_maxrss", "ru_inblock"), sixths)
+            ),
+            "eusage": st.fixed_dictionaries(dict.fromkeys(EUSAGE, sixths)),
+        }),
+        reported=seconds,
+    ).filter(lambda record: len(record.qname) > 0 and record.qname[0] not in "#{")
+)  # fmt: skip
+def test_classic_lines_read_as_they_were_written(record: Accounting) -> None:
+    """Write, then read: the same record, whatever it holds that the format can carry."""
+    assert [bare(each) for each in read(encode_classic(record)).records] == [record]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | words, st.lists, max_leaves=3
+)
+
+
+@given(
+    st.builds(
+        Accounting,
+        **known(awkward, microseconds),
+        category=awkward.filter(lambda text: text not in {*NONE, "-"}),
+        submit_cmd_line=st.none() | awkward,
+        deleted_by=st.none() | st.just("a@b"),
+        usage=st.dictionaries(
+            st.sampled_from(["rusage", "eusage", "gpu"]),
+            st.dictionaries(words, doubles | st.integers(-(2**62), 2**62) | awkward, max_size=3),
+        ),
+        extra=st.dictionaries(words.map(lambda word: f"x{word}"), json_values, max_size=2),
+        reported=microseconds,
+    )
+)  # fmt: skip
+def test_json_lines_read_as_they_were_written(record: Accounting) -> None:
+    """Write, then read: the same record, with every nanosecond's thousand and every digit."""
+    assert [bare(each) for each in read(encode_jsonl(record)).records] == [record]
+
+
+@given(doubles)
+def test_doubles_have_the_digits_they_need(value: float) -> None:
+    """RapidJSON's form reads as the same double, and is JSON that says it is one."""
+    text = double(value)
+    assert float(text) == value
+    assert isinstance(json.loads(text), float) or "e" in text
+    assert math.isfinite(float(text))
+
+
+def test_what_would_end_a_field_cannot_be_written() -> None:
+    """The classic format escapes nothing: a colon in a name is refused, by name."""
+    with pytest.raises(EncodeError, match="job 7: job_name is 'a:b': it ends the field"):
+        encode_classic(Accounting(job_number=7, job_name="a:b"))
+    with pytest.raises(EncodeError, match="category"):
+        encode_classic(Accounting(job_number=7, category="a\nb"))
+
+
+@pytest.mark.parametrize("name", ["accounting", "derived.jsonl", "reporting.head"])
+def test_records_travel_as_events_over_the_wire(name: str) -> None:
+    """Record, event, line, event, record: the same record with its origin."""
+    records = read((DATA / name).read_bytes(), file="0f").records
+    wire = encode([to_event(each, cluster="c", hostname="h") for each in records], precision="auto")
+    assert [from_event(message) for message in decode(wire)] == records

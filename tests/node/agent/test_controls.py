@@ -1,0 +1,149 @@
+"""What ``ccpipe publish`` answers to control requests."""
+
+import json
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.config import Bus, Interval, Publish, Site
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.formats.sonar import Envelope, ErrorObject, SysinfoAttributes, SysinfoData
+from ccpipe.formats.sonar.meta import MetadataObject
+from ccpipe.node.agent.controls import controls
+from ccpipe.node.controls.control import Change, Control
+from tests.node.conftest import PACKED, unpack
+from tests.paths import ROOT
+
+SITE = Site(
+    cluster="fox",
+    hostname="n1",
+    bus=Bus(servers=["nats://me:hunter2@h:4222"], password_file="/etc/secret"),  # noqa: S106
+    publish=Publish(interval=Interval(10), collectors={"disk": {"exclude": ["a"]}}),
+)
+NODE = SysinfoAttributes(
+    time="2026-11-20T20:00:00+01:00", cluster="fox", node="n1", sockets=2, cores_per_socket=64,
+    threads_per_core=2, cpu_model="EPYC", memory=1000, numa_nodes=8,
+)  # fmt: skip
+META = MetadataObject("sonar", "0.16.0")
+
+
+class Agent:
+    """The publisher whose controls these are."""
+
+    def __init__(self) -> None:
+        self.set_to: list[float] = []
+        self.described: Iterable[Envelope] = [Envelope(META, SysinfoData(NODE))]
+
+    async def set_interval(self, seconds: float) -> None:
+        """Take a new interval, of 1 s and more."""
+        if seconds < 1:
+            raise ConfigError("interval is too short")
+        self.set_to.append(seconds)
+
+    def controls(self, root: Path) -> dict[str, Control]:
+        """Return its controls."""
+        return controls(
+            site=lambda: SITE,
+            collectors=lambda: {"cpu": {"interval": 10.0, "state": "on"}},
+            sysinfo=lambda: self.described,
+            set_interval=self.set_interval,
+            root=str(root),
+        )
+
+
+@pytest.fixture
+def agent() -> Agent:
+    """Return a publisher."""
+    return Agent()
+
+
+async def put(control: Control, value: str) -> Any:
+    """Set a knob that is set in the loop."""
+    assert control.put is not None
+    changed = control.put(value, {})
+    assert not isinstance(changed, Change)
+    return await changed
+
+
+def test_the_topology_is_the_events_and_cc_node_controllers(agent: Agent, tmp_path: Path) -> None:
+    """Both sets of keys beside each other: cc-energy-manager reads ``hwthreads``."""
+    unpack((PACKED / "hwthreads.txt").read_text(), tmp_path)
+    reported = json.loads(agent.controls(tmp_path)["topology"].get({}))
+    assert reported["socketsPerNode"] == 2
+    assert [(t["cpu_id"], t["socket_id"]) for t in reported["hwthreads"]] == [
+        (0, 0),
+        (1, 1),
+        (2, 0),
+    ]
+    assert reported["cpu_info"]["num_hwthreads"] == 3
+
+
+def test_a_node_that_cannot_be_described_says_why(agent: Agent, tmp_path: Path) -> None:
+    """In the words of its errors."""
+    error = ErrorObject("2026-11-20T20:00:00+01:00", "no /proc/cpuinfo", "fox", "n1")
+    agent.described = [Envelope(META, errors=(error,))]
+    with pytest.raises(UnavailableError, match="no /proc/cpuinfo"):
+        agent.controls(tmp_path)["topology"].get({})
+
+
+def test_the_configuration_is_told_without_secrets(agent: Agent, tmp_path: Path) -> None:
+    """Where a password is, not what it is."""
+    text = agent.controls(tmp_path)["config"].get({})
+    reported = json.loads(text)
+    assert "hunter2" not in text
+    assert reported["bus"]["servers"] == ["nats://***@h:4222"]
+    assert reported["bus"]["password_file"] == "/etc/secret"  # noqa: S105
+    assert reported["publish"]["interval"] == "10s"
+    assert reported["publish"]["collectors"] == {"disk": {"exclude": ["a"]}}
+
+
+def test_collectors_are_told_as_they_are(agent: Agent, tmp_path: Path) -> None:
+    """By name."""
+    reported = json.loads(agent.controls(tmp_path)["collectors"].get({}))
+    assert reported == {"cpu": {"interval": 10.0, "state": "on"}}
+
+
+async def test_the_interval_is_set_as_people_write_it(agent: Agent, tmp_path: Path) -> None:
+    """And told so."""
+    interval = agent.controls(tmp_path)["interval"]
+    assert interval.get({}) == "10s"
+    assert await put(interval, "1m") == Change("10s", "1m")
+    assert agent.set_to == [60.0]
+
+
+@pytest.mark.parametrize("value", ["0", "-1s", "soon", "", "500ms"])
+async def test_an_interval_that_cannot_be_is_refused(
+    agent: Agent, tmp_path: Path, value: str
+) -> None:
+    """By what a duration is, or by the publisher itself."""
+    with pytest.raises(ConfigError, match="interval"):
+        await put(agent.controls(tmp_path)["interval"], value)
+    assert agent.set_to == []
+
+
+def test_every_node_has_limits_and_frequencies_to_ask_for(agent: Agent, tmp_path: Path) -> None:
+    """Each machine more or less of them."""
+    assert {"rapl", "freq"} <= set(agent.controls(tmp_path))
+    unpack((PACKED / "cpufreq.txt").read_text(), tmp_path)
+    unpack((PACKED / "rapl-limits.txt").read_text(), tmp_path)
+    assert {"rapl.pkg_limit_1", "freq.governor"} <= set(agent.controls(tmp_path))
+
+
+def test_the_page_tells_of_every_control(agent: Agent, tmp_path: Path) -> None:
+    """And says of each whether it can be set."""
+    for tree in ("cpufreq", "rapl-limits"):
+        unpack((PACKED / f"{tree}.txt").read_text(), tmp_path)
+    page = (ROOT / "docs/control.md").read_text()
+    rows = [row.split("|")[1:4] for row in page.splitlines() if row.startswith("| `")]
+    settable = {
+        pattern: can_be_set.strip() == "yes"
+        for named, _, can_be_set in rows
+        for pattern in re.findall("`(.+?)`", named)
+    }
+    for name, control in agent.controls(tmp_path).items():
+        found = [settable[pattern] for pattern in settable if fnmatchcase(name, pattern)]
+        assert found == [control.put is not None], name

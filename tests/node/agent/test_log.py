@@ -1,0 +1,348 @@
+"""Our own log on the bus: whole, bounded, and never its own echo."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.config import Bus, Site
+from ccpipe.errors import ConfigError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.message import Message
+from ccpipe.node.agent import log as own
+from ccpipe.node.agent.log import LogSource
+from ccpipe.pipeline import Limits, run
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually, free_port
+
+SITE = Site(cluster="fox", hostname="n1")
+log = logging.getLogger("tests.log")
+
+
+@pytest.fixture(autouse=True)
+def everything_is_logged() -> Any:
+    """Let the root logger pass what our handler asks for."""
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.DEBUG)
+    yield
+    root.setLevel(before)
+
+
+async def said(source: LogSource) -> list[Message]:
+    """Return the lines that a source has, and end it."""
+    source.stop()
+    return [message async for batch in source for message in batch.records]
+
+
+def texts(messages: Sequence[Message]) -> list[Any]:
+    """Return what lines say."""
+    return [message.value for message in messages]
+
+
+@contextlib.asynccontextmanager
+async def running(
+    source: LogSource, sink: Any, **options: Any
+) -> AsyncIterator["asyncio.Task[None]"]:
+    """Run a pipe from the log to a sink; end it."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(run(source, sink, stop=stop, **options))
+    try:
+        yield task
+    finally:
+        stop.set()
+        await task
+
+
+async def test_a_record_becomes_a_log_line() -> None:
+    """Component, level, node and type as the specification wants them; it can be encoded."""
+    async with LogSource(site=SITE) as source:
+        log.warning("disk %s is slow", "sda")
+        (line,) = await said(source)
+    assert line.problems() == []
+    assert (line.name, line.value, line.field) == ("ccpipe", "disk sda is slow", "log")
+    assert line.tags == {"cluster": "fox", "hostname": "n1", "type": "node", "loglevel": "warn"}
+    assert list(decode(encode([line], precision="ns"))) == [line]
+
+
+async def test_levels_are_the_specifications() -> None:
+    """What is critical is an error; in between counts as the lower."""
+    async with LogSource(site=SITE, level="debug") as source:
+        for number in (10, 15, 20, 30, 40, 50):
+            log.log(number, "x")
+        levels = [line.tags["loglevel"] for line in await said(source)]
+    assert levels == ["debug", "debug", "info", "warn", "error", "error"]
+
+
+async def test_the_level_can_change_while_it_runs() -> None:
+    """Off tells nothing at all; an unknown one is refused."""
+    async with LogSource(site=SITE, level="off") as source:
+        log.critical("a")
+        source.change("error")
+        log.warning("b")
+        log.error("c")
+        assert texts(await said(source)) == ["c"]
+        with pytest.raises(ConfigError, match="log is 'loud', not one of debug"):
+            source.change("loud")
+
+
+async def test_only_while_it_is_entered() -> None:
+    """It leaves the root logger as it was."""
+    before = logging.getLogger().handlers[:]
+    async with LogSource(site=SITE) as source:
+        assert logging.getLogger().handlers != before
+    assert logging.getLogger().handlers == before
+    log.error("x")
+    assert await said(source) == []
+
+
+async def test_a_traceback_comes_along_but_not_endlessly() -> None:
+    """Its beginning and its end are kept."""
+    async with LogSource(site=SITE) as source:
+        try:
+            raise ValueError("y" * 100_000)
+        except ValueError:
+            log.exception("it broke")
+        (line,) = await said(source)
+    text = str(line.value)
+    assert text.startswith("it broke\nTraceback")
+    assert text.endswith("yyy")
+    assert len(text) < own.MAX_TEXT + 100
+
+
+@pytest.mark.parametrize("text", ["\udc80 half", 'two\nlines \\ "q"', "", "\x00"])
+async def test_any_text_can_be_written(text: str) -> None:
+    """File names in messages hold what is no UTF-8."""
+    async with LogSource(site=SITE) as source:
+        log.error("%s", text)
+        lines = await said(source)
+    (read,) = decode(encode(lines))
+    assert read.field == "log"
+
+
+async def test_a_record_that_cannot_be_formatted_is_told_as_such() -> None:
+    """Whoever logs must not fail by it."""
+    async with LogSource(site=SITE) as source:
+        source.handle(logging.makeLogRecord({"msg": "%d apples", "args": ("no",), "levelno": 40}))
+        (line,) = await said(source)
+    assert line.value == "'%d apples' cannot be told: TypeError"
+
+
+async def test_lines_of_one_moment_differ_in_time() -> None:
+    """A store keeps one value for a series and a moment."""
+    async with LogSource(site=SITE) as source:
+        for number in range(50):
+            source.handle(
+                logging.makeLogRecord({"msg": f"{number}", "levelno": 40, "created": 1e9})
+            )
+        times = [line.time or 0 for line in await said(source)]
+    assert sorted(set(times)) == times
+    assert len(times) == 50
+
+
+async def test_all_threads_may_log_at_once() -> None:
+    """Nothing is lost, nothing is told twice."""
+    async with LogSource(site=SITE) as source:
+        threads = [threading.Thread(target=log.error, args=("%d", number)) for number in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(map(int, texts(await said(source)))) == list(range(50))
+
+
+async def test_a_place_that_talks_too_much_is_summed_up() -> None:
+    """Its first lines come, then how many more there were; other places are not hurt by it."""
+    async with LogSource(site=SITE) as source:
+        for number in range(own.ALLOWED + 500):
+            log.warning("number %d", number)
+        log.warning("another")
+        lines = texts(await said(source))
+    assert lines[: own.ALLOWED] == [f"number {number}" for number in range(own.ALLOWED)]
+    last = f"number {own.ALLOWED + 499}"
+    assert lines[own.ALLOWED :] == [
+        "another",
+        f"500 more lines were left out here, the last: {last}",
+    ]
+
+
+async def test_after_a_while_it_may_talk_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it held back is told first."""
+    now = 1000.0
+    monkeypatch.setattr(own, "monotonic", lambda: now)
+    async with LogSource(site=SITE) as source:
+        for number in range(own.ALLOWED + 3):
+            if number == own.ALLOWED + 2:
+                now += own.PERIOD
+            log.warning("number %d", number)
+        lines = texts(await said(source))
+    assert lines[own.ALLOWED :] == [
+        f"2 more lines were left out here, the last: number {own.ALLOWED + 1}",
+        f"number {own.ALLOWED + 2}",
+    ]
+
+
+async def test_what_nobody_reads_is_bounded() -> None:
+    """The oldest lines go, and how many went is told once."""
+    async with LogSource(site=SITE) as source:
+        for number in range(own.MAX_LINES + 7):
+            record = {"msg": f"{number}", "levelno": 40, "lineno": number}
+            source.handle(logging.makeLogRecord(record))
+        lines = texts(await said(source))
+    assert lines[0] == "7"
+    assert lines[-1] == "7 lines of the log are lost: they came faster than was read"
+    assert len(lines) == own.MAX_LINES + 1
+
+
+@contextlib.asynccontextmanager
+async def reading(site: Site) -> AsyncIterator[list[Any]]:
+    """Give what the stream of a cluster's log keeps: all of it, from its beginning."""
+    reported: list[Any] = []
+    async with NatsSource(
+        site=site, telemetry=Telemetry(), subjects=["log"], durable="test"
+    ) as source:
+
+        async def read() -> None:
+            async for batch in source:
+                reported.extend(texts(batch.records))
+
+        task = asyncio.create_task(read())
+        yield reported
+        source.stop()
+        await task
+
+
+async def test_lines_arrive_on_a_real_bus(nats_server: Server) -> None:
+    """On ``<cluster>.log.ccpipe``, in the cluster's stream."""
+    site = Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[nats_server.url]))
+    telemetry, source = Telemetry(), LogSource(site=site)
+    async with (
+        reading(site) as reported,
+        running(source, NatsSink(site=site, telemetry=telemetry), telemetry=telemetry),
+    ):
+        await eventually(lambda: source in _handlers())
+        log.error("the fan has stopped")
+        await eventually(lambda: "the fan has stopped" in reported)
+    subjects = NatsSink(site=site, telemetry=telemetry).subjects
+    assert subjects.of_message(Message("ccpipe", {}, "", 0, "log")) == "fox%2Etest.log.ccpipe"
+
+
+def _handlers() -> list[logging.Handler]:
+    return logging.getLogger().handlers
+
+
+class _Away:
+    """A sink that is away, until it is back."""
+
+    def __init__(self) -> None:
+        self.is_back = False
+        self.tries = 0
+        self.written: list[Message] = []
+
+    async def write(self, records: Any) -> None:
+        """Count the tries."""
+        self.tries += 1
+        if not self.is_back:
+            raise UnavailableError("not here")
+        self.written += records
+
+
+async def test_a_server_that_is_away_for_long_is_no_echo() -> None:
+    """Each try that fails is logged; these lines do not grow with the outage."""
+    sink, source = _Away(), LogSource(site=SITE)
+    async with running(source, sink, limits=Limits(age=0, backoff=0.001)):
+        await eventually(lambda: source in _handlers())
+        log.error("the first")
+        await eventually(lambda: sink.tries > 3 * own.ALLOWED)
+        sink.is_back = True
+        await eventually(lambda: "the first" in texts(sink.written))
+    reported = [text for text in texts(sink.written) if "_Away: not here" in text]
+    assert len(reported) == own.ALLOWED + 1
+    assert "more lines were left out here" in reported[-1]
+
+
+async def test_a_server_that_is_really_away_comes_back(tmp_path: Path) -> None:
+    """What was logged meanwhile arrives, once."""
+    port, telemetry = free_port(), Telemetry()
+    site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[f"nats://127.0.0.1:{port}"]))
+    sink, source = NatsSink(site=site, telemetry=telemetry), LogSource(site=site)
+    async with (
+        contextlib.AsyncExitStack() as later,
+        running(source, sink, limits=Limits(age=0, backoff=0.05), telemetry=telemetry),
+    ):
+        await eventually(lambda: source in _handlers())
+        log.error("nobody hears this yet")
+        await eventually(lambda: telemetry.total(telemetry.retries) > 20)
+        await later.enter_async_context(_server_without_password(tmp_path, port))
+        async with reading(site) as reported:
+            await eventually(lambda: "nobody hears this yet" in reported)
+            log.error("now they do")
+            await eventually(lambda: "now they do" in reported)
+    assert reported.count("nobody hears this yet") == 1
+    assert sum("trying again" in text for text in reported) <= own.ALLOWED + 1
+
+
+@contextlib.asynccontextmanager
+async def _server_without_password(folder: Path, port: int) -> AsyncIterator[None]:
+    from ccpipe.bus.nats.server import server_program
+
+    words = [server_program(), "-a", "127.0.0.1", "-p", f"{port}", "-js", "-sd", f"{folder}"]
+    process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
+    yield
+    process.terminate()
+    await process.wait()
+
+
+class _Refusing:
+    """A sink that refuses every log line for good."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+
+    async def write(self, records: Any) -> None:
+        """Refuse."""
+        self.writes += 1
+        raise RejectedError("no log lines here", range(len(records)))
+
+
+async def test_a_dead_letter_of_a_log_line_is_not_logged_onto_the_bus() -> None:
+    """Or each would make the next, for ever."""
+    sink, telemetry, source = _Refusing(), Telemetry(), LogSource(site=SITE)
+    async with running(source, sink, limits=Limits(age=0), telemetry=telemetry):
+        await eventually(lambda: source in _handlers())
+        log.error("one")
+        await eventually(lambda: telemetry.total(telemetry.dead) == 1)
+        log.error("two")
+        await eventually(lambda: telemetry.total(telemetry.dead) == 2)
+    assert sink.writes == 2
+
+
+class _Chatty:
+    """A sink that logs each write: the worst echo there is."""
+
+    def __init__(self) -> None:
+        self.written: list[Message] = []
+
+    async def write(self, records: Any) -> None:
+        """Log a line for the lines."""
+        self.written += records
+        log.info("wrote %d lines", len(records))
+
+
+async def test_a_sink_that_logs_its_writes_falls_silent() -> None:
+    """Each place may say so much a minute, and the echo is one place."""
+    sink, source = _Chatty(), LogSource(site=SITE)
+    async with running(source, sink, limits=Limits(age=0)):
+        await eventually(lambda: source in _handlers())
+        log.error("go")
+        await eventually(lambda: len(sink.written) > own.ALLOWED)
+        await asyncio.sleep(0.2)  # an echo that goes on would write thousands by now
+        assert len(sink.written) == own.ALLOWED + 1

@@ -1,0 +1,483 @@
+"""Control: requests to a node over a real broker, and the answers that peers understand."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.bus.nats.ask import ask, request
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.config import Bus, ControlOptions, Publish, Site
+from ccpipe.errors import DataError, UnavailableError
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.message import CONTROL_METHODS, Message
+from ccpipe.node.agent import responder as module
+from ccpipe.node.agent.responder import MAX_BYTES, MAX_LINES, Responder, read
+from ccpipe.node.controls.control import Change, Control
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
+
+S27 = b'rapl.pkg_max_limit,hostname=nuc,method=GET,type=socket,type-id=0 control="" %d\n'
+"""What cc-node-controller's client sends, byte for byte, but for the time."""
+
+
+def site_of(server: Any, hostname: str = "nuc", **more: Any) -> Site:
+    """Configure a node that lets others set interval and freq."""
+    control = ControlOptions(put=["interval", "freq"])
+    bus = Bus(servers=[server.url], **more)
+    return Site(cluster="fox.test", hostname=hostname, bus=bus, publish=Publish(control=control))
+
+
+class Node:
+    """What a node has to tell in these tests."""
+
+    def __init__(self) -> None:
+        self.interval = "10s"
+        self.let_go = threading.Event()
+
+    def controls(self) -> dict[str, Control]:
+        """Return it as controls."""
+        return {
+            "interval": Control("time", lambda tags: self.interval, self.put_interval),
+            "rapl.pkg_max_limit": Control("W", lambda tags: "165000000", None, "socket"),
+            "rapl.pkg_limit_1": Control("W", lambda tags: "165", self.never),
+            "rapl.intel.pkg.energy_status": Control(
+                "J", lambda tags: tags["type-id"], None, "socket"
+            ),
+            "freq.governor": Control("governor", lambda tags: "powersave", self.put_governor),
+            "broken": Control("breaks", lambda tags: str(1 // 0)),
+            "absent": Control("is absent", self.absent),
+            "hangs": Control("hangs", self.hang),
+            "large": Control("too much", lambda tags: "x" * 2**20),
+            "odd": Control("half a character", lambda tags: "\udc80"),
+        }
+
+    async def put_interval(self, value: str, tags: Mapping[str, str]) -> Change:
+        """Set it, in the loop."""
+        if not value.endswith("s"):
+            raise DataError(f"{value} is no time")
+        before, self.interval = self.interval, value
+        return Change(before, value)
+
+    def put_governor(self, value: str, tags: Mapping[str, str]) -> Change:
+        """Set it, in a thread."""
+        assert threading.current_thread() is not threading.main_thread()
+        return Change("powersave", value)
+
+    def never(self, value: str, tags: Mapping[str, str]) -> Change:
+        """Fail: the configuration does not allow it."""
+        raise AssertionError
+
+    def absent(self, tags: Mapping[str, str]) -> str:
+        """Fail as the kernel does."""
+        raise FileNotFoundError(2, "No such file or directory", "/sys/x")
+
+    def hang(self, tags: Mapping[str, str]) -> str:
+        """Hang until the test lets go."""
+        self.let_go.wait(20)
+        return "at last"
+
+
+@pytest.fixture
+def node() -> Node:
+    """Return a node."""
+    return Node()
+
+
+@contextlib.asynccontextmanager
+async def connected(site: Site) -> AsyncIterator[Connection]:
+    """Connect to the broker."""
+    async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
+        yield bus
+
+
+@contextlib.asynccontextmanager
+async def responding(bus: Connection, site: Site, node: Node) -> AsyncIterator[Responder]:
+    """Answer requests to a node; yields once it listens."""
+    async with Responder(bus, site, node.controls()) as responder:
+        await eventually(lambda: len(bus._subscriptions) > 0)
+        await bus.flush()
+        yield responder
+
+
+@pytest.fixture
+async def nuc(nats_server: Any, node: Node) -> AsyncIterator[Responder]:
+    """Run the node ``nuc``."""
+    site = site_of(nats_server)
+    async with connected(site) as bus, responding(bus, site, node) as responder:
+        yield responder
+
+
+async def answered(
+    server: Any, payload: bytes, subject: str = "fox%2Etest.control.get"
+) -> list[Message]:
+    """Send bytes as a request, as any program may; return the lines of the first answer."""
+    received: list[Delivery] = []
+    async with connected(site_of(server)) as bus:
+        inbox = bus.new_inbox()
+        await bus.subscribe(inbox, received.append)
+        await bus.publish(subject, payload, reply=inbox)
+        await bus.flush()
+        await eventually(lambda: bool(received))
+    lines = decode(received[0].payload, precision="ns")
+    assert not lines.rejected
+    return list(lines)
+
+
+async def asked(server: Any, *requests: Message, seconds: float = 10) -> list[Message]:
+    """Ask as ``ccpipe control`` does."""
+    site = site_of(server)
+    async with connected(site) as bus:
+        return await ask(bus, site, requests, seconds=seconds)
+
+
+async def get(server: Any, name: str, **tags: str) -> Message:
+    """Ask the node for one value."""
+    (answer,) = await asked(server, request(name, node="nuc", tags=tags))
+    return answer
+
+
+async def put(server: Any, name: str, value: str, **tags: str) -> Message:
+    """Set a value on the node."""
+    (answer,) = await asked(server, request(name, node="nuc", value=value, tags=tags))
+    return answer
+
+
+async def test_the_answer_is_what_cc_node_controllers_client_accepts(
+    nats_server: Any, nuc: Responder
+) -> None:
+    """One log line with the request's name and tags, ``level`` INFO, and a time in nanoseconds."""
+    before = time.time_ns()
+    (answer,) = await answered(nats_server, S27 % before)
+    assert (answer.name, answer.field, answer.value) == ("rapl.pkg_max_limit", "log", "165000000")
+    assert answer.tags == {
+        "hostname": "nuc", "method": "GET", "type": "socket", "type-id": "0",
+        "level": "INFO", "loglevel": "info",
+    }  # fmt: skip
+    assert answer.time is not None
+    assert before <= answer.time <= time.time_ns()
+    assert answer.problems() == []
+
+
+async def test_the_specifications_own_form_is_understood(nats_server: Any, nuc: Responder) -> None:
+    """A class, the knob as the request, no quotes, seconds."""
+    example = b"rapl,hostname=nuc,type=socket,type-id=2,method=GET control=intel.pkg.energy_status"
+    (answer,) = await answered(nats_server, example + b" 1740027951\n")
+    assert (answer.name, answer.value, answer.tags["level"]) == ("rapl", "2", "INFO")
+
+
+async def test_a_class_and_what_to_set_are_understood(nats_server: Any, nuc: Responder) -> None:
+    """``freq`` with ``governor=performance``, and LIKWID's name of the class."""
+    assert (await put(nats_server, "freq", "governor=performance")).tags["level"] == "INFO"
+    assert (await put(nats_server, "cpu_freq.governor", "performance")).tags["level"] == "INFO"
+    assert (await get(nats_server, "cpu_freq.governor")).value == "powersave"
+
+
+async def test_a_value_is_set_and_the_change_is_logged(
+    nats_server: Any, nuc: Responder, node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With what it was, what it is, and who says to have asked."""
+    answer = await put(nats_server, "interval", "30s")
+    assert node.interval == "30s"
+    assert answer.value == "Set 'interval' for device 'node': SUCCESS! It was 10s, it is 30s"
+    reported = [r for r in caplog.records if "interval of node set from 10s to 30s by" in r.message]
+    assert len(reported) == 1
+    assert reported[0].levelno == logging.WARNING
+    assert "@" in reported[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason", "text"),
+    [
+        ("rapl.pkg_limit_1", "85", "denied", "publish.control.put does not allow it"),
+        ("rapl.pkg_max_limit", "85", "denied", "rapl.pkg_max_limit cannot be set"),
+        ("interval", "soon", "invalid", "soon is no time"),
+        ("freq.govenor", "x", "unknown", "did you mean 'freq.governor'?"),
+    ],
+)
+async def test_what_is_refused_is_answered(
+    nats_server: Any, nuc: Responder, name: str, value: str, reason: str, text: str
+) -> None:
+    """With ERROR, the reason as a word, and a sentence."""
+    answer = await put(nats_server, name, value)
+    assert answer.tags["level"] == "ERROR"
+    assert answer.tags["reason"] == reason
+    assert text in str(answer.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "text"),
+    [
+        ("broken", "failed", "ZeroDivisionError"),
+        ("absent", "failed", "No such file"),
+        ("prefetcher", "unknown", "GET controls lists them"),
+        ("large", "failed", "more than a message holds"),
+    ],
+)
+async def test_what_fails_is_answered(
+    nats_server: Any, nuc: Responder, name: str, reason: str, text: str
+) -> None:
+    """Whatever it is; and the next request is answered as ever."""
+    answer = await get(nats_server, name)
+    assert (answer.tags["level"], answer.tags["reason"]) == ("ERROR", reason)
+    assert text in str(answer.value)
+    assert (await get(nats_server, "interval")).value == "10s"
+
+
+async def test_what_cannot_be_encoded_is_answered(nats_server: Any, nuc: Responder) -> None:
+    """Under the name ``control``, as the name that was asked may be what cannot be said again."""
+    (answer,) = await answered(nats_server, b'odd,hostname=nuc,method=GET control="" 1\n')
+    assert (answer.name, answer.tags["level"]) == ("control", "ERROR")
+
+
+async def test_what_may_be_set_can_change_while_it_runs(nats_server: Any, nuc: Responder) -> None:
+    """As SIGHUP does; one name may be allowed, and not the rest of its class."""
+    nuc.allowed = ["freq.governor"]
+    assert (await put(nats_server, "freq.governor", "performance")).tags["level"] == "INFO"
+    assert (await put(nats_server, "interval", "30s")).tags["reason"] == "denied"
+
+
+async def test_controls_are_listed_as_cc_node_controller_does(
+    nats_server: Any, nuc: Responder
+) -> None:
+    """ALL where GET and PUT are possible, by the configuration too."""
+    answer = await get(nats_server, "controls", type="node")
+    listed = {(c["category"], c["name"]): c for c in json.loads(str(answer.value))["controls"]}
+    assert listed["freq", "governor"] == {
+        "category": "freq", "name": "governor", "device_type": "node", "description": "governor",
+        "methods": "ALL",
+    }  # fmt: skip
+    assert listed["", "interval"]["methods"] == "ALL"
+    assert listed["rapl", "pkg_limit_1"]["methods"] == "GET"
+    assert listed["rapl", "pkg_max_limit"]["device_type"] == "socket"
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (b"\xff\x00 nonsense", "line 1"),
+        (b"", "the request is empty"),
+        (b"interval,hostname=nuc,method=GET value=0.0 1\n", "must be 'control', not 'value'"),
+        (b'interval,hostname=nuc,method=HEAD control="" 1\n', "GET, PUT"),
+        (b'interval,hostname=nuc control="" 1\n', "GET, PUT"),
+        (b'interval,method=PUT control="30s" 1\n', "must name its node"),
+        (b"x" * (MAX_BYTES + 1), "more than 65536"),
+    ],
+)
+async def test_what_is_no_request_is_answered(
+    nats_server: Any, nuc: Responder, payload: bytes, text: str
+) -> None:
+    """cc-node-controller says nothing to it, and whoever asked waits in vain."""
+    (answer,) = await answered(nats_server, payload)
+    assert (answer.hostname, answer.tags["level"], answer.tags["reason"]) == (
+        "nuc", "ERROR", "invalid",
+    )  # fmt: skip
+    assert text in str(answer.value)
+
+
+async def test_several_requests_are_answered_in_one_message(
+    nats_server: Any, nuc: Responder
+) -> None:
+    """The broker may allow a node one answer to a request; a bad line costs that line."""
+    payload = (
+        b'interval,hostname=nuc,method=GET control="" 1\n'
+        b"broken line\n"
+        b'rapl.pkg_limit_1,hostname=nuc,method=GET control="" 1\n'
+        b'interval,hostname=other,method=GET control="" 1\n'
+    )
+    answers = await answered(nats_server, payload)
+    assert [(a.name, a.tags["level"]) for a in answers] == [
+        ("interval", "INFO"), ("rapl.pkg_limit_1", "INFO"), ("control", "ERROR"),
+    ]  # fmt: skip
+
+
+async def test_only_the_node_that_is_named_answers(nats_server: Any, nuc: Responder) -> None:
+    """All hear every request; so it is with the name of a cluster."""
+    other, site = Node(), site_of(nats_server, hostname="nuc2")
+    other.interval = "1s"
+    async with connected(site) as bus, responding(bus, site, other):
+        answers = await asked(
+            nats_server, request("interval", node="nuc2"), request("interval", node="nuc")
+        )
+        assert {a.hostname: a.value for a in answers} == {"nuc": "10s", "nuc2": "1s"}
+        await put(nats_server, "interval", "30s")
+        assert other.interval == "1s"
+        elsewhere = request("interval", node="nuc", tags={"cluster": "saga"})
+        assert await asked(nats_server, elsewhere, seconds=0.3) == []
+
+
+async def test_a_question_to_nobody_is_answered_by_all(nats_server: Any, nuc: Responder) -> None:
+    """As cc-node-controller has it, for GET only."""
+    other, site = Node(), site_of(nats_server, hostname="nuc2")
+    async with connected(site) as bus, responding(bus, site, other):
+        answers = await asked(nats_server, request("interval"), seconds=1)
+    assert {answer.hostname for answer in answers} == {"nuc", "nuc2"}
+
+
+async def test_a_node_that_is_not_there_does_not_answer(nats_server: Any, nuc: Responder) -> None:
+    """The others' answers are returned all the same, after the time is over."""
+    names = [request("interval", node=node) for node in ("nuc", "gone")]
+    answers = await asked(nats_server, *names, seconds=0.5)
+    assert [answer.hostname for answer in answers] == ["nuc"]
+
+
+async def test_where_nobody_listens_it_is_known_at_once(nats_server: Any) -> None:
+    """The broker says so: nobody waits an hour."""
+    async with asyncio.timeout(10):
+        assert await asked(nats_server, request("interval", node="nuc"), seconds=3600) == []
+
+
+async def test_a_flat_subject_serves_both_methods(nats_server: Any, node: Node) -> None:
+    """As cc-node-controller is configured: ``cc-control`` for all."""
+    site = site_of(nats_server, subjects={"control": "cc-control"})
+    async with connected(site) as bus, responding(bus, site, node):
+        (answer,) = await answered(nats_server, S27 % 1, subject="cc-control")
+        assert answer.value == "165000000"
+        payload = b'interval,hostname=nuc,method=PUT,type=node control="30s" 1\n'
+        await answered(nats_server, payload, subject="cc-control")
+    assert node.interval == "30s"
+
+
+async def test_a_subject_of_its_own_keeps_requests_from_other_nodes(
+    nats_server: Any, node: Node
+) -> None:
+    """Then the broker can say who may set what on which node; all are asked on one more."""
+    site = site_of(nats_server, subjects={"control": "{cluster}.control.{hostname}.{method}"})
+    received: list[Delivery] = []
+    async with connected(site) as bus, responding(bus, site, node), connected(site) as other:
+        await other.subscribe("fox%2Etest.control.nuc.*", received.append)
+        await other.flush()
+        answers = await ask(other, site, [request("interval", node="nuc")], seconds=10)
+        assert [answer.value for answer in answers] == ["10s"]
+        assert await ask(other, site, [request("interval", node="n2")], seconds=10) == []
+        answers = await ask(other, site, [request("interval")], seconds=0.5)
+        assert [answer.hostname for answer in answers] == ["nuc"]
+    assert [delivery.subject for delivery in received] == ["fox%2Etest.control.nuc.get"]
+
+
+async def test_an_answer_that_hangs_holds_up_no_other(
+    nats_server: Any, nuc: Responder, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given up after a while, and not asked for again while it hangs."""
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    first, second = await get(nats_server, "hangs"), await get(nats_server, "hangs")
+    assert first.value == "hangs takes more than 0.2 s"
+    assert second.value == "hangs still hangs with an earlier request"
+    assert (await get(nats_server, "interval")).value == "10s"
+    node.let_go.set()
+    thread = nuc._threads["hangs"]
+    await eventually(lambda: not thread.is_alive())
+    assert (await get(nats_server, "hangs")).value == "at last"
+
+
+async def test_beyond_a_bound_requests_are_told_to_come_again(
+    nats_server: Any, nuc: Responder, node: Node
+) -> None:
+    """Nothing is swallowed: those that waited are answered, the others refused."""
+    site, received = site_of(nats_server), list[Delivery]()
+    many = module.MAX_WAITING + 10
+    async with connected(site) as bus:
+        inbox = bus.new_inbox()
+        await bus.subscribe(inbox, received.append)
+        await bus.publish("fox%2Etest.control.get", encode([request("hangs", node="nuc")]))
+        await eventually(lambda: "hangs" in nuc._threads)
+        for _ in range(many):
+            payload = encode([request("interval", node="nuc")], precision="ns")
+            await bus.publish("fox%2Etest.control.get", payload, reply=inbox)
+        await eventually(lambda: len(received) >= many - module.MAX_WAITING)
+        node.let_go.set()
+        await eventually(lambda: len(received) == many)
+    values = [str(decode(delivery.payload)[0].value) for delivery in received]
+    assert values.count("10s") == module.MAX_WAITING
+    assert sum(value.startswith("busy: ") for value in values) == 10
+
+
+async def test_it_answers_again_after_the_connection_was_lost(
+    nats_server: Any, nuc: Responder
+) -> None:
+    """Nobody needs to restart the node."""
+    assert nats_server._process is not None
+    nats_server._process.kill()
+    await eventually(lambda: not nuc.bus.is_connected)
+    await eventually(lambda: nuc.bus.is_connected, seconds=30)
+    await nuc.bus.flush()
+    assert (await get(nats_server, "interval")).value == "10s"
+
+
+async def test_whoever_is_not_connected_cannot_ask(nats_server: Any) -> None:
+    """An error rather than a question that nobody hears."""
+    site = site_of(nats_server)
+    async with connected(site) as bus:
+        pass
+    with pytest.raises(UnavailableError, match="not connected"):
+        await ask(bus, site, [request("interval")], seconds=1)
+
+
+async def test_a_put_without_reply_subject_is_done(
+    nats_server: Any, nuc: Responder, node: Node
+) -> None:
+    """Who does not care for the answer still has the line of the log."""
+    site = site_of(nats_server)
+    async with connected(site) as bus:
+        payload = encode([request("interval", node="nuc", value="7s")], precision="ns")
+        await bus.publish("fox%2Etest.control.put", payload)
+        await bus.flush()
+        await eventually(lambda: node.interval == "7s")
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_requests_with_or_without_a_problem(payload: bytes) -> None:
+    """Never an exception; what has no problem is a control line to this node."""
+    for found in read(payload, cluster="fox", hostname="nuc"):
+        if not found.problem:
+            assert found.message.hostname in ("", "nuc")
+            assert found.message.field == "control"
+            assert found.method in CONTROL_METHODS
+
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=8)
+
+
+@given(
+    name=words.filter(lambda word: not word.startswith("#")),
+    tags=st.dictionaries(
+        st.sampled_from(["hostname", "cluster", "method", "type", "type-id", "level"]) | words,
+        st.sampled_from(["nuc", "fox", "GET", "PUT", "node"]) | words,
+        max_size=5,
+    ),
+    field=st.sampled_from(["control", "value", "log"]),
+    text=st.text(st.characters(codec="utf-8"), max_size=20),
+)
+async def test_any_line_is_answered_by_a_line(
+    name: str, tags: dict[str, str], field: str, text: str
+) -> None:
+    """With the same name and tags, so that whoever asked knows what it is the answer to."""
+    site = Site(cluster="fox", hostname="nuc")
+    try:
+        payload = encode([Message(name, tags, text, 1, field)], precision="ns")
+    except DataError:
+        return
+    responder = Responder(Connection(site.bus, name="x", telemetry=Telemetry()), site, {})
+    for found in read(payload, cluster="fox", hostname="nuc"):
+        answer = await responder._answer(found, Delivery("s", payload, {}, "r"))
+        (line,) = decode(responder._line(found, answer), precision="ns")
+        assert line.field == "log"
+        assert line.hostname == "nuc"
+        assert line.tags["level"] in ("INFO", "ERROR")
+        assert line.name == name
+        kept = tags.keys() - {"level", "loglevel", "reason", "hostname"}
+        assert {key: line.tags[key] for key in kept} == {key: tags[key] for key in kept}
+
+
+def test_lines_beyond_a_bound_are_not_read() -> None:
+    """One message cannot keep a node busy for long."""
+    payload = b'interval,hostname=nuc,method=GET control=""\n' * (MAX_LINES + 50)
+    assert len(read(payload, cluster="fox", hostname="nuc")) == MAX_LINES

@@ -1,0 +1,130 @@
+"""AMD's cards as Sonar tells of them: ``/sys/class/drm`` and ``/sys/class/kfd``."""
+
+from pathlib import Path
+
+from ccpipe.formats.sonar import SampleGpu, SampleProcessGpu, SysinfoGpuCard
+from ccpipe.node.collectors.sonar.amd import AmdCards
+from ccpipe.node.collectors.sonar.envelope import Errors
+from tests.node.conftest import Root, unpack
+
+FULL, SPARSE = "9a8c2bdcf0a0f2b1", "n1/00000000:03:00.0"
+
+
+def made(root: object) -> AmdCards:
+    """Make what asks the cards."""
+    return AmdCards(node="n1", root=str(root))
+
+
+def test_cards_tell_what_they_do(root: Root) -> None:
+    """In KB, watts, MHz and percent; one that does not tell who it is goes by node and address."""
+    root.show("kfd/first")
+    errors = Errors()
+    gpus, _ = made(root).sample(errors)
+    assert gpus == [
+        SampleGpu(
+            index=0,
+            uuid=FULL,
+            fan=20,
+            memory=16 * 2**20,
+            ce_util=97,
+            memory_util=25,
+            temperature=45,
+            power=300,
+            power_limit=280,
+            ce_clock=800,
+            memory_clock=1600,
+        ),
+        SampleGpu(index=1, uuid=SPARSE),
+    ]
+    assert not errors.texts
+
+
+def test_processes_hold_memory_of_cards(root: Root) -> None:
+    """By the number that the driver's compute side gives a card; none is nothing."""
+    root.show("kfd/first")
+    _, processes = made(root).sample(Errors())
+    assert processes == {
+        4711: [
+            SampleProcessGpu(0, FULL, gpu_memory=8 * 2**20, gpu_memory_util=12.5),
+            SampleProcessGpu(1, SPARSE, gpu_memory=2**19, gpu_memory_util=50.0),
+        ],
+        4712: [SampleProcessGpu(0, FULL, gpu_memory=4)],
+    }
+
+
+def test_cards_are_described(root: Root) -> None:
+    """What they are and what they can do; the model is a number where it has no name."""
+    root.show("kfd/first")
+    errors = Errors()
+    assert made(root).describe(errors) == [
+        SysinfoGpuCard(
+            index=0,
+            uuid=FULL,
+            address="00000000:C1:00.0",
+            manufacturer="AMD",
+            model="AMD INSTINCT MI210",
+            driver="6.3.6",
+            firmware="113-D67301-059",
+            memory=64 * 2**20,
+            power_limit=280,
+            max_power_limit=300,
+            max_ce_clock=1700,
+            max_memory_clock=1600,
+        ),
+        SysinfoGpuCard(
+            index=1,
+            uuid=SPARSE,
+            address="00000000:03:00.0",
+            manufacturer="AMD",
+            model="0x73bf",
+            driver="6.3.6",
+            memory=2**20,
+        ),
+    ]
+    assert not errors.texts
+
+
+def test_a_bad_file_costs_the_card_its_values_only(root: Root, tmp_path: Path) -> None:
+    """It is named; the other card is whole."""
+    root.show("kfd/first")
+    folder = tmp_path / "kfd-first"
+    (folder / "sys/class/drm/card1/device/mem_info_vram_total").write_text("much\n")
+    errors = Errors()
+    full, sparse = made(folder).sample(errors)[0]
+    assert (full.ce_util, sparse) == (97, SampleGpu(index=1, uuid=SPARSE))
+    [text] = errors.texts
+    assert "mem_info_vram_total: 'much' is not a number" in text
+
+
+def test_what_a_driver_would_not_write_can_still_be_told(root: Root, tmp_path: Path) -> None:
+    """No measure is negative; bytes that are no UTF-8 become question marks."""
+    root.show("kfd/first")
+    device = tmp_path / "kfd-first/sys/class/drm/card0/device"
+    (device / "gpu_busy_percent").write_text("-1\n")
+    (device / "mem_info_vram_total").write_text("-4096\n")
+    (device / "product_name").write_bytes(b"MI\xff\n")
+    [gpu, _], _ = made(tmp_path / "kfd-first").sample(Errors())
+    [card, _] = made(tmp_path / "kfd-first").describe(Errors())
+    assert (gpu.ce_util, gpu.memory_util) == (0, 0)
+    assert (card.model, card.memory) == ("MI?", 0)
+
+
+def test_a_bad_process_costs_processes_only(tmp_path: Path, root: Root) -> None:
+    """The cards themselves are whole."""
+    root.show("kfd/first")
+    (tmp_path / "kfd-first/sys/class/kfd/kfd/proc/4711/vram_20").write_text("-5\n")
+    errors = Errors()
+    gpus, _ = made(tmp_path / "kfd-first").sample(errors)
+    assert len(gpus) == 2
+    [text] = errors.texts
+    assert "vram_20: '-5' is not a counter" in text
+
+
+def test_a_node_without_cards_has_nothing_to_tell(tmp_path: Path) -> None:
+    """Nor has one with another make's."""
+    for other in ("", "## /sys/class/drm/card0/device/vendor\n0x10de\n"):
+        unpack(f"@ first\n{other}@ second\n", tmp_path)
+        errors = Errors()
+        assert made(tmp_path).sample(errors) == ([], {})
+        assert made(tmp_path).describe(errors) == []
+        assert not errors.texts

@@ -1,0 +1,230 @@
+"""Files of one process, names of users, containers, and the use of processors between walks."""
+
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.node.collectors.sonar.process import (
+    TICKS,
+    CpuUse,
+    Data,
+    Memory,
+    ProcessFiles,
+    Users,
+    in_containers,
+)
+from ccpipe.node.linux.process_table import Process, Walk
+from tests.node.conftest import Root, unpack
+
+UID = "Name:\ta\nUid:\t1000\t1001\t1000\t1000\n"
+
+
+def files(root: Path | Root, **options: bool) -> ProcessFiles:
+    """Return the files below a root."""
+    return ProcessFiles(root=str(root), **options)
+
+
+def made(folder: Path, **contents: str) -> Path:
+    """Write files of process 7."""
+    blocks = "".join(f"## /proc/7/{name}\n{text}" for name, text in contents.items())
+    return unpack(f"@ first\n{blocks}@ second\n", folder)
+
+
+def test_memory_is_private_memory_and_data_with_stack(root: Root) -> None:
+    """RssAnon, and VmData with VmStk; threads of the kernel have none."""
+    root.show("sonar/first")
+    assert files(root).status(1001) == (61001, Memory(500_000, 600_132))
+    assert files(root).status(20) == (0, Memory(0, 0))
+    assert files(root).status(9999) is None
+
+
+def test_the_owner_is_the_effective_user(tmp_path: Path) -> None:
+    """As the owner of its folder in /proc is, which Sonar looks at."""
+    assert files(made(tmp_path, status=UID)).status(7) == (1001, Memory())
+
+
+def test_pss_is_told_where_it_may_be_read(tmp_path: Path) -> None:
+    """Else it is private memory."""
+    status = f"{UID}VmRSS:\t  9 kB\nRssAnon:\t  5 kB\nVmData:\t  7 kB\nVmStk:\t  1 kB\n"
+    rollup = "0-1 ---p 0 00:00 0  [rollup]\nRss:      9 kB\nPss:      6 kB\nPss_Dirty: 1 kB\n"
+    made(tmp_path, status=status)
+    assert files(tmp_path, pss=True).status(7) == (1001, Memory(5, 8))
+    made(tmp_path, smaps_rollup=rollup)
+    assert files(tmp_path, pss=True).status(7) == (1001, Memory(6, 8))
+    assert files(tmp_path).status(7) == (1001, Memory(5, 8))
+
+
+def test_a_kernel_before_4_5_tells_private_memory_in_statm(tmp_path: Path) -> None:
+    """Resident less shared pages."""
+    made(tmp_path, status=f"{UID}VmRSS:\t  900 kB\n", statm="500 90 40 1 0 100 0\n")
+    page = os.sysconf("SC_PAGE_SIZE") // 1024
+    assert files(tmp_path).status(7) == (1001, Memory(50 * page, 0))
+
+
+def test_data_is_that_of_all_calls_rounded_up(root: Root) -> None:
+    """All of rchar and wchar; a file that is not for us tells nothing."""
+    root.show("sonar/first")
+    assert files(root).data(1000) == Data(1, 2, 0)
+    assert files(root).data(1001) == Data(9766, 1954, 3)
+    assert files(root).data(1003) == Data(0, 0, 0)
+    assert files(root).data(2003) == Data(0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "job"),
+    [
+        ("0::/system.slice/slurmstepd.scope/job_456/step_batch/user/task_0\n", 456),
+        ("0::/system.slice/n1_slurmstepd.scope/job_457/step_0/slurm\n", 457),
+        ("0::/system.slice/slurmstepd.scope/job_458\n", 458),
+        ("8:freezer:/slurm/uid_1000/job_1467073/step_extern\n0::/\n", 1467073),
+        ("3:cpu:/\n2:memory:/slurm_n1/uid_0/job_9/step_0/task_3\n", 9),
+        ("0::/user.slice/user-1000.slice/session-3.scope\n", 0),
+        ("0::/slurm/job_abc/step_0\n", 0),
+        ("0::/my_job_7/x\n", 0),
+        ("0::/job_7x/x\n", 0),
+        ("", 0),
+    ],
+)
+def test_the_number_of_a_slurm_job_is_in_the_cgroup(tmp_path: Path, cgroup: str, job: int) -> None:
+    """In both versions, at every depth that Slurm puts a process to."""
+    assert files(made(tmp_path, cgroup=cgroup)).slurm_job(7) == job
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("status", "Name:\ta\n", "7/status: the line 'Uid' is missing"),
+        ("status", f"{UID}VmData:\t -5 kB\nVmStk:\t 1 kB\n", "7/status: VmData: b'-5' is not a nu"),
+        ("status", f"{UID}VmData:\t 5 MB\n", "7/status: VmData: .* is not a number"),
+        ("io", "rchar: 5\nwchar: x\n", "7/io: .* is not what a process read and wrote"),
+    ],
+)
+def test_another_file_is_named(tmp_path: Path, name: str, text: str, reason: str) -> None:
+    """What the kernel would not write raises DataError that names the file."""
+    made(tmp_path, **{name: text})
+    with pytest.raises(DataError, match=reason):
+        files(tmp_path).status(7) if name == "status" else files(tmp_path).data(7)
+
+
+def test_this_process_agrees_with_psutil() -> None:
+    """Memory and data lie between what psutil says before and after."""
+    mine, me = psutil.Process(), os.getpid()
+    before = mine.io_counters()
+    owner, memory = files(Path("/")).status(me) or (-1, Memory())
+    data = files(Path("/")).data(me)
+    after, usage = mine.io_counters(), mine.memory_info()
+    assert owner == mine.uids().effective
+    anonymous = (usage.rss - usage.shared) / 1024
+    assert memory.resident == pytest.approx(anonymous, rel=0.2)
+    assert memory.virtual == pytest.approx(usage.data / 1024, rel=0.2)
+    assert before.read_chars <= data.read * 1024 <= after.read_chars + 1024
+    assert before.write_chars <= data.written * 1024 <= after.write_chars + 1024
+
+
+def test_users_go_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is not known goes by number, and is asked after again at the next sample."""
+    users, root = Users(), pwd.getpwuid(0)
+    assert users.name(0) == root.pw_name
+    assert users.name(61234) == "_user_61234"
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: root)
+    assert users.name(61234) == "_user_61234"
+    users.refresh()
+    assert users.name(61234) == root.pw_name
+
+
+def process(pid: int, ppid: int, name: str = "a", **more: Any) -> Process:
+    """Make a process."""
+    return Process(pid, name, "S", ppid, pid, 0, 0, 1, 10)._replace(**more)
+
+
+def test_containers_are_what_their_runtimes_began() -> None:
+    """All descendants, but not the runtime itself, nor a namesake that is no child of process 1."""
+    table = [
+        process(2, 1, "containerd-shim"), process(3, 2), process(4, 3),
+        process(5, 1, "conmon"), process(6, 5),
+        process(7, 1, "dockerd"), process(8, 7, "containerd"), process(9, 8),
+    ]  # fmt: skip
+    assert in_containers(table) == {3, 4, 6}
+    assert in_containers([process(2, 3, "containerd"), process(3, 2)]) == set()
+
+
+def walk(seconds: float, *processes: Process) -> Walk:
+    """Make a walk."""
+    return Walk(list(processes), [], seconds)
+
+
+def test_use_is_over_the_time_between_two_walks() -> None:
+    """100 percent is one processor; there is no answer for what was not there before."""
+    use = CpuUse()
+    assert use.since(walk(50, process(1, 0, own=5))) == {}
+    assert use.since(walk(60, process(1, 0, own=5 + 5 * TICKS), process(2, 1))) == {1: 50}
+
+
+def test_a_number_used_again_is_another_process() -> None:
+    """It began at another time."""
+    use = CpuUse()
+    use.since(walk(0, process(1, 0, own=100)))
+    assert use.since(walk(10, process(1, 0, own=500, start=11))) == {}
+
+
+def test_children_that_ended_count_less_what_was_told_of_them() -> None:
+    """Also those of a child that ended too; and one never seen counts in full."""
+    use = CpuUse()
+    use.since(
+        walk(
+            0,
+            process(1, 0),
+            process(2, 1, own=300 * TICKS, reaped=100 * TICKS),
+            process(3, 2, own=50 * TICKS),
+        )
+    )
+    reported = use.since(walk(100, process(1, 0, reaped=(300 + 100 + 50 + 60) * TICKS)))
+    assert reported == {1: 60}
+    assert use.since(walk(200, process(1, 0, reaped=(510 + 30) * TICKS))) == {1: 30}
+
+
+def test_use_is_never_negative() -> None:
+    """Neither where a counter went down, nor where nobody asked after a child."""
+    use = CpuUse()
+    use.since(walk(0, process(1, 0, own=500), process(2, 1, own=900)))
+    assert use.since(walk(10, process(1, 0, own=400))) == {1: 0}
+
+
+def test_two_walks_at_one_moment_tell_nothing() -> None:
+    """There is no time to reckon with."""
+    use = CpuUse()
+    use.since(walk(5, process(1, 0)))
+    assert use.since(walk(5, process(1, 0))) == {}
+
+
+TABLES = st.lists(
+    st.builds(
+        process,
+        pid=st.integers(1, 6),
+        ppid=st.integers(0, 6),
+        own=st.integers(0, 1000),
+        reaped=st.integers(0, 1000),
+        start=st.integers(0, 2),
+    ),
+    unique_by=lambda process: process.pid,
+)
+
+
+@given(st.lists(TABLES, max_size=5))
+def test_any_tables_give_use_of_processes_that_lasted(tables: list[list[Process]]) -> None:
+    """However they hang together: no endless loop, nothing negative, nobody else."""
+    use, before = CpuUse(), dict[int, int]()
+    for number, table in enumerate(tables, 1):
+        reported = use.since(walk(number, *table))
+        now = {process.pid: process.start for process in table}
+        lasted = {pid for pid, start in now.items() if before.get(pid) == start}
+        assert set(reported) == lasted
+        assert all(percent >= 0 for percent in reported.values())
+        before = now

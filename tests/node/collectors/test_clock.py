@@ -1,0 +1,55 @@
+"""The processors' frequency: ``cpufreq`` and ``/proc/cpuinfo``."""
+
+from pathlib import Path
+
+import pytest
+
+from ccpipe.errors import DataError
+from ccpipe.node.collectors.clock import Clock
+from tests.node.conftest import Root, reported, unpack
+
+CPUINFO = "processor\t: {}\nmodel name\t: X\ncpu MHz\t\t: {}\ncache size\t: 1 KB\n\n"
+
+
+def test_the_node_has_the_mean_of_those_online(root: Root) -> None:
+    """In MHz, as the specification has it."""
+    root.show("clock/first")
+    values = reported(Clock(root=str(root)).collect(0))
+    assert values == {("clock", ""): pytest.approx((2400 + 3600.5 + 1200) / 3)}
+
+
+def test_hardware_threads_are_an_option(root: Root) -> None:
+    """One that is offline says nothing."""
+    root.show("clock/first")
+    values = reported(Clock(hwthreads=True, root=str(root)).collect(0))
+    del values["clock", ""]
+    assert values == {("clock", "0"): 2400, ("clock", "1"): 3600.5, ("clock", "10"): 1200}
+
+
+def test_a_virtual_machine_tells_it_elsewhere(tmp_path: Path) -> None:
+    """Where nothing scales the frequency, /proc/cpuinfo has it."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(CPUINFO.format(0, "2600.000") + CPUINFO.format(1, 2400))
+    values = reported(Clock(hwthreads=True, root=str(tmp_path)).collect(0))
+    assert values == {("clock", ""): 2500, ("clock", "0"): 2600, ("clock", "1"): 2400}
+
+
+def test_a_kernel_that_tells_nothing_has_no_clock(tmp_path: Path) -> None:
+    """As on many machines with Arm processors: absent, not 0."""
+    (tmp_path / "sys/devices/system/cpu/cpu0").mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")
+    with pytest.raises(FileNotFoundError, match="the kernel tells no frequency"):
+        list(Clock(root=str(tmp_path)).collect(0))
+
+
+def test_another_file_is_named(tmp_path: Path) -> None:
+    """What is no frequency raises DataError that names the file."""
+    path = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq"
+    unpack(f"@ first\n## {path}\n<unknown>\n@ second\n", tmp_path)
+    with pytest.raises(DataError, match=f"{path}: '<unknown>' is not a number"):
+        list(Clock(root=str(tmp_path)).collect(0))
+    unpack(f"@ first\n## {path}\n1\n## /proc/cpuinfo\n{CPUINFO.format(0, 'x')}@ second\n", tmp_path)
+    (tmp_path / path[1:]).unlink()
+    with pytest.raises(DataError, match="proc/cpuinfo: line 3: .* is not a frequency"):
+        list(Clock(root=str(tmp_path)).collect(0))

@@ -1,0 +1,164 @@
+"""Disks: ``/proc/diskstats`` and the mounted file systems."""
+
+import os
+import shutil
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ccpipe.errors import DataError
+from ccpipe.node.collectors.disk import Disk
+from tests.node.conftest import TREES, Root, Told, reported
+
+
+def test_activity_is_what_was_gained_since_the_last_reading(root: Root) -> None:
+    """All 17 counters of a device as integers, from the second reading on."""
+    first, second = root.twice(Disk(root=str(root)), "captured")
+    assert not _of(first, "vda")
+    lines = [
+        next(line.split() for line in path.read_text().splitlines() if " vda " in line)
+        for path in (TREES / f"captured/{n}/proc/diskstats" for n in ("first", "second"))
+    ]
+    gained = [int(new) - int(old) for old, new in zip(lines[0][3:], lines[1][3:], strict=True)]
+    gained[8] = int(lines[1][11])  # I/Os in progress: a level, no counter
+    assert list(_of(second, "vda").values()) == gained
+    assert list(_of(second, "vda"))[:3] == ["io_reads", "io_reads_merged", "io_read_sectors"]
+    assert {type(value) for value in _of(second, "vda").values()} == {int}
+
+
+def test_an_old_kernel_tells_of_no_discards_and_flushes(root: Root) -> None:
+    """11 columns give 11 metrics, of which io_ioops is the number in progress now."""
+    root.show("made-linux-3.10/first")
+    collector = Disk(root=str(root))
+    list(collector._activity(0))
+    root.show("made-linux-3.10/second")
+    assert _of(reported(collector._activity(0)), "sda") == {
+        "io_reads": 5,
+        "io_reads_merged": 0,
+        "io_read_sectors": 40,
+        "io_read_ms": 2,
+        "io_writes": 0,
+        "io_writes_merged": 0,
+        "io_writes_sectors": 0,
+        "io_writes_ms": 0,
+        "io_ioops": 1,
+        "io_ioops_ms": 2,
+        "io_ioops_weighted_ms": 2,
+    }
+
+
+def test_a_device_that_begins_anew_is_silent_once(root: Root) -> None:
+    """Where one counter went down, and where a device is new, nothing is known yet."""
+    collector = Disk(root=str(root))
+    root.show("made-reset/first")
+    list(collector._activity(0))
+    root.show("made-reset/second")
+    second = reported(collector._activity(0))
+    assert {device for _, device in second} == {"sdb"}
+    assert _of(second, "sdb")["io_reads"] == 10
+    assert _of(second, "sdb")["io_flushes_ms"] == 15
+    third = reported(collector._activity(0))
+    assert {device for _, device in third} == {"sda", "sdb", "sdc"}
+    assert _of(third, "sda")["io_reads"] == 0
+
+
+def test_devices_are_left_out_by_pattern(root: Root) -> None:
+    """Loop devices and RAM disks are left out unless asked for."""
+    root.show("captured/first")
+    collector = Disk(exclude=["vd*", "zram*"], root=str(root))
+    list(collector.collect(0))
+    devices = {device for name, device in reported(collector.collect(0)) if name == "io_reads"}
+    assert devices == {f"loop{n}" for n in range(8)}
+
+
+def test_capacity_is_that_of_local_file_systems_once_each(tmp_path: Path) -> None:
+    """No pseudo, network or FUSE file system, no /boot, no second mount, nothing hidden or gone."""
+    shutil.copytree(TREES / "made-mounts/first/proc", tmp_path / "proc")
+    points = ("/", "/scratch disk", "/data/subvolume", "/tank", "/odd\nname")
+    others = (
+        "/boot/efi", "/home/a", "/home/nfs", "/lustre", "/run/user/0/portal", "/snap/core",
+        "/hidden", "/overlay",
+    )  # fmt: skip
+    for point in (*points, *others):
+        (tmp_path / point[1:]).mkdir(parents=True, exist_ok=True)
+    values = reported(Disk(root=str(tmp_path)).collect(0))
+    assert {point for name, point in values if name == "disk_total"} == {
+        "/", "/data/subvolume", "/tank", "/odd%0Aname", "/scratch disk",
+    }  # fmt: skip
+    assert ("part_max_used", "") in values
+
+
+def test_a_mount_point_that_no_path_can_hold_is_left_out(tmp_path: Path) -> None:
+    """What cannot be asked about costs its own metrics only."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/diskstats").write_text("")
+    lines = [r"1 1 8:1 / /a\000b rw - ext4 /dev/sda1 rw", "2 1 8:2 / / rw - ext4 /dev/sda2 rw"]
+    (tmp_path / "proc/self/mountinfo").write_text("\n".join(lines))
+    assert {point for _, point in reported(Disk(root=str(tmp_path)).collect(0))} == {"/", ""}
+
+
+def test_mount_points_are_left_out_by_pattern(tmp_path: Path) -> None:
+    """A site says which file systems it does not care for."""
+    shutil.copytree(TREES / "made-mounts/first/proc", tmp_path / "proc")
+    collector = Disk(exclude_mounts=["/[!t]*"], root=str(tmp_path))
+    (tmp_path / "tank").mkdir()
+    assert {point for _, point in reported(collector.collect(0))} == {"/", "/tank", ""}
+
+
+def test_this_machine_agrees_with_psutil_and_the_c_library() -> None:
+    """What a device did lies between psutil's readings inside and around ours; sizes are exact."""
+    collector = Disk()
+    around = [psutil.disk_io_counters(perdisk=True, nowrap=False)]
+    first = reported(collector.collect(0))
+    inside = [psutil.disk_io_counters(perdisk=True, nowrap=False)]
+    inside.append(psutil.disk_io_counters(perdisk=True, nowrap=False))
+    second = reported(collector.collect(0))
+    around.append(psutil.disk_io_counters(perdisk=True, nowrap=False))
+    for (name, device), value in second.items():
+        if column := {"io_reads": "read_count", "io_writes_ms": "write_time"}.get(name):
+            minimum, maximum = (
+                getattr(after[device], column) - getattr(before[device], column)
+                for before, after in (inside, around)
+            )
+            assert minimum <= value <= maximum
+    for (name, point), value in first.items():
+        if name == "disk_total":
+            assert value == shutil.disk_usage(point).total / 1e9
+            assert point in {part.mountpoint for part in psutil.disk_partitions(all=True)}
+
+
+def test_free_space_and_the_fullest_file_system(tmp_path: Path) -> None:
+    """disk_free counts what is root's too, and part_max_used is the largest share in use."""
+    shutil.copytree(TREES / "captured/first/proc", tmp_path / "proc")
+    before = os.statvfs(tmp_path)
+    values = reported(Disk(root=str(tmp_path)).collect(0))
+    after = os.statvfs(tmp_path)
+    free = float(values["disk_free", "/"])
+    bounds = sorted(space.f_bfree * space.f_frsize / 1e9 for space in (before, after))
+    assert bounds[0] - 0.5 <= free <= bounds[1] + 0.5
+    total = float(values["disk_total", "/"])
+    assert values["part_max_used", ""] == pytest.approx(100 * (total - free) / total)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("diskstats", "8 0 sda 1 2 3\n", "line 1: 3 counters, not 11"),
+        ("diskstats", "8\n", "line 1: 0 counters, not 11"),
+        ("diskstats", "8 0 sda" + " 1" * 16 + " 1x\n", "line 1: '1x' is not a counter"),
+        ("self/mountinfo", "\n22 27 0:21 / /proc rw proc proc rw\n", "line 2: .* is not a mount"),
+        ("self/mountinfo", "22 27 - ext4 /dev/sda rw\n", "line 1: .* is not a mount"),
+    ],
+)
+def test_another_file_is_named(tmp_path: Path, file: str, text: str, reason: str) -> None:
+    """What the kernel would not write raises DataError that names file, line and reason."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/diskstats").write_text("")
+    (tmp_path / "proc" / file).write_text(text)
+    with pytest.raises(DataError, match=f"proc/{file}: {reason}"):
+        list(Disk(root=str(tmp_path)).collect(0))
+
+
+def _of(values: Told, device: str) -> dict[str, object]:
+    return {name: value for (name, of), value in values.items() if of == device}

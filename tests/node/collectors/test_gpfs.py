@@ -1,0 +1,113 @@
+"""GPFS file systems, as ``mmpmon`` tells of them; a program that prints its format stands in."""
+
+from pathlib import Path
+
+import pytest
+
+from ccpipe.config import Duration
+from ccpipe.errors import DataError
+from ccpipe.node.collectors.gpfs import METRICS, Gpfs
+from tests.node.conftest import Told, checked, reported
+from tests.paths import TEST_DATA
+
+DATA = TEST_DATA / "gpfs"
+
+
+def test_counters_and_rates_are_those_of_each_file_system(shown: Path) -> None:
+    """10 MiB in 5 s by mmpmon's own clock; one that was mounted anew has no rates once."""
+    collector = Gpfs(command=["cat", str(shown)])
+    first, second = _twice(collector, shown)
+    assert first["gpfs_bytes_read", "gpfs2"] == 6291456
+    assert first["gpfs_num_opens", "work"] == 26
+    assert {name for name, _ in first} == {row.name for row in METRICS if row.kind is int}
+    assert second["gpfs_bw_read", "gpfs2"] == 10 * 2**20 / 5
+    assert second["gpfs_bw_write", "gpfs2"] == 0
+    assert second["gpfs_num_reads_rate", "gpfs2"] == 2
+    assert second["gpfs_iops", "gpfs2"] == 2
+    assert second["gpfs_metaops", "gpfs2"] == 3
+    assert ("gpfs_iops", "work") not in second
+    assert second["gpfs_bytes_read", "work"] == 4096
+
+
+def test_exactly_what_the_table_declares_is_sent(shown: Path) -> None:
+    """Names and types of values."""
+    collector = Gpfs(command=["cat", str(shown)])
+    shown.write_bytes((DATA / "first.txt").read_bytes())
+    messages = list(collector.collect(1))
+    shown.write_bytes((DATA / "second.txt").read_bytes())
+    messages += collector.collect(2)
+    sent = {(m.name, type(m.value), m.tags["stype"]) for m in map(checked, messages)}
+    assert sent == {(row.name, row.kind, row.stype) for row in METRICS}
+
+
+def test_the_program_is_asked_on_its_standard_input(tmp_path: Path) -> None:
+    """As cc-metric-collector asks it: ``once fs_io_s``, and then the input ends."""
+    asked = tmp_path / "asked"
+    script = f"cat > {asked}; cat {DATA / 'first.txt'}"
+    assert list(Gpfs(command=["sh", "-c", script]).collect(1))
+    assert asked.read_bytes() == b"once fs_io_s\n"
+
+
+def test_a_file_system_is_left_out_by_pattern(shown: Path) -> None:
+    """A pattern of a shell."""
+    shown.write_bytes((DATA / "first.txt").read_bytes())
+    values = reported(Gpfs(command=["cat", str(shown)], exclude=["gpfs*"]).collect(1))
+    assert {name for _, name in values} == {"work"}
+
+
+def test_no_gpfs_is_no_such_file(shown: Path) -> None:
+    """The sampler then leaves the collector out, with one line."""
+    with pytest.raises(FileNotFoundError):
+        list(Gpfs(command=["/nowhere/mmpmon", "-p"]).collect(1))
+
+
+def test_nothing_mounted_is_nothing_to_say(shown: Path) -> None:
+    """Mmpmon answers then too, without a file system; other lines are passed over."""
+    shown.write_text("_ver_ _n_ 1 _v_ 3\n_fs_io_s_ _n_ 1 _nn_ n _rc_ 0 _t_ 1 _tu_ 2 _cl_ c\n")
+    assert list(Gpfs(command=["cat", str(shown)]).collect(1)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("_fs_io_s_ _rc_ 0 _t_ 1 _tu_ 2 _fs_ gpfs2", "line 1: '' is not a counter"),
+        ("_fs_io_s_ _rc_ 0 _t_ 1 _tu_ 2 _fs_ gpfs2 _br_ -1", "line 1: '-1' is not a counter"),
+    ],
+)
+def test_what_is_no_counter_is_named(shown: Path, line: str, reason: str) -> None:
+    """With line and what is wrong."""
+    shown.write_text(line + "\n")
+    with pytest.raises(DataError, match=reason):
+        list(Gpfs(command=["cat", str(shown)]).collect(1))
+
+
+def test_a_file_system_that_gives_no_answer_costs_itself_only(
+    shown: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are told of, and the log names the line, once."""
+    bad = "_fs_io_s_ _n_ 1 _nn_ n _rc_ 1 _t_ 1 _tu_ 2 _cl_ c _fs_ bad\n"
+    shown.write_text(bad + (DATA / "first.txt").read_text())
+    collector = Gpfs(command=["cat", str(shown)])
+    for _ in range(2):
+        assert {name for _, name in reported(collector.collect(1))} == {"gpfs2", "work"}
+    [record] = caplog.records
+    assert record.message == "collector gpfs: mmpmon: line 1: GPFS answers rc 1"
+
+
+def test_a_program_that_hangs_is_given_up() -> None:
+    """After its time."""
+    with pytest.raises(ChildProcessError, match=r"took more than 0\.1 s"):
+        list(Gpfs(command=["sleep", "600"], timeout=Duration(0.1)).collect(1))
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Path:
+    """Return the file that the stand-in prints."""
+    return tmp_path / "shown"
+
+
+def _twice(collector: Gpfs, shown: Path) -> tuple[Told, Told]:
+    shown.write_bytes((DATA / "first.txt").read_bytes())
+    first = reported(collector.collect(1))
+    shown.write_bytes((DATA / "second.txt").read_bytes())
+    return first, reported(collector.collect(2))

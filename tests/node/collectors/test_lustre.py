@@ -1,0 +1,74 @@
+"""Lustre: ``llite/*/stats``."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.errors import DataError
+from ccpipe.node.collectors.lustre import Lustre
+from tests.node.conftest import Root, reported, unpack
+
+
+def test_bytes_are_sums_and_requests_are_samples(root: Root, seconds: Any) -> None:
+    """What Lustre wrote no line for is 0; rates are over the time between."""
+    seconds(10)
+    first, second = root.twice(Lustre(root=str(root)), "lustre")
+    assert first["lustre_read_bytes", "scratch"] == 3149824
+    assert first["lustre_read_requests", "scratch"] == 5
+    assert first["lustre_write_bytes", "scratch"] == 300
+    assert first["lustre_getattr", "scratch"] == 11
+    assert first["lustre_setattr", "scratch"] == 0
+    assert first["lustre_read_bytes", "home"] == 0
+    assert second["lustre_read_bw", "scratch"] == 1000
+    assert second["lustre_read_requests_rate", "scratch"] == 1
+    assert second["lustre_write_bw", "scratch"] == 40
+    assert second["lustre_inode_permission", "scratch"] == 99
+
+
+def test_two_mounts_of_one_file_system_stay_two_series(root: Root) -> None:
+    """They go by the whole name that Lustre gives a mount."""
+    root.show("lustre/first")
+    values = reported(Lustre(root=str(root)).collect(0))
+    assert values["lustre_read_bytes", "work-ffff8f3a22222000"] == 1
+    assert values["lustre_read_bytes", "work-ffff8f3a33333000"] == 2
+
+
+def test_the_old_place_is_known(root: Root, tmp_path: Path) -> None:
+    """Before 2.12 the files were in /proc."""
+    root.show("lustre/first")
+    shutil.copytree(
+        root.path / "sys/kernel/debug/lustre", tmp_path / "old/proc/fs/lustre", symlinks=True
+    )
+    old = Lustre(root=str(tmp_path / "old"))
+    assert reported(old.collect(0)) == reported(Lustre(root=str(root)).collect(0))
+
+
+def test_file_systems_are_left_out_by_pattern(root: Root) -> None:
+    """A site says which it does not care for."""
+    root.show("lustre/first")
+    collector = Lustre(exclude=["work", "ho*"], root=str(root))
+    assert {name for _, name in reported(collector.collect(0))} == {"scratch"}
+
+
+def test_a_node_without_lustre_says_so(tmp_path: Path) -> None:
+    """Where neither place is there."""
+    with pytest.raises(FileNotFoundError):
+        list(Lustre(root=str(tmp_path)).collect(0))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open x samples [regs]",
+        "read_bytes 5 samples [bytes] 1 2 x",
+        "open 99999999999999999999 samples [regs]",
+    ],
+)
+def test_another_file_is_named(tmp_path: Path, line: str) -> None:
+    """What speaks of samples and is no counter raises DataError with file and line."""
+    path = "/proc/fs/lustre/llite/a-ffff/stats"
+    unpack(f"@ first\n## {path}\nsnapshot_time 1 secs\n{line}\n@ second\n", tmp_path)
+    with pytest.raises(DataError, match=f"{path}: line 2: .* is not a counter"):
+        list(Lustre(root=str(tmp_path)).collect(0))

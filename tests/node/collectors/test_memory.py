@@ -1,0 +1,99 @@
+"""Memory: ``/proc/meminfo``."""
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ccpipe.errors import DataError
+from ccpipe.node.collectors.memory import Memory
+from tests.node.conftest import Root, reported, unpack
+
+
+def test_used_counts_shared_memory_and_no_caches(root: Root) -> None:
+    """mem_used is total - free - buffers - (cached - shared) - sreclaimable."""
+    root.show("made-linux-3.10/first")
+    values = reported(Memory(root=str(root)).collect(0))
+    assert values["mem_used", ""] == 8000000 - 3000000 - 100000 - (2000000 - 500000) - 300000
+    assert values["swap_used", ""] == 600000
+    assert values["mem_hugepages_total", ""] == 4
+
+
+def test_what_a_kernel_does_not_tell_is_left_out(root: Root) -> None:
+    """An old kernel without MemAvailable gives no mem_available, rather than a made 0."""
+    root.show("made-linux-3.10/first")
+    names = {name for name, _ in reported(Memory(root=str(root)).collect(0))}
+    assert "mem_available" not in names
+    assert {"mem_total", "mem_free", "mem_cached", "mem_shared", "swap_total"} <= names
+
+
+def test_everything_is_an_integer(root: Root) -> None:
+    """The kernel's kB are integers and stay so."""
+    _, values = root.twice(Memory(root=str(root)), "captured")
+    assert {type(value) for value in values.values()} == {int}
+    assert values["mem_total", ""] == 24684084
+
+
+def test_domains_are_an_option(root: Root) -> None:
+    """A NUMA domain has what its own file tells; of an only domain that is nearly the same."""
+    first, _ = root.twice(Memory(domains=True, root=str(root)), "captured-sys")
+    for name in ("mem_active", "mem_anon_pages", "mem_shared", "mem_slab", "mem_hugepages_total"):
+        assert first[name, "0"] == pytest.approx(first[name, ""], abs=16384), name
+    assert ("mem_cached", "0") not in first
+    assert ("swap_total", "0") not in first
+    assert {domain for _, domain in reported(Memory(root=str(root)).collect(0))} == {""}
+
+
+def test_used_of_a_domain_counts_shared_memory_and_no_caches(tmp_path: Path) -> None:
+    """mem_used is total - free - (file pages - shared) - sreclaimable."""
+    sizes = {
+        "MemTotal": 8000,
+        "MemFree": 3000,
+        "FilePages": 2000,
+        "Shmem": 500,
+        "SReclaimable": 300,
+    }
+    lines = "".join(f"Node 1 {key}:  {size} kB\n" for key, size in sizes.items())
+    node = "".join(f"{key}: 100 kB\n" for key in ("MemTotal", "MemFree", "Buffers", "Cached"))
+    path = "/sys/devices/system/node/node1/meminfo"
+    unpack(f"@ first\n## /proc/meminfo\n{node}## {path}\n{lines}@ second\n", tmp_path)
+    values = reported(Memory(domains=True, root=str(tmp_path)).collect(0))
+    assert values["mem_used", "1"] == 8000 - 3000 - (2000 - 500) - 300
+
+
+def test_this_machine_agrees_with_psutil_and_the_c_library() -> None:
+    """The total is exact; what moves agrees within a twentieth of it."""
+    values = reported(Memory().collect(0))
+    total = values["mem_total", ""]
+    assert isinstance(total, int)
+    assert total * 1024 == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    theirs = psutil.virtual_memory()
+    for name, value in {
+        "mem_total": theirs.total,
+        "mem_free": theirs.free,
+        "mem_available": theirs.available,
+        "mem_buffers": theirs.buffers,
+        "mem_shared": theirs.shared,
+        "mem_used": theirs.total - theirs.free - theirs.buffers - theirs.cached + theirs.shared,
+        "swap_used": psutil.swap_memory().used,
+    }.items():
+        assert values[name, ""] == pytest.approx(value / 1024, abs=total / 20), name
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "MemTotal is missing"),
+        ("MemTotal: 5 kB\nMemFree: 3 kB\nCached: 1 kB\n", "Buffers is missing"),
+        ("MemTotal: 5 kB\nMemFree: -3 kB\n", "line 2: 'MemFree: -3 kB' is not a size"),
+        ("MemTotal: 9223372036854775808 kB\n", "line 1: 'MemTotal: 9223.* is not a size"),
+        ("MemTotal: 5 MB\n", "line 1: 'MemTotal: 5 MB' is not a size"),
+    ],
+)
+def test_another_file_is_named(tmp_path: Path, text: str, reason: str) -> None:
+    """What is no /proc/meminfo raises DataError that names the file, the line and the reason."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text(text)
+    with pytest.raises(DataError, match=f"proc/meminfo: {reason}"):
+        list(Memory(root=str(tmp_path)).collect(0))

@@ -1,0 +1,85 @@
+"""NFS: ``/proc/net/rpc/nfs`` and ``/proc/self/mountstats``."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.errors import DataError
+from ccpipe.node.collectors.nfs import Nfs
+from tests.node.conftest import Root, reported, unpack
+
+
+def test_operations_are_those_since_the_last_sample(root: Root) -> None:
+    """Each version's, in the kernel's order; none in the first sample."""
+    first, second = root.twice(Nfs(root=str(root)), "nfs")
+    assert not any(name.startswith(("nfs3_", "nfs4_")) for name, _ in first)
+    gained = {
+        name for (name, _), value in second.items() if value and name[:5] in ("nfs3_", "nfs4_")
+    }
+    assert gained == {
+        "nfs3_getattr",
+        "nfs3_write",
+        "nfs4_read",
+        "nfs4_sequence",
+        "nfs4_offload_cancel",
+    }
+    assert second["nfs3_write", ""] == 3
+    assert second["nfs4_sequence", ""] == 10
+
+
+def test_operations_that_a_kernel_does_not_know_are_left_out(root: Root) -> None:
+    """An old kernel tells of 61 operations of version 4: nothing is said of the later ones."""
+    collector = Nfs(root=str(root))
+    for reading in ("first", "second"):
+        root.show(f"nfs/{reading}")
+        path = root.path / "proc/net/rpc/nfs"
+        words = path.read_text().splitlines()[-1].split()
+        path.write_text(" ".join(["proc4", "61", *words[2 : 2 + 61]]))
+        values = reported(collector.collect(0))
+    assert len([name for name, _ in values if name.startswith("nfs4_")]) == 61
+    assert values["nfs4_offload_cancel", ""] == 2
+    assert ("nfs4_lookupp", "") not in values
+
+
+def test_traffic_is_that_of_each_mount(root: Root, seconds: Any) -> None:
+    """Counters and rates; a new mount has no rates yet, and other kinds of mounts nothing."""
+    seconds(10)
+    first, second = root.twice(Nfs(root=str(root)), "nfs")
+    assert {point for name, point in first if name == "nfsio_nread"} == {"/home", "/mnt/old data"}
+    assert {point for name, point in second if name == "nfsio_nread"} == {"/home", "/mnt/new"}
+    assert {point for name, point in second if name == "nfsio_nread_bw"} == {"/home"}
+    assert first["nfsio_pagewrite", "/home"] == 8
+    assert second["nfsio_nwrite_bw", "/home"] == 200
+    assert second["nfsio_nfswrite_bw", "/home"] == 1000
+
+
+def test_mounts_are_left_out_by_pattern(root: Root) -> None:
+    """A site says which it does not care for."""
+    root.show("nfs/first")
+    assert {point for _, point in reported(Nfs(exclude=["/mnt/*"], root=str(root)).collect(0))} == {
+        "/home"
+    }
+
+
+def test_a_node_without_nfs_says_so(tmp_path: Path) -> None:
+    """The kernel's client is not loaded."""
+    with pytest.raises(FileNotFoundError):
+        list(Nfs(root=str(tmp_path)).collect(0))
+
+
+@pytest.mark.parametrize(
+    ("calls", "mount", "reason"),
+    [
+        ("proc4", "", "nfs: line 1: 0 counters, not 1"),
+        ("proc3 2 5 x", "", "nfs: line 1: 'x' is not a counter"),
+        ("", "\tbytes: 1 2 3", "mountstats: line 2: 3 counters, not 8"),
+    ],
+)
+def test_another_file_is_named(tmp_path: Path, calls: str, mount: str, reason: str) -> None:
+    """What the kernel would not write raises DataError that names the file and the line."""
+    device = "device s:/x mounted on /x with fstype nfs4 statvers=1.1"
+    text = f"## /proc/net/rpc/nfs\n{calls}\n## /proc/self/mountstats\n{device}\n{mount}\n"
+    unpack(f"@ first\n{text}@ second\n", tmp_path)
+    with pytest.raises(DataError, match=reason):
+        list(Nfs(root=str(tmp_path)).collect(0))

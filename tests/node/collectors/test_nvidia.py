@@ -1,0 +1,315 @@
+"""NVIDIA's cards: the real ``pynvml`` on a library made of Python."""
+
+import builtins
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from ccpipe.errors import MissingExtra
+from ccpipe.message import Uint
+from ccpipe.node.collectors.nvidia import METRICS, Nvidia
+from ccpipe.node.sampling.sampler import Sampler
+from tests.node.conftest import Told, checked, reported
+from tests.node.fake_nvml import (
+    DRIVER_NOT_LOADED,
+    GPU_IS_LOST,
+    NOT_SUPPORTED,
+    UNINITIALIZED,
+    Card,
+    Fails,
+    Library,
+    install,
+)
+
+FIRST, SECOND = "00000000:01:00.0", "00000000:C1:00.0"
+GIBIBYTE = 2**30
+
+EVERYTHING: dict[Any, Any] = {
+    "GetUtilizationRates": {"gpu": 97, "memory": 40},
+    "GetEncoderUtilization": (5, 1000),
+    "GetDecoderUtilization": (6, 1000),
+    "GetMemoryInfo_v2": {"total": 80 * GIBIBYTE, "used": GIBIBYTE, "reserved": 500, "free": 1},
+    "GetBAR1MemoryInfo": {"bar1Total": 128 * GIBIBYTE, "bar1Used": 2**20, "bar1Free": 1},
+    "GetTemperature": 45,
+    "GetFanSpeed": 30,
+    "GetPowerUsage": 300_500,
+    "GetPowerManagementLimit": 700_000,
+    "GetTotalEnergyConsumption": 1_000_000,
+    ("GetClockInfo", pynvml.NVML_CLOCK_GRAPHICS): 1980,
+    ("GetClockInfo", pynvml.NVML_CLOCK_SM): 1981,
+    ("GetClockInfo", pynvml.NVML_CLOCK_MEM): 2619,
+    ("GetClockInfo", pynvml.NVML_CLOCK_VIDEO): 1545,
+    ("GetMaxClockInfo", pynvml.NVML_CLOCK_GRAPHICS): 2980,
+    ("GetMaxClockInfo", pynvml.NVML_CLOCK_SM): 2981,
+    ("GetMaxClockInfo", pynvml.NVML_CLOCK_MEM): 3619,
+    ("GetMaxClockInfo", pynvml.NVML_CLOCK_VIDEO): 2545,
+    "GetPerformanceState": 0,
+    "GetEccMode": (1, 0),
+    ("GetTotalEccErrors", 0, 1): 2**63 + 5,
+    ("GetTotalEccErrors", 1, 1): 3,
+    "GetRemappedRows": (1, 2, 0, 1),
+    "GetComputeRunningProcesses_v3": [4711, 4712],
+    "GetGraphicsRunningProcesses_v3": [],
+    "GetViolationStatus": {"referenceTime": 1, "violationTime": 2_500_000_000},
+    ("GetNvLinkState", 0): 1,
+    ("GetNvLinkState", 1): 0,
+    ("GetNvLinkState", 2): 1,
+    **{("GetNvLinkErrorCounter", 0, counter): counter for counter in range(5)},
+    **{("GetNvLinkErrorCounter", 2, counter): 10 for counter in range(5)},
+    ("Field", pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 0): 7,
+    ("Field", pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0): 2**40,
+    "GetMigMode": (0, 0),
+}
+
+
+def full(address: str = FIRST, **changes: Any) -> Card:
+    """Return a card that answers everything."""
+    return Card(address, f"GPU-{address}", {**EVERYTHING, **changes})
+
+
+Load = Callable[..., Library]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
+    """Return a function that puts a library of so many cards in the place of the real one."""
+
+    def put(*cards: Card, missing: set[str] | None = None) -> Library:
+        return install(monkeypatch, tmp_path, *cards, missing=missing)
+
+    return put
+
+
+def of(values: Told, card: str) -> dict[str, Any]:
+    """Return what is told of one card, or part of one."""
+    return {name: value for (name, place), value in values.items() if place == card}
+
+
+def test_a_card_tells_everything_in_the_units_declared(
+    load: Load, tmp_path: Path, seconds: Any
+) -> None:
+    """Watts, joules, MHz, MByte of 2^20 bytes; text is told as a number."""
+    card = full()
+    load(card)
+    seconds(10)
+    collector = Nvidia(root=str(tmp_path))
+    first = of(reported(collector.collect(0)), FIRST)
+    assert ("nv_energy" in first, first["nv_energy_abs"]) == (False, 1000)
+    card.answers["GetTotalEnergyConsumption"] = 4_000_000
+    values = of(reported(collector.collect(0)), FIRST)
+    assert (values["nv_util"], values["nv_mem_util"]) == (97, 40)
+    assert (values["nv_encoder_util"], values["nv_decoder_util"]) == (5, 6)
+    assert (values["nv_fb_mem_total"], values["nv_fb_mem_used"]) == (81920, 1024)
+    assert (values["nv_bar1_mem_total"], values["nv_bar1_mem_used"]) == (131072, 1)
+    assert (values["nv_temp"], values["nv_fan"]) == (45, 30)
+    assert (values["nv_power_usage"], values["nv_power_max_limit"]) == (300.5, 700)
+    assert (values["nv_energy"], values["nv_average_power"]) == (3000, 300)
+    assert (values["nv_graphics_clock"], values["nv_max_sm_clock"]) == (1980, 2981)
+    assert (values["nv_perf_state"], values["nv_ecc_mode"]) == (0, 1)
+    assert values["nv_ecc_corrected_error"] == 2**63 + 5
+    assert isinstance(values["nv_ecc_corrected_error"], Uint)
+    assert values["nv_ecc_uncorrected_error"] == 3
+    assert values["nv_remapped_rows_uncorrected"] == 2
+    assert values["nv_remapped_rows_failure"] == 1
+    assert (values["nv_compute_processes"], values["nv_graphics_processes"]) == (2, 0)
+    assert values["nv_violation_thermal"] == 2.5
+
+
+def test_what_is_sent_is_what_the_table_declares(load: Load, tmp_path: Path, seconds: Any) -> None:
+    """Names, types of values and what stype says: nothing more, and of a full card nothing less."""
+    card = full(GetMigMode=(1, 1))
+    card.answers["GetTotalEccErrors", 0, 1] = 5
+    card.parts = [Card("", "MIG-a", EVERYTHING)]
+    load(card)
+    seconds(10)
+    collector = Nvidia(root=str(tmp_path))
+    list(collector.collect(0))
+    card.answers["GetTotalEnergyConsumption"] = 4_000_000
+    sent = {
+        (m.name, type(m.value), m.tags.get("stype", "")) for m in map(checked, collector.collect(0))
+    }
+    assert sent == {
+        (row.name, row.kind, stype)
+        for row in METRICS
+        for stype in {row.stype, row.part or row.stype}
+    }
+
+
+def test_links_that_are_active_are_told_of_each_by_itself(load: Load, tmp_path: Path) -> None:
+    """Their errors carry stype=nvlink and the link's number; an idle or absent link is silent."""
+    load(full())
+    values = reported(Nvidia(root=str(tmp_path)).collect(0))
+    links = {place for name, place in values if name.startswith("nv_nvlink_")}
+    assert links == {f"{FIRST}/0", f"{FIRST}/2"}
+    assert values["nv_nvlink_crc_errors", f"{FIRST}/0"] == pynvml.NVML_NVLINK_ERROR_DL_CRC_DATA
+    assert values["nv_nvlink_crc_errors", f"{FIRST}/2"] == 10
+    assert values["nv_nvlink_recv", f"{FIRST}/0"] == 7 * 1024
+    assert values["nv_nvlink_xmit", f"{FIRST}/0"] == 2**50
+    assert ("nv_nvlink_recv", f"{FIRST}/2") not in values
+
+
+def test_what_a_card_does_not_support_is_left_out(load: Load, tmp_path: Path) -> None:
+    """Each failing value costs itself only, and the log says nothing of it."""
+    broken: dict[str, Any] = {
+        key: Fails(NOT_SUPPORTED) for key in ("GetFanSpeed", "GetEccMode", "GetMigMode")
+    }
+    load(full(**broken, GetPerformanceState=32), Card(SECOND, "GPU-2", {"GetTemperature": 50}))
+    values = reported(Nvidia(root=str(tmp_path)).collect(0))
+    assert {"nv_fan", "nv_ecc_mode", "nv_perf_state"}.isdisjoint(of(values, FIRST))
+    assert {"nv_temp", "nv_util"} <= set(of(values, FIRST))
+    assert of(values, SECOND) == {"nv_temp": 50}
+
+
+def test_an_old_library_lacks_functions(load: Load, tmp_path: Path) -> None:
+    """Memory is then asked for in the first version; other functions are left out."""
+    card = full(GetMemoryInfo={"total": 8 * GIBIBYTE, "used": GIBIBYTE, "free": 1})
+    load(card, missing={"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetRemappedRows"})
+    values = of(reported(Nvidia(root=str(tmp_path)).collect(0)), FIRST)
+    assert values["nv_fb_mem_total"] == 8192
+    assert "nv_remapped_rows_pending" not in values
+
+
+def test_a_card_that_is_lost_costs_itself_only(
+    load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names it once; the other keeps its name, and the lost one may come back."""
+    lost, other = full(FIRST), full(SECOND)
+    load(lost, other)
+    collector = Nvidia(root=str(tmp_path))
+    assert {place for _, place in reported(collector.collect(0))} >= {FIRST, SECOND}
+    lost.is_lost = True
+    for _ in range(3):
+        places = {place.partition("/")[0] for _, place in reported(collector.collect(0))}
+        assert places == {SECOND}
+    assert [record.message for record in caplog.records] == [
+        "collector nvidia: card 0: GPU is lost"
+    ]
+    lost.is_lost = False
+    assert {place for _, place in reported(collector.collect(0))} >= {FIRST, SECOND}
+
+
+def test_a_card_lost_in_the_middle_is_asked_nothing_more(
+    load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it said before stands; the rest is left out."""
+    load(full(GetTemperature=Fails(GPU_IS_LOST)), full(SECOND))
+    values = reported(Nvidia(root=str(tmp_path)).collect(0))
+    assert "nv_util" in of(values, FIRST)
+    assert "nv_power_usage" not in of(values, FIRST)
+    assert "nv_power_usage" in of(values, SECOND)
+    assert [record.message for record in caplog.records] == [
+        "collector nvidia: card 0: GPU is lost"
+    ]
+
+
+def test_a_card_that_vanishes_from_the_list_is_silent(load: Load, tmp_path: Path) -> None:
+    """The one behind it keeps its address, though its index moved."""
+    library = load(full(FIRST), full(SECOND))
+    collector = Nvidia(root=str(tmp_path))
+    reported(collector.collect(0))
+    del library.cards[0]
+    assert {place.partition("/")[0] for _, place in reported(collector.collect(0))} == {SECOND}
+
+
+def test_parts_of_a_card_are_told_of_by_uuid(load: Load, tmp_path: Path) -> None:
+    """With MIG on, memory and processes are also those of each part; an empty place is none."""
+    part = {
+        "GetMemoryInfo_v2": {"total": 10 * GIBIBYTE, "used": 2**20},
+        "GetComputeRunningProcesses_v3": [4711],
+    }
+    card = full(GetMigMode=(1, 1), GetUtilizationRates=Fails(NOT_SUPPORTED))
+    card.parts = [Card("", "MIG-a", part), None, Card("", "MIG-b", {})]
+    load(card)
+    values = reported(Nvidia(root=str(tmp_path)).collect(0))
+    assert of(values, f"{FIRST}/MIG-a") == {
+        "nv_fb_mem_total": 10240, "nv_fb_mem_used": 1, "nv_compute_processes": 1,
+    }  # fmt: skip
+    assert of(values, f"{FIRST}/MIG-b") == {}
+    assert values["nv_fb_mem_total", FIRST] == 81920
+    assert ("nv_util", FIRST) not in values
+
+
+def test_without_mig_there_are_no_parts(load: Load, tmp_path: Path) -> None:
+    """Those that were planned for the next reset do not count."""
+    card = full(GetMigMode=(0, 1))
+    card.parts = [Card("", "MIG-a", {"GetComputeRunningProcesses_v3": []})]
+    load(card)
+    assert not any("MIG" in place for _, place in reported(Nvidia(root=str(tmp_path)).collect(0)))
+
+
+def test_cards_are_left_out_by_pattern(load: Load, tmp_path: Path) -> None:
+    """By address or by UUID."""
+    load(full(FIRST), full(SECOND), full("00000000:D1:00.0"))
+    collector = Nvidia(exclude=["*:C1:*", f"GPU-{FIRST}"], root=str(tmp_path))
+    places = {place.partition("/")[0] for _, place in reported(collector.collect(0))}
+    assert places == {"00000000:D1:00.0"}
+
+
+def test_energy_that_goes_down_has_no_gain(load: Load, tmp_path: Path) -> None:
+    """The driver was loaded anew; the next sample has one again."""
+    card = full(GetTotalEnergyConsumption=5_000_000)
+    load(card)
+    collector = Nvidia(root=str(tmp_path))
+    reported(collector.collect(0))
+    for joules, has_gain in ((1000, False), (2000, True)):
+        card.answers["GetTotalEnergyConsumption"] = joules * 1000
+        values = of(reported(collector.collect(0)), FIRST)
+        assert values["nv_energy_abs"] == joules
+        assert ("nv_energy" in values) is has_gain
+
+
+def test_a_driver_that_was_reset_is_begun_anew(load: Load, tmp_path: Path) -> None:
+    """The failure may pass, so it is no error of an absent device; the next sample begins anew."""
+    library = load(full())
+    collector = Nvidia(root=str(tmp_path))
+    reported(collector.collect(0))
+    library.count = UNINITIALIZED
+    with pytest.raises(OSError, match="NVML: Uninitialized") as caught:
+        reported(collector.collect(0))
+    assert caught.value.errno == 5
+    library.count = 0
+    assert reported(collector.collect(0))
+    assert library.begun == 2
+
+
+def test_a_driver_that_is_not_loaded_is_an_absent_device(load: Load, tmp_path: Path) -> None:
+    """NVML says so, and is asked again another time."""
+    library = load(full())
+    library.init = DRIVER_NOT_LOADED
+    with pytest.raises(OSError, match="NVML: Driver Not Loaded") as caught:
+        reported(Nvidia(root=str(tmp_path)).collect(0))
+    assert caught.value.errno == 19
+
+
+async def test_a_node_without_the_driver_costs_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor is a library asked for that a node without cards has no use for."""
+    caplog.set_level(logging.INFO)
+    sampler = Sampler(
+        {"nvidia": Nvidia(root=str(tmp_path))}, interval=0.05, tags={}, once=True, timeout=20
+    )
+    assert [message async for batch in sampler for message in batch.records] == []
+    [record] = caplog.records
+    assert record.message.startswith("collector nvidia is off: [Errno 2] No such file")
+
+
+def test_a_driver_without_the_python_library_says_what_to_install(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line to type names the extra."""
+    load()
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "pynvml":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[gpu\]'"):
+        reported(Nvidia(root=str(tmp_path)).collect(0))

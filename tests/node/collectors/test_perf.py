@@ -1,0 +1,240 @@
+"""Hardware counters. Virtual machines have none: what is reckoned is shown on made readings."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ccpipe.errors import DataError
+from ccpipe.node.collectors import perf
+from ccpipe.node.collectors.perf import METRICS, Perf
+from ccpipe.node.linux.perf_event import HARDWARE, RAW, SOFTWARE, Event, Group, Reading
+from tests.node.conftest import Root, checked, reported
+
+CYCLES, INSTRUCTIONS = Event(HARDWARE, 0), Event(HARDWARE, 1)
+SECOND = 10**9
+INTEL_DP = [Event(RAW, config) for config in (0x01C7, 0x04C7, 0x10C7, 0x40C7)]
+INTEL_SP = [Event(RAW, config) for config in (0x02C7, 0x08C7, 0x20C7, 0x80C7)]
+
+
+class Made:
+    """Stands in for the kernel: groups whose events gain so much each second."""
+
+    def __init__(self, gains: Callable[[Event, int], int]) -> None:
+        self.gains = gains
+        self.seconds = 1
+        self.opened: list[tuple[list[Event], int]] = []
+        self.refused: dict[Event, int] = {}
+
+    def group(self, events: Sequence[Event], cpu: int) -> "Made.Group":
+        """Open a group, or refuse it."""
+        for event in events:
+            if event in self.refused:
+                raise OSError(self.refused[event], "refused")
+        self.opened.append((list(events), cpu))
+        return Made.Group(self, list(events), cpu)
+
+    class Group:
+        """One group; it takes turns, so that it counts half of the time."""
+
+        def __init__(self, made: "Made", events: list[Event], cpu: int) -> None:
+            self.made, self.events, self.cpu = made, events, cpu
+
+        def read(self) -> Reading:
+            """Count what half of the time gives."""
+            half = self.made.seconds * SECOND // 2
+            gains = (self.made.gains(event, self.cpu) for event in self.events)
+            return Reading(2 * half, half, tuple(gain * half // SECOND for gain in gains))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Replace the kernel: hardware thread n does n + 1 instructions in 2 cycles."""
+
+    def gains(event: Event, cpu: int) -> int:
+        return {CYCLES: 2_000_000, INSTRUCTIONS: 1_000_000 * (cpu + 1)}.get(event, 1000)
+
+    kernel = Made(gains)
+    monkeypatch.setattr(perf, "Group", kernel.group)
+    return kernel
+
+
+def test_rates_are_those_of_each_hardware_thread_and_of_the_node(root: Root, made: Made) -> None:
+    """From two readings; 1000 of each kind of instruction a second, of 1 to 8 operations."""
+    root.show("perf/first")
+    collector = Perf(hwthreads=True, root=str(root))
+    assert list(collector.collect(1)) == []
+    made.seconds = 11
+    values = reported(collector.collect(2))
+    assert values["ipc", "0"] == 0.5
+    assert values["ipc", "3"] == 2
+    assert values["ipc", ""] == (1 + 2 + 3 + 4) / 8
+    assert values["flops_dp", "0"] == 1000 * (1 + 2 + 4 + 8)
+    assert values["flops_sp", "0"] == 1000 * (1 + 4 + 8 + 16)
+    assert values["flops_any", "0"] == 2 * 15_000 + 29_000
+    assert values["flops_any", ""] == 4 * 59_000
+
+
+def test_traffic_is_that_of_each_socket_and_of_the_node(root: Root, made: Made) -> None:
+    """A socket's read and write, 64 bytes each."""
+    root.show("perf/first")
+    collector = Perf(root=str(root))
+    list(collector.collect(1))
+    made.seconds = 11
+    messages = list(collector.collect(2))
+    traffic = {m.tags.get("type-id", ""): m.value for m in messages if m.name == "mem_bw"}
+    assert traffic == {"0": 0.128, "1": 0.128, "": 0.256}
+
+
+def test_exactly_what_the_table_declares_is_sent(root: Root, made: Made) -> None:
+    """Names, types of values and node types; hardware threads only where they are asked for."""
+    root.show("perf/first")
+    declared = {(row.name, row.kind, of) for row in METRICS for of in row.types}
+    for hwthreads in (True, False):
+        collector = Perf(hwthreads=hwthreads, root=str(root))
+        list(collector.collect(1))
+        made.seconds += 10
+        sent = {(m.name, type(m.value), m.tags["type"]) for m in map(checked, collector.collect(2))}
+        assert sent == {row for row in declared if hwthreads or row[2] != "hwthread"}
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "groups"),
+    [
+        ("GenuineIntel 6 143 avx512f", [INTEL_DP, INTEL_SP]),
+        ("GenuineIntel 6 79 avx2", [INTEL_DP[:-1], INTEL_SP[:-1]]),
+        ("GenuineIntel 6 45 avx", []),
+        ("GenuineIntel 15 79 avx", []),
+        ("AuthenticAMD 23 1 avx2", [[Event(RAW, 0xF003)], [Event(RAW, 0x0F03)]]),
+        ("AuthenticAMD 23 49 avx2", [[Event(RAW, 0x0F03)]]),
+        ("AuthenticAMD 26 2 avx512f", [[Event(RAW, 0x0F03)]]),
+        ("AuthenticAMD 21 2 avx", []),
+        ("CentaurHauls 7 59 avx", []),
+    ],
+)
+def test_operations_are_counted_where_the_table_knows_how(
+    tmp_path: Path, made: Made, cpuinfo: str, groups: list[list[Event]]
+) -> None:
+    """By vendor, family and model; a processor without 512 bits has one event less of each."""
+    vendor, family, model, flags = cpuinfo.split()
+    _machine(
+        tmp_path,
+        f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\n"
+        f"model name\t: x\nflags\t\t: fpu {flags}\n",
+    )
+    list(Perf(root=str(tmp_path)).collect(1))
+    assert made.opened == [([CYCLES, INSTRUCTIONS], 0), *((events, 0) for events in groups)]
+
+
+def test_amds_later_processors_tell_no_precision(tmp_path: Path, made: Made) -> None:
+    """Each operation counts as one in flops_any."""
+    _machine(tmp_path, "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n")
+    collector = Perf(root=str(tmp_path))
+    list(collector.collect(1))
+    made.seconds = 3
+    values = reported(collector.collect(2))
+    assert values == {("ipc", ""): 0.5, ("flops_any", ""): 1000}
+
+
+def test_what_is_not_offered_is_left_out(root: Root, made: Made) -> None:
+    """Here the events of double precision: no half of flops_any is told of."""
+    root.show("perf/first")
+    made.refused = {INTEL_DP[0]: 2}
+    collector = Perf(root=str(root))
+    list(collector.collect(1))
+    made.seconds = 2
+    names = {name for name, _ in reported(collector.collect(2))}
+    assert names == {"ipc", "flops_sp", "mem_bw"}
+
+
+def test_a_controller_that_is_refused_makes_no_smaller_sum(root: Root, made: Made) -> None:
+    """The memory's traffic is that of all of them, or not told of."""
+    root.show("perf/first")
+    made.refused = {Event(24, 0x0C04): 22}
+    collector = Perf(root=str(root))
+    list(collector.collect(1))
+    made.seconds = 2
+    assert ("mem_bw", "") not in reported(collector.collect(2))
+
+
+def test_nothing_to_count_is_what_the_kernel_said(root: Root, made: Made) -> None:
+    """ENOENT, as on a virtual machine: the sampler leaves the collector out, with one line."""
+    root.show("perf/first")
+    events = [CYCLES, *INTEL_DP, *INTEL_SP, Event(24, 0x0304)]
+    made.refused = dict.fromkeys(events, 2)
+    with pytest.raises(FileNotFoundError):
+        list(Perf(root=str(root)).collect(1))
+
+
+def test_not_for_us_is_no_absent_event(root: Root, made: Made) -> None:
+    """A missing capability is told as such, not as hardware that is not there."""
+    root.show("perf/first")
+    made.refused = {INTEL_DP[0]: 13}
+    with pytest.raises(PermissionError):
+        list(Perf(root=str(root)).collect(1))
+
+
+def test_hardware_threads_that_come_or_go_are_noticed(root: Root, made: Made) -> None:
+    """What counts is opened anew; the next sample has rates again, of those that are there."""
+    root.show("perf/first")
+    collector = Perf(hwthreads=True, root=str(root))
+    list(collector.collect(1))
+    root.show("perf/second")
+    assert list(collector.collect(2)) == []
+    made.seconds = 5
+    assert {n for name, n in reported(collector.collect(3)) if name == "ipc"} == {"0", "1", "2", ""}
+
+
+def test_a_group_that_never_had_its_turn_costs_its_metrics(
+    root: Root, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one hardware thread: its own and the node's sum, as a smaller one would be wrong."""
+    idle = Made.Group.read
+
+    def read(group: Made.Group) -> Reading:
+        if group.cpu == 2 and group.events == INTEL_SP:
+            return Reading(made.seconds * SECOND, 0, (0,) * 4)
+        return idle(group)
+
+    monkeypatch.setattr(Made.Group, "read", read)
+    root.show("perf/first")
+    collector = Perf(hwthreads=True, root=str(root))
+    list(collector.collect(1))
+    made.seconds = 9
+    values = reported(collector.collect(2))
+    assert {n for name, n in values if name == "flops_sp"} == {"0", "1", "3"}
+    assert {n for name, n in values if name == "flops_dp"} == {"0", "1", "2", "3", ""}
+
+
+def test_the_real_kernel_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two software clocks in place of cycles and instructions: as many of one as of the other."""
+    cycles, instructions = perf._INSTRUCTIONS
+    clock, task_clock = Event(SOFTWARE, 0), Event(SOFTWARE, 1)
+    # Each in a group of its own: the kernel keeps only the clock that leads a group up to date.
+    monkeypatch.setattr(perf, "_INSTRUCTIONS", (cycles._replace(event=clock),))
+    monkeypatch.setattr(perf, "_flops", lambda _: [(instructions._replace(event=task_clock),)])
+    try:
+        Group([clock], 0).close()
+    except PermissionError as error:
+        pytest.skip(f"counting for all processes is not for us: {error}")
+    collector = Perf(hwthreads=True)
+    list(collector.collect(1))
+    sum(range(200_000))  # some time must pass
+    values = reported(collector.collect(2))
+    ratios = [value for (name, _), value in values.items() if name == "ipc"]
+    assert len(ratios) >= 2
+    assert ratios == pytest.approx([1.0] * len(ratios), rel=0.2)
+
+
+def test_a_list_that_is_none_is_named(tmp_path: Path) -> None:
+    """As everywhere: what the kernel would not write."""
+    _machine(tmp_path, "")
+    (tmp_path / "sys/devices/system/cpu/online").write_text("none\n")
+    with pytest.raises(DataError, match="'none' is not a list"):
+        list(Perf(root=str(tmp_path)).collect(1))
+
+
+def _machine(root: Path, cpuinfo: str) -> None:
+    for path, content in (("proc/cpuinfo", cpuinfo), ("sys/devices/system/cpu/online", "0\n")):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)

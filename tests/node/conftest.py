@@ -1,0 +1,114 @@
+"""What tests of collectors share: trees of ``/proc`` and ``/sys`` with two readings each."""
+
+import itertools
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.formats.lineprotocol import encode
+from ccpipe.message import Message, Value
+from ccpipe.node.sampling.sampler import Collector
+from tests.paths import TEST_DATA
+
+TREES = TEST_DATA / "proc"
+PACKED = TEST_DATA / "sys"
+
+Told = dict[tuple[str, str], Value]
+"""Values by name and by what the tags ``type-id`` and ``stype-id`` say, as ``0/Core 1``."""
+
+
+class Root:
+    """A root of the file system whose ``/proc`` shows one captured reading, then the next."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def show(self, reading: str) -> None:
+        """Let the root be a reading such as ``captured/first`` or, packed, ``rapl/first``."""
+        self.path.unlink(missing_ok=True)
+        tree, _, number = reading.partition("/")
+        packed = PACKED / f"{tree}.txt"
+        if (TREES / tree).is_dir() or not packed.exists():
+            self.path.symlink_to(TREES / reading)
+            return
+        folder = self.path.parent / f"{tree}-{number}"
+        if not folder.exists():
+            unpack(packed.read_text(), folder, number)
+        self.path.symlink_to(folder)
+
+    def twice(self, collector: Collector, tree: str) -> tuple[Told, Told]:
+        """Read a tree's first and second reading, and check every message by the rules."""
+        self.show(f"{tree}/first")
+        first = reported(collector.collect(1_000_000_000))
+        self.show(f"{tree}/second")
+        return first, reported(collector.collect(2_000_000_000))
+
+
+def unpack(text: str, folder: Path, reading: str = "first") -> Path:
+    """Write the files of a packed tree, which ``tests/data/sys/README.md`` describes."""
+    first, second = text.removeprefix("@ first\n").split("@ second\n")
+    for part in (first, second) if reading == "second" else (first,):
+        for block in re.split(r"^(?=## /|- /)", part, flags=re.MULTILINE):
+            head, _, content = block.partition("\n")
+            name, _, target = head[3:].partition(" -> ")
+            path = folder / name.strip("/")
+            if head.startswith("- /"):
+                shutil.rmtree(folder / head[3:])
+            elif target:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if not path.is_symlink():
+                    path.symlink_to(target)
+            elif head:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
+    return folder
+
+
+def reported(messages: Iterable[Message]) -> Told:
+    """Return what messages say; each of them must be clean, writable and told once."""
+    values: Told = {}
+    for message in messages:
+        checked(message)
+        tags = message.tags
+        key = message.name, "/".join(tags[key] for key in ("type-id", "stype-id") if key in tags)
+        assert key not in values
+        values[key] = message.value
+    return values
+
+
+def checked(message: Message) -> Message:
+    """Return a collector's message as the sampler completes it; it must break no rule."""
+    tags = {"cluster": "c", "hostname": "h", **message.tags}
+    assert set(message.tags) <= {"type", "type-id", "stype", "stype-id"}
+    complete = Message(message.name, tags, message.value, message.time)
+    assert complete.problems() == []
+    assert encode([complete])
+    return complete
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    """Return a root that shows nothing yet."""
+    return Root(tmp_path / "root")
+
+
+_WITH_RATES = ("sampling.rates", "collectors.nvidia")  # modules
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that sets the time between two readings, which trees do not hold."""
+
+    def between(elapsed: float) -> None:
+        for module in _WITH_RATES:
+            times = itertools.count(1000.0, elapsed)
+            monkeypatch.setattr(f"ccpipe.node.{module}.monotonic", times.__next__)
+
+    return between

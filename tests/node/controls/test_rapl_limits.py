@@ -1,0 +1,167 @@
+"""Power limits: ``/sys/class/powercap``, read and set."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ccpipe.errors import DataError, UsageError
+from ccpipe.node.controls.control import Change, Control
+from ccpipe.node.controls.rapl_limits import RaplLimits
+from tests.node.conftest import PACKED, unpack
+
+NODE = {"type": "node"}
+SOCKET_0 = {"type": "socket", "type-id": "0"}
+SOCKET_1 = {"type": "socket", "type-id": "1"}
+
+
+@pytest.fixture
+def zones(tmp_path: Path) -> Path:
+    """Return the folder of the zones of a machine with two sockets."""
+    unpack((PACKED / "rapl-limits.txt").read_text(), tmp_path)
+    return tmp_path / "sys/class/powercap"
+
+
+@pytest.fixture
+def controls(zones: Path, tmp_path: Path) -> dict[str, Control]:
+    """Return the machine's knobs."""
+    return RaplLimits(root=str(tmp_path)).controls()
+
+
+def put(controls: dict[str, Control], name: str, value: str, tags: dict[str, str]) -> object:
+    """Set a knob."""
+    setter = controls[name].put
+    assert setter is not None
+    return setter(value, tags)
+
+
+def limit(zones: Path, zone: str, number: int = 0) -> str:
+    """Return what a zone's file says now."""
+    return (zones / zone / f"constraint_{number}_power_limit_uw").read_text().strip()
+
+
+@pytest.mark.parametrize(
+    ("name", "tags", "value"),
+    [
+        ("pkg_limit_1", SOCKET_0, "165"),
+        ("pkg_limit_1_time", SOCKET_0, "0.999424"),
+        ("pkg_limit_2", SOCKET_0, "198"),
+        ("pkg_max_limit", SOCKET_0, "165"),
+        ("pkg_limit_1_min", SOCKET_0, "64"),
+        ("pkg_energy", SOCKET_0, "262143"),
+        ("dram_limit", SOCKET_0, "0"),
+        ("dram_enabled", SOCKET_0, "0"),
+        ("psys_limit_1", NODE, "500"),
+        ("pkg_energy", SOCKET_1, "2"),
+        ("pkg_limit_1", SOCKET_1, "160"),
+    ],
+)
+def test_knobs_are_likwids(
+    controls: dict[str, Control], name: str, tags: dict[str, str], value: str
+) -> None:
+    """Watts, joules and seconds; the dies of a socket are added up."""
+    assert controls[f"rapl.{name}"].get(tags) == value
+
+
+def test_the_specifications_own_example_is_a_knob(controls: dict[str, Control]) -> None:
+    """``control=intel.pkg.energy_status``."""
+    assert controls["rapl.intel.pkg.energy_status"].get(SOCKET_0) == "262143"
+
+
+def test_the_node_has_those_of_all_sockets(controls: dict[str, Control]) -> None:
+    """As JSON by socket."""
+    assert json.loads(controls["rapl.pkg_limit_1"].get(NODE)) == {"0": 165, "1": 160}
+
+
+def test_everything_is_told_by_device(controls: dict[str, Control]) -> None:
+    """The second interface to the same limits is left alone."""
+    reported = json.loads(controls["rapl"].get(NODE))
+    assert set(reported) == {"socket:0", "socket:1", "node"}
+    assert reported["socket:0"]["pkg_limit_1"] == 165
+    assert reported["node"]["psys_limit_1"] == 500
+    assert list(json.loads(controls["rapl"].get(SOCKET_1))) == ["socket:1"]
+
+
+def test_what_may_not_be_read_is_left_out(controls: dict[str, Control], zones: Path) -> None:
+    """Since Linux 5.10 only root reads energy; a limit everybody may."""
+    (zones / "intel-rapl:0/energy_uj").unlink()
+    reported = json.loads(controls["rapl"].get(SOCKET_0))["socket:0"]
+    assert "pkg_energy" not in reported
+    assert reported["pkg_limit_1"] == 165
+
+
+def test_a_limit_is_set_in_watts(controls: dict[str, Control], zones: Path) -> None:
+    """As cc-energy-manager writes them: a plain number."""
+    assert put(controls, "rapl.pkg_limit_1", "85", SOCKET_0) == Change("165", "85")
+    assert limit(zones, "intel-rapl:0") == "85000000"
+    assert limit(zones, "intel-rapl:1") == "80000000"
+
+
+def test_dies_share_the_limit_of_their_socket(controls: dict[str, Control], zones: Path) -> None:
+    """Equally; together they keep it."""
+    assert put(controls, "rapl.pkg_limit_1", "150 W", SOCKET_1) == Change("160", "150")
+    assert limit(zones, "intel-rapl:1") == limit(zones, "intel-rapl:2") == "75000000"
+
+
+def test_a_limit_of_the_node_is_one_of_each_socket(
+    controls: dict[str, Control], zones: Path
+) -> None:
+    """And a change tells what each had."""
+    assert put(controls, "rapl.pkg_limit_1", "100", NODE) == Change("0: 165, 1: 160", "100")
+    assert limit(zones, "intel-rapl:0") == "100000000"
+    assert limit(zones, "intel-rapl:2") == "50000000"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "tags", "reason"),
+    [
+        ("pkg_limit_1", "166", SOCKET_0, "166 W is not between 64 and 165 W"),
+        ("pkg_limit_1", "63.9", SOCKET_0, "not between"),
+        ("pkg_limit_2", "0", SOCKET_0, "0 W is not between 1 and 10000 W"),
+        ("pkg_limit_1", "201", SOCKET_1, "100.5 W is not between"),
+        ("pkg_limit_1", "170", NODE, "not between"),
+        ("dram_limit", "20", SOCKET_0, "intel-rapl:0:0 is not enabled"),
+        ("pkg_limit_1", "1e9", SOCKET_0, "not a number"),
+        ("pkg_limit_1", "85 J", SOCKET_0, "not a number"),
+    ],
+)
+def test_what_a_zone_cannot_have_changes_nothing(
+    controls: dict[str, Control],
+    zones: Path,
+    name: str,
+    value: str,
+    tags: dict[str, str],
+    reason: str,
+) -> None:
+    """Neither on the zones that could have it."""
+    before = {path: path.read_text() for path in zones.rglob("constraint*")}
+    with pytest.raises(DataError, match=reason):
+        put(controls, f"rapl.{name}", value, tags)
+    assert {path: path.read_text() for path in before} == before
+
+
+def test_only_limits_can_be_set(controls: dict[str, Control]) -> None:
+    """Not the time over which they hold, nor their bounds."""
+    settable = {name.removeprefix("rapl.") for name, control in controls.items() if control.put}
+    assert settable == {"pkg_limit_1", "pkg_limit_2", "dram_limit", "psys_limit_1"}
+
+
+def test_a_socket_that_is_not_here_is_refused(controls: dict[str, Control]) -> None:
+    """The error says which there are."""
+    for name in ("rapl", "rapl.pkg_limit_1"):
+        with pytest.raises(UsageError, match="there are 0, 1"):
+            controls[name].get({"type": "socket", "type-id": "2"})
+
+
+def test_a_machine_without_limits_says_so_when_asked(tmp_path: Path) -> None:
+    """Or one whose zones make no sense."""
+    controls = RaplLimits(root=str(tmp_path)).controls()
+    assert list(controls) == ["rapl"]
+    with pytest.raises(FileNotFoundError):
+        controls["rapl"].get(NODE)
+    zone = tmp_path / "sys/class/powercap/intel-rapl:0"
+    zone.mkdir(parents=True)
+    (zone / "name").write_text("dram\n")
+    assert list(RaplLimits(root=str(tmp_path)).controls()) == ["rapl"]
+    with pytest.raises(DataError, match="dram belongs to no socket"):
+        controls["rapl"].get(NODE)

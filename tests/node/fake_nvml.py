@@ -1,0 +1,205 @@
+"""A library NVML made of Python: what ``libnvidia-ml.so.1`` would answer, by a scenario.
+
+The real ``pynvml`` runs on it, as on the real library: it asks for a function by name, calls it
+with references to where the answers go, and reads the code that is returned.
+"""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+OK = 0
+UNINITIALIZED = 1
+NOT_SUPPORTED = 3
+NOT_FOUND = 6
+INSUFFICIENT_SIZE = 7
+DRIVER_NOT_LOADED = 9
+GPU_IS_LOST = 15
+
+
+@dataclass
+class Fails:
+    """An answer that is an error code."""
+
+    code: int
+
+
+@dataclass
+class Card:
+    """One card, or a part of one."""
+
+    address: str
+    uuid: str
+    answers: dict[Any, Any] = field(default_factory=dict)
+    """By name of function without ``nvmlDevice``, or by a tuple of it and what it is asked with.
+
+    A number, a text, a tuple of numbers, a dict of a structure's fields, a list of processes (ids,
+    or tuples of an id and bytes), or ``Fails``; what is not here is not supported.
+    ``GetProcessUtilization`` has tuples of an id, a moment and a percentage.
+    """
+    parts: list["Card | None"] = field(default_factory=list)
+    """What MIG cut the card up into; None is an empty place."""
+    is_lost: bool = False
+
+
+class Library:
+    """The library; ``cards`` may change between two calls, as cards do."""
+
+    def __init__(self, cards: list[Card], missing: set[str] | None = None) -> None:
+        """Have these cards, and lack the functions `missing`, as an old library does."""
+        self.cards = cards
+        self.driver = "550.54.15"
+        self.begun = 0
+        self.init: int = OK
+        self.count: int = OK
+        self.missing: set[str] = missing or set()
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        """Return a function of the library; AttributeError is how ctypes says there is none."""
+        if not name.startswith("nvml") or name in self.missing:
+            raise AttributeError(name)
+
+        def function(*args: Any) -> int:
+            if name in _SPECIAL:
+                return _SPECIAL[name](self, *args)
+            return self._answer(name.removeprefix("nvmlDevice"), *args)
+
+        return function
+
+    def begin(self, flags: int) -> int:
+        """Begin, or fail to."""
+        self.begun += 1
+        return self.init
+
+    def tell_count(self, count: Any) -> int:
+        """Say how many cards there are."""
+        count._obj.value = len(self.cards)
+        return self.count
+
+    def find(self, index: Any, handle: Any) -> int:
+        """Hand over a card."""
+        return self._hand_over(self.cards[index.value], handle)
+
+    def tell_address(self, handle: Any, info: Any) -> int:
+        """Say where a card is on the bus."""
+        info._obj.busId = self._card(handle).address.encode()
+        return GPU_IS_LOST if self._card(handle).is_lost else OK
+
+    def tell_uuid(self, handle: Any, buffer: Any, size: Any) -> int:
+        """Say who a card or part is."""
+        buffer.value = self._card(handle).uuid.encode()
+        return OK
+
+    def tell_driver(self, buffer: Any, size: Any) -> int:
+        """Say which driver it is."""
+        buffer.value = self.driver.encode()
+        return OK
+
+    def tell_use(self, handle: Any, array: Any, count: Any, since: Any) -> int:
+        """Say what processes used since a moment."""
+        answer = self._card(handle).answers.get("GetProcessUtilization", Fails(NOT_SUPPORTED))
+        if isinstance(answer, Fails):
+            return answer.code
+        samples = [sample for sample in answer if sample[1] > since.value]
+        count._obj.value = len(samples)
+        if array is None:
+            return INSUFFICIENT_SIZE if samples else NOT_FOUND
+        for place, (pid, timestamp, percent) in zip(array, samples, strict=True):
+            place.pid, place.timeStamp, place.smUtil = pid, timestamp, percent
+        return OK
+
+    def tell_fields(self, handle: Any, count: Any, fields: Any) -> int:
+        """Answer what is asked by number of a field, each with a code of its own."""
+        for asked in fields._obj:
+            answer = self._card(handle).answers.get(("Field", asked.fieldId, asked.scopeId))
+            asked.nvmlReturn = NOT_SUPPORTED if answer is None else OK
+            asked.value.ullVal = answer or 0
+        return OK
+
+    def tell_places(self, handle: Any, count: Any) -> int:
+        """Say how many parts a card can be cut up into."""
+        count._obj.value = len(self._card(handle).parts)
+        return OK
+
+    def find_part(self, handle: Any, index: Any, part: Any) -> int:
+        """Hand over a part of a card."""
+        found = self._card(handle).parts[index.value]
+        return NOT_FOUND if found is None else self._hand_over(found, part)
+
+    def _hand_over(self, card: Card, handle: Any) -> int:
+        pointer = ctypes.c_void_p(id(card))
+        ctypes.memmove(ctypes.addressof(handle._obj), ctypes.byref(pointer), 8)
+        return OK
+
+    def _card(self, handle: Any) -> Card:
+        address = ctypes.cast(handle, ctypes.c_void_p).value
+        everything = [*self.cards, *(part for card in self.cards for part in card.parts)]
+        return next(card for card in everything if card is not None and id(card) == address)
+
+    def _answer(self, name: str, handle: Any, *args: Any) -> int:
+        card = self._card(handle)
+        if card.is_lost:
+            return GPU_IS_LOST
+        plain = [getattr(arg, "value", arg) for arg in args if not hasattr(arg, "_obj")]
+        asked = [arg for arg in plain if isinstance(arg, int)]
+        answer = card.answers.get((name, *asked), card.answers.get(name, Fails(NOT_SUPPORTED)))
+        places = [arg._obj for arg in args if hasattr(arg, "_obj")]
+        match answer:
+            case Fails(code):
+                return code
+            case list():
+                return _processes(answer, places[0], args[-1])
+            case str():
+                args[0].value = answer.encode()
+            case dict():
+                for key, value in answer.items():
+                    setattr(places[0], key, value)
+            case tuple():
+                for place, value in zip(places, answer, strict=True):
+                    place.value = value
+            case _:
+                places[0].value = answer
+        return OK
+
+
+def _processes(processes: list[Any], count: Any, array: Any) -> int:
+    """Write processes where there is room for them, else say how many there are."""
+    count.value = len(processes)
+    if array is None and processes:
+        return INSUFFICIENT_SIZE
+    for i, process in enumerate(processes):
+        pid, used = process if isinstance(process, tuple) else (process, 0)
+        array[i].pid, array[i].usedGpuMemory = pid, used
+    return OK
+
+
+def install(
+    monkeypatch: pytest.MonkeyPatch, root: Path, *cards: Card, missing: set[str] | None = None
+) -> Library:
+    """Put a library of so many cards in the place of the real one, with a driver below `root`."""
+    library = Library(list(cards), missing)
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    driver = root / "proc/driver/nvidia/version"
+    driver.parent.mkdir(parents=True, exist_ok=True)
+    driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module\n")
+    return library
+
+
+_SPECIAL: dict[str, Callable[..., int]] = {
+    "nvmlInitWithFlags": Library.begin,
+    "nvmlDeviceGetCount_v2": Library.tell_count,
+    "nvmlDeviceGetHandleByIndex_v2": Library.find,
+    "nvmlDeviceGetPciInfo_v3": Library.tell_address,
+    "nvmlDeviceGetUUID": Library.tell_uuid,
+    "nvmlSystemGetDriverVersion": Library.tell_driver,
+    "nvmlDeviceGetProcessUtilization": Library.tell_use,
+    "nvmlDeviceGetFieldValues": Library.tell_fields,
+    "nvmlDeviceGetMaxMigDeviceCount": Library.tell_places,
+    "nvmlDeviceGetMigDeviceHandleByIndex": Library.find_part,
+}

@@ -1,0 +1,162 @@
+"""Collectors and clocks that tests of the sampler share."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+
+import pytest
+
+from ccpipe.message import Message, metric
+from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.pipeline import Batch
+from ccpipe.telemetry import Telemetry
+
+SITE = {"cluster": "fritz", "hostname": "f0101", "type": "node"}
+SECOND = 10**9
+INTERVAL = 0.05
+SLOT = round(INTERVAL * SECOND)
+DEADLINE = 20.0
+
+
+class Counting:
+    """A collector that tells how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Tell it, and remember for which slot."""
+        self.asked.append(time)
+        yield metric("asked", len(self.asked), time=time, tags={"type": "node"})
+
+
+class Failing:
+    """A collector that gives one metric and then fails, as often as it is asked."""
+
+    def __init__(self, error: Callable[[int], Exception]) -> None:
+        self.error = error
+        self.asked = 0
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Give one metric and fail."""
+        self.asked += 1
+        yield metric("half", 1, time=time, tags={"type": "node"})
+        raise self.error(self.asked)
+
+
+def patient(collectors: dict[str, Collector], interval: float = INTERVAL) -> Sampler:
+    """Return a sampler whose batches wait for every collector, however busy the machine is."""
+    return Sampler(collectors, interval=interval, tags=SITE, timeout=DEADLINE)
+
+
+async def take(sampler: Sampler, count: int) -> list[Batch]:
+    """Return the next batches, and stop the sampler."""
+    batches: list[Batch] = []
+    async with asyncio.timeout(DEADLINE):
+        async for batch in sampler:
+            batches.append(batch)
+            if len(batches) == count:
+                sampler.stop()
+    return batches
+
+
+def slot_of(batch: Batch) -> int:
+    """Return the one time that all messages of a batch carry."""
+    [slot] = {message.time for message in batch.records}
+    assert isinstance(slot, int)
+    return slot
+
+
+class Hanging(Counting):
+    """A collector that waits for `go_on` before it tells anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = 0, threading.Event()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Wait, then tell."""
+        self.begun += 1
+        assert self.go_on.wait(DEADLINE)
+        yield from super().collect(time)
+
+
+class Clocks:
+    """The wall clock and the monotonic one of a machine whose wall clock is set by someone.
+
+    It stands in for the module ``time``: nobody can set the clock of the machine under test.
+    """
+
+    def __init__(self, wall: int) -> None:
+        self.wall = wall
+        self.passed = 0
+
+    def time_ns(self) -> int:
+        """Tell the wall clock's time."""
+        return self.wall
+
+    def monotonic(self) -> float:
+        """Tell the time that passed."""
+        return self.passed / SECOND
+
+    def pass_by(self, seconds: float) -> None:
+        """Let time pass."""
+        self.wall += round(seconds * SECOND)
+        self.passed += round(seconds * SECOND)
+
+
+class OnTheseClocks(Sampler):
+    """A sampler that sleeps on `clocks`; `jumps` says by how much the n-th sleep sets the wall."""
+
+    def __init__(
+        self,
+        clocks: Clocks,
+        jitter: float,
+        jumps: dict[int, int],
+        collectors: Mapping[str, Collector] | None = None,
+        intervals: dict[str, float] | None = None,
+        timeout: float = DEADLINE,
+    ) -> None:
+        self.telemetry = Telemetry()
+        super().__init__(
+            collectors or {"c": Counting()},
+            interval=10,
+            intervals=intervals,
+            jitter=jitter,
+            tags=SITE,
+            timeout=timeout,
+            telemetry=self.telemetry,
+        )
+        self.clocks, self.jumps = clocks, jumps
+        self.sleeps: list[float] = []
+
+    async def _pause(self, seconds: float) -> bool:
+        if self._stopped.is_set():
+            return False
+        self.sleeps.append(seconds)
+        self.clocks.pass_by(seconds)
+        self.clocks.wall += self.jumps.get(len(self.sleeps), 0)
+        return True
+
+    async def batches(self, count: int) -> AsyncGenerator[Batch]:
+        """Yield so many batches."""
+        async for batch in self:
+            yield batch
+            if (count := count - 1) == 0:
+                self.stop()
+
+    async def samples(self, count: int) -> AsyncIterator[tuple[int, int]]:
+        """Yield each batch's slot and the wall clock when it came."""
+        async for batch in self.batches(count):
+            yield slot_of(batch), self.clocks.wall
+
+
+START = 1_740_027_953 * SECOND
+"""Three seconds into a slot."""
+
+
+def set_clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    """Have the sampler read these clocks in place of the machine's."""
+    clocks = Clocks(START)
+    monkeypatch.setattr("ccpipe.node.sampling.sampler.time", clocks)
+    return clocks

@@ -1,0 +1,112 @@
+"""One walk over ``/proc/<pid>/stat``, shared by those who want it at the same slot."""
+
+import os
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.node.collectors.processes import Processes
+from ccpipe.node.linux.process_table import ProcessTable, Walk, read
+from tests.node.conftest import Root, unpack
+
+MINE = os.getpid()
+
+
+def test_a_line_of_the_table_is_read_to_its_fields(root: Root) -> None:
+    """Times are sums of user's and system's; a name may hold brackets and blanks."""
+    root.show("sonar/first")
+    walk = ProcessTable(root=str(root)).at(0)
+    by_pid = {process.pid: process for process in walk.processes}
+    rank = by_pid[1001]
+    assert rank[1:] == ("rank (a) b", "R", 1000, 1000, 35000, 0, 4, 20000)
+    assert by_pid[1].reaped == 1500
+    assert by_pid[20][1:5] == ("kworker/0:1H-kblockd", "I", 2, 0)
+    assert 4000 not in by_pid
+    assert walk.errors == []
+
+
+def test_the_walk_of_a_slot_is_shared(root: Root) -> None:
+    """Whoever asks for the same slot gets the same walk; the next slot has another."""
+    root.show("sonar/first")
+    table = ProcessTable(root=str(root))
+    walk = table.at(1)
+    root.show("sonar/second")
+    assert table.at(1) is walk
+    assert table.at(2) is not walk
+    assert 2002 not in {process.pid for process in table.at(2).processes}
+
+
+def test_the_collector_of_states_hands_its_table_on(root: Root) -> None:
+    """Its walk is the one that others get of its slot."""
+    root.show("processes/first")
+    collector = Processes(root=str(root))
+    list(collector.collect(5))
+    walk = collector.table.at(5)
+    root.path.unlink()
+    assert collector.table.at(5) is walk
+    with pytest.raises(FileNotFoundError):
+        collector.table.at(6)
+
+
+def test_threads_that_ask_at_once_share_a_walk() -> None:
+    """Only one of them walks."""
+    table, walks = ProcessTable(), list[Walk]()
+    together = threading.Barrier(8)
+
+    def ask() -> None:
+        together.wait()
+        walks.append(table.at(7))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(walks) == 8
+    assert all(walk is walks[0] for walk in walks)
+
+
+def test_a_bad_line_costs_itself_only(tmp_path: Path) -> None:
+    """It is named beside the processes that were read."""
+    good = "8 (b) S 1 8 8 0 -1 4194560 8548 0 0 0 55 6 0 0 20 0 1 0 14 30408704 6308 1"
+    unpack(f"@ first\n## /proc/7/stat\n7 (a) R 1\n## /proc/8/stat\n{good}\n@ second\n", tmp_path)
+    walk = ProcessTable(root=str(tmp_path)).at(0)
+    assert [process.pid for process in walk.processes] == [8]
+    [error] = walk.errors
+    assert "/proc/7/stat: b'7 (a) R 1" in str(error)
+
+
+def test_this_machine_agrees_with_psutil() -> None:
+    """Of this process: name, parent, group, threads, beginning and processor time."""
+    before = psutil.Process().cpu_times()
+    [mine] = [process for process in ProcessTable().at(0).processes if process.pid == MINE]
+    after = psutil.Process()
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert mine.name == after.name()[:15]
+    assert (mine.ppid, mine.group) == (os.getppid(), os.getpgrp())
+    assert mine.threads == after.num_threads()
+    assert abs(mine.start / ticks - (after.create_time() - psutil.boot_time())) < 1.1
+    spent = after.cpu_times()
+    assert before.user + before.system - 0.02 <= mine.own / ticks
+    assert mine.own / ticks <= spent.user + spent.system + 0.02
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_process_or_an_error(tmp_path_factory: pytest.TempPathFactory,
+                                             text: bytes) -> None:  # fmt: skip
+    """Nothing else is raised, whatever a file holds."""
+    folder = tmp_path_factory.mktemp("any")
+    (folder / "proc/9").mkdir(parents=True)
+    (folder / "proc/9/stat").write_bytes(text)
+    walk = ProcessTable(root=str(folder)).at(0)
+    assert len(walk.processes) + len(walk.errors) == bool(text)
+
+
+def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
+    """A process that ended, and a file that fails while it is read."""
+    assert read(str(tmp_path / "gone")) == b""
+    assert read(str(tmp_path)) == b""  # a folder opens and fails at the first read

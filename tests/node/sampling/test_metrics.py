@@ -1,0 +1,141 @@
+"""The tables ``METRICS`` and the pages that are written from them."""
+
+import importlib
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from ccpipe import registry
+from ccpipe.errors import ConfigError
+from ccpipe.message import NODE_TYPES
+from ccpipe.node.sampling import metrics
+from ccpipe.node.sampling.metrics import Metric
+from tests.node.conftest import Root, checked
+from tests.paths import ROOT
+
+FOLDER = ROOT / "docs" / "collectors"
+COLLECTORS = {
+    entry.name: entry.module
+    for entry in metadata.entry_points(group="ccpipe.collectors")
+    if entry.module.startswith("ccpipe.")
+}
+EVERYTHING: dict[str, dict[str, object]] = {
+    "clock": {"hwthreads": True},
+    "cpu": {"hwthreads": True},
+    "memory": {"domains": True},
+    "network": {"exclude": []},
+}
+TREES = {  # in which a collector finds everything, where the one captured at first is not it
+    "amd_gpu": "amd",
+    "clock": "clock",
+    "infiniband": "infiniband",
+    "lustre": "lustre",
+    "memory": "captured-sys",
+    "nfs": "nfs",
+    "numa": "captured-sys",
+    "pressure": "pressure",
+    "processes": "processes",
+    "rapl": "rapl",
+    "slurm_cgroup": "cgroup-v2",
+    "temperature": "hwmon",
+}
+NO_FILES = {"command", "gpfs", "ipmi", "nvidia", "perf"}
+"""What these read lies in no tree: programs, a library, the kernel's counters; see their tests."""
+
+
+def test_the_pages_are_as_the_collectors_would_write_them(tmp_path: Path) -> None:
+    """One for each collector and an index, written by the command that the index names."""
+    index = (FOLDER / "README.md").read_text()
+    command = re.search(r"`python (scripts/\S+) docs/collectors`", index)
+    assert command
+    subprocess.run([sys.executable, ROOT / command[1], tmp_path], check=True)
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written == {path.name: path.read_text() for path in FOLDER.iterdir()}
+    assert set(written) == {"README.md", *(f"{name}.md" for name in COLLECTORS)}
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTORS))
+def test_a_page_tells_of_every_metric(name: str) -> None:
+    """Metric, unit, type of value, node types, meaning and source, in the order of the table."""
+    page = (FOLDER / f"{name}.md").read_text()
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*?) \| (int|float) \| (.+) \| (.+) \| `(.+)` \|$", page, re.MULTILINE
+    )
+    assert [(found, unit) for found, unit, *_ in rows] == [
+        (row.name, row.unit) for row in _table(name)
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTORS.keys() - NO_FILES))
+def test_the_sources_that_a_page_names_are_there(name: str, root: Root) -> None:
+    """Of the files that it names for a metric, at least one stands in the collector's own tree."""
+    root.show(f"{TREES.get(name, 'captured')}/first")
+    page = (FOLDER / f"{name}.md").read_text()
+    sources = set(re.findall(r"`([^`]+)` \|$", page.partition("## Metrics")[2], re.MULTILINE))
+    assert sources
+    for source in sources:
+        paths = [word.strip("/,") for word in source.split() if word.startswith("/")]
+        patterns = [path.replace("…", "**") for path in paths]
+        assert any(next(root.path.glob(pattern), None) for pattern in patterns), source
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTORS.keys() - NO_FILES))
+def test_a_collector_sends_exactly_what_its_table_declares(name: str, root: Root) -> None:
+    """Names, types of values and node types: nothing more, and with all options nothing less."""
+    options = {"root": str(root), **EVERYTHING.get(name, {})}
+    tree = TREES.get(name, "captured")
+    root.show(f"{tree}/first")
+    collector = registry.construct(
+        registry.find("collectors", name, ""), options, where="test", path=name, context={}
+    )
+    messages = list(collector.collect(1))
+    root.show(f"{tree}/second")
+    messages += collector.collect(2)
+    sent = {
+        (m.name, type(m.value), m.tags["type"], m.tags.get("stype", ""))
+        for m in map(checked, messages)
+    }
+    declared = {(row.name, row.kind, of, row.stype) for row in _table(name) for of in row.types}
+    assert sent == declared
+
+
+@pytest.mark.parametrize("name", sorted(COLLECTORS))
+def test_a_table_is_in_order(name: str) -> None:
+    """Each metric stands once, with a meaning, a type of value and known node types."""
+    table = _table(name)
+    assert len({row.name for row in table}) == len(table)
+    for row in table:
+        assert row.meaning
+        assert row.kind in (int, float)
+        assert NODE_TYPES.issuperset(row.types)
+
+
+def test_no_two_collectors_send_the_same_name() -> None:
+    """A name means one thing."""
+    names = [row.name for collector in COLLECTORS for row in _table(collector)]
+    assert len(set(names)) == len(names)
+
+
+def test_units_are_those_of_the_tables() -> None:
+    """A plain number has none."""
+    units = metrics.units()
+    assert (units["mem_used"], units["cpu_power"], units["clock"]) == ("kB", "W", "MHz")
+    assert "cpu_load" not in units
+
+
+def test_a_wrong_option_is_named() -> None:
+    """A collector's options are checked by their annotations, as those of every part are."""
+    disk = registry.find("collectors", "disk", "")
+    with pytest.raises(ConfigError, match=r"unknown key 'excluded'; did you mean 'exclude'"):
+        registry.construct(disk, {"excluded": []}, where="t", path="disk", context={})
+    with pytest.raises(ConfigError, match=r"disk\.exclude: Expected `array`, got `int`"):
+        registry.construct(disk, {"exclude": 5}, where="t", path="disk", context={})
+
+
+def _table(name: str) -> tuple[Metric, ...]:
+    table: tuple[Metric, ...] = importlib.import_module(COLLECTORS[name]).METRICS
+    return table

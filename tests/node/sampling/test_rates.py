@@ -1,0 +1,65 @@
+"""``ccpipe.node.sampling.rates``: what counters gained between two readings."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.message import metric
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
+
+ROWS = (
+    Metric("in", "bytes", int, "received", ("node",), "network"),
+    Metric("out", "bytes", int, "sent", ("node",), "network"),
+)
+
+
+def test_a_reading_is_swapped_for_the_one_before(seconds: Any) -> None:
+    """With the time that passed between the two."""
+    seconds(2.5)
+    previous = Previous[list[int]]()
+    assert previous.swap({"eth0": [1]})[0] == {}
+    assert previous.swap({"eth0": [2]}) == ({"eth0": [1]}, 2.5)
+    assert previous.swap({}) == ({"eth0": [2]}, 2.5)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)), max_size=5),
+    st.floats(0.001, 1e6),
+)
+def test_counters_grow_by_their_difference_over_the_time(
+    pairs: list[tuple[int, int]], elapsed: float
+) -> None:
+    """There is a rate for each, or, where any went down, for none."""
+    before, now = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    if any(new < old for old, new in pairs):
+        assert rates(before, now, elapsed) == []
+    else:
+        assert rates(before, now, elapsed) == [(new - old) / elapsed for old, new in pairs]
+
+
+@pytest.mark.parametrize(
+    ("before", "elapsed"), [(None, 1.0), ([1], 0.0), ([1], -1.0), ([1, 2], 1.0)]
+)
+def test_no_rate_is_made_up(before: list[int] | None, elapsed: float) -> None:
+    """Neither for a new device, nor without time, nor where its counters are others now."""
+    assert rates(before, [3], elapsed) == []
+
+
+def test_rates_have_rows_of_their_own() -> None:
+    """Named after their counters, per second, of the same parts of the node."""
+    assert rate_rows(ROWS, "_bw")[1] == Metric(
+        "out_bw", "bytes/s", float, "sent", ("node",), "network"
+    )
+
+
+def test_each_row_gets_its_value() -> None:
+    """In the table's order; without values nothing is told."""
+    tags = {"type": "node"}
+    assert list(emit(ROWS, [7, 9], 5, tags)) == [
+        metric("in", 7, time=5, tags=tags),
+        metric("out", 9, time=5, tags=tags),
+    ]
+    assert list(emit(ROWS, [], 5, tags)) == []

@@ -1,0 +1,211 @@
+"""Slots, and the loop that samples in them."""
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from ccpipe.errors import ConfigError
+from ccpipe.message import Message, metric
+from ccpipe.node.collectors.cpu import Cpu
+from ccpipe.node.collectors.network import Network
+from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.pipeline import Limits, Records, run
+from ccpipe.telemetry import Telemetry
+from tests.node.fake_sampling import (
+    DEADLINE,
+    INTERVAL,
+    SITE,
+    SLOT,
+    Counting,
+    patient,
+    slot_of,
+    take,
+)
+
+
+async def test_every_message_carries_its_slot_exactly() -> None:
+    """Slots are multiples of the interval since the epoch; each is sampled once, after it began."""
+    begins: list[int] = []
+
+    class Noting(Counting):
+        def collect(self, time: int) -> Iterator[Message]:
+            begins.append(now())
+            yield from super().collect(time)
+
+    now = time.time_ns
+    one, two = Noting(), Counting()
+    batches = await take(
+        Sampler(
+            {"one": one, "two": two},
+            interval=INTERVAL,
+            jitter=0.01,
+            tags=SITE,
+            timeout=DEADLINE,
+        ),
+        4,
+    )
+    slots = [slot_of(batch) for batch in batches]
+    assert one.asked == two.asked == slots
+    assert all(slot % SLOT == 0 for slot in slots)
+    assert slots == sorted(set(slots))
+    assert all(begin >= slot for begin, slot in zip(begins, slots, strict=True))
+    assert [len(batch.records) for batch in batches] == [2, 2, 2, 2]
+    assert {batch.origin for batch in batches} == {"sampler"}
+
+
+async def test_tags_are_added_and_a_collectors_own_win() -> None:
+    """Every message carries the site's tags; where both say something the collector is right."""
+
+    class Thread:
+        def collect(self, time: int) -> Iterable[Message]:
+            return [metric("m", 1, time=time, tags={"type": "hwthread", "type-id": "3"})]
+
+    [batch] = await take(patient({"thread": Thread()}), 1)
+    [message] = batch.records
+    assert message.tags == {**SITE, "type": "hwthread", "type-id": "3"}
+    assert message.problems() == []
+
+
+async def test_units_become_a_tag_on_request() -> None:
+    """A metric without unit carries none, and a collector's own tag wins."""
+
+    class Measured:
+        def collect(self, time: int) -> Iterable[Message]:
+            for name in ("power", "load", "volume"):
+                own = {"unit": "l"} if name == "volume" else {}
+                yield metric(name, 1, time=time, tags={"type": "node", **own})
+
+    units = {"power": "W", "volume": "m3"}
+    sampler = Sampler(
+        {"m": Measured()}, interval=INTERVAL, tags=SITE, units=units, timeout=DEADLINE
+    )
+    [batch] = await take(sampler, 1)
+    assert [message.tags.get("unit") for message in batch.records] == ["W", None, "l"]
+
+
+async def test_stop_wakes_the_sleep() -> None:
+    """A sampler that waits for a slot of tomorrow ends at once, with nothing handed over."""
+    sampler = Sampler({"c": Counting()}, interval=86400, tags=SITE)
+    waiting = asyncio.create_task(take(sampler, 1))
+    await asyncio.sleep(0)
+    sampler.stop()
+    assert await waiting == []
+
+
+async def test_a_collector_that_blocks_stops_neither_the_loop_nor_is_it_cut_off() -> None:
+    """Collecting happens in a thread; what is in hand when the end is asked for is handed over."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Blocking(Counting):
+        def collect(self, time: int) -> Iterator[Message]:
+            begun.set()
+            assert go_on.wait(DEADLINE)
+            yield from super().collect(time)
+
+    sampler = patient({"c": Blocking()})
+    taking = asyncio.create_task(take(sampler, 100))
+    async with asyncio.timeout(DEADLINE):
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+    sampler.stop()
+    go_on.set()
+    assert len(await taking) == 1
+
+
+async def test_slots_that_pass_while_the_consumer_is_slow_are_counted_and_skipped() -> None:
+    """They are never made up for: the next sample is that of a slot yet to begin."""
+    telemetry = Telemetry()
+    sampler = Sampler({"c": Counting()}, interval=INTERVAL, tags=SITE, telemetry=telemetry)
+    slots: list[int] = []
+    async with asyncio.timeout(DEADLINE):
+        async for batch in sampler:
+            slots.append(slot_of(batch))
+            if len(slots) == 1:
+                while time.time_ns() < slots[0] + 3.5 * SLOT:
+                    await asyncio.sleep(0.001)
+            if len(slots) == 3:
+                sampler.stop()
+    assert slots[1] >= slots[0] + 4 * SLOT
+    passed = (slots[2] - slots[0]) // SLOT - 2
+    assert telemetry.total(telemetry.missed) == passed >= 3
+
+
+async def test_once_gives_one_batch_with_rates() -> None:
+    """Rates need two readings, so both are taken; only the second one's messages come."""
+    counting = Counting()
+    collectors: dict[str, Collector] = {
+        "counting": counting,
+        "cpu": Cpu(),
+        "network": Network(exclude=[]),
+    }
+    sampler = Sampler(collectors, interval=INTERVAL, tags=SITE, once=True)
+    [batch] = [batch async for batch in sampler]
+    values = {message.name: message.value for message in batch.records}
+    assert values["asked"] == 2
+    assert {"cpu_user", "cpu_used", "net_bytes_in_bw"} <= set(values)
+    assert slot_of(batch) % SLOT == 0
+    assert slot_of(batch) <= time.time_ns()
+
+
+async def test_it_is_a_source_of_a_pipe() -> None:
+    """The pipe carries its batches to a sink until it is told to stop."""
+    stop = asyncio.Event()
+    seen: list[Message] = []
+
+    class Keeping:
+        async def write(self, records: Records) -> None:
+            seen.extend(records)
+            stop.set()
+
+    sampler = patient({"c": Counting()})
+    async with asyncio.timeout(DEADLINE):
+        await run(sampler, Keeping(), limits=Limits(age=INTERVAL), stop=stop)
+    assert [message.value for message in seen] == list(range(1, len(seen) + 1))
+    assert seen
+
+
+@pytest.mark.parametrize(
+    ("interval", "jitter", "reason"),
+    [
+        (0, 0, "interval is 0 s"),
+        (-1, 0, "interval is -1 s"),
+        (float("nan"), 0, "interval is nan s"),
+        (float("inf"), 0, "interval is inf s"),
+        (10, 10, "jitter is 10 s"),
+        (10, -0.1, "jitter is -0.1 s"),
+        (10, float("nan"), "jitter is nan s"),
+    ],
+)
+def test_a_wrong_interval_is_named(interval: float, jitter: float, reason: str) -> None:
+    """An interval of nothing and a jitter beyond it are configuration errors."""
+    with pytest.raises(ConfigError, match=reason):
+        Sampler({}, interval=interval, jitter=jitter, tags=SITE)
+
+
+def test_a_wrong_interval_of_a_collector_is_named() -> None:
+    """It is checked as the common one is, and the jitter must be below it too."""
+    collectors: dict[str, Collector] = {"c": Counting()}
+    with pytest.raises(ConfigError, match="interval of collector c is 0 s"):
+        Sampler(collectors, interval=10, intervals={"c": 0}, tags=SITE)
+    with pytest.raises(ConfigError, match="jitter is 2 s: it must be from 0 to below 1 s"):
+        Sampler(collectors, interval=10, intervals={"c": 1}, jitter=2, tags=SITE)
+
+
+async def test_it_says_until_when_it_must_have_gone_on() -> None:
+    """A watchdog asks: a moment after the next slot, or no time while the reader is at work."""
+    sampler = patient({"c": Counting()})
+    assert sampler.expected == math.inf
+    seen: list[tuple[float, float]] = []
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(DEADLINE):
+        async for _ in sampler:
+            assert sampler.expected == math.inf
+            if len(seen) >= 2:
+                sampler.stop()
+            loop.call_soon(lambda: seen.append((time.monotonic(), sampler.expected)))
+    assert sampler.armed.is_set()
+    assert all(now < at <= now + INTERVAL + DEADLINE for now, at in seen[:2])

@@ -1,0 +1,329 @@
+"""What a collector that fails or hangs costs."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ccpipe.errors import DataError, MissingExtra
+from ccpipe.message import Message
+from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.telemetry import Telemetry
+from tests.node.fake_sampling import (
+    DEADLINE,
+    INTERVAL,
+    SECOND,
+    SITE,
+    Clocks,
+    Counting,
+    Failing,
+    Hanging,
+    OnTheseClocks,
+    patient,
+    set_clocks,
+    slot_of,
+    take,
+)
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    """Return clocks that the sampler reads in place of the machine's."""
+    return set_clocks(monkeypatch)
+
+
+async def test_a_failing_collector_costs_its_own_metrics_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The others' sample is whole, nothing of the failed one's is told, and it is asked again."""
+    failing, counting = Failing(lambda _: RuntimeError("no luck")), Counting()
+    collectors: dict[str, Collector] = {"failing": failing, "counting": counting}
+    batches = await take(patient(collectors), 3)
+    assert [[m.name for m in batch.records] for batch in batches] == [["asked"]] * 3
+    assert failing.asked == 3
+    assert [r.message for r in caplog.records if r.levelno == logging.WARNING].count(
+        "collector failing: RuntimeError: no luck"
+    ) == 1
+
+
+async def test_each_text_of_an_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """What fails the same way every ten seconds fills no log; another reason is told."""
+    failing = Failing(lambda asked: DataError(f"reason {asked % 2}"))
+    await take(patient({"c": failing, "counting": Counting()}), 6)
+    assert failing.asked == 6
+    reported = [r.message for r in caplog.records if "reason" in r.message]
+    assert sorted(reported) == [
+        "collector c: DataError: reason 0",
+        "collector c: DataError: reason 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "text"),
+    [
+        (FileNotFoundError(2, "gone", "/dev/x"), "INFO", "[Errno 2] gone: '/dev/x'"),
+        (OSError(95, "not supported"), "INFO", "[Errno 95] not supported"),
+        (
+            PermissionError(13, "not for you", "/sys/x"),
+            "WARNING",
+            "[Errno 13] not for you: '/sys/x'",
+        ),
+        (MissingExtra("nvidia-ml-py", "gpu"), "WARNING", "nvidia-ml-py is not installed; type:"),
+    ],
+)
+async def test_what_this_machine_has_not_costs_one_line(
+    clocks: Clocks, caplog: pytest.LogCaptureFixture, error: Exception, level: str, text: str
+) -> None:
+    """Its collector is off with one line, and asked again, silently, a minute later only.
+
+    Hardware that is not there is no reason to worry; what can be mended is a warning.
+    """
+    caplog.set_level(logging.INFO)
+    absent = Failing(lambda _: error)
+    collectors: dict[str, Collector] = {"absent": absent, "counting": Counting()}
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
+    names = [message.name async for batch in sampler.batches(13) for message in batch.records]
+    assert names == ["asked"] * 13
+    assert absent.asked == 3
+    [record] = caplog.records
+    assert record.message.startswith(f"collector absent is off: {text}")
+    assert record.levelname == level
+
+
+async def test_what_goes_away_is_a_warning(
+    clocks: Clocks, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Hardware that was there and is there no more."""
+
+    class Vanishing(Counting):
+        def collect(self, time: int) -> Iterator[Message]:
+            yield from super().collect(time)
+            if len(self.asked) > 1:
+                raise FileNotFoundError(2, "gone", "/dev/x")
+
+    collectors: dict[str, Collector] = {"vanishing": Vanishing(), "counting": Counting()}
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
+    assert [len(batch.records) async for batch in sampler.batches(3)] == [2, 1, 1]
+    [record] = caplog.records
+    assert (record.levelname, record.message) == (
+        "WARNING", "collector vanishing is off: [Errno 2] gone: '/dev/x'",
+    )  # fmt: skip
+
+
+async def test_what_comes_back_is_on_again(
+    clocks: Clocks, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A driver that was loaded since, for example: nothing is off for ever."""
+    caplog.set_level(logging.INFO)
+
+    class Returning(Counting):
+        def collect(self, time: int) -> Iterator[Message]:
+            yield from super().collect(time)
+            if len(self.asked) == 1:
+                raise FileNotFoundError(2, "not yet", "/dev/x")
+
+    returning = Returning()
+    collectors: dict[str, Collector] = {"returning": returning, "counting": Counting()}
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
+    sizes = [len(batch.records) async for batch in sampler.batches(9)]
+    assert sizes == [1] * 6 + [2] * 3
+    assert [record.message for record in caplog.records] == [
+        "collector returning is off: [Errno 2] not yet: '/dev/x'",
+        "collector returning is on again",
+    ]
+
+
+@pytest.mark.parametrize("number", [24, 5, 12, 11, 16])
+async def test_an_error_that_may_pass_switches_nothing_off(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Too many open files, a failed read, no memory, busy: asked again at the next slot."""
+    failing = Failing(lambda _: OSError(number, "for now", "/sys/x"))
+    await take(patient({"c": failing, "counting": Counting()}), 3)
+    assert failing.asked == 3
+    # A busy machine may also be told of a slot that passed.
+    [reported] = [record.message for record in caplog.records if "for now" in record.message]
+    assert reported.endswith(f"Error: [Errno {number}] for now: '/sys/x'")
+
+
+async def test_a_collector_that_hangs_delays_nobody_and_is_asked_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The others' samples come slot by slot; it is cut off with one line, its slots are counted."""
+    telemetry, hanging, counting = Telemetry(), Hanging(), Counting()
+    sampler = Sampler(
+        {"hanging": hanging, "counting": counting},
+        interval=INTERVAL,
+        tags=SITE,
+        timeout=0.005,
+        telemetry=telemetry,
+    )
+    batches = await take(sampler, 5)
+    hanging.go_on.set()
+    assert {message.name for batch in batches for message in batch.records} == {"asked"}
+    assert len({message.time for batch in batches for message in batch.records}) == 5
+    assert hanging.begun == 1
+    assert hanging.asked == []
+    lines = [record.message for record in caplog.records if "hanging" in record.message]
+    assert lines == ["collector hanging still hangs at its next slot: cut off"]
+    assert telemetry.total(telemetry.missed) >= 3
+
+
+async def test_a_collector_that_was_cut_off_takes_part_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What it says of a slot long gone is thrown away; at its next slot it is asked again."""
+    caplog.set_level(logging.INFO)
+    hanging = Hanging()
+    sampler = Sampler(
+        {"hanging": hanging, "counting": Counting()}, interval=INTERVAL, tags=SITE, timeout=0.005
+    )
+    slots: list[int] = []
+    async with asyncio.timeout(DEADLINE):
+        async for batch in sampler:
+            slots += [slot_of(batch)]
+            if any("cut off" in record.message for record in caplog.records):
+                hanging.go_on.set()
+            if any("answers again" in record.message for record in caplog.records):
+                sampler.stop()
+    assert len(hanging.asked) >= 1
+    assert hanging.asked[0] < slots[-1]
+    assert hanging.begun >= 2
+
+
+async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> None:
+    """A collector slower than the patience loses nothing, and its messages carry its own slot."""
+    hanging = Hanging()
+    collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
+    sampler = OnTheseClocks(
+        clocks, jitter=0, jumps={}, collectors=collectors, intervals={"hanging": 60}, timeout=0.5
+    )
+    reported: list[list[int]] = []
+    async for batch in sampler.batches(10):
+        reported.append([message.time for message in batch.records])
+        if hanging.begun and not hanging.asked:
+            hanging.go_on.set()
+            async with asyncio.timeout(DEADLINE):
+                while any(turn.thread.is_busy for turn in sampler._turns.values()):
+                    await asyncio.sleep(0.001)
+    [late] = [times for times in reported if len(set(times)) == 2]
+    assert late[0] == hanging.asked[0]
+    assert late[1] == late[0] + 10 * SECOND
+    assert hanging.asked[0] % (60 * SECOND) == 0
+
+
+async def test_a_collector_that_hangs_costs_the_others_no_slot(clocks: Clocks) -> None:
+    """Every slot has its sample, and only what hangs is counted as missed."""
+    hanging = Hanging()
+    collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, timeout=0.5)
+    slots = [slot_of(batch) async for batch in sampler.batches(5)]
+    hanging.go_on.set()
+    assert slots == list(range(slots[0], slots[0] + 50 * SECOND, 10 * SECOND))
+    assert hanging.begun == 1
+    assert sampler.telemetry.total(sampler.telemetry.missed) == 4
+
+
+async def test_what_is_ready_at_the_end_is_handed_over(clocks: Clocks) -> None:
+    """A collector that answered late, and then there was no next slot."""
+    hanging = Hanging()
+    collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors, timeout=0.5)
+    reported: list[list[int]] = []
+    async for batch in sampler:
+        reported.append([message.time for message in batch.records])
+        sampler.stop()
+        hanging.go_on.set()
+        async with asyncio.timeout(DEADLINE):
+            while any(not answer.done() for answer in sampler._pending):
+                await asyncio.sleep(0.001)
+    assert reported == [hanging.asked, hanging.asked]
+
+
+HANGS = """
+import asyncio, threading
+from ccpipe.message import metric
+from ccpipe.node.sampling.sampler import Sampler
+
+class Hanging:
+    def collect(self, time):
+        threading.Event().wait()
+
+class Fine:
+    def collect(self, time):
+        return [metric("fine", 1, time=time, tags={"type": "node"})]
+
+async def main():
+    collectors = {"hanging": Hanging(), "fine": Fine()}
+    sampler = Sampler(collectors, interval=0.05, tags={}, patience=0.01)
+    async for batch in sampler:
+        print([message.name for message in batch.records], flush=True)
+        sampler.stop()
+
+asyncio.run(main())
+"""
+
+
+def test_a_collector_that_hangs_does_not_keep_the_process_from_ending() -> None:
+    """A read that hangs in the kernel cannot be ended: its thread is left behind."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "['fine']\n"
+
+
+FULL = """
+import asyncio, os, resource
+from ccpipe.node.collectors.load import Load
+from ccpipe.node.sampling.sampler import Sampler
+
+class Filling(Load):
+    taken = []
+    asked = 0
+
+    def collect(self, time):
+        self.asked += 1
+        if self.asked == 1:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(7)[1]))
+            try:
+                while True:
+                    self.taken.append(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                pass
+        if self.asked == 3:
+            while self.taken:
+                os.close(self.taken.pop())
+        yield from super().collect(time)
+
+async def main():
+    filling = Filling()
+    sampler = Sampler({"load": filling}, interval=0.05, tags={}, patience=20)
+    async for batch in sampler:
+        print(filling.asked, batch.records[0].name)
+        sampler.stop()
+
+asyncio.run(main())
+"""
+
+
+def test_too_many_open_files_switch_nothing_off() -> None:
+    """A process that really has no file left is asked again, and answers when it has."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "3 cpu_load\n"
+    assert done.stderr.count("collector load: OSError: [Errno 24] Too many open files") == 1
+
+
+async def test_threads_end_with_the_sampler() -> None:
+    """None is left behind that could end."""
+    before = set(threading.enumerate())
+    await take(patient({"one": Counting(), "two": Counting()}), 2)
+    mine = [t for t in threading.enumerate() if t not in before and t.name in ("one", "two")]
+    for thread in mine:
+        thread.join(DEADLINE)
+        assert not thread.is_alive()

@@ -1,0 +1,248 @@
+"""A sampler that is given other collectors and intervals while it samples."""
+
+import asyncio
+import itertools
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ccpipe.errors import ConfigError
+from ccpipe.message import Message, metric
+from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.telemetry import Telemetry
+from tests.node.fake_sampling import (
+    DEADLINE,
+    INTERVAL,
+    SECOND,
+    SITE,
+    SLOT,
+    Counting,
+    Failing,
+    Hanging,
+    patient,
+    slot_of,
+    take,
+)
+
+
+class Rate:
+    """A collector that tells what grew since its last reading, and nothing at its first."""
+
+    def __init__(self) -> None:
+        self.total, self.before = 0, None
+
+    before: int | None
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Tell of the growth, if there was a reading before."""
+        self.total += 1
+        if self.before is not None:
+            yield metric("rate", self.total - self.before, time=time, tags={"type": "node"})
+        self.before = self.total
+
+
+async def test_reloads_at_any_moment_cost_no_slot_and_no_rate() -> None:
+    """Every slot of the old and the new collectors comes exactly once, each with its rate."""
+    telemetry, kept = Telemetry(), Counting()
+    sampler = Sampler(
+        {"kept": kept, "other": Rate()},
+        interval=0.02,
+        tags=SITE,
+        jitter=0.005,
+        timeout=DEADLINE,
+        telemetry=telemetry,
+    )
+    seen: list[Message] = []
+
+    async def read() -> None:
+        async for batch in sampler:
+            seen.extend(batch.records)
+
+    reading = asyncio.create_task(read())
+    reloads = 0
+    async with asyncio.timeout(DEADLINE):
+        while len(kept.asked) < 60:
+            await asyncio.sleep(random.uniform(0, 0.02))
+            others: dict[str, Collector] = {"kept": kept, "other": Rate()}
+            sampler.reload(others, interval=0.02, tags=SITE, jitter=0.005, timeout=DEADLINE)
+            reloads += 1
+    sampler.stop()
+    await reading
+    assert reloads > 20
+    step = 20_000_000
+    missed = telemetry.total(telemetry.missed)  # by a machine that is too busy, not by a reload
+    slots = [m.time for m in seen if m.name == "asked"]
+    assert len(set(slots)) == len(slots)
+    assert len(slots) + missed >= (slots[-1] - slots[0]) // step + 1  # type: ignore[operator]
+    rates = [m.time for m in seen if m.name == "rate"]
+    assert rates == slots[-len(rates) :]
+    assert len(rates) >= len(slots) - 1
+
+
+async def test_collectors_that_stay_keep_state_and_thread() -> None:
+    """They are the same objects; their series goes on as if nothing had happened."""
+    threads: set[int] = set()
+
+    class Telling(Counting):
+        def collect(self, time: int) -> Iterator[Message]:
+            threads.add(threading.get_ident())
+            yield from super().collect(time)
+
+    telling = Telling()
+    sampler = patient({"telling": telling})
+    values: list[object] = []
+    async with asyncio.timeout(DEADLINE):
+        async for batch in sampler:
+            values += [message.value for message in batch.records]
+            sampler.reload({"telling": telling}, interval=INTERVAL, tags=SITE, timeout=DEADLINE)
+            if len(values) == 4:
+                sampler.stop()
+    assert values == [1, 2, 3, 4]
+    assert len(threads) == 1
+
+
+async def test_a_new_interval_tags_and_units_hold_from_the_next_slot_on() -> None:
+    """Slots are those of the new interval, and none lies between the two."""
+    counting = Counting()
+    sampler = patient({"c": counting})
+    slots: list[int] = []
+    async with asyncio.timeout(DEADLINE):
+        async for batch in sampler:
+            slots.append(slot_of(batch))
+            [message] = batch.records
+            if len(slots) == 2:
+                assert "unit" not in message.tags
+                sampler.reload(
+                    {"c": counting},
+                    interval=INTERVAL / 2,
+                    tags={**SITE, "rack": "r1"},
+                    units={"asked": "times"},
+                    timeout=DEADLINE,
+                )
+            if len(slots) == 5:
+                assert (message.tags["rack"], message.tags["unit"]) == ("r1", "times")
+                sampler.stop()
+    steps = [b - a for a, b in itertools.pairwise(slots)]
+    assert all(slot % (SLOT // 2) == 0 for slot in slots)
+    assert steps[1:] == [SLOT // 2] * 3
+
+
+async def test_a_sleep_until_tomorrow_ends_with_a_reload() -> None:
+    """A sampler with an interval of a day does not wait for its end to go on with another."""
+    counting = Counting()
+    sampler = Sampler({"c": counting}, interval=86400, tags=SITE)
+    taking = asyncio.create_task(take(sampler, 2))
+    await sampler.armed.wait()
+    sampler.reload({"c": counting}, interval=INTERVAL, tags=SITE, timeout=DEADLINE)
+    assert len(await taking) == 2
+
+
+async def test_a_collector_that_is_taken_away_ends_with_its_thread() -> None:
+    """What it was asked before is still handed over; one that hangs is waited for no more."""
+    hanging, counting = Hanging(), Counting()
+    sampler = Sampler(
+        {"hanging": hanging, "c": counting}, interval=INTERVAL, tags=SITE, timeout=0.005
+    )
+    thread = next(iter(sampler._turns.values())).thread
+    slots: list[int] = []
+    async with asyncio.timeout(DEADLINE):
+        async for batch in sampler:
+            slots.append(slot_of(batch))
+            if hanging.begun:
+                sampler.reload({"c": counting}, interval=INTERVAL, tags=SITE, timeout=0.005)
+            if len(slots) == 4:
+                assert sampler._pending == {}
+                sampler.stop()
+    assert sampler.states().keys() == {"c"}
+    hanging.go_on.set()
+    async with asyncio.timeout(DEADLINE):
+        while thread.is_busy:
+            await asyncio.sleep(0.001)
+    assert hanging.begun == 1
+
+
+async def test_a_wrong_reload_changes_nothing() -> None:
+    """It is refused before anything was touched."""
+    counting = Counting()
+    sampler = patient({"c": counting})
+    with pytest.raises(ConfigError, match="jitter is 9 s"):
+        sampler.reload({}, interval=1, jitter=9, tags=None)
+    with pytest.raises(ConfigError, match="interval of collector c is 0 s"):
+        sampler.reload({"c": counting}, interval=1, intervals={"c": 0}, tags=None)
+    [batch] = await take(sampler, 1)
+    assert batch.records[0].tags == SITE
+
+
+async def test_states_are_told() -> None:
+    """With the interval in force, and whether it is on, off or late."""
+    collectors: dict[str, Collector] = {
+        "on": Counting(),
+        "off": Failing(lambda _: FileNotFoundError(2, "gone")),
+        "late": Hanging(),
+    }
+    sampler = Sampler(collectors, interval=INTERVAL, tags=SITE, timeout=0.005)
+    await take(sampler, 4)
+    assert sampler.states() == {
+        name: {"interval": INTERVAL, "state": name} for name in ("on", "off", "late")
+    }
+    late = collectors["late"]
+    assert isinstance(late, Hanging)
+    late.go_on.set()
+
+
+async def test_records_without_tags_stay_as_they_are_and_complaints_are_records() -> None:
+    """So it is with Sonar's envelopes: what fails is told in place of what it would have said."""
+
+    class Enveloped:
+        def collect(self, time: int) -> Iterator[str]:
+            yield f"envelope of {time}"
+
+    hanging = Hanging()
+    sampler = Sampler(
+        {"fine": Enveloped(), "bad": Failing(lambda _: ValueError("no luck")), "slow": hanging},
+        interval=INTERVAL,
+        tags=None,
+        timeout=0.005,
+        gives="envelopes",
+        complaint=lambda slot, text: f"{slot}: {text}",
+    )
+    batches = await take(sampler, 3)
+    hanging.go_on.set()
+    reported = [record for batch in batches for record in batch.records]
+    slot = int(next(t for t in reported if t.startswith("envelope")).removeprefix("envelope of "))
+    assert slot % SLOT == 0
+    assert f"{slot}: collector bad: no luck" in reported
+    assert any(
+        t.endswith("collector slow still hangs: it has no sample of this slot") for t in reported
+    )
+
+
+async def test_what_is_wanted_at_the_start_comes_at_once() -> None:
+    """Not at a slot that is hours away, and so it is where a reload brings it."""
+    first, second, other = Counting(), Counting(), Counting()
+    sampler = Sampler(
+        {"first": first, "other": other},
+        interval=86400,
+        tags=None,
+        at_start=("first", "second"),
+        timeout=DEADLINE,
+    )
+    batches = []
+    async with asyncio.timeout(DEADLINE):
+        async for batch in sampler:
+            batches.append(batch)
+            if len(batches) == 1:
+                sampler.reload(
+                    {"first": first, "second": second, "other": other},
+                    interval=86400,
+                    intervals={"other": INTERVAL},
+                    tags=None,
+                    timeout=DEADLINE,
+                )
+            else:
+                sampler.stop()
+    assert (len(first.asked), len(second.asked)) == (1, 1)
+    assert first.asked[0] % SECOND == 0
+    assert [len(batch.records) for batch in batches] == [1, 2]

@@ -1,0 +1,113 @@
+"""What is kept in a file: what was committed, in its order, and nothing else."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.pipeline.state import StateStore, StateTable
+
+
+def opened(
+    path: Path | str, maximum: int = 3
+) -> tuple[StateStore, StateTable[tuple[str, int], str]]:
+    """Open a memory with one shelf."""
+    state = StateStore(str(path))
+    table = state.table("one", tuple[str, int], str, maximum=maximum)
+    state.open()
+    return state, table
+
+
+def test_what_was_committed_comes_back_and_what_was_not_never_was(tmp_path: Path) -> None:
+    """Keys come in the order in which they were last put, with their values."""
+    state, table = opened(tmp_path / "state")
+    for key in (("a", 1), ("b", 2), ("c", 3), ("a", 1)):
+        table.put(key, key[0] * 2)
+    assert table.pop(("b", 2)) == "bb"
+    state.commit(is_durable=True)
+    table.put(("d", 4), "dd")
+    del state, table
+    _, again = opened(tmp_path / "state")
+    assert list(again.items()) == [(("c", 3), "cc"), (("a", 1), "aa")]
+
+
+def test_a_shelf_forgets_what_was_put_the_longest_ago(tmp_path: Path) -> None:
+    """It never holds more than it was told, in memory nor in the file."""
+    state, table = opened(tmp_path / "state")
+    for number in range(5):
+        table.put(("a", number), "")
+    state.commit(is_durable=False)
+    assert list(table) == [("a", 2), ("a", 3), ("a", 4)]
+    del state, table
+    with sqlite3.connect(tmp_path / "state") as file:
+        assert file.execute("SELECT count(*) FROM kept").fetchone() == (3,)
+    file.close()
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["put", "pop", "commit"]), st.integers(0, 5)), max_size=30
+)
+
+
+@given(steps)
+def test_the_file_holds_what_the_shelf_held(tmp_path_factory: pytest.TempPathFactory,
+                                            what: list[tuple[str, int]]) -> None:  # fmt: skip
+    """Whatever was put, forgotten and committed before."""
+    path = tmp_path_factory.mktemp("memory") / "state"
+    state, table = opened(path, maximum=4)
+    for action, number in what:
+        if action == "put":
+            table.put(("k", number), str(number))
+        elif action == "pop":
+            table.pop(("k", number))
+        else:
+            state.commit(is_durable=False)
+    state.commit(is_durable=False)
+    held = list(table.items())
+    del state, table
+    assert list(opened(path, maximum=4)[1].items()) == held
+
+
+def test_only_one_process_uses_a_file(tmp_path: Path) -> None:
+    """A second one is refused, by a message that says why."""
+    state, _ = opened(tmp_path / "state")
+    with pytest.raises(ConfigError, match="state: another process uses .*/state"):
+        opened(tmp_path / "state")
+    del state
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """A folder that is missing, another file, and one of another version."""
+    with pytest.raises(ConfigError, match=r"state: /no/such/state: unable to open"):
+        opened("/no/such/state")
+    (tmp_path / "text").write_text("no database at all, but long enough to be one" * 30)
+    with pytest.raises(ConfigError, match=r"state: .*/text: file is not a database"):
+        opened(tmp_path / "text")
+    with sqlite3.connect(tmp_path / "new") as file:
+        file.execute("PRAGMA user_version = 7")
+    file.close()
+    with pytest.raises(ConfigError, match=r"state: .*/new is of version 7, not 1"):
+        opened(tmp_path / "new")
+
+
+def test_a_disk_that_does_not_take_it_is_unavailable(tmp_path: Path) -> None:
+    """The pipe then ends, and nothing is acknowledged that was not kept."""
+    state, table = opened(tmp_path / "state")
+    assert state._file is not None
+    state._file.execute("PRAGMA max_page_count = 5")
+    table.put(("a", 1), "x" * 100_000)
+    with pytest.raises(UnavailableError, match=r"state: .*/state: database or disk is full"):
+        state.commit(is_durable=True)
+
+
+def test_without_a_path_nothing_is_written() -> None:
+    """Shelves work all the same."""
+    state, table = opened("")
+    table.put(("a", 1), "x")
+    state.commit(is_durable=True)
+    assert (state.is_persistent, table.get(("a", 1)), ("a", 1) in table, len(table)) == (
+        False, "x", True, 1,
+    )  # fmt: skip

@@ -1,0 +1,330 @@
+"""The follower of accounting files: events on a real broker, none lost and none twice."""
+
+import asyncio
+import contextlib
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.config import Duration, Interval, Site
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.formats.gridengine import Accounting, Origin, encode_classic, read
+from ccpipe.formats.gridengine.event import from_event, is_event, to_event
+from ccpipe.message import Message
+from ccpipe.pipeline import Batch
+from ccpipe.sources.gridengine.accounting import AccountingFile, Checkpoint
+from ccpipe.telemetry import Telemetry
+from ccpipe.translate.gridengine import job_log
+from tests.conftest import eventually
+from tests.paths import TEST_DATA
+from tests.sources.test_follow import ROTATIONS, Cell
+
+DATA = TEST_DATA / "gridengine"
+SITE = Site(cluster="fox.test", hostname="master")
+
+
+def source(tmp_path: Path, **options: object) -> AccountingFile:
+    """Follow both files of a folder, without waiting long for anything."""
+    settings: dict[str, object] = {
+        "paths": [str(tmp_path / "accounting"), str(tmp_path / "accounting.jsonl")],
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "poll": Interval(0.01),
+        "grace": Duration(0),
+        **options,
+    }
+    return AccountingFile(site=SITE, **settings)  # type: ignore[arg-type]
+
+
+async def read_once(followed: AccountingFile, *, acknowledge: bool = True) -> list[Accounting]:
+    """Read what is there, and return the records of the events."""
+    records = []
+    async with followed:
+        async for batch in followed:
+            assert all(is_event(message) for message in batch.records)
+            records += [from_event(message) for message in batch.records]
+            if acknowledge:
+                await batch.ack()
+    return records
+
+
+async def test_both_files_are_followed_at_once_and_again_after_a_restart(tmp_path: Path) -> None:
+    """Classic and JSON lines come together; what was acknowledged does not come again."""
+    classic, lines = (DATA / name for name in ("accounting", "derived.jsonl"))
+    (tmp_path / "accounting").write_bytes(classic.read_bytes())
+    (tmp_path / "accounting.jsonl").write_bytes(lines.read_bytes())
+    first = await read_once(source(tmp_path, once=True), acknowledge=False)
+    again = await read_once(source(tmp_path, once=True))
+    assert first == again
+    expected = [*read(classic.read_bytes()).records, *read(lines.read_bytes()).records]
+    assert [bare(record) for record in first] == [bare(record) for record in expected]
+    assert await read_once(source(tmp_path, once=True)) == []
+
+
+def bare(record: Accounting) -> Accounting:
+    """Leave out of a record what an event leaves out, and where it was read."""
+    return msgspec.structs.replace(record, submit_cmd_line=None, origin=Origin())
+
+
+async def test_the_command_line_is_sent_only_where_asked_for(tmp_path: Path) -> None:
+    """It may hold secrets."""
+    (tmp_path / "accounting.jsonl").write_bytes((DATA / "derived.jsonl").read_bytes())
+    silent = await read_once(source(tmp_path, once=True), acknowledge=False)
+    reported = await read_once(source(tmp_path, once=True, command_line=True), acknowledge=False)
+    assert {record.submit_cmd_line for record in silent} == {None}
+    assert reported[0].submit_cmd_line == "qsub -N normal /home/asmith/burn.sh 3"
+
+
+async def test_a_bad_line_is_a_dead_letter_with_its_place(tmp_path: Path) -> None:
+    """Path, line, offset and reason go with the bytes; the rest is read."""
+    payload = (DATA / "derived/derived-malformed.jsonl").read_bytes()
+    (tmp_path / "accounting.jsonl").write_bytes(payload)
+    async with source(tmp_path, once=True) as followed:
+        (batch,) = [batch async for batch in followed]
+    assert len(batch.records) == 2
+    _, second, _ = batch.letters
+    assert (second.line, second.offset, second.reason[:8]) == (6, 1139, "not JSON")
+    assert (second.origin, second.original) == (batch.origin, payload.split(b"\n")[5])
+
+
+async def test_it_waits_for_a_file_and_for_the_end_of_a_line(tmp_path: Path) -> None:
+    """A missing file is no error; half a line is read when it is whole."""
+    followed, batches = source(tmp_path), list[Batch]()
+
+    async def gather() -> None:
+        async with followed:
+            async for batch in followed:
+                batches.append(batch)
+
+    task = asyncio.create_task(gather())
+    line = (DATA / "accounting").read_bytes().split(b"\n")[4]
+    with (tmp_path / "accounting").open("ab", buffering=0) as file:
+        file.write(line + b"\n" + line[:50])
+        await eventually(lambda: len(batches) == 1)
+        file.write(line[50:] + b"\n")
+        await eventually(lambda: len(batches) == 2)
+    followed.stop()
+    await asyncio.wait_for(task, 10)
+    assert [len(batch.records) for batch in batches] == [1, 1]
+    first, second = (from_event(batch.records[0]) for batch in batches)
+    assert bare(first) == bare(second)
+    assert second.origin.offset == len(line) + 1  # the same content, and yet another record
+
+
+async def test_only_one_process_uses_a_checkpoint(tmp_path: Path) -> None:
+    """A second one is refused, until the first has ended."""
+    async with source(tmp_path):
+        with pytest.raises(ConfigError, match="another process uses"):
+            await source(tmp_path).__aenter__()
+    async with source(tmp_path):
+        pass
+
+
+async def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """Damaged content and a missing folder are errors of configuration."""
+    (tmp_path / "checkpoint").write_bytes(b'{"a":')
+    with pytest.raises(ConfigError, match=r"checkpoint: .*/checkpoint: Input data was truncated"):
+        await source(tmp_path).__aenter__()
+    with pytest.raises(ConfigError, match=r"/no is not there"):
+        Checkpoint(tmp_path / "no" / "checkpoint").open()
+    with pytest.raises(ConfigError, match="none twice"):
+        source(tmp_path, paths=["a", "a"])
+    with pytest.raises(UnavailableError, match="is not a folder"):
+        await source(tmp_path, paths=["/no/such/accounting"]).check()
+
+
+@pytest.mark.parametrize("begin", ["start", "end", "oldest"])
+async def test_without_a_checkpoint_it_begins_where_it_was_told(tmp_path: Path, begin: str) -> None:
+    """At the start of the current file, at its end, or with the oldest rotated one."""
+    cell = Cell(tmp_path)
+    real = (DATA / "accounting").read_bytes().split(b"\n")
+    for count, how in ((2, "gzip"), (3, "rename"), (4, None)):
+        with cell.path.open("ab") as file:
+            file.write(b"".join(line + b"\n" for line in real[4 * count : 5 * count]))
+        if how:
+            cell.rotate(how)
+    records = await read_once(source(tmp_path, once=True, begin=begin))
+    assert len(records) == {"start": 4, "end": 0, "oldest": 9}[begin]
+
+
+REPORTING = (DATA / "reporting.head").read_bytes()
+
+
+async def events_once(followed: AccountingFile) -> list[Message]:
+    """Read what is there, and acknowledge it."""
+    found: list[Message] = []
+    async with followed:
+        async for batch in followed:
+            found += batch.records
+            await batch.ack()
+    return found
+
+
+async def test_the_reporting_file_tells_of_starts_and_deletions_only(tmp_path: Path) -> None:
+    """Its records are read where it is among the paths as well, and each line once."""
+    (tmp_path / "reporting").write_bytes(REPORTING)
+    path, oldest = str(tmp_path / "reporting"), {"begin": "oldest", "once": True}
+    logs, _ = job_log.read(REPORTING, file="", offset=0, line=1)
+    beside = await events_once(source(tmp_path, reporting=path, **oldest))
+    assert [job_log.from_event(message).log for message in beside] == [
+        reported.log for reported in logs
+    ]
+    both = source(
+        tmp_path, paths=[path], reporting=path, checkpoint=str(tmp_path / "both"), **oldest
+    )
+    functions = Counter(message.tags["function"] for message in await events_once(both))
+    assert functions == {"job_log": len(logs), "record": len(read(REPORTING).records)}
+    assert await events_once(source(tmp_path, reporting=path, once=True)) == []
+
+
+async def test_starts_begin_at_the_end_of_the_reporting_file(tmp_path: Path) -> None:
+    """Of what is past nobody may tell the end; what is written from now on comes."""
+    (tmp_path / "reporting").write_bytes(REPORTING)
+    path = str(tmp_path / "reporting")
+    assert await events_once(source(tmp_path, reporting=path, once=True)) == []
+    with (tmp_path / "reporting").open("ab") as file:
+        file.write(next(line for line in REPORTING.splitlines(True) if b":sent:" in line))
+    assert len(await events_once(source(tmp_path, reporting=path, once=True))) == 1
+
+
+async def test_files_are_read_side_by_side_by_their_times(tmp_path: Path) -> None:
+    """Where there is much to catch up with, none runs ahead of another by more than a stretch."""
+    begun = next(line for line in REPORTING.split(b"\n") if b":sent:" in line).split(b":")
+    ended = read((DATA / "accounting").read_bytes()).records[0]
+    with (tmp_path / "reporting").open("wb") as logs, (tmp_path / "accounting").open("wb") as acct:
+        for second in range(1_800_000_000, 1_800_012_000):
+            begun[2] = b"%d" % second
+            logs.write(b":".join(begun) + b"\n")
+            acct.write(encode_classic(msgspec.structs.replace(ended, end_time=second * 10**9)))
+    path = str(tmp_path / "reporting")
+    spans: dict[str, tuple[int, int]] = {}
+    async with source(tmp_path, reporting=path, begin="oldest", once=True) as followed:
+        async for batch in followed:
+            times = [message.time for message in batch.records]
+            spans[batch.origin] = (times[0], times[-1])
+            if len(spans) == 2:
+                (begin, end), (other_begin, other_end) = spans.values()
+                assert begin <= other_end
+                assert other_begin <= end
+            await batch.ack()
+
+
+def test_events_and_records_are_the_same_thing() -> None:
+    """Every sample record survives the way through an event, wherever it was read."""
+    for name in ("accounting", "derived.jsonl", "reporting.head"):
+        for record in read((DATA / name).read_bytes(), file="0f").records:
+            assert from_event(to_event(record, cluster="c")) == record
+
+
+READER = """
+import asyncio, sys
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.config import Bus, Duration, Interval, Site
+from ccpipe.pipeline import run
+from ccpipe.sources.gridengine.accounting import AccountingFile
+from ccpipe.telemetry import Telemetry
+
+url, folder, once = sys.argv[1:]
+site = Site(cluster="fox.test", hostname="master", bus=Bus(servers=[url]))
+source = AccountingFile(
+    site=site, paths=[f"{folder}/accounting"],
+    checkpoint=f"{folder}/checkpoint", poll=Interval(0.02), grace=Duration(0.2),
+    once=once == "once", begin="oldest",
+)
+asyncio.run(run(source, NatsSink(site=site, telemetry=Telemetry(), lines=1)))
+"""
+RECORDS = 4000
+KILLS = 5
+
+
+class Writer(threading.Thread):
+    """Writes as qmaster does, at full speed, and rotates as cron jobs do."""
+
+    def __init__(self, cell: Cell, seed: int) -> None:
+        super().__init__()
+        self.cell = cell
+        self.random = random.Random(seed)
+        self.halt = threading.Event()
+        self.pause = 0.0
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Keep what goes wrong, for the test to see."""
+        try:
+            self.write()
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def write(self) -> None:
+        """Write numbered records in flushes of random size."""
+        record = read((DATA / "accounting").read_bytes()).records[0]
+        number = 0
+        while number < RECORDS:
+            flush = b""
+            for _ in range(self.random.randint(1, 40)):
+                number += 1
+                flush += encode_classic(msgspec.structs.replace(record, job_number=number))
+            empty = not self.cell.path.exists() or not self.cell.path.stat().st_size
+            cut = self.random.randrange(len(flush))  # a flush is two writes, in mid-line
+            with self.cell.path.open("ab", buffering=0) as file:
+                file.write(self.cell.header * empty + flush[:cut])
+                time.sleep(self.random.random() / 50)
+                file.write(flush[cut:])
+            if self.random.random() < 0.15:
+                self.cell.rotate(self.random.choice(ROTATIONS))
+        self.number = number
+
+
+async def test_nothing_is_lost_or_doubled_when_the_reader_is_killed_amid_rotations(
+    tmp_path: Path, nats_server: Server, site: Site
+) -> None:
+    """Rename, gzip, dates and copytruncate at full speed; SIGKILL at random; each record once.
+
+    The consumer is the stream: what a reader publishes again after it was killed must be
+    recognised by its message id.
+    """
+    cell = Cell(tmp_path)
+    writer = Writer(cell, seed=6)
+    writer.start()
+    dice = random.Random(7)
+    arguments = [sys.executable, "-c", READER, nats_server.url, str(tmp_path)]
+    kills = 0
+    while writer.is_alive() or kills < KILLS:
+        reader = await asyncio.create_subprocess_exec(*arguments, "for ever")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(reader.wait(), 0.6 + dice.random())
+        assert reader.returncode is None, "the reader ended by itself"
+        reader.send_signal(signal.SIGKILL)
+        await reader.wait()
+        kills += 1
+    writer.join()
+    assert writer.error is None
+    last = await asyncio.create_subprocess_exec(*arguments, "once")
+    assert await asyncio.wait_for(last.wait(), 60) == 0
+    assert await stored(site) == Counter(range(1, writer.number + 1))
+    assert cell.rotations > 5
+
+
+async def stored(site: Site) -> Counter[int]:
+    """Count the job numbers in the stream."""
+    numbers: Counter[int] = Counter()
+    bus = Connection(site.bus, name="test", telemetry=Telemetry())
+    async with bus:
+        total = (await bus.jetstream().stream_info("ccpipe-fox%2Etest")).state.messages
+    events = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
+    async with events:
+        async for batch in events:
+            numbers.update(from_event(message).job_number for message in batch.records)
+            if numbers.total() >= total:
+                break
+    return numbers

@@ -1,0 +1,317 @@
+"""Rotation: whatever is done to a file, every line is read, and none twice."""
+
+import gzip
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccpipe.sources.follow import Chunk, Follower, Progress
+
+HEADER = b"# Version: 8.1.9\n# \n"
+
+
+class Cell:
+    """A folder in which a qmaster writes and a cron job rotates."""
+
+    def __init__(self, folder: Path, *, header: bytes = HEADER) -> None:
+        self.folder = folder
+        self.path = folder / "accounting"
+        self.header = header
+        self.written: list[bytes] = []
+        self.partial = b""
+        self.rotations = 0
+
+    def append(self, count: int = 1, *, size: int = 0) -> None:
+        """Write whole lines, the rest of a partial one first."""
+        for _ in range(count):
+            line = b"%d:%s" % (len(self.written), b"x" * size)
+            self._write(line[len(self.partial) :] + b"\n")
+            self.partial = b""
+            self.written.append(line)
+
+    def append_half(self) -> None:
+        """Write the first byte of the next line."""
+        if not self.partial:
+            self.partial = b"%d" % len(self.written)
+            self._write(self.partial)
+
+    def _write(self, text: bytes) -> None:
+        empty = not self.path.exists() or not self.path.stat().st_size
+        with self.path.open("ab") as file:
+            file.write(self.header * empty + text)
+
+    def rotate(self, how: str) -> None:
+        """Do what logchecker.sh and logrotate do; a line is never cut in two by it."""
+        if self.partial or not self.path.exists():
+            return
+        self.rotations += 1
+        if how == "date":
+            self.path.rename(self.folder / f"accounting-202611{self.rotations:04}")
+            return
+        for old in sorted(self.folder.glob("accounting.*"), key=self._number, reverse=True):
+            packed = ".gz" * (old.suffix == ".gz")
+            old.rename(self.folder / f"accounting.{self._number(old) + 1}{packed}")
+        newest = self.folder / "accounting.0"
+        if how == "copytruncate":
+            shutil.copyfile(self.path, newest)
+            os.truncate(self.path, 0)
+            return
+        self.path.rename(newest)
+        if how == "gzip":
+            self.pack(newest)
+
+    def pack(self, path: Path) -> None:
+        """Do what gzip does: a new inode, the old time."""
+        packed = path.with_name(f"{path.name}.gz")
+        with path.open("rb") as source, gzip.open(packed, "wb") as target:
+            shutil.copyfileobj(source, target)
+        shutil.copystat(path, packed)
+        path.unlink()
+
+    @staticmethod
+    def _number(path: Path) -> int:
+        return int(path.name.split(".")[1])
+
+
+def drain(follower: Follower) -> list[Chunk]:
+    """Read until there is nothing for now."""
+    stretches = []
+    while chunk := follower.step():
+        stretches.append(chunk)
+        assert len(stretches) < 10_000
+    return stretches
+
+
+def lines(stretches: list[Chunk]) -> list[bytes]:
+    """Return the records of stretches."""
+    found = b"".join(chunk.payload for chunk in stretches).split(b"\n")
+    return [line for line in found if line and not line.startswith(b"#")]
+
+
+def follow(cell: Cell, progress: Progress | None = None) -> Follower:
+    """Follow a cell's file, without waiting for anything, in blocks that cut lines."""
+    return Follower(cell.path, progress or Progress(), grace=0, block=16)
+
+
+ROTATIONS = ["rename", "gzip", "copytruncate", "date"]
+
+
+@pytest.mark.parametrize("how", ROTATIONS)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_lines_before_and_after_a_rotation_are_read_once(
+    tmp_path: Path, how: str, is_restarted: bool
+) -> None:
+    """Unread lines of the rotated file come first, then those of the new one."""
+    cell = Cell(tmp_path)
+    cell.append(5)
+    follower = follow(cell)
+    found = drain(follower)
+    cell.append(3)
+    cell.rotate(how)
+    if is_restarted:
+        follower.close()
+        follower = follow(cell, found[-1].progress)
+    found += drain(follower)
+    cell.append(2)
+    found += drain(follower)
+    assert lines(found) == cell.written
+    assert [s.offset for s in found if s.line == 1] == [0, 0]
+    follower.close()
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 4)),
+        st.tuples(st.just("big"), st.integers(1, 2)),
+        st.tuples(st.just("half"), st.just(0)),
+        st.tuples(st.sampled_from(ROTATIONS), st.just(0)),
+        st.tuples(st.just("read"), st.integers(0, 3)),
+        st.tuples(st.just("crash"), st.integers(0, 3)),
+    ),
+    max_size=25,
+)
+
+
+class Life:
+    """A cell and who reads it, with what is read by file and offset."""
+
+    def __init__(self, folder: Path, header: bytes) -> None:
+        self.cell = Cell(folder, header=header)
+        self.saved = Progress()
+        self.follower = follow(self.cell)
+        self.found: dict[tuple[str, int], bytes] = {}
+
+    def happen(self, event: str, count: int) -> None:
+        """Let one thing happen."""
+        if event in {"append", "big"}:
+            self.cell.append(count, size=3000 * (event == "big"))
+        elif event == "half":
+            self.cell.append_half()
+        elif event in ROTATIONS:
+            self.cell.rotate(event)
+        elif event == "read":
+            self.read(count, save=True)
+        else:
+            self.read(count, save=False)
+            self.follower.close()
+            self.follower = follow(self.cell, self.saved)
+
+    def read(self, count: int, *, save: bool) -> None:
+        """Read some stretches; what is read twice must be the same."""
+        while count and (chunk := self.follower.step()):
+            offset = chunk.offset
+            for line in chunk.payload.splitlines(keepends=True):
+                assert self.found.setdefault((chunk.file, offset), line) == line
+                offset += len(line)
+            self.saved = chunk.progress if save else self.saved
+            count -= 1
+
+
+@settings(max_examples=80)
+@given(steps, st.sampled_from([b"", HEADER]))
+def test_any_course_of_events_gives_each_line_once(
+    course: list[tuple[str, int]], header: bytes
+) -> None:
+    """Appends, halves of lines, rotations of every kind, reads and crashes in any order.
+
+    What was read but not yet in the checkpoint when we crashed is read again, as the same
+    stretch of the same file: by file and offset each line is there once, and none is missing.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        life = Life(Path(folder), header)
+        for event, count in course:
+            life.happen(event, count)
+        life.cell.append()
+        life.read(10_000, save=True)
+        life.follower.close()
+    found = [line.rstrip(b"\n") for line in life.found.values() if not line.startswith(b"#")]
+    assert sorted(found) == sorted(life.cell.written)
+
+
+def test_a_week_away_is_caught_up_oldest_first(tmp_path: Path) -> None:
+    """Several rotated files, packed and not, are read in the order in which they were written."""
+    cell = Cell(tmp_path)
+    cell.append(3)
+    follower = follow(cell)
+    found = drain(follower)
+    follower.close()
+    for how in ("gzip", "rename", "gzip", "rename"):
+        cell.append(4)
+        cell.rotate(how)
+    cell.append(1)
+    follower = follow(cell, found[-1].progress)
+    assert lines(found + drain(follower)) == cell.written
+    follower.close()
+
+
+def test_what_was_there_before_the_first_start_can_be_left(tmp_path: Path) -> None:
+    """Rotated files, and also the current one, can be taken as read."""
+    cell = Cell(tmp_path)
+    cell.append(2)
+    cell.rotate("gzip")
+    cell.append(2)
+    start, end = follow(cell), follow(cell)
+    start.skip_rotated()
+    end.skip_all()
+    cell.append(1)
+    assert (lines(drain(start)), lines(drain(end))) == (cell.written[2:], cell.written[4:])
+    start.close()
+    end.close()
+
+
+def test_an_inode_that_is_used_again_is_another_file(tmp_path: Path) -> None:
+    """The same inode and a longer file are not enough: the beginning tells."""
+    cell = Cell(tmp_path)
+    cell.append(3)
+    follower = follow(cell)
+    found = drain(follower)
+    follower.close()
+    (tmp_path / "accounting.0").write_bytes(cell.path.read_bytes() + b"late\n")
+    with cell.path.open("r+b") as file:  # the same inode, as after its reuse
+        file.truncate()
+        file.write(HEADER + b"new:%s\n" % (b"y" * 500))
+    follower = follow(cell, found[-1].progress)
+    assert lines(drain(follower)) == [b"late", b"new:" + b"y" * 500]
+    follower.close()
+
+
+def test_a_rotated_file_that_may_still_grow_is_kept_open(tmp_path: Path) -> None:
+    """Until it was quiet for the grace, lines that a writer appends late are read."""
+    cell = Cell(tmp_path)
+    cell.append(1)
+    follower = Follower(cell.path, Progress(), grace=3600)
+    found = drain(follower)
+    cell.rotate("rename")
+    late = (tmp_path / "accounting.0").open("ab")
+    cell.append(1)
+    found += drain(follower)
+    assert lines(found) == [b"0:"]
+    late.write(b"late\n")
+    late.close()
+    found += drain(follower)
+    assert lines(found) == [b"0:", b"late"]
+    follower.grace = 0
+    assert lines(drain(follower)) == [b"1:"]
+    follower.close()
+
+
+def test_a_packed_file_that_breaks_off_costs_its_end_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A damaged gzip file is told of, and what comes after it is read."""
+    cell = Cell(tmp_path)
+    cell.append(3)
+    follower = follow(cell)
+    found = drain(follower)
+    follower.close()
+    cell.append(50, size=1000)
+    cell.rotate("gzip")
+    packed = tmp_path / "accounting.0.gz"
+    packed.write_bytes(packed.read_bytes()[:-20])
+    cell.append(1)
+    follower = follow(cell, found[-1].progress)
+    for _ in range(3):
+        found += drain(follower)
+    assert lines(found)[-1] == cell.written[-1]
+    assert "what followed is lost" in caplog.text
+    follower.close()
+
+
+def test_a_file_that_vanished_is_told_of_and_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the rotated file is nowhere, we go on with the next one and say so."""
+    cell = Cell(tmp_path)
+    cell.append(3)
+    follower = follow(cell)
+    progress = drain(follower)[-1].progress
+    follower.close()
+    cell.path.unlink()
+    cell.append(1)
+    follower = follow(cell, progress)
+    follower.step()
+    assert lines(drain(follower)) == [b"3:"]
+    assert "nowhere to be found" in caplog.text
+    follower.close()
+
+
+def test_other_files_are_no_rotated_ones(tmp_path: Path) -> None:
+    """``accounting.jsonl`` and its rotated files do not belong to ``accounting``, nor back."""
+    names = [
+        "accounting.jsonl", "accounting.jsonl.1", "accounting.jsonl.2.gz", "accounting.bak",
+        "accounting-20261120.jsonl", "accounting.0", "accounting-20261120.gz",
+        "accounting_20191007_0300.txt", "reporting.0",
+    ]  # fmt: skip
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode() + b" is a record\n")
+    found = {}
+    for path in ("accounting", "accounting.jsonl"):
+        follower = Follower(tmp_path / path, Progress(), grace=0)
+        found[path] = {file.path.name for file in follower._scan() if file.head or file.is_packed}
+    assert found["accounting"] == {"accounting.0", "accounting_20191007_0300.txt"}
+    assert found["accounting.jsonl"] == {"accounting.jsonl.1", "accounting-20261120.jsonl"}

@@ -1,0 +1,214 @@
+"""The recipe for Grid Engine, killed at any moment: each job starts once and stops once."""
+
+import asyncio
+import contextlib
+import json
+import random
+import signal
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.child_process import die_with_parent
+from ccpipe.config import Site
+from ccpipe.formats.gridengine import Accounting, encode_classic
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import command, environment
+from tests.paths import ROOT
+
+RECIPE = (ROOT / "bridges/gridengine.toml").read_text()
+NOW = 1_795_170_750
+SECOND = 10**9
+JOBS = 1000
+KILLS = 4
+
+
+def recipe(folder: Path) -> Path:
+    """Write the shipped recipe, which is to look more often, for a folder."""
+    changes = {
+        '"/opt/sge/default/common/': f'"{folder}/',
+        '"/var/lib/ccpipe/': f'"{folder}/',
+        "# reporting =": "reporting =",
+        '# begin = "start"': 'begin = "oldest"',
+        '# poll = "5s"': 'poll = "20ms"',
+    }
+    text = RECIPE
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "recipe.toml").write_text(text)
+    return folder / "recipe.toml"
+
+
+def line(number: int, task: int, begin: int, event: str, user: str = "master") -> bytes:
+    """Make a job_log line."""
+    return (
+        f"{begin}:job_log:{begin}:{event}:{number}:{task}:NONE:t:{user}:master:0:1024:{NOW}"
+        f":burn:anna:staff::physics:sge:a message: with a colon\n"
+    ).encode()
+
+
+def record(number: int, task: int, begin: int, **known: Any) -> bytes:
+    """Make an accounting line of a run of five seconds."""
+    return encode_classic(
+        Accounting(
+            **{
+                "job_number": number, "task_number": task, "owner": "anna", "hostname": "n1",
+                "qname": "all.q", "submission_time": NOW * SECOND, "start_time": begin * SECOND,
+                "end_time": (begin + 5) * SECOND, "usage": {"rusage": {"ru_wallclock": 5}},
+                **known,
+            }
+        )
+    )  # fmt: skip
+
+
+def life(dice: random.Random, number: int) -> Iterator[tuple[str, bytes]]:
+    """Yield what Grid Engine writes about a job, in order: to which file, and what."""
+    kind, begin = dice.choice(["plain", "array", "parallel", "rerun", "gone"]), NOW + 10 * number
+    tasks = (1, 2, 3) if kind == "array" else (0,)
+    for task in tasks:
+        yield "reporting", line(number, task, begin, "sent")
+        if dice.random() < 0.4:
+            yield "reporting", line(number, task, begin, "delivered")
+    if kind == "parallel":
+        for node in ("n2", "n3"):
+            yield "accounting", record(number, 0, begin, pe_taskid=f"1.{node}", hostname=node)
+    if kind in ("rerun", "gone"):
+        yield "accounting", record(number, 0, begin, failed=25, exit_status=99)
+        yield "reporting", line(number, 0, begin + 6, "restart")
+    if kind == "rerun":
+        yield "reporting", line(number, 0, begin + 8, "sent")
+    for task in tasks if kind != "gone" else ():
+        yield "accounting", record(number, task, begin + 8, granted_pe="mpi", slots=3)
+    for task in tasks:
+        yield "reporting", line(number, task, begin + 20, "deleted", "scheduler")
+
+
+class Cell(threading.Thread):
+    """A qmaster that writes the lives of many jobs side by side, in flushes that cut lines."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.halt = threading.Event()
+        self.sent: set[tuple[int, int]] = set()
+        """Job and task of each ``sent`` line."""
+
+    def run(self) -> None:
+        """Begin a job as soon as another one has ended; keep ten alive."""
+        dice = random.Random(11)
+        numbers = iter(range(1, JOBS + 1))
+        lives = [life(dice, next(numbers)) for _ in range(10)]
+        rests = {"reporting": b"", "accounting": b""}
+        while lives and not self.halt.is_set():
+            one = dice.choice(lives)
+            reported = next(one, None)
+            if reported is None:
+                lives.remove(one)
+                if number := next(numbers, None):
+                    lives.append(life(dice, number))
+                continue
+            name, text = reported
+            rests[name] += text
+            if text.split(b":")[3] == b"sent":
+                self.sent.add((int(text.split(b":")[4]), int(text.split(b":")[5])))
+            if dice.random() < 0.1:
+                cut = dice.randrange(len(rests[name]))
+                self.write(name, rests[name][:cut])
+                rests[name] = rests[name][cut:]
+                time.sleep(0.01)
+        for name, rest in rests.items():
+            self.write(name, rest)
+        self.write("accounting", record(JOBS + 1, 0, NOW + 10 * JOBS + 10_000))
+
+    def write(self, name: str, text: bytes) -> None:
+        """Append to a file."""
+        with (self.folder / name).open("ab") as file:
+            file.write(text)
+
+
+def changed(folder: Path) -> int:
+    """Return when the state was last written, in nanoseconds."""
+    log = folder / "accounting.state-wal"
+    return log.stat().st_mtime_ns if log.exists() else 0
+
+
+def unwritten(state: Path) -> int:
+    """Count the batches of events of which the state does not know that they were written."""
+    with contextlib.closing(sqlite3.connect(state)) as file:
+        ((count,),) = file.execute("SELECT count(*) FROM kept WHERE shelf = 'given'")
+        return int(count)
+
+
+async def events(site: Site) -> list[tuple[str, dict[str, Any]]]:
+    """Return function and payload of every job event in the stream."""
+    bus = Connection(site.bus, name="test", telemetry=Telemetry())
+    async with bus:
+        total = (await bus.jetstream().stream_info("ccpipe-fox%2Etest")).state.messages
+    found: list[tuple[str, dict[str, Any]]] = []
+    source = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
+    read = 0
+    async with source:
+        async for batch in source:
+            read += len(batch.records)
+            found += [
+                (message.tags["function"], json.loads(str(message.value)))
+                for message in batch.records
+                if message.name == "job"
+            ]
+            if read >= total:
+                break
+    return found
+
+
+async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
+    tmp_path: Path, nats_server: Server, site: Site
+) -> None:
+    """SIGKILL at random, PE tasks, reruns and arrays under way, starts told by two files.
+
+    The consumer is the stream, which knows what is published again by its message id.
+    """
+    cell = Cell(tmp_path)
+    arguments = command("bridge", recipe(tmp_path))
+    env = environment(CCPIPE_BUS__SERVERS=nats_server.url, CCPIPE_CLUSTER=site.cluster)
+    dice = random.Random(5)
+    cell.start()
+    kills = 0
+    try:
+        while cell.is_alive():
+            before = changed(tmp_path)
+            bridge = await asyncio.create_subprocess_exec(
+                *arguments, env=env, preexec_fn=die_with_parent
+            )
+            while cell.is_alive() and changed(tmp_path) == before:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(dice.random() / 3)  # it is at work
+            assert bridge.returncode is None, "the bridge ended by itself"
+            bridge.send_signal(signal.SIGKILL)
+            await bridge.wait()
+            kills += 1
+    finally:
+        cell.halt.set()
+        cell.join()
+    env["CCPIPE_SOURCE__ONCE"] = "true"
+    last = await asyncio.create_subprocess_exec(*arguments, env=env, preexec_fn=die_with_parent)
+    assert await asyncio.wait_for(last.wait(), 60) == 0
+    assert unwritten(tmp_path / "accounting.state") == 0
+    found = await events(site)
+    starts = Counter(payload["jobId"] for function, payload in found if function == "start_job")
+    stops = Counter(payload["jobId"] for function, payload in found if function == "stop_job")
+    assert kills >= KILLS
+    jobs = {job * 10**6 + task if task else job for job, task in cell.sent} | {JOBS + 1}
+    assert starts == stops == Counter(jobs)
+    began = {payload["jobId"]: payload["startTime"] for what, payload in found if "start" in what}
+    ended = {payload["jobId"]: payload["startTime"] for what, payload in found if "stop" in what}
+    assert began == ended
+    nodes = {len(payload["resources"]) for function, payload in found if function == "start_job"}
+    assert nodes == {1, 3}

@@ -1,0 +1,247 @@
+"""Job events: what cc-backend takes, key by key, and never a start twice."""
+
+import json
+from datetime import UTC
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.config import Site
+from ccpipe.formats.gridengine import Accounting, Origin, read
+from ccpipe.formats.gridengine.event import to_event
+from ccpipe.formats.gridengine.status import Running, read_shares, running
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.message import Message, event, metric
+from ccpipe.translate.gridengine.assembler import Job
+from ccpipe.translate.gridengine.events import (
+    MEASURES,
+    Mapping,
+    events,
+    metrics,
+    start_running,
+    state_of,
+)
+from ccpipe.translate.gridengine.translator import AccountingJobs
+from tests.translate.gridengine.test_assembler import DATA, NOW, SECOND, record
+
+SITE = Site(cluster="fox", hostname="master")
+START_KEYS = {
+    "jobId": int, "user": str, "cluster": str, "subCluster": str, "partition": str,
+    "project": str, "startTime": int, "submitTime": int, "walltime": int, "numNodes": int,
+    "numHwthreads": int, "numAcc": int, "smt": int, "shared": str, "monitoringStatus": int,
+    "resources": list, "metaData": dict, "arrayJobId": int, "requestedMemory": int,
+}  # fmt: skip
+"""What ``schema.Job`` of cc-lib knows, as Go decodes it with DisallowUnknownFields."""
+STOP_KEYS = {"jobId": int, "cluster": str, "startTime": int, "stopTime": int, "jobState": str}
+STATES = {
+    "boot_fail", "cancelled", "completed", "deadline", "failed", "node_fail", "out_of_memory",
+    "pending", "preempted", "running", "suspended", "timeout",
+}  # fmt: skip
+
+
+class Backend:
+    """The rules of cc-backend's ``internal/api/nats.go``, as the reference notes them."""
+
+    def __init__(self) -> None:
+        self.running: dict[tuple[int, str], int] = {}
+        self.starts: dict[tuple[int, str], int] = {}
+
+    def take(self, message: Message) -> None:
+        """Take an event, or fail as cc-backend would refuse it."""
+        assert (message.name, message.field) == ("job", "event")
+        payload = json.loads(str(message.value))
+        known = {"start_job": START_KEYS, "stop_job": STOP_KEYS}[message.tags["function"]]
+        for key, value in payload.items():
+            assert isinstance(value, known[key]), key
+        name = payload["jobId"], payload["cluster"]
+        if message.tags["function"] == "start_job":
+            self.start(name, payload)
+        else:
+            assert self.running.pop(name) == payload["startTime"] <= payload["stopTime"]
+            assert payload["jobState"] in STATES
+
+    def start(self, name: tuple[int, str], payload: dict[str, Any]) -> None:
+        """Take a start."""
+        assert payload["user"]
+        assert payload["numNodes"] == len(payload["resources"]) >= 1
+        assert all(set(node) == {"hostname"} and node["hostname"] for node in payload["resources"])
+        assert all(isinstance(text, str) for text in payload.get("metaData", {}).values())
+        before = self.starts.get(name)
+        assert before is None or payload["startTime"] - before >= 86400
+        self.running[name] = self.starts[name] = payload["startTime"]
+
+
+def translated(records: list[Accounting], **options: Any) -> list[Message]:
+    """Send records through the translator as a bridge would: over the wire."""
+    wire = encode([to_event(each, cluster="fox") for each in records], precision="auto")
+    translator = AccountingJobs(site=SITE, **options)
+    return [*translator.feed(decode(wire)), *translator.flush()]
+
+
+@pytest.mark.parametrize("name", ["accounting", "derived.jsonl", "reporting.head"])
+def test_cc_backend_takes_every_event_of_the_samples(name: str) -> None:
+    """Known keys of the right types, one start for each job, each stopped after it."""
+    backend = Backend()
+    found = translated(read((DATA / name).read_bytes(), file=name).records)
+    for message in found:
+        backend.take(message)
+    assert backend.starts
+    assert not backend.running
+    assert decode(encode(found, precision="auto")).rejected == []
+
+
+def test_a_start_says_what_is_known() -> None:
+    """Every key of a parallel job with limits, from its records."""
+    master = record(
+        77, task_number=3, granted_pe="mpi", slots=4, qname="all.q", project="astro",
+        job_name="burn", account="sge", category="-l h_rt=3600,h_vmem=2G,gpu=1 -pe mpi 4",
+        hostname="n1.cluster.example", submit_cmd_line="qsub secret",
+    )  # fmt: skip
+    task = record(77, task_number=3, pe_taskid="1.n2", hostname="n2.cluster.example")
+    earlier = record(77, begin=1, task_number=3, failed=25, exit_status=99)
+    job = Job(master, (task,), (earlier,))
+    start, stop = events(job, Mapping(cluster="fox"))
+    assert json.loads(str(start.value)) == {
+        "jobId": 77000003, "user": "anna", "cluster": "fox", "startTime": NOW // SECOND + 1,
+        "numNodes": 2, "resources": [{"hostname": "n1"}, {"hostname": "n2"}],
+        "partition": "all.q", "project": "astro", "walltime": 3600, "numHwthreads": 4,
+        "numAcc": 4, "shared": "none", "arrayJobId": 77, "requestedMemory": 8589,
+        "metaData": {
+            "jobName": "burn", "account": "sge", "category": master.category,
+            "submitTime": str(NOW // SECOND), "pe": "mpi", "exitStatus": "0",
+            "failed": "0: no failure", "peTasks": "1", "restarts": "1",
+        },
+    }  # fmt: skip
+    assert json.loads(str(stop.value)) == {
+        "jobId": 77000003, "cluster": "fox", "startTime": NOW // SECOND + 1,
+        "stopTime": NOW // SECOND + 20, "jobState": "completed",
+    }  # fmt: skip
+    assert (start.time, stop.time) == (NOW + SECOND, NOW + 20 * SECOND)
+
+
+def test_the_command_line_is_kept_back_unless_asked_for() -> None:
+    """It may hold secrets."""
+    job = Job(record(submit_cmd_line="qsub -v TOKEN=x"))
+    silent = "".join(str(m.value) for m in events(job, Mapping(cluster="fox")))
+    reported = "".join(str(m.value) for m in events(job, Mapping(cluster="fox", command_line=True)))
+    assert ("TOKEN" in silent, "TOKEN" in reported) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("known", "state"),
+    [
+        ({}, "completed"),
+        ({"exit_status": 3}, "failed"),
+        ({"failed": 37, "exit_status": 137}, "timeout"),
+        ({"failed": 100, "exit_status": 137}, "cancelled"),
+        ({"failed": 100, "exit_status": 137, "category": "-l h_vmem=1G"}, "failed"),
+        ({"failed": 100, "exit_status": 137, "category": "-l h_cpu=1"}, "failed"),
+        ({"failed": 100, "exit_status": 139}, "failed"),
+        ({"deleted_by": "anna@login"}, "cancelled"),
+        ({"failed": 25, "exit_status": 99}, "preempted"),
+        ({"failed": 19}, "node_fail"),
+        ({"failed": 26}, "failed"),
+    ],
+)
+def test_outcomes_have_cc_backends_words(known: dict[str, Any], state: str) -> None:
+    """Qdel of an old Grid Engine looks like SIGKILL, and is told by the lack of limits."""
+    assert state_of(record(**known)) == state
+
+
+def test_a_job_that_never_began_is_no_event_and_no_metric() -> None:
+    """Nothing is made up for records without times."""
+    job = Job(record(failed=8, start_time=None, end_time=None))
+    assert list(events(job, Mapping(cluster="fox"))) == []
+    assert list(metrics(job, Mapping(cluster="fox"))) == []
+
+
+def test_a_second_start_within_a_day_is_not_sent(caplog: pytest.LogCaptureFixture) -> None:
+    """cc-backend would refuse it, and its stop would end the wrong job; we say so."""
+    twice = [record(begin=b, origin=Origin("f", b)) for b in (10, 1000, 90_000)]
+    found = translated(twice)
+    backend = Backend()
+    for message in found:
+        backend.take(message)
+    assert [m.tags["function"] for m in found] == ["start_job", "stop_job"] * 2
+    assert "started again within a day" in caplog.text
+
+
+def test_what_runs_now_can_start_too() -> None:
+    """Each job that qstat lists makes a start that cc-backend takes, with all its nodes."""
+    shares = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
+    backend = Backend()
+    for job in running(shares):
+        backend.take(start_running(job, Mapping(cluster="fox")))
+    assert (92, "fox") in backend.running
+    assert (103000001, "fox") in backend.running
+
+
+def test_a_live_start_gets_its_stop_only() -> None:
+    """What started before our eyes is stopped as what it started as; the others start late."""
+    live = record(92, hostname="n1")
+    begun = Running(
+        job_number=92, task_number=0, name="a", owner="anna", queue="all.q", hosts=("n1",),
+        slots=1, start_time=NOW + 9 * SECOND,
+    )  # fmt: skip
+    start = start_running(begun, Mapping(cluster="fox"))
+    translator = AccountingJobs(site=SITE, live=True)
+    ends = [to_event(each, cluster="fox") for each in (live, record(93))]
+    found = translator.feed([start, *ends])
+    assert [m.tags["function"] for m in found] == ["stop_job", "start_job", "stop_job"]
+    backend = Backend()
+    for message in [start, *found]:
+        backend.take(message)
+    assert translator.feed(found) == []  # as they come back on the bus
+
+
+def test_records_can_be_kept_beside_events() -> None:
+    """With ``records`` the accounting event travels on, before what became of it."""
+    found = translated([record()], emit=["records", "events"])
+    assert [m.name for m in found] == ["accounting", "job", "job"]
+
+
+def test_metrics_of_a_finished_job() -> None:
+    """One of each measure, at its end, with tags to group by."""
+    job = Job(record(slots=2, project="astro", qname="all.q"), (record(pe_taskid="1.n2"),))
+    found = {message.name: message for message in metrics(job, Mapping(cluster="fox"))}
+    assert found.keys() == MEASURES.keys()
+    assert found["job_efficiency"].value == 0.5
+    assert found["job_wait"].value == 10
+    assert found["job_cpu"].tags == {
+        "cluster": "fox", "hostname": "n1", "type": "node", "jobid": "1", "user": "anna",
+        "project": "astro", "queue": "all.q", "outcome": "completed",
+    }  # fmt: skip
+    assert all(message.problems() == [] for message in found.values())
+
+
+def test_what_is_no_accounting_passes_through() -> None:
+    """Other messages travel on as they are; an event that cannot be read is refused."""
+    tags = {"hostname": "n1", "type": "node"}
+    other = metric("cpu_load", 1.0, time=1, tags=tags)
+    broken = event("accounting", "record", "{", time=1, tags=tags)
+    translator = AccountingJobs(site=SITE)
+    assert translator.feed([other, broken]) == [other]
+    ((message, reason),) = translator.refused
+    assert (message, reason[:8]) == (broken, "not JSON")
+
+
+texts = st.text(max_size=6) | st.just("caf\udce9")
+
+
+@given(
+    st.builds(
+        record, job_name=texts, owner=texts, hostname=texts, project=st.none() | texts,
+        category=texts, qname=texts, slots=st.integers(0, 10), task_number=st.integers(0, 9),
+        exit_status=st.integers(0, 255), failed=st.integers(0, 101),
+    )
+)  # fmt: skip
+def test_any_texts_make_events_that_can_be_sent(each: Accounting) -> None:
+    """Whatever a record holds, cc-backend takes the events and the wire carries them."""
+    backend = Backend()
+    found = list(events(Job(each), Mapping(cluster="fox")))
+    for message in found:
+        backend.take(message)
+    wire = encode([*found, *metrics(Job(each), Mapping(cluster="fox"))], precision="auto")
+    assert decode(wire).rejected == []

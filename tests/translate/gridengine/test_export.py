@@ -1,0 +1,77 @@
+"""Accounting in other forms: every record is in each of them."""
+
+import csv
+import io
+
+import pyarrow.parquet
+import pytest
+
+from ccpipe.formats.gridengine import read
+from ccpipe.formats.gridengine.table import from_records
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.sonar import JobsData
+from ccpipe.formats.sonar import decode as decode_sonar
+from ccpipe.translate.gridengine.events import MEASURES, Mapping
+from ccpipe.translate.gridengine.export import FORMATS, Format, convert_accounting
+from tests.translate.gridengine.test_assembler import DATA
+
+CLASSIC = (DATA / "accounting").read_bytes()
+JSONL = (DATA / "derived.jsonl").read_bytes()
+
+
+def converted(payload: bytes, to: Format, *, command_line: bool = False) -> tuple[bytes, list[str]]:
+    """Convert, and return what was written and the reasons of what was left out."""
+    target = io.BytesIO()
+    rejected = convert_accounting(
+        io.BytesIO(payload), target, to, mapping=Mapping(cluster="fox"), command_line=command_line
+    )
+    reasons = [bad.reason for bad in rejected]
+    return target.getvalue(), reasons
+
+
+def test_grid_engines_own_formats() -> None:
+    """The classic file comes out as it went in; as JSON it holds the same records."""
+    assert converted(CLASSIC, "classic") == (CLASSIC, [])
+    lines, _ = converted(CLASSIC, "json")
+    same = [(r.job_number, r.usage, r.end_time) for r in read(CLASSIC).records]
+    assert [(r.job_number, r.usage, r.end_time) for r in read(lines).records] == same
+
+
+def test_a_record_that_a_format_cannot_carry_is_left_out_and_told() -> None:
+    """A colon in a name cannot stand in the classic format; its neighbours are written."""
+    payload = JSONL.replace(b'"job_name":"exit3"', b'"job_name":"a:b"')
+    lines, reasons = converted(payload, "classic")
+    assert len(read(lines).records) == 23
+    assert reasons == ["job 1002: job_name is 'a:b': it ends the field"]
+
+
+def test_tables_have_a_row_for_each_record() -> None:
+    """CSV and Parquet have the columns of the table, and its values."""
+    text, _ = converted(CLASSIC, "csv")
+    rows = list(csv.DictReader(io.StringIO(text.decode())))
+    assert [int(row["job_number"]) for row in rows] == [r.job_number for r in read(CLASSIC).records]
+    parquet, _ = converted(JSONL, "parquet", command_line=True)
+    table = pyarrow.parquet.read_table(io.BytesIO(parquet))
+    assert table.equals(from_records(read(JSONL).records))
+
+
+def test_jobs_in_line_protocol_and_sonar() -> None:
+    """Two events and the metrics for each job that ran, an envelope for all."""
+    events, _ = converted(CLASSIC, "events")
+    assert len(decode(events)) == 2 * 125
+    metrics, _ = converted(CLASSIC, "metrics")
+    assert {message.name for message in decode(metrics)} == MEASURES.keys()
+    assert len(decode(converted(CLASSIC, "line")[0])) == len(decode(events + metrics))
+    sonar, _ = converted(CLASSIC, "sonar")
+    (envelope,) = decode_sonar(sonar).envelopes
+    assert isinstance(envelope.data, JobsData)
+    assert len(envelope.data.attributes.slurm_jobs) == 128
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_the_command_line_is_kept_back_unless_asked_for(to: Format) -> None:
+    """No format shows it by itself; bad lines are told whatever is written."""
+    payload = (DATA / "derived/derived-malformed.jsonl").read_bytes()
+    written, reasons = converted(payload, to)
+    assert b"sleep 3" not in written
+    assert len(reasons) == 3

@@ -1,0 +1,290 @@
+"""Starts and stops that outlive the process, and starts that the reporting file tells of."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccpipe.config import Site
+from ccpipe.formats.gridengine import Accounting, Origin, read
+from ccpipe.formats.gridengine.event import to_event
+from ccpipe.formats.gridengine.reporting import JobLog
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.message import Message
+from ccpipe.translate.gridengine import job_log
+from ccpipe.translate.gridengine.assembler import DAY, SETTLE
+from ccpipe.translate.gridengine.translator import AccountingJobs
+from tests.translate.gridengine.test_assembler import DATA, NOW, SECOND, record
+from tests.translate.gridengine.test_events import SITE, Backend
+
+REPORTING = (DATA / "reporting.head").read_bytes()
+
+
+def line(event: str, number: int = 1, at: int = 10, task: int = 0, **known: Any) -> Message:
+    """Make the event of a job_log line, so many seconds after NOW."""
+    log = JobLog(
+        **{
+            "time": NOW + at * SECOND, "event": event, "job_number": number, "task_number": task,
+            "pe_taskid": None, "state": "t", "user": "master", "host": "master",
+            "submission_time": NOW, "job_name": "burn", "owner": "anna", "group": "staff",
+            "project": None, "department": "physics", "account": "sge", "message": "sent",
+            **known,
+        }
+    )  # fmt: skip
+    return job_log.to_event(job_log.Told(log, Origin()), cluster="fox")
+
+
+def accounting(*records: Accounting) -> list[Message]:
+    """Make events of records."""
+    return [to_event(each, cluster="fox") for each in records]
+
+
+def reported(messages: Any) -> list[tuple[str, int, int]]:
+    """Return function, job and second of the start of each event."""
+    payloads = [(m.tags["function"], json.loads(str(m.value))) for m in messages]
+    return [(function, each["jobId"], each["startTime"]) for function, each in payloads]
+
+
+BEGIN = NOW // SECOND
+
+
+def test_a_start_is_told_when_it_is_sent_and_once() -> None:
+    """``sent`` or ``delivered``, whichever comes; the stop has the start that was told."""
+    translator, backend = AccountingJobs(site=SITE), Backend()
+    first = translator.feed([line("sent", at=9), line("delivered", at=11)])
+    assert reported(first) == [("start_job", 1, BEGIN + 9)]
+    start = json.loads(str(first[0].value))
+    assert start["resources"] == [{"hostname": "unknown"}]
+    assert start["metaData"]["nodes"].startswith("unknown")
+    last = translator.feed(accounting(record(begin=10)))
+    assert reported(last) == [("stop_job", 1, BEGIN + 9)]
+    for message in [*first, *last]:
+        backend.take(message)
+
+
+@pytest.mark.parametrize(("sub_cluster", "count"), [("", 1), ("main", 0)])
+def test_a_start_without_a_node_is_warned_of_once(
+    sub_cluster: str, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """cc-backend finds the subcluster by the nodes, and refuses a job where it cannot."""
+    translator = AccountingJobs(site=SITE, sub_cluster=sub_cluster)
+    translator.feed([line("sent", 1), line("sent", 2)])
+    assert caplog.text.count("sub_cluster is configured") == count
+
+
+def test_a_start_that_is_read_after_the_end_is_not_told() -> None:
+    """The two files are not written at the same moment."""
+    translator = AccountingJobs(site=SITE)
+    assert reported(translator.feed(accounting(record(begin=10)))) == [
+        ("start_job", 1, BEGIN + 10),
+        ("stop_job", 1, BEGIN + 10),
+    ]
+    assert translator.feed([line("sent", at=9), line("delivered", at=10)]) == []
+
+
+def test_a_job_that_runs_again_has_one_start_and_one_stop() -> None:
+    """That of its first run, wherever it was told, and that of its last."""
+    translator = AccountingJobs(site=SITE)
+    failed = record(begin=10, failed=25, exit_status=99)
+    told_late = translator.feed([*accounting(failed), line("sent", at=10), line("sent", at=30)])
+    assert reported(told_late) == [("start_job", 1, BEGIN + 10)]
+    assert reported(translator.feed(accounting(record(begin=31)))) == [("stop_job", 1, BEGIN + 10)]
+
+
+def test_a_start_that_failed_is_stopped_too() -> None:
+    """No run of it has a time: it ended when it began, once the job is deleted."""
+    translator = AccountingJobs(site=SITE)
+    never = record(failed=8, start_time=None, end_time=None)
+    found = translator.feed([line("sent", at=5), *accounting(never), line("deleted", at=60)])
+    assert reported(found) == [("start_job", 1, BEGIN + 5)]
+    later = accounting(record(2, begin=60 + SETTLE // SECOND))
+    *_, stop = translator.feed(later)
+    assert json.loads(str(stop.value)) == {
+        "jobId": 1, "cluster": "fox", "startTime": BEGIN + 5, "stopTime": BEGIN + 5,
+        "jobState": "failed",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("task", [0, 3])
+@pytest.mark.parametrize("comes", ["before", "after"])
+def test_a_deleted_job_does_not_wait_for_days(task: int, comes: str) -> None:
+    """When other records have come for ten minutes more, whichever file is read first."""
+    translator = AccountingJobs(site=SITE)
+    waiting = accounting(record(begin=10, task_number=task, failed=25, exit_status=99))
+    deleted = [line("deleted", at=30, task=-1 if comes == "after" else task)]
+    lines = [*deleted, *waiting] if comes == "before" else [*waiting, *deleted]
+    assert translator.feed(lines) == []
+    name = 10**6 + task if task else 1
+    assert translator.feed(accounting(record(2, begin=300)))[0].tags["function"] == "start_job"
+    found = translator.feed(accounting(record(3, begin=30 + SETTLE // SECOND)))
+    assert {each[1] for each in reported(found)} == {3, name}
+
+
+def test_a_number_that_is_used_again_starts_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """A job whose end nobody told does not take the start of another one, years later."""
+    translator = AccountingJobs(site=SITE)
+    later = 400 * DAY
+    old = translator.feed([line("sent")])
+    seconds = later // SECOND
+    new = translator.feed([line("sent", at=seconds, submission_time=NOW + later)])
+    assert reported([*old, *new]) == [
+        ("start_job", 1, BEGIN + 10),
+        ("start_job", 1, BEGIN + seconds),
+    ]
+    assert "job 1 started, its number was used again" in caplog.text
+    end = record(submission_time=NOW + later, begin=seconds)
+    assert reported(translator.feed(accounting(end))) == [("stop_job", 1, BEGIN + seconds)]
+
+
+def test_only_events_that_are_asked_for_are_told() -> None:
+    """Lines travel on beside records, each once; without ``events`` there is no start."""
+    translator = AccountingJobs(site=SITE, emit=["records"])
+    each, begun = accounting(record(origin=Origin("f", 0))), line("sent")
+    assert translator.feed([begun, *each, *each]) == [begun, *each]
+
+
+def test_a_line_that_cannot_be_read_is_refused() -> None:
+    """It is a dead letter, and the others are read."""
+    translator = AccountingJobs(site=SITE)
+    broken = msgspec.structs.replace(line("sent"), value="{}")
+    assert len(translator.feed([broken, line("sent")])) == 1
+    ((message, reason),) = translator.refused
+    assert message == broken
+    assert "job_log" in reason
+
+
+def real_lives() -> list[Message]:
+    """Return what a real qmaster wrote of many jobs, in its order: records and job_log lines."""
+    records = read(REPORTING, file="f").records
+    logs, _ = job_log.read(REPORTING, file="f", offset=0, line=1)
+    found = [(each.origin.offset, to_event(each, cluster="fox")) for each in records]
+    found += [(each.origin.offset, job_log.to_event(each, cluster="fox")) for each in logs]
+    return [message for _, message in sorted(found, key=lambda pair: pair[0])]
+
+
+REAL = real_lives()
+
+
+def test_the_real_jobs_start_live_and_cc_backend_takes_them() -> None:
+    """Every start of the sample is told when it is sent; what ended, stops."""
+    backend = Backend()
+    for message in AccountingJobs(site=SITE).feed(decode(encode(REAL, precision="auto"))):
+        backend.take(message)
+    starts = {
+        (log.job_number, log.task_number)
+        for log in (job_log.from_event(m).log for m in REAL if job_log.is_event(m))
+        if log.is_start
+    }
+    assert len(backend.starts) == len(starts) > 40
+
+
+class Bridge:
+    """A pipe in small: a source that repeats, the translator, and a sink; it may die anywhere."""
+
+    def __init__(self, state: Path, batches: list[list[Message]]) -> None:
+        self.state = state
+        self.batches = batches
+        self.acknowledged = 0
+        self.written: list[Message] = []
+
+    def live(self, dies: str, after: int) -> None:
+        """Work on from what was acknowledged; die at a point of the batch of that number."""
+        translator = AccountingJobs(
+            site=SITE, state=str(self.state), emit=["records", "events", "metrics"]
+        )
+        for number, batch in enumerate(self.batches[self.acknowledged :]):
+            is_last = number == after
+            found = translator.feed(batch)
+            if is_last and dies == "before it writes":
+                return
+            self.written += found
+            if is_last and dies == "before it says so":
+                return
+            translator.written(translator.given)
+            if is_last and dies == "before it acknowledges":
+                return
+            self.acknowledged += 1
+        assert translator.flush() == []  # what waits is kept
+
+
+def once(batches: list[list[Message]], folder: Path) -> list[Message]:
+    """Return what a bridge writes that never dies."""
+    bridge = Bridge(folder / "whole", batches)
+    bridge.live("never", 0)
+    return bridge.written
+
+
+deaths = st.lists(
+    st.tuples(
+        st.sampled_from(["before it writes", "before it says so", "before it acknowledges"]),
+        st.integers(0, 5),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=25)
+@given(deaths, st.integers(5, 60))
+def test_a_bridge_that_dies_writes_what_one_does_that_lives(
+    tmp_path_factory: pytest.TempPathFactory, dies: list[tuple[str, int]], size: int
+) -> None:
+    """Every event, none twice; where it dies before it is said to be written, the same again."""
+    folder = tmp_path_factory.mktemp("bridge")
+    batches = [REAL[i : i + size] for i in range(0, len(REAL), size)]
+    bridge = Bridge(folder / "state", batches)
+    for how, after in dies:
+        bridge.live(how, after)
+    bridge.live("never", 0)
+    known = {how for how, _ in dies}
+    expected = once(batches, folder)
+    if "before it says so" in known:  # then the broker knows them by their content
+        assert set(map(key, bridge.written)) == set(map(key, expected))
+    else:
+        assert sorted(map(key, bridge.written)) == sorted(map(key, expected))
+
+
+def key(message: Message) -> bytes:
+    """Return what a message says, as a broker knows it."""
+    return encode([message], precision="auto")
+
+
+def test_batches_that_come_in_another_order_after_a_crash_change_nothing(tmp_path: Path) -> None:
+    """What was decided is decided: a start that was told is not told anew with other nodes."""
+    site = Site(cluster="fox", hostname="master")
+    begun = msgspec.structs.replace(line("sent"), value=_at(line("sent"), "r", 0))
+    ended = accounting(record(begin=10, origin=Origin("a", 0)))
+    first = AccountingJobs(site=site, state=str(tmp_path / "state"))
+    given = first.feed([begun])
+    del first  # killed before it was written
+    second = AccountingJobs(site=site, state=str(tmp_path / "state"))
+    found = second.feed(ended)
+    assert found[: len(given)] == given
+    assert [each[0] for each in reported(found)] == ["start_job", "stop_job"]
+    assert second.feed([begun]) == []
+
+
+def _at(message: Message, file: str, offset: int) -> str:
+    """Return a job_log event's payload as read at a place."""
+    payload = json.loads(str(message.value))
+    return json.dumps({**payload, "origin": {"file": file, "offset": offset}})
+
+
+def test_two_days_of_waiting_are_kept(tmp_path: Path) -> None:
+    """PE tasks and earlier runs that came in one life are in the job that ends in another."""
+    state = str(tmp_path / "state")
+    lives = [
+        [record(begin=10, failed=25, exit_status=99, origin=Origin("f", 0))],
+        [record(begin=30, pe_taskid="1.n2", hostname="n2", origin=Origin("f", 1))],
+        [record(begin=30, granted_pe="mpi", slots=2, origin=Origin("f", 2))],
+    ]
+    found: list[Message] = []
+    for records in lives:
+        found = list(AccountingJobs(site=SITE, state=state).feed(accounting(*records)))
+    first = json.loads(str(found[0].value))
+    assert [node["hostname"] for node in first["resources"]] == ["n1", "n2"]
+    assert first["startTime"] == BEGIN + 10
+    assert first["metaData"]["restarts"] == "1"

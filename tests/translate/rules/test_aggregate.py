@@ -1,0 +1,230 @@
+"""``ccpipe.translate.rules.aggregate``: values of the parts, as one value of the whole."""
+
+import logging
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import Lines, decode, encode
+from ccpipe.message import Message, Uint, metric
+from ccpipe.registry import construct
+from ccpipe.translate.rules.aggregate import Aggregate
+
+TOPOLOGY = [
+    {"hwthread": "0", "socket": "0", "memoryDomain": "0"},
+    {"hwthread": "1", "socket": "0", "memoryDomain": "1"},
+    {"hwthread": "2", "socket": "1", "memoryDomain": "2"},
+    {"hwthread": "3", "socket": "1", "memoryDomain": "2"},
+    {"memoryDomain": "0", "socket": "0"},
+    {"accelerator": "00000000:C1:00.0", "socket": "1"},
+]
+
+
+def hwthread(number: int, value: float, name: str = "flops_any", **tags: str) -> Message:
+    """Return a metric of a hardware thread."""
+    tags = {"hostname": "a", "type": "hwthread", "type-id": str(number), **tags}
+    return metric(name, value, time=10, tags=tags)
+
+
+def made(records: Sequence[Message], **options: Any) -> list[Message]:
+    """Return what an aggregate adds, which is the same for columns."""
+    options = {"function": "sum", "of": "hwthread", "per": "node", **options}
+    passed = list(Aggregate(**options).feed(records))
+    assert passed[: len(records)] == list(records)
+    assert (
+        list(Aggregate(**options).feed(Lines.of(records)))[len(records) :] == passed[len(records) :]
+    )
+    return passed[len(records) :]
+
+
+THREADS = [hwthread(0, 1.5), hwthread(1, 2.5), hwthread(2, 4.0), hwthread(3, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [("sum", 8.0), ("min", 0.0), ("max", 4.0), ("mean", 2.0), ("count", 4)],
+)
+def test_the_node_says_what_its_hardware_threads_say_together(
+    function: str, expected: float
+) -> None:
+    """The same metric, moment and tags, but for type and number, at the end of the batch."""
+    assert made(THREADS, function=function) == [
+        Message("flops_any", {"hostname": "a", "type": "node"}, expected, 10)
+    ]
+
+
+def test_each_socket_says_what_its_own_parts_say() -> None:
+    """By what the topology says; hardware threads and NUMA domains alike."""
+    tags = {"hostname": "a", "type": "socket"}
+    assert made(THREADS, per="socket", topology=TOPOLOGY) == [
+        Message("flops_any", {**tags, "type-id": "0"}, 4.0, 10),
+        Message("flops_any", {**tags, "type-id": "1"}, 4.0, 10),
+    ]
+    domains = [(m.tags["type-id"], m.value) for m in made(THREADS, per="memoryDomain",
+                                                          topology=TOPOLOGY)]  # fmt: skip
+    assert domains == [("0", 1.5), ("1", 2.5), ("2", 4.0)]
+    card = metric("p", 3, time=10, tags={"type": "accelerator", "type-id": "00000000:C1:00.0"})
+    (whole,) = made([card], of="accelerator", per="socket", topology=TOPOLOGY)
+    assert (whole.tags, whole.value) == ({"type": "socket", "type-id": "1"}, 3)
+
+
+def test_what_differs_in_more_than_its_number_is_not_mixed() -> None:
+    """Neither metrics nor nodes nor other tags nor moments; one late value has its own sum."""
+    records = [
+        hwthread(0, 1.0),
+        hwthread(1, 1.0, "clock"),
+        hwthread(2, 1.0, hostname="b"),
+        hwthread(3, 1.0, stype="job", **{"stype-id": "7"}),
+        Message("flops_any", hwthread(1, 1.0).tags, 5.0, 20),
+        Message("flops_any", hwthread(1, 1.0).tags, 7.0),
+        hwthread(1, 2.0),
+    ]
+    sums = [(m.name, m.hostname, m.tags.get("stype"), m.time, m.value) for m in made(records)]
+    assert sums == [
+        ("flops_any", "a", None, 10, 3.0),
+        ("clock", "a", None, 10, 1.0),
+        ("flops_any", "b", None, 10, 1.0),
+        ("flops_any", "a", "job", 10, 1.0),
+        ("flops_any", "a", None, 20, 5.0),
+        ("flops_any", "a", None, None, 7.0),
+    ]
+
+
+def test_only_numbers_of_metrics_count() -> None:
+    """Texts, booleans, other fields and other types are no parts."""
+    others = [
+        Message("flops_any", hwthread(1, 1.0).tags, "x", 10),
+        Message("flops_any", hwthread(1, 1.0).tags, True, 10),
+        Message("flops_any", hwthread(1, 1.0).tags, 9.0, 10, "other"),
+        metric("flops_any", 9.0, time=10, tags={"hostname": "a", "type": "core", "type-id": "0"}),
+    ]
+    assert made(others) == []
+    (whole,) = made([*others, hwthread(0, 1.5)])
+    assert whole.value == 1.5
+
+
+def test_a_metric_that_is_measured_for_the_whole_is_never_replaced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log says so once; under another name both are there."""
+    node = metric("flops_any", 99.0, time=10, tags={"hostname": "a", "type": "node"})
+    with caplog.at_level(logging.WARNING):
+        rule = Aggregate(function="sum", of="hwthread", per="node")
+        for records in ([*THREADS, node], Lines.of([node, *THREADS]), [node, *THREADS]):
+            assert rule.feed(records) is records
+    assert caplog.messages == [
+        "aggregate of hwthread per node: flops_any is measured for the node already"
+    ]
+    (whole,) = made([node, *THREADS], name="*_sum")
+    assert (whole.name, whole.value) == ("flops_any_sum", 8.0)
+    earlier = metric("flops_any", 99.0, time=9, tags={"hostname": "a", "type": "node"})
+    assert made([earlier, *THREADS])[0].value == 8.0
+
+
+def test_metrics_go_into_one_where_the_name_says_no_star() -> None:
+    """Power of processors and memory, for example."""
+    sockets = [
+        metric(name, value, time=10, tags={"type": "socket", "type-id": number})
+        for name, value, number in (("cpu_power", 90, "0"), ("cpu_power", 95, "1"),
+                                    ("mem_power", 10, "0"))
+    ]  # fmt: skip
+    assert made(sockets, of="socket", name="node_power") == [
+        Message("node_power", {"type": "node"}, 195, 10)
+    ]
+    assert made(sockets, of="socket", names=["cpu_*"])[0].value == 185
+
+
+def test_fewer_parts_than_asked_for_make_no_aggregate() -> None:
+    """What is there is aggregated; whoever knows how many there must be can insist."""
+    assert made(THREADS[:3], minimum=4) == []
+    assert made(THREADS[:3], minimum=3)[0].value == 8.0
+    assert made(THREADS[:1])[0].value == 1.5
+
+
+def test_a_part_that_the_topology_does_not_know_is_left_out_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A processor that was plugged in since belongs to no socket that is known."""
+    with caplog.at_level(logging.WARNING):
+        assert made([hwthread(0, 1.0), hwthread(9, 1.0)], per="socket", topology=TOPOLOGY) == [
+            Message("flops_any", {"hostname": "a", "type": "socket", "type-id": "0"}, 1.0, 10)
+        ]
+    assert set(caplog.messages) == {
+        "aggregate of hwthread per socket: hwthread '9' is left out: its socket is not known"
+    }
+
+
+def test_a_count_has_no_unit() -> None:
+    """Other aggregates keep the unit of their parts."""
+    parts = [hwthread(0, 1.0, unit="MHz"), hwthread(1, 2.0, unit="MHz")]
+    assert made(parts, function="max")[0].tags["unit"] == "MHz"
+    assert "unit" not in made(parts, function="count")[0].tags
+
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+UINTS = st.integers(0, 2**64 - 1).map(Uint)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(INTEGERS, min_size=1) | st.lists(UINTS, min_size=1))
+def test_integers_are_added_up_exactly(values: list[int]) -> None:
+    """Of their own type as long as 64 bits hold the sum; a mean is rounded once."""
+    parts = [hwthread(number, value) for number, value in enumerate(values)]
+    (total,) = made(parts)
+    assert total.value == sum(values) or type(total.value) is float
+    if type(total.value) is float:
+        assert not -(2**63) <= sum(values) < 2**64
+        assert total.value == float(sum(values))
+    elif -(2**63) <= sum(values) < 2**63:
+        assert type(total.value) is type(values[0])
+    assert made(parts, function="mean")[0].value == float(Fraction(sum(values), len(values)))
+    for function, expected in (("min", min(values)), ("max", max(values))):
+        (minimum,) = made(parts, function=function)
+        assert (minimum.value, type(minimum.value)) == (expected, type(values[0]))
+
+
+@given(st.lists(FLOATS | INTEGERS, min_size=1))
+def test_sums_do_not_depend_on_the_order_of_the_parts(values: list[float]) -> None:
+    """Floats are added up without error on the way; what is beyond them is not told of."""
+    parts = [hwthread(number, value) for number, value in enumerate(values)]
+    there = [message.value for message in made(parts)]
+    assert there == [message.value for message in made(parts[::-1])]
+    assert all(math.isfinite(float(value)) for value in there)
+
+
+def test_columns_get_their_aggregates_after_their_rows() -> None:
+    """What was decoded is written with them, and cannot pass as the bytes that it was."""
+    lines = decode(
+        b"m,hostname=a,type=hwthread,type-id=0 value=1i 1740027951\n"
+        b"m,hostname=a,type=hwthread,type-id=1 value=2i 1740027951\n"
+    )
+    passed = Aggregate(function="sum", of="hwthread", per="node").feed(lines)
+    assert isinstance(passed, Lines)
+    assert passed.passthrough() is None
+    assert encode(passed).splitlines()[2:] == [b"m,hostname=a,type=node value=3i 1740027951"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"per": "socket"}, "per: the topology does not say which socket a hwthread belongs to"),
+        ({"per": "llc", "topology": TOPOLOGY}, "does not say which llc a hwthread"),
+        ({"of": "socket", "per": "memoryDomain", "topology": TOPOLOGY},
+         "per: socket 0 is in more than one memoryDomain"),
+        ({"of": "socket", "per": "socket"}, "per: a socket is no part of a socket"),
+        ({"name": ""}, "name: '' cannot be a name"),
+        ({"function": "median"}, "function: .*'median'"),
+        ({"of": "node"}, "of: .*'node'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_aggregated_is_refused(options: dict[str, Any], reason: str) -> None:
+    """A bridge knows no node's topology; the error says where it would come from."""
+    options = {"function": "sum", "of": "hwthread", "per": "node", **options}
+    with pytest.raises(ConfigError, match=rf"^r\.toml: translate\[0\].*{reason}"):
+        construct(Aggregate, options, where="r.toml", path="translate[0]", context={})

@@ -1,0 +1,117 @@
+"""``ccpipe.translate.rules.convert``: value and tag together, or neither."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.message import Message, Uint, Value, event, metric
+from ccpipe.translate.rules.convert import Convert
+
+
+def converted(value: Value, unit: str | None = None, name: str = "m", /, **options: Any) -> Message:
+    """Return a metric afterwards."""
+    tags = {"type": "node"} if unit is None else {"type": "node", "unit": unit}
+    (message,) = Convert(**options).feed([Message(name, tags, value, 1)])
+    return message
+
+
+def test_the_tag_says_the_unit_and_is_changed_with_the_value() -> None:
+    """A reader can never take the one for the other."""
+    lines = decode(b"m,hostname=a,type=node,unit=kB value=1500i 1740027951\n")
+    assert encode(Convert(to="MB").feed(lines)) == (
+        b"m,hostname=a,type=node,unit=MB value=1.5 1740027951\n"
+    )
+
+
+def test_units_come_from_the_option_then_the_tag_then_the_collectors() -> None:
+    """Peers' tags are wrong now and then, and whoever configures knows."""
+    known = {"m": "GB"}
+    assert converted(1, None, to="bytes", units=known).value == 10**9
+    assert converted(1, "kB", to="bytes", units=known).value == 1000
+    assert converted(1, "kB", to="bytes", units=known, unit="KiB").value == 1024
+
+
+def test_the_new_unit_is_told_of_where_none_was() -> None:
+    """Else a second rule would convert once more, by the unit that the metric had before."""
+    once = Convert(to="MB", units={"m": "kB"})
+    (message,) = once.feed([metric("m", 1000, time=1, tags={})])
+    assert message == Message("m", {"unit": "MB"}, 1.0, 1)
+    assert once.feed([message]) == [message]
+    assert Convert(to="kB", units={"m": "kB"}).feed([message])[0].value == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "to", "expected"),
+    [
+        (3, "kB", "bytes", 3000),
+        (Uint(3), "KiB", "bytes", Uint(3072)),
+        (4096, "bytes", "KiB", 4.0),
+        (5.5, "kB", "bytes", 5500.0),
+        (7, "kB", "KB", 7),
+    ],
+)
+def test_values_keep_their_type_where_the_factor_allows(
+    value: float, unit: str, to: str, expected: float
+) -> None:
+    """All values of a series stay of one type: by the factor, not by what a value happens to be."""
+    message = converted(value, unit, to=to)
+    assert message.value == expected
+    assert type(message.value) is type(expected)
+    (row,) = Convert(to=to).feed(decode(encode([Message("m", {"unit": unit}, value, 1)])))
+    assert (row.value, type(row.value)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize("value", [2**62, Uint(2**63), 1e308])
+def test_a_result_that_cannot_be_written_leaves_the_metric_as_it_is(value: float) -> None:
+    """Nothing is lost, and the tag still says what the value is in."""
+    message = converted(value, "GB", to="bytes")
+    assert (message.value, message.tags["unit"]) == (value, "GB")
+
+
+def test_what_is_no_number_of_a_metric_stays_as_it_is() -> None:
+    """Texts, booleans and events have no unit, even under a metric's name."""
+    assert converted("1", "kB", to="MB").value == "1"
+    assert converted(True, "kB", to="MB").tags["unit"] == "kB"
+    job = event("job", "start_job", "{}", time=1, tags={"unit": "kB"})
+    assert Convert(to="MB").feed([job]) == [job]
+
+
+def test_a_metric_of_another_measure_stays_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A rule for ``*`` meets watts too; it does not fill the log every ten seconds."""
+    convert = Convert(to="MB")
+    watts, nothing = metric("p", 1.0, time=1, tags={"unit": "W"}), metric("n", 1, time=1, tags={})
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert convert.feed([watts, nothing]) == [watts, nothing]
+            lines = decode(encode([watts, nothing]))
+            assert convert.feed(lines) is lines
+    assert [record.message for record in caplog.records] == [
+        "convert to MB: p stays as it is: 'W' is of watt, 'MB' is of byte",
+        "convert to MB: n stays as it is: its unit is not known",
+    ]
+
+
+def test_only_what_fits_is_converted() -> None:
+    """Names and tags both must fit."""
+    assert converted(1, "kB", "x", to="MB", names=["m*"]).value == 1
+    assert converted(1, "kB", to="MB", tags={"type": "core"}).value == 1
+    assert converted(1, "kB", to="MB", names=["m*"], tags={"type": "node"}).value == 0.001
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"to": "MegaFoo"}, "to: 'MegaFoo' is no unit"),
+        ({"to": "MB", "unit": "x"}, "to: 'x' is no unit"),
+        ({"to": "MB", "unit": "W"}, "to: 'W' is of watt, 'MB' is of byte"),
+    ],
+)
+def test_units_that_cannot_be_are_refused(options: dict[str, Any], reason: str) -> None:
+    """Wrong configuration is fatal before anything starts."""
+    with pytest.raises(ConfigError, match=reason):
+        Convert(**options)

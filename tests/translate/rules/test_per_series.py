@@ -1,0 +1,151 @@
+"""What holds of every rule of a processing stage: rename, drop, tag, convert and aggregate."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode
+from ccpipe.message import Message
+from ccpipe.pipeline import Translator
+from ccpipe.registry import build
+from ccpipe.translate.rules import per_series
+from ccpipe.translate.rules.aggregate import Aggregate
+from ccpipe.translate.rules.convert import Convert
+from ccpipe.translate.rules.per_series import PerSeries
+from ccpipe.translate.rules.rename import Rename
+from ccpipe.translate.rules.select import Drop
+from ccpipe.translate.rules.tag import Tag
+from tests.translate.records import MESSAGES
+
+TOPOLOGY = [
+    {"core": "0", "socket": "0"},
+    {"core": "1", "socket": "0"},
+    {"core": "2", "socket": "1"},
+]
+RULES: list[Callable[[], Translator]] = [
+    lambda: Drop(names=["cpu_*"], tags={"type": "node"}),
+    lambda: Rename(names={"cpu_*": "*_of_cpu", "job": "task"}, tags={"hostname": "e*"}),
+    lambda: Rename(names={"cpu_load": "cpu_user"}),
+    lambda: Tag(add={"type": "socket", "a b": "c,d"}, remove=["hostname"], names=["cpu_*"]),
+    lambda: Tag(remove=["type", "cluster"]),
+    lambda: Convert(to="GB", unit="KiB", names=["mem*"]),
+    lambda: Convert(to="bytes", units={"cpu_load": "KiB", "cpu_user": "GB", "job": "W"}),
+    lambda: Aggregate(function="sum", of="core", per="node"),
+    lambda: Aggregate(function="max", of="core", per="socket", topology=TOPOLOGY),
+    lambda: Aggregate(function="mean", of="core", per="node", name="all", minimum=2),
+]  # fmt: skip
+BATCHES = st.lists(st.lists(MESSAGES, max_size=10), max_size=3)
+
+
+def exactly(records: Any) -> list[tuple[Message, type]]:
+    """Return records with the types of their values: 1 and 1.0 are not written alike."""
+    return [(message, type(message.value)) for message in records]
+
+
+@given(st.sampled_from(RULES), BATCHES, st.booleans())
+def test_columns_and_messages_come_out_alike(
+    rule: Callable[[], Translator], batches: list[list[Message]], one_table: bool
+) -> None:
+    """A rule says the same of columns as of messages, whatever came before, and columns stay.
+
+    What it was fed stays as it was: others may hold it too.
+    """
+    on_lines, on_messages = rule(), rule()
+    table = SeriesTable()
+    for batch in batches:
+        lines = Lines.concat([Lines(table=table) if one_table else Lines(), Lines.of(batch)])
+        messages = list(lines)
+        passed = on_lines.feed(lines)
+        assert isinstance(passed, Lines)
+        assert exactly(passed) == exactly(on_messages.feed(messages))
+        assert exactly(lines) == exactly(messages)
+        assert len(on_lines.flush()) == len(on_messages.flush()) == 0
+
+
+@given(st.sampled_from(RULES), st.lists(MESSAGES, max_size=10))
+def test_columns_are_written_as_their_messages_are(
+    rule: Callable[[], Translator], batch: list[Message]
+) -> None:
+    """No old bytes travel on; what comes out can be written wherever what went in could."""
+    passed = rule().feed(decode(encode(batch, precision="ns"), precision="ns"))
+    assert encode(passed, precision="ns") == encode(list(passed), precision="ns")
+    assert passed.passthrough() in (None, encode(passed, precision="ns"))
+
+
+@given(st.sampled_from(RULES), st.lists(MESSAGES, max_size=10))
+def test_nothing_is_invented_and_the_order_is_kept(
+    rule: Callable[[], Translator], batch: list[Message]
+) -> None:
+    """Records keep moment, field and order; only aggregates come on top, at the end."""
+    translator, batch = rule(), list(Lines.of(batch))
+    places = [(message.time, message.field) for message in batch]
+    passed = [(message.time, message.field) for message in translator.feed(batch)]
+    if isinstance(translator, Drop):
+        rest = iter(places)
+        assert all(place in rest for place in passed)  # a part of them, in their order
+    else:
+        assert passed[: len(places)] == places
+        added = passed[len(places) :]
+        assert not added or isinstance(translator, Aggregate)
+        assert all(place in places for place in added)
+
+
+@given(st.sampled_from(RULES), st.lists(MESSAGES, max_size=10))
+def test_values_are_left_alone_by_all_but_convert(
+    rule: Callable[[], Translator], batch: list[Message]
+) -> None:
+    """A rule changes what it is named for and nothing else."""
+    translator, batch = rule(), list(Lines.of(batch))
+    passed = list(translator.feed(batch))
+    if isinstance(translator, Rename | Tag | Aggregate):
+        assert [m.value for m in passed[: len(batch)]] == [m.value for m in batch]
+    elif isinstance(translator, Convert):
+        for old, new in zip(batch, passed, strict=True):
+            assert new == old or new.tags["unit"] == translator.to
+    if isinstance(translator, Rename | Convert | Aggregate):
+        assert [other_tags(m) for m in passed[: len(batch)]] == [other_tags(m) for m in batch]
+
+
+def other_tags(message: Message) -> dict[str, str]:
+    """Return all tags but ``unit``."""
+    return {key: value for key, value in message.tags.items() if key != "unit"}
+
+
+def test_rejected_lines_stay_with_their_payload() -> None:
+    """A rule is no reason to forget what could not be read."""
+    lines = decode(b"broken\ncpu_load,hostname=e1,type=core,type-id=0 value=3 1740027951\n")
+    for rule in RULES:
+        assert rule().feed(lines).rejected == lines.rejected
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "cls"),
+    [
+        ("drop", {"names": ["x"]}, Drop),
+        ("rename", {"names": {"x": "y"}}, Rename),
+        ("tag", {"add": {"x": "y"}}, Tag),
+        ("convert", {"to": "GB"}, Convert),
+        ("aggregate", {"function": "sum", "of": "hwthread", "per": "node"}, Aggregate),
+    ],
+)
+def test_a_recipe_can_name_each(name: str, options: dict[str, Any], cls: type[Any]) -> None:
+    """Each is registered; a node's own knowledge is given to those that ask for it."""
+    place = {"where": "ccpipe.toml", "path": "publish.translate[0]"}
+    for context in ({}, {"units": {"x": "kB"}, "topology": TOPOLOGY}):
+        made = build("translators", {"use": name, **options}, context=context, **place)
+        assert type(made) is cls
+
+
+def test_what_is_remembered_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Process and job numbers in tags make new series for ever."""
+    monkeypatch.setattr(per_series, "_MOST_KNOWN", 100)
+    asked: list[str] = []
+    known = PerSeries(lambda name, _: asked.append(name))
+    for number in range(1000):
+        for _ in range(2):
+            known.of(Message(f"m{number}", {}, 1.0))
+    assert len(asked) == 1000
+    assert len(known._lately) <= 100

@@ -1,0 +1,179 @@
+"""``ccpipe.translate.rules.select``: columns give the same choice as one message after another."""
+
+import fnmatch
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode
+from ccpipe.message import Kind, Message, Uint, metric
+from ccpipe.registry import construct
+from ccpipe.translate.rules.select import Drop, Select
+from tests.translate.records import MESSAGES, TAGS
+
+PATTERNS = ["*", "cpu_*", "cpu_load", "?ob", "[cj]*", "mem[[]0]", "x", ""]
+TAG_PATTERNS = ["*", "f*", "e[0-9]", "node", "woody", "?", ""]
+RULES = st.fixed_dictionaries(
+    {},
+    optional={
+        "kinds": st.lists(st.sampled_from([str(kind) for kind in Kind]), max_size=3),
+        "names": st.lists(st.sampled_from(PATTERNS), max_size=3),
+        "clusters": st.lists(st.sampled_from(TAG_PATTERNS), max_size=3),
+        "nodes": st.lists(st.sampled_from(TAG_PATTERNS), max_size=3),
+        "tags": st.dictionaries(
+            st.sampled_from([*TAGS, "stype"]), st.sampled_from(TAG_PATTERNS), max_size=2
+        ),
+        "numeric": st.booleans(),
+    },
+)
+
+
+def is_wanted(message: Message, rules: dict[str, Any]) -> bool:
+    """Decide about one message in the plainest words: the rule that columns are held to."""
+
+    def fits(text: str | None, patterns: Sequence[str]) -> bool:
+        if not text:
+            return "" in patterns
+        return any(fnmatch.fnmatchcase(text, p) for p in patterns)
+
+    tags = message.tags
+    return all(
+        [
+            not rules.get("kinds") or message.kind in rules["kinds"],
+            not rules.get("names") or fits(message.name, rules["names"]),
+            not rules.get("clusters") or fits(tags.get("cluster"), rules["clusters"]),
+            not rules.get("nodes") or fits(tags.get("hostname"), rules["nodes"]),
+            all(fits(tags.get(tag), [p]) for tag, p in rules.get("tags", {}).items()),
+            not rules.get("numeric") or type(message.value) in (int, float, Uint),
+        ]
+    )
+
+
+@given(st.lists(st.lists(MESSAGES, max_size=8), max_size=4), RULES, st.booleans())
+def test_columns_choose_as_one_would_message_by_message(
+    batches: list[list[Message]], rules: dict[str, Any], one_table: bool
+) -> None:
+    """Whatever is asked for, over several payloads, with one series table or a new one each."""
+    select = Select(**rules)
+    table = SeriesTable()
+    for batch in batches:
+        lines = Lines(table=table) if one_table else Lines()
+        lines = Lines.concat([lines, Lines.of(batch)])
+        expected = [message for message in lines if is_wanted(message, rules)]
+        kept = select.feed(lines)
+        assert isinstance(kept, Lines)
+        assert list(kept) == expected
+        assert list(map(type, (m.value for m in kept))) == [type(m.value) for m in expected]
+        assert select.feed(list(lines)) == expected
+
+
+@given(st.lists(MESSAGES, max_size=8), RULES)
+def test_what_is_kept_can_be_written_as_before(
+    messages: list[Message], rules: dict[str, Any]
+) -> None:
+    """Chosen rows encode to the lines that the chosen messages encode to."""
+    lines = decode(encode(messages, precision="ns"), precision="ns")
+    kept = Select(**rules).feed(lines)
+    assert encode(kept, precision="ns") == b"".join(
+        encode([message], precision="ns") for message in lines if is_wanted(message, rules)
+    )
+
+
+def test_records_themselves_come_back_where_all_match() -> None:
+    """Nothing is copied for a filter that lets all pass."""
+    lines = decode(b"cpu,hostname=a value=1 1\ncpu,hostname=b value=2 1\n")
+    assert Select(kinds=["metric"], nodes=["[ab]"]).feed(lines) is lines
+    messages = list(lines)
+    assert Select(names=["cpu"]).feed(messages) is messages
+
+
+def test_columns_are_chosen_without_a_message_for_each_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Per-line work in Python happens only where a line becomes something else."""
+    lines = decode(b"cpu,hostname=a value=1 1\ncpu,hostname=b value=2 1\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(Lines, "__getitem__", lambda *_: pytest.fail("a message was built"))
+        kept = Select(nodes=["b"]).feed(lines)
+    assert [message.hostname for message in kept] == ["b"]
+
+
+def test_a_line_of_which_a_field_was_dropped_does_not_travel_as_its_old_bytes() -> None:
+    """What was filtered out must not come back when bytes are passed through."""
+    lines = decode(b"m,hostname=a value=1,load=2 1740027951\nm,hostname=b value=3 1740027951\n")
+    kept = Select(kinds=["metric"]).feed(lines)
+    assert isinstance(kept, Lines)
+    assert kept.passthrough() is None
+    assert b"load" not in encode(kept)
+
+
+def test_whole_lines_still_travel_as_the_bytes_they_were() -> None:
+    """Dropping other lines costs nobody the way without encoding."""
+    lines = decode(b"m,hostname=b,a=1 value=1,load=2 1740027951\nm,hostname=c value=3 1740027951\n")
+    kept = Select(nodes=["b"]).feed(lines)
+    assert isinstance(kept, Lines)
+    assert kept.passthrough() == b"m,hostname=b,a=1 value=1,load=2 1740027951\n"
+
+
+def test_rejected_lines_stay_with_their_payload() -> None:
+    """A filter is no reason to forget what could not be read."""
+    lines = decode(b"broken\nm,hostname=b value=3 1740027951\n")
+    kept = Select(nodes=["x"]).feed(lines)
+    assert isinstance(kept, Lines)
+    assert len(kept) == 0
+    assert kept.rejected == lines.rejected
+
+
+def test_a_missing_tag_matches_the_empty_pattern_alone() -> None:
+    """``*`` asks for a tag that is there, nothing for one that is not."""
+    message = metric("m", 1.0, time=1, tags={})
+    assert not Select(nodes=["*"]).matches(message)
+    assert not Select(tags={"stype": "*"}).matches(message)
+    assert Select(tags={"stype": ""}).matches(message)
+    assert not Select(tags={"stype": ""}).matches(metric("m", 1.0, time=1, tags={"stype": "job"}))
+
+
+@given(st.lists(MESSAGES, max_size=8), RULES)
+def test_what_one_keeps_the_other_drops(messages: list[Message], rules: dict[str, Any]) -> None:
+    """Each record is kept by exactly one of ``select`` and ``drop`` with the same words."""
+    rules = {key: value for key, value in rules.items() if key != "numeric"}
+    assume(any(rules.values()))
+    lines = Lines.of(messages)
+    for records in (lines, list(lines)):
+        kept, rest = Select(**rules).feed(records), Drop(**rules).feed(records)
+        assert isinstance(rest, type(records))
+        assert [m for m in lines if is_wanted(m, rules)] == list(kept)
+        assert [m for m in lines if not is_wanted(m, rules)] == list(rest)
+
+
+def test_drop_lets_records_pass_that_it_is_not_for() -> None:
+    """Nothing is copied where nothing is dropped."""
+    lines = decode(b"cpu,hostname=a value=1 1740027951\n")
+    drop = Drop(names=["mem"])
+    assert drop.feed(lines) is lines
+    messages = list(lines)
+    assert drop.feed(messages) is messages
+    assert list(drop.flush()) == []
+
+
+def test_drop_must_be_told_what() -> None:
+    """A rule that would drop everything is a mistake."""
+    with pytest.raises(ConfigError, match="would drop everything"):
+        Drop()
+
+
+def test_an_unknown_kind_is_refused_with_the_kind_that_was_meant() -> None:
+    """Wrong configuration is fatal before anything starts, and names file, key and suggestion."""
+    with pytest.raises(ConfigError, match=r"^r\.toml: translate\[0\]: kinds: .*'metric'\?$"):
+        construct(Select, {"kinds": ["metrics"]}, where="r.toml", path="translate[0]", context={})
+
+
+def test_nothing_is_held_back() -> None:
+    """A filter has no window to flush."""
+    select = Select(names=["x"])
+    select.feed([metric("m", 1.0, time=1, tags={})])
+    assert list(select.flush()) == []

@@ -1,0 +1,324 @@
+"""Job records to events that cc-backend takes: strict fields, in order, each once."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from ccpipe.formats.sonar import (
+    INFINITE,
+    ClusterAttributes,
+    ClusterData,
+    ClusterEnvelope,
+    ClusterNodes,
+    Envelope,
+    ErrorObject,
+    ExtendedUint,
+    JobsAttributes,
+    JobsData,
+    JobsEnvelope,
+    SacctData,
+    SlurmJob,
+    SysinfoAttributes,
+    SysinfoData,
+    SysinfoEnvelope,
+    SysinfoGpuCard,
+)
+from ccpipe.message import control
+from ccpipe.translate.sonar import sonar_to_cc, sonar_to_cc_jobs
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc, topology_reply
+from tests.translate.sonar.sonar_samples import META, START, at
+
+KEYS_OF_START = {
+    "jobId", "user", "cluster", "subCluster", "partition", "project", "startTime", "submitTime",
+    "walltime", "numNodes", "numHwthreads", "numAcc", "smt", "shared", "monitoringStatus",
+    "resources", "metaData", "arrayJobId", "requestedMemory", "energy", "duration", "id", "tags",
+    "jobState", "energyFootprint", "footprint", "statistics", "concurrentJobs",
+}  # fmt: skip
+"""What cc-backend's ``schema.Job`` knows; it refuses a job for one other key."""
+KEYS_OF_STOP = {"jobId", "cluster", "startTime", "stopTime", "jobState"}
+
+PENDING = SlurmJob(
+    job_id=1467074,
+    job_name="ångström",
+    job_state="PENDING",
+    array_job_id=1467073,
+    array_task_id=1,
+    user_name="ann",
+    account="nn1",
+    submit_time=at(-50),
+    time_limit=ExtendedUint(90),
+    partition="gpu",
+    requested_cpus=8,
+    requested_memory_per_node=4096,
+    requested_node_count=2,
+)
+RUNNING = SlurmJob(
+    job_id=1467074,
+    job_state="RUNNING",
+    start_time=at(0),
+    nodes=("c[1-2]",),
+    allocated_resources="billing=8,cpu=16,gres/gpu=4,mem=8G,node=2",
+)
+COMPLETED = replace(RUNNING, job_state="COMPLETED", end_time=at(500))
+
+
+def envelope(second: int, *jobs: SlurmJob, cluster: str = "fox") -> JobsEnvelope:
+    """Make an envelope of job records."""
+    return JobsEnvelope(META, JobsData(JobsAttributes(at(second), cluster, jobs)))
+
+
+def reported(translator: SonarToCc, *envelopes: Envelope) -> list[tuple[str, dict[str, Any]]]:
+    """Return functions and payloads of the events that envelopes make."""
+    messages = [m for e in envelopes for m in translator.feed([e])]
+    assert all(not m.problems() for m in messages)
+    return [(m.tags["function"], json.loads(str(m.value))) for m in messages if m.name == "job"]
+
+
+@pytest.fixture
+def translator() -> SonarToCc:
+    """Give a test a translator of its own."""
+    return SonarToCc(envelopes=False)
+
+
+def test_a_job_is_told_when_it_starts_and_when_it_stops(translator: SonarToCc) -> None:
+    """With all that its records said so far, each event once, whatever comes again."""
+    assert reported(translator, envelope(-40, PENDING)) == []
+    events = reported(
+        translator,
+        envelope(10, RUNNING),
+        envelope(20, RUNNING),
+        envelope(510, COMPLETED),
+        envelope(520, COMPLETED),
+        envelope(530, RUNNING),
+    )
+    assert events == [
+        (
+            "start_job",
+            {
+                "jobId": 1467074,
+                "user": "ann",
+                "cluster": "fox",
+                "startTime": START,
+                "numNodes": 2,
+                "resources": [{"hostname": "c1"}, {"hostname": "c2"}],
+                "project": "nn1",
+                "partition": "gpu",
+                "arrayJobId": 1467073,
+                "numHwthreads": 16,
+                "numAcc": 4,
+                "walltime": 5400,
+                "submitTime": START - 50,
+                "requestedMemory": 4,
+                "metaData": {
+                    "jobName": "ångström",
+                    "arrayTaskId": "1",
+                    "requestedCpus": "8",
+                    "requestedNodes": "2",
+                    "allocatedResources": RUNNING.allocated_resources,
+                },
+            },
+        ),
+        (
+            "stop_job",
+            {
+                "jobId": 1467074,
+                "cluster": "fox",
+                "startTime": START,
+                "stopTime": START + 500,
+                "jobState": "completed",
+            },
+        ),
+    ]
+    assert events[0][1].keys() <= KEYS_OF_START
+    assert events[1][1].keys() <= KEYS_OF_STOP
+
+
+def test_a_job_that_was_seen_only_at_its_end_still_starts_first(translator: SonarToCc) -> None:
+    """cc-backend cannot stop what it never heard of."""
+    whole = replace(COMPLETED, user_name="ann")
+    assert [f for f, _ in reported(translator, envelope(600, whole))] == ["start_job", "stop_job"]
+
+
+def test_a_job_that_never_ran_is_not_told(translator: SonarToCc) -> None:
+    """Cancelled while it was pending: it has no nodes, or none that are a list of nodes."""
+    cancelled = replace(PENDING, job_state="CANCELLED by 1000", end_time=at(5))
+    nowhere = replace(cancelled, start_time=at(5), nodes=("None assigned",))
+    assert reported(translator, envelope(10, cancelled), envelope(20, nowhere)) == []
+
+
+def test_later_records_override_earlier_ones_by_field(translator: SonarToCc) -> None:
+    """By the envelopes' times, whichever comes first; what a record omits stays."""
+    newer = replace(PENDING, partition="big", user_name="")
+    events = reported(
+        translator, envelope(-30, newer), envelope(-40, PENDING), envelope(10, RUNNING)
+    )
+    assert (events[0][1]["partition"], events[0][1]["user"]) == ("big", "ann")
+
+
+@pytest.mark.parametrize(
+    ("state", "told_as"),
+    [
+        ("CANCELLED by 1000", "cancelled"),
+        ("OUT_OF_MEMORY", "out_of_memory"),
+        ("TIMEOUT", "timeout"),
+        ("DEADLINE", "deadline"),
+        ("NODE_FAIL", "node_fail"),
+        ("FAILED", "failed"),
+    ],
+)
+def test_states_are_those_that_cc_backend_knows(
+    translator: SonarToCc, state: str, told_as: str
+) -> None:
+    """In lower case, without what Slurm adds to them."""
+    job = replace(COMPLETED, user_name="ann", job_state=state)
+    assert reported(translator, envelope(600, job))[1][1]["jobState"] == told_as
+
+
+def test_steps_tell_nothing(translator: SonarToCc) -> None:
+    """Step "" is the job; step "0" is not, nor is "batch"."""
+    steps = [replace(RUNNING, user_name="ann", job_step=step) for step in ("0", "batch", "extern")]
+    assert reported(translator, envelope(10, *steps)) == []
+
+
+def test_parts_of_a_heterogeneous_job_are_jobs(translator: SonarToCc) -> None:
+    """Each has its own number; what they share is in the metadata."""
+    parts = [
+        replace(RUNNING, user_name="ann", job_id=1467921 + i, het_job_id=1467921, het_job_offset=i)
+        for i in (0, 1)
+    ]
+    events = reported(translator, envelope(10, *parts))
+    assert [payload["jobId"] for _, payload in events] == [1467921, 1467922]
+    assert events[1][1]["metaData"]["hetJobOffset"] == "1"
+
+
+def test_an_unlimited_job_has_no_walltime(translator: SonarToCc) -> None:
+    """Zero seconds would be a lie, and so would 2⁶⁴."""
+    job = replace(RUNNING, user_name="ann", time_limit=INFINITE, priority=INFINITE)
+    assert "walltime" not in reported(translator, envelope(10, job))[0][1]
+
+
+def test_a_requeued_job_starts_again(translator: SonarToCc) -> None:
+    """The same number with a later start, after it had stopped, is another run."""
+    again = replace(COMPLETED, start_time=at(900), end_time=at(950), user_name="ann")
+    events = reported(
+        translator, envelope(600, replace(COMPLETED, user_name="ann")), envelope(1000, again)
+    )
+    assert [function for function, _ in events] == ["start_job", "stop_job"] * 2
+    assert events[2][1]["startTime"] == START + 900
+
+
+def test_what_sacct_says_of_resources_counts_too(translator: SonarToCc) -> None:
+    """Sonar 0.16 has it nowhere else; numbers with a unit are no counts."""
+    job = replace(
+        RUNNING,
+        user_name="ann",
+        allocated_resources="",
+        sacct=SacctData(AllocTRES="cpu=4,gres/gpu=2,mem=1G"),
+    )
+    payload = reported(translator, envelope(10, job))[0][1]
+    assert (payload["numHwthreads"], payload["numAcc"]) == (4, 2)
+
+
+def test_a_stop_is_never_before_its_start(translator: SonarToCc) -> None:
+    """cc-backend refuses it; clocks and offsets do go wrong."""
+    job = replace(COMPLETED, user_name="ann", end_time=at(-100))
+    assert reported(translator, envelope(600, job))[1][1]["stopTime"] == START
+
+
+def test_clusters_share_no_numbers(translator: SonarToCc) -> None:
+    """Job 7 of one is not job 7 of the other."""
+    job = replace(RUNNING, user_name="ann")
+    events = reported(translator, envelope(10, job), envelope(10, job, cluster="wolf"))
+    assert [payload["cluster"] for _, payload in events] == ["fox", "wolf"]
+
+
+def test_jobs_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded on a stream of any length."""
+    monkeypatch.setattr(sonar_to_cc_jobs, "MAX_JOBS", 10)
+    jobs = sonar_to_cc_jobs.Jobs()
+    for number in range(1, 100):
+        list(jobs.feed(JobsAttributes("", "fox", (replace(PENDING, job_id=number),)), number))
+    assert [job for _, job in jobs._known] == list(range(90, 100))
+
+
+def test_states_of_nodes_become_events(
+    translator: SonarToCc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In lower case, a node once with all its states, so many to an event."""
+    monkeypatch.setattr(sonar_to_cc, "MAX_STATES", 2)
+    nodes = (ClusterNodes(("c[1-3]",), ("IDLE",)), ClusterNodes(("c3",), ("IDLE", "DRAIN")))
+    attributes = ClusterAttributes(at(0), "fox", slurm=True, nodes=nodes)
+    lines = translator.feed([ClusterEnvelope(META, ClusterData(attributes))])
+    assert [message.tags["function"] for message in lines] == ["nodestate"] * 2
+    states = [json.loads(str(message.value)) for message in lines]
+    assert states == [
+        {
+            "cluster": "fox",
+            "nodes": [
+                {"hostname": "c1", "states": ["idle"]},
+                {"hostname": "c2", "states": ["idle"]},
+            ],
+        },
+        {"cluster": "fox", "nodes": [{"hostname": "c3", "states": ["idle", "drain"]}]},
+    ]
+
+
+def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarToCc) -> None:
+    """The others are told; the envelope is refused with the reason, and so is not lost."""
+    nodes = (ClusterNodes(("None assigned", "c1"), ("IDLE",)),)
+    bad = ClusterEnvelope(META, ClusterData(ClusterAttributes(at(0), "fox", nodes=nodes)))
+    (line,) = translator.feed([bad])
+    assert json.loads(str(line.value))["nodes"][0]["hostname"] == "c1"
+    ((refused, reason),) = translator.refused
+    assert refused is bad
+    assert "None assigned" in reason
+
+
+def test_a_node_is_told_by_its_topology(translator: SonarToCc) -> None:
+    """As an event, and as the answer to a control request, which has the request's tags."""
+    card = SysinfoGpuCard(index=1, uuid="GPU-1", manufacturer="NVIDIA", model="H200", memory=7)
+    node = SysinfoAttributes(
+        time=at(0), cluster="fox", node="c1", sockets=2, cores_per_socket=64, threads_per_core=2,
+        cpu_model="EPYC", memory=1000, cards=(card,), numa_nodes=8,
+    )  # fmt: skip
+    (line,) = translator.feed([SysinfoEnvelope(META, SysinfoData(node))])
+    assert (line.name, line.tags["function"], line.hostname) == ("topology", "sysinfo", "c1")
+    payload = json.loads(str(line.value))
+    assert payload["socketsPerNode"] * payload["coresPerSocket"] == 128
+    assert payload["accelerators"] == [
+        {"id": "GPU-1", "type": "NVIDIA", "model": "H200", "index": 1, "memory": 7}
+    ]
+    request = control("topology", "GET", "", time=1, tags={"hostname": "c1", "type": "node"})
+    reply = topology_reply(request, node, time=5)
+    assert (reply.field, reply.value, reply.time) == ("log", line.value, 5)
+    assert reply.tags == {**request.tags, "loglevel": "info"}
+
+
+def test_hard_errors_become_log_lines(translator: SonarToCc) -> None:
+    """Of the node that they come from, or of the cluster."""
+    errors = (ErrorObject(at(0), "no sacct", "fox"), ErrorObject(at(0), "no sinfo", "fox"))
+    lines = list(translator.feed([Envelope(META, errors=errors)]))
+    assert [(m.value, m.tags["loglevel"], m.hostname) for m in lines] == [
+        ("no sacct", "error", "fox"),
+        ("no sinfo", "error", "fox"),
+    ]
+
+
+def test_what_cannot_be_encoded_is_refused() -> None:
+    """An envelope that no JSON can hold costs itself only."""
+    bad = envelope(0, replace(PENDING, job_name="\ud800"))
+    translator = SonarToCc()
+    lines = translator.feed([bad, envelope(0, PENDING)])
+    assert len(lines) == 1
+    assert translator.refused[0][0] is bad
+
+
+def test_payloads_are_as_cc_backend_writes_them() -> None:
+    """The types hold no key that it does not know."""
+    from ccpipe.formats.clustercockpit import StartJob, StopJob
+
+    assert {field.name for field in msgspec.structs.fields(StartJob)} <= KEYS_OF_START
+    assert {field.name for field in msgspec.structs.fields(StopJob)} <= KEYS_OF_STOP

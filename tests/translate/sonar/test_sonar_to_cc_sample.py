@@ -1,0 +1,289 @@
+"""Samples to metrics: names, units, scaling, and what becomes of counters."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ccpipe.formats.lineprotocol import Lines, decode, encode
+from ccpipe.formats.sonar import (
+    INFINITE,
+    ErrorObject,
+    ExtendedUint,
+    SampleDisk,
+    SampleEnvelope,
+    SampleGpu,
+    SampleProcess,
+    SampleProcessGpu,
+)
+from ccpipe.translate.sonar import sonar_to_cc
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from tests.translate.sonar.sonar_samples import START, at, job, sample, values
+
+
+def fed(*envelopes: SampleEnvelope, **options: bool) -> Lines:
+    """Return the lines of the last envelope, after the others."""
+    translator = SonarToCc(envelopes=False, **options)  # type: ignore[arg-type]
+    for envelope in envelopes[:-1]:
+        translator.feed([envelope])
+    lines = translator.feed([envelopes[-1]])
+    assert not translator.refused
+    return lines
+
+
+def test_levels_have_the_collectors_names_and_units() -> None:
+    """As ccpipe's own collectors send them, so that a dashboard need not know who measured."""
+    lines = fed(
+        sample(
+            load1=1.5,
+            load5=2.5,
+            load15=3.5,
+            used_memory=1000,
+            runnable_entities=3,
+            existing_entities=400,
+            boot="2025-02-01T00:00:00+00:00",
+        )
+    )
+    assert values(lines) == {
+        "cpu_load": 1.5,
+        "load_five": 2.5,
+        "load_fifteen": 3.5,
+        "mem_used": 1000,
+        "proc_run": 3,
+        "proc_total": 400,
+        "boot_time": 1738368000,
+    }
+    assert {message.time for message in lines} == {START * 10**9}
+    assert all(not message.problems() for message in lines)
+
+
+def test_cpu_seconds_become_percent_of_a_hardware_thread() -> None:
+    """Of each, and of all together; the first sample has none."""
+    first = sample(0, cpus=(100, 5000))
+    assert "cpu_used" not in values(fed(first))
+    lines = fed(first, sample(60, cpus=(130, 5060)))
+    assert values(lines)["cpu_used"] == 150
+    assert values(lines, type="hwthread", type_id="0") == {"cpu_used": 50}
+    assert values(lines, type="hwthread", type_id="1") == {"cpu_used": 100}
+
+
+def test_no_rate_is_made_over_a_reset() -> None:
+    """A counter that went down, another number of them, another boot: they begin anew."""
+    boots: tuple[dict[str, Any], ...] = (
+        {"boot": "2025-02-01T00:00:00Z"},
+        {"boot": "2025-02-20T00:00:00Z"},
+    )
+    first = sample(0, cpus=(100, 100), **boots[0])
+    for second in (
+        sample(60, cpus=(130, 90), **boots[0]),
+        sample(60, cpus=(130, 130, 1), **boots[0]),
+        sample(60, cpus=(130, 130), **boots[1]),
+    ):
+        assert "cpu_used" not in values(fed(first, second))
+    third = sample(120, cpus=(190, 190), **boots[1])
+    assert values(fed(first, second, third))["cpu_used"] == 200
+
+
+def test_a_boot_time_that_wanders_is_no_boot() -> None:
+    """The kernel works it out from two clocks: it changes by a second now and then."""
+    first = sample(0, cpus=(100,), boot="2025-02-01T00:00:00Z")
+    second = sample(60, cpus=(130,), boot="2025-02-01T00:00:01Z")
+    assert values(fed(first, second))["cpu_used"] == 50
+
+
+def test_a_late_sample_has_levels_only() -> None:
+    """And it does not disturb what comes after it."""
+    first, late, last = sample(60, cpus=(100,)), sample(0, cpus=(90,)), sample(120, cpus=(130,))
+    assert "cpu_used" not in values(fed(first, late))
+    assert values(fed(first, late))["cpu_load"] == 1.5
+    assert values(fed(first, late, last))["cpu_used"] == 50
+
+
+def test_nodes_and_clusters_have_counters_of_their_own() -> None:
+    """A node of the same name in another cluster is another node."""
+    others = [sample(0, cpus=(0,), node="c2"), sample(0, cpus=(50,), cluster="wolf")]
+    lines = fed(sample(0, cpus=(100,)), *others, sample(60, cpus=(130,)))
+    assert values(lines)["cpu_used"] == 50
+
+
+def test_disks_tell_what_they_did_since_the_last_sample() -> None:
+    """As the collector ``disk`` does; requests in progress are a level."""
+    stats = tuple(range(100, 117))
+    later = tuple(2 * x for x in stats)
+    first = sample(0, disks=(SampleDisk("sda", 8, 0, stats), SampleDisk("sdb", 8, 16, stats[:11])))
+    second = sample(
+        60, disks=(SampleDisk("sda", 8, 0, later), SampleDisk("sdb", 8, 16, stats[:11]))
+    )
+    lines = fed(first, second)
+    reported = values(lines, stype="device", stype_id="sda")
+    assert (reported["io_reads"], reported["io_ioops"], reported["io_flushes_ms"]) == (
+        100,
+        216,
+        116,
+    )
+    assert len(reported) == 17
+    assert set(values(lines, stype="device", stype_id="sdb")) == set(list(reported)[:11])
+    assert not values(fed(second, replace_time(first, 120)), stype="device", stype_id="sda")
+
+
+def replace_time(envelope: SampleEnvelope, second: int) -> SampleEnvelope:
+    """Return the same sample of another moment."""
+    assert envelope.data is not None
+    attributes = replace(envelope.data.attributes, time=at(second))
+    return replace(envelope, data=replace(envelope.data, attributes=attributes))
+
+
+def test_cards_go_by_their_uuid() -> None:
+    """Memory is in MByte of 2²⁰ bytes, as collectors of cards have it."""
+    gpu = SampleGpu(
+        index=1, uuid="GPU-1", memory=3 * 1024, ce_util=80, temperature=-3, power=300,
+        performance_state=ExtendedUint(8),
+    )  # fmt: skip
+    reported = values(fed(sample(gpus=(gpu,))), type="accelerator", type_id="GPU-1")
+    assert reported["acc_mem_used"] == 3.0
+    assert (reported["acc_utilization"], reported["acc_temp"], reported["acc_power"]) == (
+        80,
+        -3,
+        300,
+    )
+    assert reported["acc_perf_state"] == 8
+    for state in (INFINITE, ExtendedUint.UNSET):
+        lines = fed(sample(gpus=(replace(gpu, performance_state=state),)))
+        assert "acc_perf_state" not in values(lines, type="accelerator", type_id="GPU-1")
+
+
+def test_a_job_is_the_sum_of_its_processes() -> None:
+    """Rolled-up processes count as many as they are; memory is in bytes."""
+    alone = SampleProcess(cmd="a", pid=1, resident_memory=10, virtual_memory=20, num_threads=3)
+    rolled = SampleProcess(cmd="b", ppid=1, resident_memory=5, rolledup=7)
+    reported = values(
+        fed(sample(jobs=(job(alone, rolled),))), stype="job", stype_id="7", user="ann"
+    )
+    assert reported == {
+        "job_mem_used": 15 * 1024,
+        "job_mem_virtual": 20 * 1024,
+        "job_processes": 9,
+        "job_threads": 12,
+        "job_cpu_used": 0,
+    }
+
+
+def test_processor_time_of_a_job_is_reckoned_by_process() -> None:
+    """Of one that is new, or whose number was used again, ``cpu_avg`` counts."""
+    first = sample(0, jobs=(job(process(1, 100), process(2, 50)),))
+    assert cpu_used(fed(first)) == 20
+    assert cpu_used(fed(first, sample(60, jobs=(job(process(1, 130), process(2, 80)),)))) == 100
+    assert cpu_used(fed(first, sample(60, jobs=(job(process(1, 130), process(3, 80)),)))) == 60
+    assert cpu_used(fed(first, sample(60, jobs=(job(process(1, 130), process(2, 10)),)))) == 60
+    assert cpu_used(fed(first, sample(0, jobs=(job(process(1, 130)),)))) is None
+
+
+def process(pid: int, seconds: int, **more: Any) -> SampleProcess:
+    """Make a process that used so much so far, ten percent of a core on average."""
+    return SampleProcess(cmd="x", pid=pid, cpu_time=seconds, cpu_avg=10, **more)
+
+
+def cpu_used(lines: Lines) -> object:
+    """Return what the job used."""
+    return values(lines, stype="job", stype_id="7").get("job_cpu_used")
+
+
+def test_rolled_up_processes_are_told_apart_by_parent_and_command() -> None:
+    """They all have the number 0."""
+    first = sample(0, jobs=(job(*(SampleProcess(cmd=c, cpu_time=10) for c in "ab")),))
+    second = sample(60, jobs=(job(*(SampleProcess(cmd=c, cpu_time=40) for c in "ab")),))
+    assert cpu_used(fed(first, second)) == 100
+
+
+def test_a_job_uses_no_more_than_the_node_has() -> None:
+    """Children that were waited for add all their time at once."""
+    first = sample(0, cpus=(0, 0), jobs=(job(process(1, 0)),))
+    second = sample(60, cpus=(60, 60), jobs=(job(process(1, 6000)),))
+    assert cpu_used(fed(first, second)) == 200
+
+
+def test_a_job_reads_and_writes_bytes_a_second() -> None:
+    """Counters are in kilobytes; a process that is new counts from its second sample on."""
+    first = sample(0, jobs=(job(process(1, 0, data_read=100, data_written=7)),))
+    second = sample(
+        60,
+        jobs=(job(process(1, 0, data_read=160, data_written=7), process(2, 0, data_read=9)),),
+    )
+    reported = values(fed(first, second), stype="job", stype_id="7")
+    assert (reported["job_read_bw"], reported["job_write_bw"]) == (1024, 0)
+
+
+def test_a_job_has_each_card_once() -> None:
+    """Its processes' shares are added up."""
+    on = SampleProcessGpu(uuid="GPU-1", gpu_util=30, gpu_memory=512, gpu_memory_util=5)
+    lines = fed(
+        sample(jobs=(job(SampleProcess(pid=1, gpus=(on,)), SampleProcess(pid=2, gpus=(on,))),))
+    )
+    reported = values(lines, type="accelerator", type_id="GPU-1", stype="job", stype_id="7")
+    assert reported == {"job_acc_utilization": 60, "job_acc_mem_used": 1.0, "job_acc_mem_util": 10}
+
+
+def test_jobs_that_are_no_batch_jobs_are_left_out_unless_asked_for() -> None:
+    """Every process group is one; two boots' are told apart by their epochs."""
+    envelope = sample(jobs=(job(SampleProcess(pid=1), epoch=99),))
+    assert not values(fed(envelope), stype="job", stype_id="7.99")
+    assert values(fed(envelope, all_jobs=True), stype="job", stype_id="7.99")
+
+
+def test_soft_errors_become_log_lines() -> None:
+    """At the sample's time, as warnings."""
+    error = ErrorObject(time=at(-5), detail="nvml: ö", cluster="fox", node="c1")
+    (line,) = [m for m in fed(sample(errors=(error,))) if m.field == "log"]
+    assert (line.name, line.value, line.tags["loglevel"]) == ("sonar", "nvml: ö", "warn")
+    assert not line.problems()
+
+
+def test_names_that_no_tag_can_carry_are_percent_encoded() -> None:
+    """Nobody loses a metric for a line end in a user's or a device's name."""
+    envelope = sample(jobs=(replace(job(SampleProcess(pid=1)), user="a\nb\\"),))
+    lines = decode(encode(fed(envelope)))
+    assert lines.rejected == []
+    assert values(lines, stype="job", stype_id="7", user="a%0Ab%5C")
+
+
+def test_what_64_bits_cannot_hold_is_a_float() -> None:
+    """Kilobytes times 1024 may be beyond 63 bits; the value stays about right."""
+    huge = SampleProcess(pid=1, resident_memory=2**64 - 1)
+    reported = values(fed(sample(jobs=(job(huge, huge),))), stype="job", stype_id="7")
+    assert reported["job_mem_used"] == 2.0**75
+    assert reported["job_processes"] == 2
+
+
+@given(st.lists(st.lists(st.integers(0, 2**64 - 1), max_size=4), max_size=5))
+def test_no_counters_give_anything_but_finite_rates_above_zero(samples: list[list[int]]) -> None:
+    """Whatever they do: down, up, more, fewer."""
+    translator = SonarToCc(envelopes=False)
+    for second, cpus in enumerate(samples):
+        lines = translator.feed([sample(60 * second, cpus=tuple(cpus))])
+        assert decode(encode(lines)).rejected == []
+        used = [m.value for m in lines if m.name == "cpu_used"]
+        assert all(isinstance(value, float) and value >= 0 for value in used)
+
+
+def test_jobs_that_are_over_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their series are forgotten, counters of the node stay, and no value goes astray."""
+    monkeypatch.setattr(sonar_to_cc, "SPARE_SERIES", 20)
+    translator = SonarToCc(envelopes=False)
+    for minute in range(50):
+        only = job(SampleProcess(pid=1, cpu_time=minute), number=minute + 1)
+        lines = decode(encode(translator.feed([sample(60 * minute, cpus=(minute,), jobs=(only,))])))
+        assert len(translator._table) < 100
+        if minute:
+            assert values(lines)["cpu_used"] == pytest.approx(100 / 60)
+        assert values(lines, stype="job", stype_id=str(minute + 1))
+
+
+def test_nodes_that_went_silent_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded however many names there are; the longest silent one goes."""
+    monkeypatch.setattr(sonar_to_cc, "MAX_NODES", 2)
+    translator = SonarToCc(envelopes=False)
+    for second, name in enumerate(("c1", "c2", "c1", "c3")):
+        translator.feed([sample(second, node=name, cpus=(0,))])
+    assert [name for _, name in translator._nodes] == ["c1", "c3"]

@@ -17,8 +17,23 @@ import msgspec
 from ccpipe.config import convert, split
 from ccpipe.errors import ConfigError, UsageError
 
-GROUPS = ("collectors", "sources", "translators", "sinks")
+GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
 """Entry-point groups are these with ``ccpipe.`` before them."""
+
+PARTS = {"codec": "codecs"}
+"""Options that are parts themselves, and the group of their names."""
+
+
+MOVED = {
+    ("sources", "sonar"): 'use = "nats" with codec = "sonar"',
+    ("sinks", "sonar"): 'use = "nats" with codec = "sonar"',
+}
+"""Names of before, and what is written instead."""
+
+MOVED_OPTIONS = {
+    ("nats", key): f'codec = {{ use = "line", {key} = … }}' for key in ("precision", "lenient")
+}
+"""Options of before by the name of their part, and what is written instead."""
 
 
 def names(group: str) -> dict[str, metadata.EntryPoint]:
@@ -41,6 +56,8 @@ def find(group: str, name: str, where: str) -> type[Any]:
     """
     known = names(group)
     if name not in known:
+        if instead := MOVED.get((group, name)):
+            raise ConfigError(f"{where}: {name!r} is now {instead}")
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
         raise ConfigError(f"{where}: there is no {group[:-1]} {name!r}; {hint}")
@@ -71,6 +88,9 @@ def build(
         raise ConfigError(
             f"{where}: {path}: the key 'use' must name one of {', '.join(names(group))}"
         )
+    for key in rest:
+        if instead := MOVED_OPTIONS.get((name, key)):
+            raise ConfigError(f"{where}: {path}.{key}: is now {instead}")
     cls = find(group, name, f"{where}: {path}.use")
     return construct(cls, rest, where=where, path=path, context=context)
 
@@ -88,9 +108,16 @@ def construct(
     kinds = {field.name: field.type for field in msgspec.structs.fields(schema)}
     lists = {key: split(value, kinds.get(key)) for key, value in options.items()}
     checked = convert(lists, schema, where, path)
+    values = msgspec.structs.asdict(checked)
+    for key in PARTS.keys() & values.keys():
+        if values[key] is not None:
+            table = {"use": values[key]} if isinstance(values[key], str) else values[key]
+            values[key] = build(
+                PARTS[key], table, where=where, path=f"{path}.{key}", context=context
+            )
     given = {name: context[name] for name in inspect.signature(cls).parameters if name in context}
     try:
-        return cls(**msgspec.structs.asdict(checked), **given)
+        return cls(**values, **given)
     except (ConfigError, UsageError) as error:
         raise ConfigError(f"{where}: {path}: {error}") from None
 
@@ -105,6 +132,8 @@ def options_of(cls: type[Any], context: Mapping[str, Any] | None = None) -> type
     for name, parameter in inspect.signature(cls).parameters.items():
         if name in (context or ()) or parameter.kind in _VARIADIC:
             continue
+        if name in PARTS:
+            hints[name] = str | dict[str, Any] | None
         if parameter.default is inspect.Parameter.empty:
             fields.append((name, hints.get(name, Any)))
         else:

@@ -80,6 +80,8 @@ class Subjects:
     """The subjects of one cluster."""
 
     cluster: str
+    hostname: str
+    """Our own node: that of envelopes that name none."""
     templates: Mapping[str, str]
 
     @classmethod
@@ -94,7 +96,7 @@ class Subjects:
         """
         for name, template in site.bus.subjects.items():
             _check(name, template)
-        return cls(site.cluster, {**TEMPLATES, **site.bus.subjects})
+        return cls(site.cluster, site.hostname, {**TEMPLATES, **site.bus.subjects})
 
     def of_message(self, message: Message) -> str:
         """Return the subject that a message is published on.

@@ -57,7 +57,7 @@ async def bridge(
         telemetry=telemetry,
         listen=loaded.telemetry.listen,
         translators=between,
-        dead_letter_sink=dead_letter_sink(source, loaded),
+        dead_letter_sink=dead_letter_sink(source),
         limits=limits(sink, loaded.batch),
         seconds=seconds(for_, "--for"),
     )
@@ -85,19 +85,14 @@ def parts(
 
 def limits(sink: Sink, batch: Batching) -> Limits:
     """Return the sink's own batch sizes with the recipe's on top."""
-    own = getattr(sink, "limits", Limits())
     given = {
         key: value for key, value in msgspec.structs.asdict(batch).items() if value is not None
     }
-    return msgspec.structs.replace(own, **given)
+    return msgspec.structs.replace(sink.limits, **given)
 
 
-def dead_letter_sink(source: Source, recipe: Recipe) -> DeadLetterSink:
+def dead_letter_sink(source: Source) -> DeadLetterSink:
     """Bury on the bus that the source reads, else in a file below the user's state folder."""
-    from ccpipe.bus.nats.sink import NatsDeadLetterSink
-    from ccpipe.bus.nats.source import NatsSource
     from ccpipe.sinks.dead_letter_file import DeadLetterFile
 
-    if isinstance(source, NatsSource):
-        return NatsDeadLetterSink(source.bus, recipe)
-    return DeadLetterFile(state_folder() / "dead.lp")
+    return source.dead_letter_sink or DeadLetterFile(state_folder() / "dead.lp")

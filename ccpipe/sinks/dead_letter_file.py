@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ccpipe.errors import UnavailableError
-from ccpipe.pipeline import DeadLetter
+from ccpipe.pipeline import DeadLetter, DeadLetterSink
 from ccpipe.sinks.disk import make_folder, sync_folder
 
 
-class DeadLetterFile:
+class DeadLetterFile(DeadLetterSink):
     """Appends each letter as a comment with its reason and the original line.
 
     So the file is line protocol: mended, it can be fed back with ``ccpipe convert``.

@@ -5,13 +5,16 @@ import contextlib
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self
 
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.formats import jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Lines, Precision
-from ccpipe.pipeline import Limits, Records
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 
 log = logging.getLogger(__name__)
@@ -23,8 +26,10 @@ A bare line end would not do: half of ``value=123 1740027951`` is a line too, bu
 """
 
 
-class FileSink:
+class FileSink(Sink):
     """Appends to a file, and follows when it is rotated away. One writer to one file."""
+
+    takes = Messages
 
     limits = Limits()
 
@@ -79,7 +84,7 @@ class FileSink:
         with self._busy:
             self._close()
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """Append the records and bring them to the disk: all of them, or none.
 
         Raises
@@ -95,7 +100,7 @@ class FileSink:
         except OSError as error:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
-    def _spell(self, records: Records) -> bytes:
+    def _spell(self, records: Sequence[Message]) -> bytes:
         """Return the bytes to append: those that the records came as, where they can stand."""
         if self.format == "json":
             return jsonlines.encode(records)

@@ -4,11 +4,17 @@ A new store is three files; copy these three and change them: this one, ``bridge
 ``tests/sinks/test_null.py``. ``bridges/README.md`` says how it gets its name.
 """
 
-from ccpipe.pipeline import Limits, Records
+from collections.abc import Sequence
+
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
 
 
-class NullSink:
+class NullSink(Sink):
     """Takes everything and keeps nothing."""
+
+    takes = Messages
 
     limits = Limits()
     """How much is gathered for one ``write()``, unless the recipe's ``[batch]`` says otherwise.
@@ -23,7 +29,7 @@ class NullSink:
     #
     # A store that holds a connection opens it in __aenter__ and closes it in __aexit__.
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """Make `records` safe, or raise: returning means that they may be forgotten upstream.
 
         ``Lines.of(records)`` gives columns, iterating gives messages: take what the store speaks.

@@ -23,7 +23,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Self
@@ -31,7 +31,9 @@ from urllib.parse import quote
 
 from ccpipe.errors import ConfigError, DeniedError, MissingExtra, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.pipeline import Limits, Records
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 
 try:
@@ -57,7 +59,7 @@ of a very slow one, its write fails and is tried again: nothing is lost.
 """
 
 
-class ParquetSink:
+class ParquetSink(Sink):
     """Writes each batch as one file per cluster and day; several bridges may share a folder.
 
     A file appears under its name when it is complete and safe on the disk, and only then does
@@ -65,6 +67,8 @@ class ParquetSink:
     wait. A crash between the files of one batch leaves those that are finished, and the batch is
     handed over again: rows may come twice, never less than once.
     """
+
+    takes = Messages
 
     limits = Limits(lines=500_000, bytes=64 * 2**20, age=60.0, memory=192 * 2**20)
 
@@ -125,7 +129,7 @@ class ParquetSink:
     async def __aexit__(self, *exit_: object) -> None:
         """Do nothing: no file stays open between writes."""
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """Write the records as complete files.
 
         Raises
@@ -151,7 +155,7 @@ class ParquetSink:
                 if time.time() - leftover.stat().st_mtime > LEFTOVER_AGE:
                     leftover.unlink()
 
-    def _write(self, records: Records) -> None:
+    def _write(self, records: Sequence[Message]) -> None:
         """Write all files aside, then give them their names, so that a failure leaves none."""
         parts = list(partitions(Lines.of(records).to_arrow()))
         folders = set()

@@ -39,8 +39,10 @@ from ccpipe.errors import (
     UnavailableError,
 )
 from ccpipe.formats.lineprotocol import Lines, ValueType
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import INT64_MIN, NO_TIME
-from ccpipe.pipeline import Limits, Records
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
 
 try:
     import asyncpg
@@ -93,13 +95,15 @@ _Pair = tuple[int, int]
 """Numbers of a series and a field in the table that lines came with."""
 
 
-class PostgresSink:
+class PostgresSink(Sink):
     """Writes each batch as one COPY; several bridges may share a database.
 
     A COPY is a transaction: all of a batch is kept or nothing. Where the connection breaks while
     the server says that it has kept it, the batch is handed over again: rows may come twice, never
     less than once.
     """
+
+    takes = Messages
 
     limits = Limits(lines=50_000, bytes=8 * 2**20, age=1.0)
 
@@ -184,7 +188,7 @@ class PostgresSink:
                 await self._connection.close(timeout=self.timeout)
         self._drop()
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """Copy the records into the table, all or none.
 
         Raises

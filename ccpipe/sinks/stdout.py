@@ -2,16 +2,21 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from typing import Literal
 
 from ccpipe.errors import UnavailableError
 from ccpipe.formats import jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Precision
-from ccpipe.pipeline import Limits, Records
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
 
 
-class StdoutSink:
+class StdoutSink(Sink):
     """Writes records as lines to standard output."""
+
+    takes = Messages
 
     limits = Limits(age=0.1)  # someone is looking on
 
@@ -34,7 +39,7 @@ class StdoutSink:
         self.format = format
         self.precision = precision
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """Write and flush.
 
         Raises

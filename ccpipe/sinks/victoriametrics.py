@@ -19,6 +19,7 @@ It answers before its disk has the rows: a power cut of the store costs it the l
 import base64
 import re
 import ssl
+from collections.abc import Sequence
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -33,8 +34,9 @@ from ccpipe.errors import (
     UnavailableError,
 )
 from ccpipe.formats.lineprotocol import Lines, Precision, ValueType, encode
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import Limits, Records
+from ccpipe.pipeline import Limits, Sink
 
 try:
     import aiohttp
@@ -42,8 +44,10 @@ except ImportError:
     raise MissingExtra("aiohttp", "http") from None
 
 
-class VictoriaMetricsSink:
+class VictoriaMetricsSink(Sink):
     """Sends numbers to a store that speaks VictoriaMetrics' ``/write``."""
+
+    takes = Messages
 
     limits = Limits(lines=50_000, bytes=4 * 2**20, age=1.0)
 
@@ -131,7 +135,7 @@ class VictoriaMetricsSink:
         assert self._session is not None
         await self._session.close()
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """Send the records, as the bytes that they came as where that is possible.
 
         Raises

@@ -42,6 +42,21 @@ class Delivery(NamedTuple):
     headers: Mapping[str, str]
     reply: str
 
+    @property
+    def arrival(self) -> int:
+        """When the stream stored it, in nanoseconds since the epoch; now where none did.
+
+        Taken from the reply subject, a line without a timestamp keeps its time when it is
+        delivered again.
+        """
+        tokens = self.reply.split(".")
+        if tokens[:2] == ["$JS", "ACK"]:
+            old_form = 9
+            stamp = tokens[7] if len(tokens) == old_form else tokens[9]
+            if stamp.isdecimal():
+                return int(stamp)
+        return time.time_ns()
+
 
 class Connection:
     """One connection, as an async context manager.

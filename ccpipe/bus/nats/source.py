@@ -7,20 +7,23 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Literal, Self
+from collections.abc import AsyncIterator, Iterator
+from typing import Self
 
+from ccpipe.bus.codecs import JOINED_BYTES, Codec, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.lineprotocol import Precision, decode
-from ccpipe.pipeline import Batch, wait_for_event
+from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
+DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
+"""What is listened to where a recipe does not say, by type of records."""
 PULL = 500
 """Messages asked for at once; also how many may wait here undecoded."""
 PULL_BYTES = 16 * 2**20
@@ -28,8 +31,8 @@ PULL_SECONDS = 3.0
 """How long the broker keeps a request open that it has nothing for."""
 
 
-class NatsSource:
-    """Hands over line-protocol payloads, one batch for each message.
+class NatsSource(Source):
+    """Hands over messages; small ones that wait together come as one batch.
 
     With a `durable` name it reads the cluster's stream: the broker remembers what was
     acknowledged, hands the rest over again after a crash, and several bridges of one name share
@@ -41,27 +44,29 @@ class NatsSource:
         *,
         site: Site,
         telemetry: Telemetry,
-        subjects: list[str] = ["metrics", "events", "log"],  # noqa: B006 - read, never changed
+        codec: Codec | None = None,
+        subjects: list[str] | None = None,
         durable: str = "",
         queue: str = "",
-        precision: Precision | Literal["auto"] = "auto",
-        lenient: bool = False,
         ack_wait: Duration = Duration(20),
         drain: Duration = Duration(0),
     ) -> None:
         """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they stand.
 
+        Without a codec messages hold line protocol. Subjects are ``metrics``, ``events`` and
+        ``log``, or ``sonar`` for Sonar's codec, where none are given.
         `ack_wait` is after how long the broker hands a message to another bridge when this one
         has died; while it lives it says so. `drain` is how long to go on reading, after being
         told to stop, until the stream is empty. `queue` shares a plain subscription.
         """
         self.site = site
         self.telemetry = telemetry
+        self.codec = codec or LineCodec()
+        self.gives = self.codec.records
+        subjects = subjects or list(DEFAULT_SUBJECTS[self.gives.name])
         self.patterns = Subjects.of(site).patterns(subjects)
         self.durable = durable
         self.queue = queue
-        self.precision: Precision | Literal["auto"] = precision
-        self.lenient = lenient
         self.ack_wait = float(ack_wait)
         self.drain = float(drain)
         self.bus = Connection(site.bus, name=durable or "bridge", telemetry=telemetry)
@@ -114,14 +119,32 @@ class NatsSource:
         """Yield batches until stopped."""
         while True:
             while self._waiting:
-                delivery = self._waiting.popleft()
-                self._waiting_bytes -= len(delivery.payload)
-                yield self._batch(delivery)
+                for batch in self._batches(self._take()):
+                    yield batch
             self._emptied.set()
             if self._has_ended() and not self._waiting:
                 return
             self._changed.clear()
             await self._changed.wait()
+
+    def _take(self) -> list[Delivery]:
+        """Take what waits, up to what is decoded at once."""
+        taken: list[Delivery] = []
+        size = 0
+        while self._waiting and size < JOINED_BYTES:
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1].payload)
+        self._waiting_bytes -= size
+        return taken
+
+    def _batches(self, deliveries: list[Delivery]) -> Iterator[Batch]:
+        first = 0
+        for batch, count in self.codec.decode(deliveries):
+            if self.durable:
+                replies = [delivery.reply for delivery in deliveries[first : first + count]]
+                batch.ack = functools.partial(self._acknowledge, replies)
+            first += count
+            yield batch
 
     def _has_ended(self) -> bool:
         if not self._tasks:
@@ -131,22 +154,17 @@ class NatsSource:
             pulling.result()  # raises what ended it
         return pulling.done()
 
-    def _batch(self, delivery: Delivery) -> Batch:
-        batch = self.read(delivery)
-        if self.durable:
-            batch.ack = functools.partial(self._acknowledge, delivery.reply)
-        return batch
+    @property
+    def dead_letter_sink(self) -> NatsDeadLetterSink:
+        """Dead letters go back to the broker."""
+        return NatsDeadLetterSink(self.bus, self.site)
 
-    def read(self, delivery: Delivery) -> Batch:
-        """Decode one message."""
-        lines = decode(delivery.payload, precision=self.precision, lenient=self.lenient)
-        return Batch(lines.fill_missing_times(_arrival(delivery.reply)), origin=delivery.subject)
-
-    async def _acknowledge(self, reply: str) -> None:
-        self._unacknowledged.pop(reply, None)
+    async def _acknowledge(self, replies: list[str]) -> None:
         # An acknowledgement lost with the connection means one more delivery, never one less.
         with contextlib.suppress(UnavailableError):
-            await self.bus.publish(reply, b"+ACK")
+            for reply in replies:
+                self._unacknowledged.pop(reply, None)
+                await self.bus.publish(reply, b"+ACK")
 
     def _receive(self, delivery: Delivery) -> None:
         if not self.durable:
@@ -214,7 +232,7 @@ class NatsSource:
         await wait_for_event(self._stopped, 1.0)
         return False
 
-    async def _ask(self, how: dict[str, object], timeout: float) -> None:
+    async def _ask(self, how: dict[str, object], seconds: float) -> None:
         """Send one request and wait until it is served, closed by the broker or lost."""
         request = {"batch": PULL, "max_bytes": PULL_BYTES, **how}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self.durable}"
@@ -226,7 +244,7 @@ class NatsSource:
         except UnavailableError:
             await wait_for_event(self._stopped, 0.1)
         else:
-            await wait_for_event(self._served, timeout)
+            await wait_for_event(self._served, seconds)
 
     async def _stay_alive(self) -> None:
         """Tell the broker that what we hold is in work, so that it is not handed over again."""
@@ -235,17 +253,3 @@ class NatsSource:
             with contextlib.suppress(UnavailableError):
                 for reply in list(self._unacknowledged):
                     await self.bus.publish(reply, b"+WPI")
-
-
-def _arrival(reply: str) -> int:
-    """Return when the stream stored a message, in nanoseconds, as its reply subject says it.
-
-    Taken from there, a line without a timestamp keeps its moment when it is handed over again.
-    """
-    tokens = reply.split(".")
-    if tokens[:2] == ["$JS", "ACK"]:
-        old_form = 9
-        stamp = tokens[7] if len(tokens) == old_form else tokens[9]
-        if stamp.isdecimal():
-            return int(stamp)
-    return time.time_ns()

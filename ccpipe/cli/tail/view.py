@@ -10,7 +10,7 @@ import msgspec
 from ccpipe.cli.output import Format, MessageTable, encoder
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.pipeline import Records
+from ccpipe.message import Message
 from ccpipe.terminal import note, printable
 from ccpipe.translate.rules.select import take
 
@@ -117,7 +117,7 @@ class View:
                     note(printable(str(error)), "red")
 
 
-Codec = Callable[[Records], bytes]
+Codec = Callable[[Sequence[Message]], bytes]
 
 
 def _codec(output: Literal["table"] | Format, *, strict: bool) -> tuple[bytes, Codec]:

@@ -43,6 +43,11 @@ class Rejected(NamedTuple):
     """The whole line, without its end."""
 
     @property
+    def reason(self) -> str:
+        """Why it could not be read."""
+        return str(self.rule)
+
+    @property
     def excerpt(self) -> str:
         """Up to 60 characters around the offence, printable whatever the bytes are."""
         start = max(0, self.column - 31)
@@ -230,6 +235,12 @@ class Lines(Sequence[Message]):
     def size(self) -> int:
         """Bytes that the rows hold in memory, roughly: for whoever bounds a queue."""
         return len(self.payload) + len(self) * 49
+
+    def original(self, index: int) -> bytes:
+        """Return one row as a line, as a dead letter holds it."""
+        from ccpipe.formats.lineprotocol.messages import line_of
+
+        return line_of(self[index])
 
     def bytes_of(self, index: int) -> bytes:
         """Return the original line of one row."""

@@ -7,9 +7,10 @@ from typing import Literal
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, Series
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.message import Kind, Message, Uint
-from ccpipe.pipeline import Records
+from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.per_series import PerSeries, Tags, rule_matcher, series, with_series
 from ccpipe.translate.rules.select import is_number
 
@@ -25,7 +26,7 @@ _Reading = tuple[bytes, int | None]
 _MOST_TOLD = 1000
 
 
-class Aggregate:
+class Aggregate(Translator):
     """Adds up what the parts of something say, or takes their least, greatest, mean or count.
 
     Parts are the metrics of ``type=<of>`` that differ in ``type-id`` only and are of one moment;
@@ -36,6 +37,8 @@ class Aggregate:
     Only what comes in one batch is aggregated together: a sample of a node, or one payload in a
     bridge. Parts that are missing there are not waited for: see `least`.
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class Aggregate:
         self._measured = PerSeries(self._as_measured)
         self._reported: set[str] = set()
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return all records, and after them the aggregates."""
         parts: dict[_Reading, tuple[Series, list[float]]] = {}
         for whole, time, value in _rows(records, self._wholes):
@@ -105,10 +108,6 @@ class Aggregate:
             if result is not None:
                 made.append((whole, time, result))
         return _with_rows(records, made) if made else records
-
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
 
     def _decide(self, name: str, tags: Tags) -> Series | None:
         """Return the series of the whole that a part belongs to; None for what is no part."""
@@ -153,7 +152,7 @@ def _wholes(topology: Sequence[Mapping[str, str]], of: str, per: str) -> dict[st
     return wholes
 
 
-def _rows(records: Records, of_series: PerSeries[Series | None]) -> Iterator[_Row]:
+def _rows(records: Sequence[Message], of_series: PerSeries[Series | None]) -> Iterator[_Row]:
     """Yield the numbers of metrics for which a series was decided, with that series."""
     if not isinstance(records, Lines):
         for message in records:
@@ -172,7 +171,7 @@ def _rows(records: Records, of_series: PerSeries[Series | None]) -> Iterator[_Ro
                 yield chosen, None if time == NO_TIME else time, value
 
 
-def _with_rows(records: Records, made: Sequence[_Row]) -> Records:
+def _with_rows(records: Sequence[Message], made: Sequence[_Row]) -> Sequence[Message]:
     """Return records with metrics added at their end."""
     if not isinstance(records, Lines):
         return [

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats import units as formats_units
 from ccpipe.formats.lineprotocol import Lines, Series, ValueType
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.units import Conversion
 from ccpipe.message import Kind, Message
-from ccpipe.pipeline import Records
+from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.per_series import PerSeries, Tags, rule_matcher, series, with_series
 from ccpipe.translate.rules.select import is_number
 
@@ -24,7 +25,7 @@ class _Conversion(NamedTuple):
     conversion: Conversion
 
 
-class Convert:
+class Convert(Translator):
     """Converts metrics to another unit, and has the tag ``unit`` say so.
 
     What unit a metric is in, `unit` says, or its own tag ``unit``, or else `units`. One whose
@@ -32,6 +33,8 @@ class Convert:
     result line protocol could not carry. An integer stays an integer where the new unit goes into
     the old one without remainder (kB to bytes), and becomes a float where it does not (kB to GB).
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -74,15 +77,11 @@ class Convert:
         self._ways = PerSeries(self._decide)
         self._reported: set[tuple[str, str]] = set()
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return all records, those that match in their new unit."""
         if isinstance(records, Lines):
             return self._feed_lines(records)
         return [self._converted(message) for message in records]
-
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
 
     def _decide(self, name: str, tags: Tags) -> _Conversion | None:
         if not self._matches(name, tags) or tags.get("unit") == self.to:

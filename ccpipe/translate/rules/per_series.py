@@ -10,7 +10,6 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable
 from ccpipe.formats.lineprotocol.series import write_series
 from ccpipe.message import Message
-from ccpipe.pipeline import Records
 
 T = TypeVar("T")
 
@@ -89,7 +88,7 @@ def series(name: str, tags: Tags) -> Series | None:
         return None
 
 
-def relabel(records: Records, new: PerSeries[Series | None]) -> Records:
+def relabel(records: Sequence[Message], new: PerSeries[Series | None]) -> Sequence[Message]:
     """Give the series of records another name or other tags; None leaves one as it is."""
     if not isinstance(records, Lines):
         return [_relabelled(message, new.of(message)) for message in records]

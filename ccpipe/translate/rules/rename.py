@@ -1,11 +1,13 @@
 """Give metrics other names."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Series
-from ccpipe.pipeline import Records
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.per_series import (
     PerSeries,
     Tags,
@@ -15,12 +17,14 @@ from ccpipe.translate.rules.per_series import (
 )
 
 
-class Rename:
+class Rename(Translator):
     """Gives measurements other names; tags, values, times and the order stay.
 
     The first pair that an old name fits counts. Where the new name is one that others have
     already, they become one series: ``--explain`` tells.
     """
+
+    takes = gives = Messages
 
     def __init__(self, *, names: Mapping[str, str], tags: Mapping[str, str] | None = None) -> None:
         """Take the names.
@@ -45,13 +49,9 @@ class Rename:
         self._matches = rule_matcher((), tags)
         self._new = PerSeries(self._decide)
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return all records, under their new names."""
         return relabel(records, self._new)
-
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
 
     def _decide(self, name: str, tags: Tags) -> Series | None:
         for old, new in self._names:

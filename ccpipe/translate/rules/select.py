@@ -9,20 +9,23 @@ from typing import TypeGuard
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, ValueType
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Kind, Message, Value
-from ccpipe.pipeline import Records
+from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.per_series import PerSeries, matcher
 
 _NUMBERS = frozenset({ValueType.FLOAT, ValueType.INT, ValueType.UINT})
 _IS_NUMBER = [kind in _NUMBERS for kind in ValueType]
 
 
-class Select:
+class Select(Translator):
     """Keeps records that match everything that is asked for; what is not asked for is no hurdle.
 
     All but `kinds` are patterns as a shell's: ``*``, ``?``, ``[abc]``. A tag that is missing
     matches no pattern but the empty one, which asks for just that.
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -60,17 +63,13 @@ class Select:
         self._series = PerSeries(matcher(names, wanted))
         self._numeric = numeric
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return the records that match; `records` itself where all do."""
         if isinstance(records, Lines):
             keep = self.rows(records)
             return records if all(keep) else take(records, keep)
         kept = [message for message in records if self.matches(message)]
         return records if len(kept) == len(records) else kept
-
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
 
     def matches(self, message: Message) -> bool:
         """Say whether one message is asked for."""
@@ -94,12 +93,14 @@ class Select:
         return rows
 
 
-class Drop:
+class Drop(Translator):
     """Drops records that match everything that is asked for: what `Select` with this would keep.
 
     All but `kinds` are patterns as a shell's: ``*``, ``?``, ``[abc]``. A tag that is missing
     matches no pattern but the empty one, which asks for just that.
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -122,17 +123,13 @@ class Drop:
             raise ConfigError("nothing is asked for, and that would drop everything")
         self._select = Select(kinds=kinds, clusters=clusters, nodes=nodes, names=names, tags=tags)
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return the records that do not match; `records` itself where none does."""
         if isinstance(records, Lines):
             drop = self._select.rows(records)
             return take(records, list(map(not_, drop))) if any(drop) else records
         kept = [message for message in records if not self._select.matches(message)]
         return records if len(kept) == len(records) else kept
-
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
 
 
 def take(lines: Lines, keep: Sequence[int]) -> Lines:

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Series
-from ccpipe.pipeline import Records
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.per_series import (
     PerSeries,
     Tags,
@@ -14,12 +16,14 @@ from ccpipe.translate.rules.per_series import (
 )
 
 
-class Tag:
+class Tag(Translator):
     """Adds tags and takes tags away; names, values, times and the order stay.
 
     Where series differ in nothing but a tag that is taken away, they become one: ``--explain``
     tells.
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -57,13 +61,9 @@ class Tag:
         self._matches = rule_matcher(names, tags)
         self._new = PerSeries(self._decide)
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return all records, with their new tags."""
         return relabel(records, self._new)
-
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
 
     def _decide(self, name: str, tags: Tags) -> Series | None:
         if not self._matches(name, tags):

@@ -2,13 +2,14 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ccpipe import __version__
 from ccpipe.config import Duration
 from ccpipe.errors import DataError, EncodeError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.formats.sonar import (
     ClusterData,
@@ -27,8 +28,9 @@ from ccpipe.formats.sonar import (
     decode,
     timestamp,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Kind, Message
-from ccpipe.pipeline import Records
+from ccpipe.pipeline import Translator
 from ccpipe.translate.sonar import cc_to_sonar_events as events
 from ccpipe.translate.sonar.cc_to_sonar_sample import Moment, Slot, slot_of
 
@@ -59,7 +61,7 @@ class _Window(Moment):
         self.opened = opened
 
 
-class CcToSonar:
+class CcToSonar(Translator):
     """Makes envelopes of lines.
 
     Metrics of one node and moment become a sample. Since they come in several payloads they are
@@ -67,7 +69,8 @@ class CcToSonar:
     comes later still makes another envelope of the same moment.
     """
 
-    gives: ClassVar[str] = "envelopes"
+    takes = Messages
+    gives = Envelopes
 
     def __init__(self, *, hold: Duration = Duration(5), window: Duration = Duration(1)) -> None:
         """Take the options.
@@ -83,7 +86,7 @@ class CcToSonar:
         self.hold = float(hold)
         self.window = max(1, round(float(window) * SECOND))
         self.clock: Callable[[], float] = time.monotonic
-        self.refused: list[tuple[Message, str]] = []
+        self._rejected: list[tuple[Message, str]] = []
         self._feeds = 0
         self._windows: OrderedDict[Key, _Window] = OrderedDict()
         self._open: dict[tuple[str, str], list[int]] = {}  # windows of each node
@@ -93,13 +96,11 @@ class CcToSonar:
         self._jobs: dict[tuple[str, str], list[SlurmJob]] = {}  # of this feed, by cluster and time
 
     @property
-    def holds(self) -> int:
-        """Of how many of the latest feeds a moment is still open; see ``Holding``."""
-        if not self._windows:
-            return 0
-        return self._feeds - next(iter(self._windows.values())).feed + 1
+    def oldest_held(self) -> int | None:
+        """The feed that opened the oldest window; see ``Translator``."""
+        return next(iter(self._windows.values())).feed if self._windows else None
 
-    def feed(self, records: Records) -> list[Envelope]:
+    def feed(self, records: Sequence[Message]) -> list[Envelope]:
         """Take lines; return the envelopes that are whole."""
         self._feeds += 1
         ready: list[Envelope] = []
@@ -116,7 +117,7 @@ class CcToSonar:
             if slot is None:
                 self._take(lines[row], ready)
             elif (at := lines.times[row]) == NO_TIME:
-                self.refused.append((lines[row], "the timestamp is missing"))
+                self._rejected.append((lines[row], "the timestamp is missing"))
             elif (window := self._window(cluster, node, at, now)) is not None:
                 window.values[slot] = lines.numbers[row]
                 touched[cluster, node] = None
@@ -126,6 +127,11 @@ class CcToSonar:
         self._close_held(now, ready)
         return ready
 
+    def take_rejected(self) -> list[tuple[Any, str]]:
+        """Return what could not be translated since the last call, with reasons."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
+
     def flush(self) -> list[Envelope]:
         """Return what is still held."""
         ready: list[Envelope] = []
@@ -133,7 +139,7 @@ class CcToSonar:
             self._close(key, ready)
         return ready
 
-    def _columns(self, records: Records) -> Lines:
+    def _columns(self, records: Sequence[Message]) -> Lines:
         try:
             return Lines.of(records)
         except EncodeError:
@@ -142,7 +148,7 @@ class CcToSonar:
                 try:
                     good.append(Lines.of([message]))
                 except EncodeError as error:
-                    self.refused.append((message, str(error)))
+                    self._rejected.append((message, str(error)))
             return Lines.concat(good) if good else Lines()
 
     def _plan(self, lines: Lines, series: int, field: int) -> tuple[str, str, Slot | None] | None:
@@ -214,7 +220,7 @@ class CcToSonar:
             else:
                 self._take_event(message, message.time, ready)
         except DataError as error:
-            self.refused.append((message, str(error)))
+            self._rejected.append((message, str(error)))
 
     def _whole(self, message: Message) -> list[Envelope]:
         """Return the envelope that an event holds; what else tells of its moment is left out."""

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -10,6 +10,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import Accelerator, NodeState, NodeStates, Topology
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
 from ccpipe.formats.lineprotocol.builder import Columns
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
 from ccpipe.formats.nodelist import expand
 from ccpipe.formats.sonar import (
@@ -24,8 +25,10 @@ from ccpipe.formats.sonar import (
     SysinfoData,
     encode,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.timestamp import parse as parse_time
 from ccpipe.message import Message
+from ccpipe.pipeline import Translator
 from ccpipe.translate.sonar.sonar_to_cc_jobs import Jobs, Shared
 from ccpipe.translate.sonar.sonar_to_cc_sample import Node
 
@@ -37,14 +40,15 @@ MAX_STATES = 1000
 """Nodes in one event ``nodestate``, so that it stays below what a broker takes at once."""
 
 
-class SonarToCc:
+class SonarToCc(Translator):
     """Makes lines of envelopes: metrics, events and log lines.
 
     Counters become what they grew by, so it remembers each node's last sample. Nothing else is
     held back.
     """
 
-    takes: ClassVar[str] = "envelopes"
+    takes = Envelopes
+    gives = Messages
 
     def __init__(
         self,
@@ -73,7 +77,7 @@ class SonarToCc:
         self.envelopes = envelopes
         self.all_jobs = all_jobs
         self.hostname = hostname
-        self.refused: list[tuple[Envelope, str]] = []
+        self._rejected: list[tuple[Envelope, str]] = []
         self._jobs = Jobs(shared=shared)
         self._table = SeriesTable()
         self._nodes: OrderedDict[tuple[str, str], Node] = OrderedDict()
@@ -88,8 +92,13 @@ class SonarToCc:
             try:
                 self._add(envelope, columns)
             except DataError as error:
-                self.refused.append((envelope, str(error)))
+                self._rejected.append((envelope, str(error)))
         return columns.lines()
+
+    def take_rejected(self) -> list[tuple[Any, str]]:
+        """Return what could not be translated since the last call, with reasons."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
 
     def flush(self) -> Lines:
         """Return nothing: nothing is held."""

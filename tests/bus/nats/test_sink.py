@@ -6,11 +6,12 @@ import sys
 import nats
 import pytest
 
+from ccpipe.bus.codecs import SonarCodec
 from ccpipe.bus.nats import sink as module
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import Server
-from ccpipe.bus.nats.sink import NatsDeadLetterSink, NatsSink
-from ccpipe.bus.nats.sonar import SonarSink
+from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Bus, Site
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject
@@ -32,7 +33,8 @@ async def test_sinks_share_a_connection_that_stays_open(site: Site, nats_server:
     telemetry = Telemetry()
     bus = await Connection(site.bus, name="test", telemetry=telemetry).connect_in_background()
     lines = NatsSink(site=site, telemetry=telemetry).using(bus)
-    envelopes = SonarSink(site=site, telemetry=telemetry).using(bus)
+    sonar = SonarCodec()
+    envelopes = NatsSink(site=site, telemetry=telemetry, codec=sonar).using(bus)
     async with lines, envelopes:
         await lines.write([METRIC])
         await envelopes.write([ENVELOPE])

@@ -8,14 +8,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
 from ccpipe.bus.subjects import Subjects, escape
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
-from ccpipe.formats.sonar import Dialect, Envelope
+from ccpipe.formats.sonar import Dialect, Envelope, Profile
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.formats.sonar import encode as encode_envelope
 from ccpipe.formats.sonar.envelopes import Envelopes
@@ -145,16 +145,21 @@ class SonarCodec(Codec):
 
     records = Envelopes
 
-    def __init__(self, *, profile: Dialect = "spec", strict: bool = False) -> None:
-        """Take the options of ``sonar.decode``; `profile` is that of ``encode`` too."""
-        self.profile = profile
+    def __init__(self, *, profile: Dialect | Profile = "spec", strict: bool = False) -> None:
+        """Take the options of ``sonar.decode`` and of ``sonar.encode``.
+
+        A profile for one direction only, such as ``jobanalyzer`` for writing, leaves the other
+        one at its default.
+        """
+        self.reads = cast("Dialect", profile if profile in get_args(Dialect) else "spec")
+        self.writes = cast("Profile", profile if profile in get_args(Profile) else "spec")
         self.strict = strict
 
     def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
         """Decode messages one by one."""
         for message in messages:
             found, rejected = decode_envelopes(
-                message.payload, strict=self.strict, profile=self.profile
+                message.payload, strict=self.strict, profile=self.reads
             )
             envelopes = Envelopes(found, rejected=rejected, payload=len(message.payload))
             yield Batch(envelopes, origin=message.subject), 1
@@ -164,7 +169,7 @@ class SonarCodec(Codec):
     ) -> Iterator[tuple[str, bytes]]:
         """Encode each envelope, to the subject of its cluster and type."""
         for index, envelope in enumerate(records):
-            payload = encode_envelope(envelope, profile=self.profile)
+            payload = encode_envelope(envelope, profile=self.writes)
             if len(payload) > packing.limit:
                 reason = f"an envelope of {len(payload)} bytes exceeds the server's max_payload"
                 raise RejectedError(reason, [index])

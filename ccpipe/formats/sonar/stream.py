@@ -47,6 +47,11 @@ class Rejected(NamedTuple):
     """Where in the stream the piece begins."""
 
     @property
+    def reason(self) -> str:
+        """What is wrong with it."""
+        return "; ".join(map(str, self.problems))
+
+    @property
     def path(self) -> str:
         """Where in the envelope the first offence is: ``$.data.attributes.jobs[3].user``."""
         return self.problems[0].path

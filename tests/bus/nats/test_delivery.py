@@ -90,7 +90,6 @@ async def test_what_is_written_before_a_bridge_exists_reaches_it(
     async with Reader(source(site)) as reader:
         await eventually(lambda: len(reader.values) == 1200)
     assert reader.values == [float(i) for i in range(1200)]
-    assert [len(batch.records) for batch in reader.batches] == [500, 500, 200]
     assert {batch.origin for batch in reader.batches} == {"fox%2Etest.metrics"}
 
 

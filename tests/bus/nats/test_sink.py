@@ -7,7 +7,7 @@ import nats
 import pytest
 
 from ccpipe.bus.codecs import SonarCodec
-from ccpipe.bus.nats import sink as module
+from ccpipe.bus.nats import store as module
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import Server

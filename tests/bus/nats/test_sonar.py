@@ -154,7 +154,7 @@ async def test_the_profile_decides_on_the_numbers(site: Site) -> None:
 async def test_an_envelope_beyond_the_servers_limit_is_named(site: Site) -> None:
     """So that the pipe buries it alone."""
     large = SysinfoAttributes(time=TIME, cluster="fox.no", node="n1", topo_svg="A" * 2**21)
-    with pytest.raises(RejectedError, match="beyond the server's max_payload") as caught:
+    with pytest.raises(RejectedError, match="exceeds the server's max_payload") as caught:
         await publish(fox(site), SAMPLE, SysinfoEnvelope(META, SysinfoData(large)))
     assert caught.value.indices == [1]
 

@@ -1,4 +1,4 @@
-"""Subjects: where each kind of message travels. Nobody parses a name back out of one.
+"""Subjects: where each kind of message is published. No name is ever parsed out of a subject.
 
 Source: ClusterCockpit specification, *Messaging subjects*. Real sites use flat subjects
 (``hpc-nats``, ``jobs``, ``cc.job.event``), so every one is a template that configuration may
@@ -70,7 +70,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 def minimal(patterns: Iterable[str]) -> list[str]:
-    """Leave out the patterns that another one covers: a stream's subjects must not overlap."""
+    """Leave out the patterns that another one covers: subjects of a stream must not overlap."""
     wanted = list(dict.fromkeys(patterns))
     return [p for p in wanted if not any(q != p and matches(q, p) for q in wanted)]
 
@@ -86,7 +86,7 @@ class Subjects:
 
     @classmethod
     def of(cls, site: Site) -> "Subjects":
-        """Take the specification's subjects with a site's own on top.
+        """Return the specification's subjects, overridden by the site's.
 
         Raises
         ------
@@ -158,4 +158,4 @@ def _check(name: str, template: str) -> None:
             raise ConfigError(f"{path}: unknown placeholder {{{placeholder}}}; known are {choices}")
     filled = template.format(**dict.fromkeys(PLACEHOLDERS, "x"))
     if not all(filled.split(".")) or re.search(r"[\s*>]", filled):
-        raise ConfigError(f"{path}: {template!r} is no subject")
+        raise ConfigError(f"{path}: {template!r} is not a subject")

@@ -126,7 +126,7 @@ class _Part:
         """Close it."""
 
     async def check(self) -> None:
-        """Ask the other side whether it lets us in, for ``ccpipe validate --connect``."""
+        """Check address and credentials, for ``ccpipe validate --connect``."""
 
 
 class DeadLetterSink(_Part):

@@ -46,7 +46,7 @@ PATH_COLUMNS = pa.schema([("cluster", pa.string()), ("date", pa.date32())])
 """What the path says: the cluster and the day in UTC."""
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Stands in a path for what a row does not have: a tag ``cluster``, or a time."""
+"""In a path, what a row does not have: a tag ``cluster`` or a time."""
 
 MAX_NAME = 255
 """Bytes that Linux's file systems allow for the name of a folder."""
@@ -99,7 +99,7 @@ class ParquetSink(Sink):
         self.compression = compression
 
     async def check(self) -> None:
-        """Say whether the folder can be written to, for ``ccpipe validate``; touch nothing.
+        """Check that the folder is writable, without writing.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class ParquetSink(Sink):
         check_folder(self.folder)
 
     async def __aenter__(self) -> Self:
-        """Make the folder and remove what killed writers left unfinished.
+        """Create the folder and remove unfinished files of killed writers.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class ParquetSink(Sink):
                     leftover.unlink()
 
     def _write(self, records: Sequence[Message]) -> None:
-        """Write all files aside, then give them their names, so that a failure leaves none."""
+        """Write all files under temporary names, then rename, so that a failure leaves none."""
         parts = list(partitions(Lines.of(records).to_arrow()))
         folders = set()
         with contextlib.ExitStack() as undo:
@@ -214,7 +214,7 @@ def partitions(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _own_dictionaries(table: pa.Table) -> pa.Table:
-    """Leave out of the dictionaries what no row says: names of other clusters' nodes."""
+    """Drop unused values from the dictionaries, such as names of other clusters' nodes."""
     for place, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             texts = table.column(place).cast(field.type.value_type)

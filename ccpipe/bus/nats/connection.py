@@ -296,7 +296,7 @@ class Connection:
 
 
 async def check(bus: Bus, telemetry: Telemetry) -> None:
-    """Ask once whether the broker lets us in; raises UnavailableError or DeniedError."""
+    """Connect once to check address and credentials; raises UnavailableError or DeniedError."""
     async with Connection(bus, name="check", telemetry=telemetry, forever=False):
         pass
 

@@ -64,7 +64,7 @@ class NatsSink(Sink):
             await self.bus.__aexit__(None, None, None)
 
     async def check(self) -> None:
-        """Ask whether the broker lets us in; see ``check``."""
+        """Check that the broker accepts our credentials."""
         await check(self.site.bus, self.telemetry)
 
     async def write(self, records: Any) -> None:
@@ -79,7 +79,7 @@ class NatsSink(Sink):
         self._stored.clear()
 
     async def _publish_window(self, window: list[tuple[str, bytes]]) -> None:
-        """Publish messages side by side; the broker still gets them in order."""
+        """Publish messages concurrently; the broker still receives them in order."""
         if not self.site.bus.jetstream:
             for subject, payload in window:
                 await self.bus.publish(subject, payload)
@@ -92,7 +92,7 @@ class NatsSink(Sink):
                 raise missing
 
     async def _store_window(self, window: list[tuple[str, bytes]]) -> "NoStreamError | None":
-        """Store what is not stored yet; return what a subject lacks a stream for, if one does."""
+        """Store what is not stored yet; return the error where a subject has no stream."""
         outcomes = await asyncio.gather(
             *(self._store(*message) for message in window), return_exceptions=True
         )

@@ -1,4 +1,4 @@
-"""Messages off the bus: through a durable JetStream consumer, or as core NATS hands them out."""
+"""Messages from NATS: through a durable JetStream consumer or a plain subscription."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ PULL = 500
 """Messages asked for at once; also how many may wait here undecoded."""
 PULL_BYTES = 16 * 2**20
 PULL_SECONDS = 3.0
-"""How long the broker keeps a request open that it has nothing for."""
+"""How long the broker keeps a request open while it has no messages."""
 
 
 class NatsSource(Source):
@@ -51,7 +51,7 @@ class NatsSource(Source):
         ack_wait: Duration = Duration(20),
         drain: Duration = Duration(0),
     ) -> None:
-        """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they stand.
+        """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they are.
 
         Without a codec messages hold line protocol. Subjects are ``metrics``, ``events`` and
         ``log``, or ``sonar`` for Sonar's codec, where none are given.
@@ -74,7 +74,7 @@ class NatsSource(Source):
         self._waiting_bytes = 0
         self._unacknowledged: dict[str, None] = {}
         self._stopped = asyncio.Event()
-        self._changed = asyncio.Event()  # something waits, or the end has come
+        self._changed = asyncio.Event()  # messages wait, or the end is reached
         self._emptied = asyncio.Event()  # there is room for more
         self._served = asyncio.Event()  # the open request needs no more waiting for
         self._asked = 0  # messages that the open request may still bring
@@ -98,18 +98,18 @@ class NatsSource(Source):
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the connection; what was not acknowledged will be handed over again."""
+        """Close the connection; what was not acknowledged is delivered again."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.bus.__aexit__(None, None, None)
 
     async def check(self) -> None:
-        """Ask whether the broker lets us in, without taking a message; see ``check``."""
+        """Check that the broker accepts our credentials; takes no message."""
         await check(self.site.bus, self.telemetry)
 
     def stop(self) -> None:
-        """End the iteration when what is here has been handed over; see `drain`."""
+        """End the iteration when what was received has been handed over; see `drain`."""
         self._stopped.set()
         self._changed.set()
         self._served.set()
@@ -192,7 +192,7 @@ class NatsSource(Source):
         self._changed.set()
 
     def _end_request(self, status: str, description: str) -> None:
-        """Take note that the broker closed our request, and why."""
+        """Note that the broker closed our request, and why."""
         if status == "503" or "deleted" in description.lower():
             self._stream = ""  # the broker lost it, with its disk perhaps: make it again
         elif status not in ("404", "408", "409"):
@@ -216,7 +216,7 @@ class NatsSource(Source):
             await self._ask({"no_wait": True}, deadline - time.monotonic())
 
     async def _is_prepared(self) -> bool:
-        """Find or make stream and consumer; say whether they are there."""
+        """Find or create stream and consumer; return whether they exist."""
         if self._stream:
             return True
         jetstream = self.bus.jetstream()
@@ -247,7 +247,7 @@ class NatsSource(Source):
             await wait_for_event(self._served, seconds)
 
     async def _stay_alive(self) -> None:
-        """Tell the broker that what we hold is in work, so that it is not handed over again."""
+        """Report unacknowledged messages as in progress, so that none is redelivered."""
         while True:
             await asyncio.sleep(self.ack_wait / 3)
             with contextlib.suppress(UnavailableError):

@@ -18,7 +18,7 @@ MESSAGE_ID = "Nats-Msg-Id"
 
 
 class NoStreamError(UnavailableError):
-    """No stream seems to keep a subject; making one may help."""
+    """No stream seems to store a subject; creating one may help."""
 
     def __init__(self, subject: str, reason: str) -> None:
         """Name the subject and what the broker said."""
@@ -40,9 +40,9 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
     try:
         await bus.jetstream(STORE_SECONDS).publish(subject, payload, headers=headers)
     except NoStreamResponseError:
-        raise NoStreamError(subject, "no stream keeps it") from None
+        raise NoStreamError(subject, "no stream stores it") from None
     except (nats.errors.TimeoutError, TimeoutError):
-        # So it is too where no stream keeps a subject to which somebody listens.
+        # The same happens where a subject has subscribers but no stream.
         raise NoStreamError(subject, "the server did not answer in time") from None
     except nats.errors.MaxPayloadError as error:
         raise RejectedError(str(error)) from None
@@ -53,7 +53,7 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a message id that the same content always gets."""
+    """Return a message id that depends on the content alone."""
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
         state.update(part.encode() if isinstance(part, str) else part)

@@ -62,7 +62,7 @@ async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: 
 async def test_the_stream_is_made_although_somebody_listens(
     site: Site, nats_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ccpipe tail` that was there first: the broker then does not say that no stream keeps it."""
+    """`ccpipe tail` that was there first: the broker then does not say that no stream stores it."""
     monkeypatch.setattr(module, "STORE_SECONDS", 0.2)
     client = await nats.connect(nats_server.url)
     await client.subscribe(">")

@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any, Self
 
-from ccpipe.bus.codecs import Codec, LineCodec, Packing
+from ccpipe.bus.codecs import Codec, Packing
+from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection, check
 from ccpipe.bus.nats.store import HEADER_ROOM, MESSAGE_ID, NoStreamError, digest, store
 from ccpipe.bus.nats.stream import KEPT, ensure_stream

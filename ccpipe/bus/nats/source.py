@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Self
 
-from ccpipe.bus.codecs import JOINED_BYTES, Codec, LineCodec
+from ccpipe.bus.codecs import Codec
+from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream
@@ -78,7 +79,7 @@ class NatsSource(Source):
         self._emptied = asyncio.Event()  # there is room for more
         self._served = asyncio.Event()  # the open request needs no more waiting for
         self._asked = 0  # messages that the open request may still bring
-        self._received = 0
+        self._is_empty = False  # the stream, when it was last asked
         self._inbox = ""
         self._stream = ""
         self._tasks: list[asyncio.Task[None]] = []
@@ -176,7 +177,6 @@ class NatsSource(Source):
         self._waiting.append(delivery)
         self._waiting_bytes += len(delivery.payload)
         self._unacknowledged[delivery.reply] = None
-        self._received += 1
         self._asked -= 1
         if self._asked <= 0:
             self._served.set()
@@ -195,7 +195,9 @@ class NatsSource(Source):
         """Note that the broker closed our request, and why."""
         if status == "503" or "deleted" in description.lower():
             self._stream = ""  # the broker lost it, with its disk perhaps: make it again
-        elif status not in ("404", "408", "409"):
+        elif status == "404":  # the answer to a request that does not wait
+            self._is_empty = True
+        elif status not in ("408", "409"):
             log.warning("NATS at %s: %s %s", self.bus.url, status, description)
         self._asked = 0
         self._served.set()
@@ -209,9 +211,8 @@ class NatsSource(Source):
                 self._emptied.clear()
                 await self._emptied.wait()
         deadline = time.monotonic() + self.drain
-        received = -1
-        while self._stream and received < self._received and time.monotonic() < deadline:
-            received = self._received
+        self._is_empty = False
+        while self._stream and not self._is_empty and time.monotonic() < deadline:
             self._served.clear()
             await self._ask({"no_wait": True}, deadline - time.monotonic())
 

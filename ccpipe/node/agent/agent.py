@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.bus.codecs import SonarCodec
+from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Interval, Site, state_folder

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.codecs import pack
+from ccpipe.bus.codecs.line import pack
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import Server

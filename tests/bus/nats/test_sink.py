@@ -6,7 +6,7 @@ import sys
 import nats
 import pytest
 
-from ccpipe.bus.codecs import SonarCodec
+from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats import store as module
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink

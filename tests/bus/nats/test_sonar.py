@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import nats
 import pytest
 
-from ccpipe.bus.codecs import SonarCodec
+from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ccpipe.bus.codecs import SonarCodec
+from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
 from ccpipe.formats.sonar import (

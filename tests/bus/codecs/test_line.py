@@ -5,10 +5,8 @@ from typing import NamedTuple
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ccpipe.bus.codecs import JOINED_BYTES, LineCodec, SonarCodec, pack
+from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec, pack
 from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.sonar import ErrorObject, MetadataObject, encode
-from ccpipe.formats.sonar.envelope import Envelope
 from ccpipe.pipeline import Batch
 
 
@@ -66,17 +64,6 @@ def test_small_messages_are_decoded_together() -> None:
     assert [count for _, count in LineCodec().decode(small)] == [1000]
     large = [Delivered("s", b"m value=1 1\n" * (JOINED_BYTES // 24)) for _ in range(4)]
     assert [count for _, count in LineCodec().decode(large)] == [2, 2]
-
-
-def test_envelopes_keep_their_bad_neighbours_apart() -> None:
-    """A message that is no envelope is rejected with its reason; the others are read."""
-    error = Envelope(MetadataObject("p", "1"), errors=(ErrorObject("", "x", "c"),))
-    messages = [Delivered("a", encode(error)), Delivered("b", b"{"), Delivered("c", encode(error))]
-    batches = [batch for batch, _ in SonarCodec().decode(messages)]
-    assert [list(batch.records) for batch in batches] == [[error], [], [error]]
-    (bad,) = batches[1].records.rejected
-    assert (bad.original, bad.line) == (b"{", 1)
-    assert bad.reason
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20)), st.integers(1, 5), st.integers(1, 40))

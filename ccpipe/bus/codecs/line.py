@@ -1,83 +1,22 @@
-"""Codecs: what the payload of a broker's message is, whatever the broker.
-
-A source or a sink of a broker has its codec as an option: ``codec = "sonar"``, or a table where the
-codec has options. Third parties add theirs by the entry point ``ccpipe.codecs``.
-"""
+"""Line protocol as the payload of messages."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
+from typing import Any, Literal
 
-from ccpipe.bus.subjects import Subjects, escape
+from ccpipe.bus.codecs import Codec, Packing, Received
+from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
-from ccpipe.formats.sonar import Dialect, Envelope, Profile
-from ccpipe.formats.sonar import decode as decode_envelopes
-from ccpipe.formats.sonar import encode as encode_envelope
-from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch, RecordType
+from ccpipe.pipeline import Batch
 
 JOINED_BYTES = 2**20
 """Payloads are joined up to about this size before they are decoded."""
-
-
-class Received(Protocol):
-    """A message that came from a broker."""
-
-    @property
-    def subject(self) -> str:
-        """Where it was published."""
-
-    @property
-    def payload(self) -> bytes:
-        """Its bytes."""
-
-    @property
-    def arrival(self) -> int:
-        """When the broker took it, in nanoseconds since the epoch."""
-
-
-class Packing(NamedTuple):
-    """How large the messages are that a sink publishes."""
-
-    lines: int
-    """Lines in a message at most."""
-    size: int
-    """Bytes in a message at most, but for a single line that is longer."""
-    limit: int
-    """Bytes that the broker takes at most."""
-
-
-class Codec(Protocol):
-    """Payloads to records and back."""
-
-    records: RecordType
-
-    def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
-        """Decode messages, which meet ``Received``.
-
-        Yields batches without ``ack``, each with the number of messages that it came from: those
-        after the ones of the batch before.
-        """
-        ...
-
-    def encode(
-        self, records: Any, subjects: Subjects, packing: Packing
-    ) -> Iterator[tuple[str, bytes]]:
-        """Yield subjects and payloads, in the order of the records of each subject.
-
-        Raises
-        ------
-        EncodeError, RejectedError
-            where a record cannot be written or is beyond the broker's limit.
-
-        """
-        ...
 
 
 class LineCodec(Codec):
@@ -140,42 +79,6 @@ class LineCodec(Codec):
                 yield subject, payload
 
 
-class SonarCodec(Codec):
-    """Sonar's JSON: one envelope in a message, though more than one can be read."""
-
-    records = Envelopes
-
-    def __init__(self, *, profile: Dialect | Profile = "spec", strict: bool = False) -> None:
-        """Take the options of ``sonar.decode`` and of ``sonar.encode``.
-
-        A profile for one direction only, such as ``jobanalyzer`` for writing, leaves the other
-        one at its default.
-        """
-        self.reads = cast("Dialect", profile if profile in get_args(Dialect) else "spec")
-        self.writes = cast("Profile", profile if profile in get_args(Profile) else "spec")
-        self.strict = strict
-
-    def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
-        """Decode messages one by one."""
-        for message in messages:
-            found, rejected = decode_envelopes(
-                message.payload, strict=self.strict, profile=self.reads
-            )
-            envelopes = Envelopes(found, rejected=rejected, payload=len(message.payload))
-            yield Batch(envelopes, origin=message.subject), 1
-
-    def encode(
-        self, records: Iterable[Envelope], subjects: Subjects, packing: Packing
-    ) -> Iterator[tuple[str, bytes]]:
-        """Encode each envelope, to the subject of its cluster and type."""
-        for index, envelope in enumerate(records):
-            payload = encode_envelope(envelope, profile=self.writes)
-            if len(payload) > packing.limit:
-                reason = f"an envelope of {len(payload)} bytes exceeds the server's max_payload"
-                raise RejectedError(reason, [index])
-            yield _subject(envelope, subjects), payload
-
-
 def _groups(messages: Sequence[Any]) -> Iterator[list[Any]]:
     """Yield messages that can be decoded together.
 
@@ -203,18 +106,6 @@ def _misses_times(lines: Lines) -> bool:
 def _origin_of(lines: Lines, ends: Sequence[int], messages: Sequence[Any], row: int) -> str:
     """Return the subject of the message in whose payload a row stands."""
     return str(messages[bisect_right(ends, lines.starts[row])].subject)
-
-
-def _subject(envelope: Envelope, subjects: Subjects) -> str:
-    data = envelope.data
-    cluster = envelope.errors[0].cluster if data is None else data.attributes.cluster
-    node = envelope.errors[0].node if data is None else getattr(data.attributes, "node", "")
-    return subjects.templates["sonar"].format(
-        cluster=escape(cluster or subjects.cluster),
-        hostname=escape(node or subjects.hostname),
-        name="error" if data is None else data.type,
-        method="",
-    )
 
 
 def pack(encoded: Iterable[bytes], lines: int, size: int) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ class NullSink:
     async def write(self, records: Records) -> None:
         """Make `records` safe, or raise: returning means that they may be forgotten upstream.
 
-        ``Lines.of(records)`` gives columns, iterating gives messages: take what the store speaks.
+        ``to_lines(records)`` gives columns, iterating gives messages: take what the store speaks.
         Raise UnavailableError where the same write may succeed later and RejectedError where it
         never will, naming the positions of the bad records where the store knows them. ``run()``
         retries, splits, counts and logs: nothing of that belongs here.

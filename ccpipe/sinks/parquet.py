@@ -30,7 +30,8 @@ from typing import Literal, Self
 from urllib.parse import quote
 
 from ccpipe.errors import ConfigError, DeniedError, MissingExtra, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.formats.lineprotocol.arrow import to_arrow
 from ccpipe.pipeline import Limits, Records
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 
@@ -153,7 +154,7 @@ class ParquetSink:
 
     def _write(self, records: Records) -> None:
         """Write all files aside, then give them their names, so that a failure leaves none."""
-        parts = list(partitions(Lines.of(records).to_arrow()))
+        parts = list(partitions(to_arrow(to_lines(records))))
         folders = set()
         with contextlib.ExitStack() as undo:
             files = []

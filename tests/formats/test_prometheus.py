@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats import prometheus
-from ccpipe.formats.lineprotocol import Lines, decode
+from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.formats.prometheus import HEADERS, RemoteWrite
 from ccpipe.message import Message
 from tests.conftest import free_port, needs_kernel, program
@@ -109,7 +109,7 @@ def test_samples_of_a_series_stand_in_order_one_for_each_moment() -> None:
 ), max_size=30))  # fmt: skip
 def test_the_kernel_writes_what_its_twin_writes(messages: list[Message]) -> None:
     """Byte for byte."""
-    lines = Lines.of(messages)
+    lines = to_lines(messages)
     compiled = RemoteWrite().write_request(lines)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prometheus, "KERNEL", None)

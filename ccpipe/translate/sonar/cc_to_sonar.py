@@ -8,7 +8,7 @@ from typing import ClassVar
 from ccpipe import __version__
 from ccpipe.config import Duration
 from ccpipe.errors import DataError, EncodeError
-from ccpipe.formats.lineprotocol import Lines, SeriesTable
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, to_lines
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.formats.sonar import (
     ClusterData,
@@ -135,12 +135,12 @@ class CcToSonar:
 
     def _columns(self, records: Records) -> Lines:
         try:
-            return Lines.of(records)
+            return to_lines(records)
         except EncodeError:
             good = []
             for message in records:
                 try:
-                    good.append(Lines.of([message]))
+                    good.append(to_lines([message]))
                 except EncodeError as error:
                     self.refused.append((message, str(error)))
             return Lines.concat(good) if good else Lines()

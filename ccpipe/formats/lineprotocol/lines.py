@@ -19,11 +19,8 @@ from ccpipe.message import Message, Uint, Value
 Column: TypeAlias = "array[Any]"
 """Numbers of one type, one for each row."""
 
-COLUMNS = {
-    "series": "i", "fields": "i", "types": "B", "numbers": "d",
-    "exact": "q", "times": "q", "starts": "q", "ends": "q",
-}  # fmt: skip
-"""The columns of `Lines` by name, in the order of a row's cells, each with its type code."""
+COLUMNS = ("series", "fields", "types", "numbers", "exact", "times", "starts", "ends")
+"""The names of the columns of `Lines`, in the order of a row's cells."""
 
 
 class Rejected(NamedTuple):
@@ -67,27 +64,24 @@ class Lines(Sequence[Message]):
 
     __slots__ = (*COLUMNS, "payload", "precision", "rejected", "table", "texts", "verbatim")
 
-    series: "array[int]"
-    """Numbers into ``table.series``."""
-    fields: "array[int]"
-    """Numbers into ``table.fields``."""
-    types: "array[int]"
-    """``ValueType`` of each value."""
-    numbers: "array[float]"
-    """The value as a double: booleans are 0 and 1, texts NaN, large integers rounded."""
-    exact: "array[int]"
-    """INT: the value; UINT: its 64 bits; BOOL: 0 or 1; TEXT: its index in ``texts``."""
-    times: "array[int]"
-    """Nanoseconds since the epoch; ``NO_TIME`` where the line has no timestamp."""
-    starts: "array[int]"
-    ends: "array[int]"
-
     def __init__(self, payload: bytes = b"", table: SeriesTable | None = None) -> None:
         """Start without rows; the decoder adds them."""
-        for name, type_code in COLUMNS.items():
-            setattr(self, name, array(type_code))
         self.payload = payload
         self.table = table if table is not None else SeriesTable()
+        self.series = array("i")
+        """Numbers into ``table.series``."""
+        self.fields = array("i")
+        """Numbers into ``table.fields``."""
+        self.types = array("B")
+        """``ValueType`` of each value."""
+        self.numbers = array("d")
+        """The value as a double: booleans are 0 and 1, texts NaN, large integers rounded."""
+        self.exact = array("q")
+        """INT: the value; UINT: its 64 bits; BOOL: 0 or 1; TEXT: its index in ``texts``."""
+        self.times = array("q")
+        """Nanoseconds since the epoch; ``NO_TIME`` where the line has no timestamp."""
+        self.starts = array("q")
+        self.ends = array("q")
         self.texts = Texts(payload, self.table.grammar.unescape)
         self.rejected: list[Rejected] = []
         self.precision: Precision | None = None
@@ -279,4 +273,4 @@ class Lines(Sequence[Message]):
         return any(self.starts[edge - 1] == self.starts[edge] for edge in edges)
 
 
-_ROW_SIZE = sum(array(type_code).itemsize for type_code in COLUMNS.values())
+_ROW_SIZE = sum(column.itemsize for column in Lines().columns)

@@ -132,7 +132,7 @@ def test_a_sample_needs_a_time() -> None:
 
 def test_labels_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Job ids in tags do not let the memory of labels grow without end."""
-    monkeypatch.setattr(prometheus, "_MOST_LABELS", 10)
+    monkeypatch.setattr(prometheus, "_MAX_LABELS", 10)
     remote = RemoteWrite()
     for job in range(100):
         remote.encode(decode(b"m,job=%d v=1 1" % job))

@@ -41,12 +41,8 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
     struct Text:
         int64_t start
         int64_t end
-    cdef cppclass Index:
-        size_t bytes()
     cdef cppclass Scan:
         Scan(const Seed&, cbool influx, Resolve, void*) except +
-        Index series
-        Index fields
         vector[Row] rows
         vector[Text] texts
         unsigned units
@@ -180,9 +176,6 @@ cdef class Scanner:
     def units(self):
         """The units of the timestamps that the latest ``read`` met, as bits: s, ms, us, ns, none."""
         return self.scan.units
-
-    def __sizeof__(self):
-        return self.scan.series.bytes() + self.scan.fields.bytes()
 
     def read(self, lines, Py_ssize_t position, int unit):
         """Add the rows of usual lines from `position` on; return where the first other line begins."""

@@ -100,7 +100,6 @@ STRING_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 KEY_ESCAPE = re.compile(rb"\\([,= ])")
 MEASUREMENT_ESCAPE = re.compile(rb"\\([, ])")
 SPACES = re.compile(rb" *+")
-END = re.compile(rb" *+\r?+(?:\n|\Z)")
 STAMP = re.compile(rb"-?[0-9]++")
 
 FLOAT = re.compile(_FLOAT)

@@ -106,8 +106,8 @@ def test_only_what_fits_is_converted() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"to": "MegaFoo"}, "to: 'MegaFoo' is no unit"),
-        ({"to": "MB", "unit": "x"}, "to: 'x' is no unit"),
+        ({"to": "MegaFoo"}, "to: not a known unit: 'MegaFoo'"),
+        ({"to": "MB", "unit": "x"}, "to: not a known unit: 'x'"),
         ({"to": "MB", "unit": "W"}, "to: 'W' is of watt, 'MB' is of byte"),
     ],
 )

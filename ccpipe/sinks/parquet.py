@@ -30,7 +30,8 @@ from typing import Literal, Self
 from urllib.parse import quote
 
 from ccpipe.errors import ConfigError, DeniedError, MissingExtra, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.formats.lineprotocol.arrow import to_arrow
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink
@@ -157,7 +158,7 @@ class ParquetSink(Sink):
 
     def _write(self, records: Sequence[Message]) -> None:
         """Write all files under temporary names, then rename, so that a failure leaves none."""
-        parts = list(partitions(Lines.of(records).to_arrow()))
+        parts = list(partitions(to_arrow(to_lines(records))))
         folders = set()
         with contextlib.ExitStack() as undo:
             files = []

@@ -38,7 +38,7 @@ from ccpipe.errors import (
     RejectedError,
     UnavailableError,
 )
-from ccpipe.formats.lineprotocol import Lines, ValueType
+from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import INT64_MIN, NO_TIME
 from ccpipe.message import Message
@@ -203,7 +203,7 @@ class PostgresSink(Sink):
             where a message could not be written as a line either.
 
         """
-        lines = Lines.of(records)
+        lines = to_lines(records)
         if not len(lines):
             return
         if ValueType.TEXT in lines.types.tobytes():

@@ -1,4 +1,4 @@
-"""Standard output: to look at what passes, and to feed the next program of a shell pipe."""
+"""Standard output: to look at records, and for shell pipes."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ class StdoutSink(Sink):
 
     takes = Messages
 
-    limits = Limits(age=0.1)  # someone is looking on
+    limits = Limits(age=0.1)  # somebody may be watching
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class StdoutSink(Sink):
         Raises
         ------
         BrokenPipeError
-            where the reader has gone away: that ends the command, and is no failure.
+            where the reader has closed the pipe: that ends the command, without an error.
         UnavailableError
-            where the output cannot take more now: a full disk behind ``>``.
+            where the output fails: a full disk behind ``>``.
         EncodeError
-            as the format does.
+            where the format cannot carry a record.
 
         """
         if self.format == "json":
@@ -57,7 +57,7 @@ class StdoutSink(Sink):
         else:
             payload = lineprotocol.encode(records, precision=self.precision)
         try:
-            # A reader that is slow must not keep the loop from its other duties.
+            # A slow reader must not block the event loop.
             await asyncio.to_thread(_write, payload)
         except BrokenPipeError:
             raise
@@ -69,5 +69,5 @@ def _write(payload: bytes) -> None:
     output = sys.stdout.buffer
     rest = memoryview(payload)
     while rest:
-        rest = rest[output.write(rest) :]  # all at once, unless PYTHONUNBUFFERED is set
+        rest = rest[output.write(rest) :]  # writes all, unless PYTHONUNBUFFERED is set
     output.flush()

@@ -33,7 +33,7 @@ from ccpipe.errors import (
     RejectedError,
     UnavailableError,
 )
-from ccpipe.formats.lineprotocol import Lines, Precision, ValueType, encode
+from ccpipe.formats.lineprotocol import Lines, Precision, ValueType, encode, to_lines
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink
@@ -150,7 +150,7 @@ class VictoriaMetricsSink(Sink):
             where a message cannot be written as a line.
 
         """
-        lines = Lines.of(records)
+        lines = to_lines(records)
         if ValueType.TEXT in lines.types.tobytes():
             texts = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
             raise RejectedError("VictoriaMetrics stores numbers, not text", texts)

@@ -23,7 +23,7 @@ from ccpipe.errors import (
     RejectedError,
     UnavailableError,
 )
-from ccpipe.formats.lineprotocol import Lines, decode
+from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.message import Message, Uint, Value
 from ccpipe.sinks import postgres
 from ccpipe.sinks.postgres import PostgresSink
@@ -173,7 +173,7 @@ async def test_texts_with_nul(server: Server) -> None:
         with pytest.raises(RejectedError, match="NUL") as caught:
             await sink.write(records)
     assert caught.value.indices == [1, 3]
-    letters = await carry(Given(Lines.of(records)), server.sink(database))
+    letters = await carry(Given(to_lines(records)), server.sink(database))
     assert [letter.original.count(b"\0") for letter in letters] == [1, 1]
     assert await server.messages(database) == Counter(map(sent, [records[0], records[2]]))
 

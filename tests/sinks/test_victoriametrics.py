@@ -21,7 +21,7 @@ from ccpipe.errors import (
     RejectedError,
     UnavailableError,
 )
-from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode
+from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, to_lines
 from ccpipe.message import Message, Uint
 from ccpipe.sinks.victoriametrics import VictoriaMetricsSink, payload
 from ccpipe.telemetry import Telemetry
@@ -133,7 +133,7 @@ async def test_texts_are_refused(store: Store) -> None:
         with pytest.raises(RejectedError, match="not text") as caught:
             await sink.write(records)
     assert caught.value.indices == [1, 3]
-    letters = await carry(Given(Lines.of(records)), VictoriaMetricsSink(url=store.url))
+    letters = await carry(Given(to_lines(records)), VictoriaMetricsSink(url=store.url))
     assert [b'"text"' in letter.original for letter in letters] == [True, False]
     assert {value for _, _, value, _ in store.samples('{n="texts"}')} == {1.0, 2.0}
 

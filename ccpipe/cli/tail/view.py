@@ -12,7 +12,6 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
 from ccpipe.terminal import note, printable
-from ccpipe.translate.rules.select import take
 
 
 class RateLimiter:
@@ -44,7 +43,7 @@ def sample(lines: Lines, count: int) -> Lines:
     keep = bytearray(len(lines))
     for number in range(count):
         keep[number * len(lines) // count] = 1
-    return take(lines, keep)
+    return lines.take(keep)
 
 
 class View:

@@ -1,73 +1,68 @@
-"""``Messages``: messages as they travel through a pipe where they were made one by one."""
+"""``Messages``: records that were made as messages, as they travel from source to sink."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, ClassVar, SupportsIndex, overload
 
-from ccpipe.errors import EncodeError
-from ccpipe.formats.lineprotocol.encoder import encode
 from ccpipe.formats.lineprotocol.lines import Lines
+from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.message import Message
 
-_OVERHEAD = 512
-"""Bytes that a message takes in memory, roughly."""
+_MESSAGE_SIZE = 512
+"""Bytes that a message with its tags takes in memory, roughly and without its text."""
 
 
 class Messages(list[Message]):
-    """A list of messages; the type that parts name for records of line protocol.
-
-    Records of that type are ``Lines`` where bytes were decoded, ``Messages`` where messages were
-    made: both are sequences of ``Message``.
-    """
+    """A list of messages with what ``Lines`` has too, so that a pipe need not tell them apart."""
 
     name: ClassVar[str] = "lines"
+    """What error messages call these records."""
 
     def __init__(
-        self, messages: Iterable[Message] = (), rejected: Sequence[Any] = (), payload: int = 0
+        self,
+        messages: Iterable[Message] = (),
+        rejected: Sequence[Any] = (),
+        payload_size: int = 0,
     ) -> None:
-        """Hold messages, what could not be read beside them, and the bytes they came from."""
+        """Hold messages that a source made of something else.
+
+        `rejected` is what of that could not be read, `payload_size` its bytes.
+        """
         super().__init__(messages)
         self.rejected = rejected
-        self.payload = payload
+        self.payload_size = payload_size
 
     @classmethod
-    def of(cls, records: Iterable[Message]) -> "Messages | Lines":
-        """Return records of line protocol; ``Lines`` and ``Messages`` stay what they are."""
+    def of(cls, records: Iterable[Message]) -> "Lines | Messages":
+        """Return ``Lines`` and ``Messages`` as they are, any other messages as ``Messages``."""
         return records if isinstance(records, Lines | Messages) else cls(records)
 
     @classmethod
-    def concat(cls, parts: Sequence[Any]) -> "Messages | Lines":
-        """Join records; columns stay columns where all parts have them."""
-        if len(parts) == 1:
-            return cls.of(parts[0])
-        filled = [part for part in parts if len(part)]
-        if filled and all(isinstance(part, Lines) for part in filled):
-            return Lines.concat(filled)
-        return cls(message for part in filled for message in part)
+    def concat(cls, parts: Sequence[Sequence[Message]]) -> "Lines | Messages":
+        """Join records in their order: ``Lines`` where all are, else ``Messages``.
+
+        A part without messages does not count, unless it is ``Lines`` with rejected lines.
+        """
+        parts = [part for part in parts if len(part) or cls.of(part).rejected]
+        lines = [part for part in parts if isinstance(part, Lines)]
+        if lines and len(lines) == len(parts):
+            return Lines.concat(lines)
+        return cls(chain.from_iterable(parts))
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Message: ...
     @overload
     def __getitem__(self, index: slice) -> "Messages": ...
     def __getitem__(self, index: SupportsIndex | slice) -> "Message | Messages":
-        """Return one message, or some as ``Messages``."""
-        if isinstance(index, slice):
-            return Messages(super().__getitem__(index))
-        return super().__getitem__(index)
+        found = super().__getitem__(index)
+        return Messages(found) if isinstance(found, list) else found
 
     @property
     def size(self) -> int:
         """Bytes that the messages take in memory, roughly."""
-        texts = sum(len(each.value) for each in self if isinstance(each.value, str))
-        return _OVERHEAD * len(self) + texts + self.payload
+        texts = (message.value for message in self if isinstance(message.value, str))
+        return self.payload_size + _MESSAGE_SIZE * len(self) + sum(map(len, texts))
 
     def original(self, index: int) -> bytes:
-        """Return one message as a line, or as Python writes it where no line can hold it."""
-        return line_of(self[index])
-
-
-def line_of(message: Message) -> bytes:
-    """Return a message as a line without its end, or as Python writes it where that cannot be."""
-    try:
-        return encode([message], precision="auto").rstrip(b"\n")
-    except EncodeError:
-        return repr(message).encode()
+        """Return one message as a line without its end; its ``repr()`` where it cannot be one."""
+        return original(self[index])

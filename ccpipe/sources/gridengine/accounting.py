@@ -174,7 +174,7 @@ class AccountingFile(Source):
             events += [job_log.to_event(each, cluster=self.site.cluster) for each in reported]
             rejected += bad_lines
         ack = self._acknowledge(path, chunk.progress)
-        return Batch(Messages(events, rejected, payload=len(payload)), ack, path)
+        return Batch(Messages(events, rejected, payload_size=len(payload)), ack, path)
 
     def _events(self, records: Sequence[Accounting]) -> list[Message]:
         if not self.command_line:

@@ -8,7 +8,7 @@ from typing import Any
 from ccpipe import __version__
 from ccpipe.config import Duration
 from ccpipe.errors import DataError, EncodeError
-from ccpipe.formats.lineprotocol import Lines, SeriesTable
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, to_lines
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.formats.sonar import (
@@ -141,12 +141,12 @@ class CcToSonar(Translator):
 
     def _columns(self, records: Sequence[Message]) -> Lines:
         try:
-            return Lines.of(records)
+            return to_lines(records)
         except EncodeError:
             good = []
             for message in records:
                 try:
-                    good.append(Lines.of([message]))
+                    good.append(to_lines([message]))
                 except EncodeError as error:
                     self._rejected.append((message, str(error)))
             return Lines.concat(good) if good else Lines()

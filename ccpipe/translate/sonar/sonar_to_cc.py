@@ -9,7 +9,7 @@ import msgspec
 from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import Accelerator, NodeState, NodeStates, Topology
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
-from ccpipe.formats.lineprotocol.builder import Columns
+from ccpipe.formats.lineprotocol.builder import LinesBuilder
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
 from ccpipe.formats.nodelist import expand
@@ -87,7 +87,7 @@ class SonarToCc(Translator):
         """Return the lines that the envelopes make."""
         if len(self._table) > SPARE_SERIES + 2 * self._live:
             self._table = SeriesTable()
-        columns = Columns(self._table)
+        columns = LinesBuilder(self._table)
         for envelope in records:
             try:
                 self._add(envelope, columns)
@@ -104,7 +104,7 @@ class SonarToCc(Translator):
         """Return nothing: nothing is held."""
         return Lines()
 
-    def _add(self, envelope: Envelope, columns: Columns) -> None:
+    def _add(self, envelope: Envelope, columns: LinesBuilder) -> None:
         kind, cluster, node, time = about(envelope)
         hostname = node or self.hostname or cluster
         tags = {"cluster": cluster, "hostname": hostname, "type": "node"}
@@ -116,7 +116,7 @@ class SonarToCc(Translator):
             self._add_data(envelope, time, columns, tags)
 
     def _add_data(
-        self, envelope: Envelope, time: int, columns: Columns, tags: dict[str, str]
+        self, envelope: Envelope, time: int, columns: LinesBuilder, tags: dict[str, str]
     ) -> None:
         match envelope.data:
             case SampleData(attributes=sample):
@@ -134,7 +134,7 @@ class SonarToCc(Translator):
                 _log(columns, "error", envelope.errors, tags)
 
     def _add_sample(
-        self, sample: SampleAttributes, time: int, columns: Columns, tags: dict[str, str]
+        self, sample: SampleAttributes, time: int, columns: LinesBuilder, tags: dict[str, str]
     ) -> None:
         key = sample.cluster, sample.node
         node = self._nodes.pop(key, None)
@@ -182,11 +182,15 @@ def _moment(text: str) -> int:
     return time if time is not None and INT64_MIN < time <= INT64_MAX else NO_TIME
 
 
-def _event(columns: Columns, cls: str, function: str, payload: str, tags: dict[str, str]) -> None:
+def _event(
+    columns: LinesBuilder, cls: str, function: str, payload: str, tags: dict[str, str]
+) -> None:
     columns.text(cls, "event", payload, {**tags, "function": function})
 
 
-def _log(columns: Columns, level: str, errors: Sequence[ErrorObject], tags: dict[str, str]) -> None:
+def _log(
+    columns: LinesBuilder, level: str, errors: Sequence[ErrorObject], tags: dict[str, str]
+) -> None:
     """Write errors as log lines at the envelope's time, by which they are known to be of it."""
     for error in errors:
         columns.text("sonar", "log", error.detail, {**tags, "loglevel": level})

@@ -45,6 +45,8 @@ class Field(NamedTuple):
     """What does the same for many cells, where that is faster."""
     is_free: bool = False
     """Whether a cell may hold the delimiter and newlines."""
+    is_required: bool = False
+    """Whether an empty cell is for `read` to refuse, rather than None."""
 
 
 class Source(NamedTuple):
@@ -74,7 +76,7 @@ class Source(NamedTuple):
             return map(self.remembered.__getitem__, cells)
         if read is None:
             return [cell or None for cell in cells]
-        if len(self.places) == 1:
+        if len(self.places) == 1 and not self.field.is_required:
             return [read(cell) if cell else None for cell in cells]
         return map(read, *(columns[place] for place in self.places))
 
@@ -130,12 +132,15 @@ class TableReader(Generic[Row]):
         Raises
         ------
         DataError
-            where none of the `columns` is that of the first field.
+            where none of the `columns` is that of the first field, and for what cannot be a
+            delimiter.
 
         """
         self._record = record
         self._fields = fields
         self._free = frozenset(free).union(*(field.columns for field in fields if field.is_free))
+        if delimiter is not None and (not delimiter or "\n" in delimiter):
+            raise DataError(f"{delimiter!r} cannot be a delimiter")
         self._fits = dict(fits or {})
         self._delimiter = delimiter
         self._start = b""
@@ -192,8 +197,6 @@ class TableReader(Generic[Row]):
         return self._read(self._splitter.feed(chunk, is_last=is_last))
 
     def _begin(self, names: tuple[str, ...], delimiter: str, *, line: int) -> None:
-        if not delimiter or "\n" in delimiter:
-            raise DataError(f"{delimiter!r} cannot be a delimiter")
         found = [
             Source.find((field for field in self._fields if field.name == name), names)
             for name in self._record.__struct_fields__
@@ -213,17 +216,16 @@ class TableReader(Generic[Row]):
         self._splitter = RowSplitter(header, line=line)
 
     def _read(self, block: Block) -> Reading[Row]:
-        columns = block.columns
-        if not block.is_utf8:
-            columns = tuple([repaired(cell) for cell in column] for column in columns)
         try:
+            columns = _repaired(block)
             values = [
                 source.values(columns) if source else itertools.repeat(default)
                 for source, default in self._sources
             ]
             records = list(map(self._record, *values)) if block.lines else []
         except DataError:
-            return self._read_rows(block, columns)
+            assert self._splitter is not None
+            return self._read_rows(self._splitter.look_again(block))
         return Reading(self._corrected(records, columns), block.rejected)
 
     def _corrected(self, records: list[Row], columns: Columns) -> list[Row]:
@@ -231,12 +233,12 @@ class TableReader(Generic[Row]):
         del columns
         return records
 
-    def _read_rows(self, block: Block, columns: Columns) -> Reading[Row]:
+    def _read_rows(self, block: Block) -> Reading[Row]:
         """Read row by row, to find those that are bad."""
         assert self._splitter is not None
         delimiter = self._splitter.header.delimiter
         reading: Reading[Row] = Reading(rejected=block.rejected)
-        for position, row in enumerate(zip(*columns, strict=True)):
+        for position, row in enumerate(zip(*_repaired(block), strict=True)):
             try:
                 values = [
                     source.value(row) if source else default for source, default in self._sources
@@ -249,6 +251,12 @@ class TableReader(Generic[Row]):
                 reading.rejected.append(rejected)
         reading.rejected.sort(key=lambda rejected: rejected.line)
         return reading
+
+
+def _repaired(block: Block) -> Columns:
+    if block.is_utf8:
+        return block.columns
+    return tuple([repaired(cell) for cell in column] for column in block.columns)
 
 
 def repaired(text: str) -> str:

@@ -99,10 +99,12 @@ class JsonObject:
 
     @classmethod
     def decode(cls, raw: bytes | msgspec.Raw) -> "JsonObject":
-        """Decode it; raises DataError where it is something else."""
+        """Decode it, U+FFFD for bytes that are not UTF-8; raises DataError for other things."""
         try:
             members = msgspec.json.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError:
+            return cls.decode(bytes(raw).decode("utf-8", "replace").encode())
+        except msgspec.MsgspecError as error:
             raise DataError(f"not JSON: {error}") from None
         except RecursionError:
             raise DataError("nested too deeply") from None

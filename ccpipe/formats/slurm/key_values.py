@@ -10,6 +10,7 @@ rejected.
 {'JobId': '3', 'JobName': 'a b=c', 'JobState': 'RUNNING', 'Reason': 'None'}
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -77,7 +78,7 @@ def _records(payload: bytes, kind: Kind) -> Iterator[tuple[int, str]]:
     before = whole[: starts[0]] if starts else whole
     if before.strip() and not before.startswith("No "):  # "No jobs in the system"
         yield line, before.strip()
-    for start, end in zip(starts, (*starts[1:], len(whole)), strict=True):
+    for start, end in itertools.pairwise((*starts, len(whole))):
         line += whole.count("\n", position, start)
         position = start
         yield line, whole[start:end].rstrip()

@@ -44,6 +44,9 @@ class LiveJob(msgspec.Struct, frozen=True, gc=False):
     state_flags: tuple[str, ...] = ()
     """What else it is, such as ``COMPLETING``; only JSON of 23.02 and later has it."""
     reason: str | None = None
+    """Why it waits or how it ended: in JSON a word, in text the description where there is one."""
+    description: str | None = None
+    """The same at length; only JSON has both."""
     exit_code: int | None = None
     exit_signal: int | None = None
     derived_exit_code: int | None = None

@@ -130,11 +130,11 @@ def _gres(element: str) -> Gres:
     plain, inside = element, ""
     if found := _PARENTHESIS.fullmatch(element):
         plain, inside = found.groups()
-    parts = plain.removeprefix("gres:").removeprefix("gres/").split(":")
+    parts = plain.removeprefix("gres:").removeprefix("gres/").replace("=", ":").split(":")
     name = parts.pop(0)
     amount = 1
-    if parts and (parts[-1][:1].isdigit() or "=" in parts[-1]):
-        amount = volume(parts.pop().rpartition("=")[2]) or 0
+    if parts and parts[-1][:1].isdigit():
+        amount = volume(parts.pop()) or 0
     if not name or len(parts) > 1:
         raise DataError(f"not a generic resource: {element!r:.60} (expected e.g. gpu:a100:2)")
     indices = index_list(inside.removeprefix("IDX:")) if inside.startswith("IDX:") else ()

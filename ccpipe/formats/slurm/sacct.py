@@ -69,9 +69,9 @@ def _label(cell: str) -> str | None:
 def fields(time: TimeReader) -> list[Field]:
     """Return the ways from sacct's columns to the fields of ``SacctRow``."""
     return [
-        Field("id", ("jobid", "jobidraw"), SlurmId.read, varies=True),
-        Field("id", ("jobidraw",), SlurmId.read, varies=True),
-        Field("id", ("jobid",), SlurmId.read, varies=True),
+        Field("id", ("jobid", "jobidraw"), SlurmId.read, varies=True, is_required=True),
+        Field("id", ("jobidraw",), SlurmId.read, varies=True, is_required=True),
+        Field("id", ("jobid",), SlurmId.read, varies=True, is_required=True),
         Field("req_mem", ("reqmem",), _memory),
         Field("req_mem_of", ("reqmem",), _memory_of),
         Field("exit_code", ("exitcode",), _code),

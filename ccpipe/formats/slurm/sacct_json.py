@@ -5,7 +5,7 @@ with ``3:0`` reads ``0:0``; signals survive).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -43,10 +43,15 @@ def _with_cpu_times(job: SacctRow, steps: list[SacctRow]) -> SacctRow:
     """Sum the CPU times of a job's steps, as sacct's text does; in JSON of 22.05 its own are 0."""
     return msgspec.structs.replace(
         job,
-        system_cpu=math.fsum(step.system_cpu or 0 for step in steps),
-        user_cpu=math.fsum(step.user_cpu or 0 for step in steps),
-        total_cpu=math.fsum(step.total_cpu or 0 for step in steps),
+        system_cpu=_sum(step.system_cpu for step in steps),
+        user_cpu=_sum(step.user_cpu for step in steps),
+        total_cpu=_sum(step.total_cpu for step in steps),
     )
+
+
+def _sum(times: Iterable[float | None]) -> float:
+    """Sum times, each of whole microseconds."""
+    return round(math.fsum(time or 0 for time in times), 6)
 
 
 def _job(job: JsonObject) -> SacctRow:
@@ -64,7 +69,7 @@ def _job(job: JsonObject) -> SacctRow:
         end=job.time("time", "end"),
         time_limit=job.minutes("time", "limit"),
         partition=job.text("partition"),
-        reservation=job.text("reservation", "name"),
+        reservation=_reservation(job),
         node_list=job.word("nodes"),
         priority=job.whole("priority"),
         req_cpus=job.whole("required", "CPUs"),
@@ -90,11 +95,13 @@ def _job(job: JsonObject) -> SacctRow:
         eligible=job.time("time", "eligible"),
         planned=job.whole("time", "planned"),
         alloc_cpus=allocated.get("cpu"),
+        cpu_time=_cpu_time(job, allocated),
         alloc_nodes=job.whole("allocation_nodes"),
         constraints=job.text("constraints"),
         licenses=job.text("licenses"),
         req_tres=_text(requested),
         total_cpu=job.seconds("time", "total"),
+        consumed_energy=allocated.get("energy"),
         comment=job.text("comment", "job"),
         admin_comment=job.text("comment", "administrator"),
         system_comment=job.text("comment", "system"),
@@ -103,6 +110,18 @@ def _job(job: JsonObject) -> SacctRow:
         container=job.text("container"),
         failed_node=job.text("failed_node"),
     )
+
+
+def _reservation(job: JsonObject) -> str | None:
+    """Return the reservation's name; 22.05 writes where in memory it is."""
+    name = job.get("reservation", "name")
+    return name if isinstance(name, str) and name else None
+
+
+def _cpu_time(record: JsonObject, allocated: dict[str, int]) -> int | None:
+    """Multiply CPUs and time, as sacct's text does."""
+    elapsed, cpus = record.whole("time", "elapsed"), allocated.get("cpu")
+    return None if elapsed is None or cpus is None else elapsed * cpus
 
 
 def _id(job: JsonObject) -> SlurmId:
@@ -158,6 +177,7 @@ def _step(step: JsonObject, job: SacctRow) -> SacctRow:
         max_vm_size=peak.get("vmem"),
         cluster=job.cluster,
         alloc_cpus=allocated.get("cpu"),
+        cpu_time=_cpu_time(step, allocated),
         alloc_nodes=step.whole("nodes", "count"),
         ntasks=step.whole("tasks", "count"),
         total_cpu=step.seconds("time", "total"),

@@ -58,8 +58,8 @@ def _requested(resources: str, nodes: str) -> str | None:
 def fields(time: TimeReader) -> list[Field]:
     """Return the ways from squeue's columns to the fields of ``LiveJob``."""
     return [
-        Field("id", ("jobid", "jobid#2"), SlurmId.read, varies=True),
-        Field("id", ("jobid",), SlurmId.read, varies=True),
+        Field("id", ("jobid", "jobid#2"), SlurmId.read, varies=True, is_required=True),
+        Field("id", ("jobid",), SlurmId.read, varies=True, is_required=True),
         Field("priority", ("priority", "priority#2"), _priority),
         Field("priority", ("priority",), _priority),
         Field("group", ("group", "group#2"), _group),

@@ -57,6 +57,7 @@ def _job(job: JsonObject) -> LiveJob:
         state=state,
         state_flags=tuple(flags),
         reason=job.word("state_reason"),
+        description=job.text("state_description"),
         exit_code=exit_code,
         exit_signal=exit_signal,
         derived_exit_code=derived_code,

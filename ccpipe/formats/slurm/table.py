@@ -15,9 +15,11 @@ other cells can be:
 (['1', '2'], ['a|b\nc', 'd'], ['0', '0'])
 """
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ccpipe.errors import DataError
@@ -29,7 +31,9 @@ MAX_COLUMNS = 1000
 MAX_EXTRA = 1000
 """Delimiters that a row may hold beyond those of its header."""
 
-MAX_CHECKS = 8
+MAX_CHECKS = 2
+"""How many cells are looked at to see whether a line begins a row."""
+MAX_LOOKS = 8
 """How often a row is looked at as a whole, to see whether it needs further lines."""
 
 Fits = Callable[[str], Any]
@@ -38,7 +42,8 @@ Fits = Callable[[str], Any]
 _NAME = re.compile(r"[A-Za-z0-9_:()/. *%-]*")
 
 
-class Header(NamedTuple):
+@dataclass(frozen=True)
+class Header:
     """The columns of a table."""
 
     names: tuple[str, ...]
@@ -50,25 +55,40 @@ class Header(NamedTuple):
     """Of each column that does not take every text, what reads it."""
 
     @property
-    def lead(self) -> int:
-        """How many columns come before the first that may hold a newline."""
-        return next((i for i, name in enumerate(self.names) if name in self.free), self.last)
-
-    @property
     def last(self) -> int:
         """The position of the last column."""
         return len(self.names) - 1
 
+    @functools.cached_property
+    def lead(self) -> int:
+        """How many columns come before the first that may hold a newline."""
+        return next((i for i, name in enumerate(self.names) if name in self.free), self.last)
+
+    @functools.cached_property
+    def _checks(self) -> list[tuple[int, Fits]]:
+        """The first columns that do not take every text, of those that begin a row."""
+        columns = enumerate(self.names[: max(self.lead, 1)])
+        return [(i, self.fits[name]) for i, name in columns if name in self.fits][:MAX_CHECKS]
+
+    def begins(self, line: str) -> bool:
+        """Whether the first cells of a line are what begins a row."""
+        if not self._checks:
+            return True
+        cells = line.split(self.delimiter, self._checks[-1][0] + 1)
+        return all(_takes(reader, cells[column]) for column, reader in self._checks)
+
     def accepts(self, column: int, cell: str) -> bool:
         """Whether a cell is what a column can hold."""
         reader = self.fits.get(self.names[column])
-        if reader is None:
-            return True
-        try:
-            reader(cell)
-        except (DataError, ValueError):
-            return False
-        return True
+        return reader is None or _takes(reader, cell)
+
+
+def _takes(reader: Fits, cell: str) -> bool:
+    try:
+        reader(cell)
+    except (DataError, ValueError):
+        return False
+    return True
 
 
 def split_header(line: str, delimiter: str | None = None) -> tuple[tuple[str, ...], str]:
@@ -111,6 +131,8 @@ class Block(NamedTuple):
     rejected: list[Rejected]
     is_utf8: bool = True
     """If not, bytes that are not UTF-8 stand as lone surrogates."""
+    is_plain: bool = False
+    """Whether each line has as many delimiters as the header, so that none was looked at."""
 
 
 class RowSplitter:
@@ -144,8 +166,17 @@ class RowSplitter:
             self._hold_back(lines[taken:])
             numbers = range(self._line, self._line + taken)
             self._line += taken
-            return Block(self._columns_of(lines[:taken]), numbers, [], self._is_utf8)
+            return Block(self._columns_of(lines[:taken]), numbers, [], self._is_utf8, is_plain=True)
         return self._odd_rows(lines, counts, is_last=is_last)
+
+    def look_again(self, block: Block) -> Block:
+        """Look at each row of a block: some may not be whole for all their delimiters."""
+        if not (block.is_plain and block.lines):
+            return block
+        lines = [self.header.delimiter.join(row) for row in zip(*block.columns, strict=True)]
+        counts = [self.header.last] * len(lines)
+        found = RowSplitter(self.header, line=block.lines[0])._odd_rows(lines, counts, is_last=True)  # noqa: SLF001
+        return found._replace(is_utf8=block.is_utf8, rejected=block.rejected + found.rejected)
 
     def _complete_lines(self, chunk: bytes, *, is_last: bool) -> list[str]:
         """Take the lines that are complete, and keep the rest of the chunk."""
@@ -185,9 +216,9 @@ class RowSplitter:
         """Put lines together to rows, one by one."""
         groups: list[tuple[int, int]] = []
         row = _Row(self.header)
-        begin, width = 0, self.header.last
+        begin = 0
         for position, (line, delimiters) in enumerate(zip(lines, counts, strict=True)):
-            if position > begin and (delimiters == width or row.ends_before(line, delimiters)):
+            if position > begin and row.ends_before(line, delimiters):
                 groups.append((begin, position))
                 row, begin = _Row(self.header), position
             row.add(line, delimiters)
@@ -222,7 +253,7 @@ class _Row:
         self.lines: list[str] = []
         self.delimiters = 0
         self.size = 0
-        self.checks = 0
+        self.looks = 0
 
     def add(self, line: str, delimiters: int) -> None:
         """Take one line more."""
@@ -237,17 +268,15 @@ class _Row:
             return True
         if self.delimiters < header.last and delimiters < header.last:
             return False
-        if delimiters >= header.lead:
-            cells = line.split(header.delimiter, header.lead + 1)[: max(header.lead, 1)]
-            if all(header.accepts(column, cell) for column, cell in enumerate(cells)):
-                return True
+        if delimiters >= header.lead and header.begins(line):
+            return True
         return header.names[-1] not in header.free and self._is_whole()
 
     def _is_whole(self) -> bool:
         """Whether all cells are there, each what its column can hold."""
-        if self.delimiters < self.header.last or self.checks == MAX_CHECKS:
+        if self.delimiters < self.header.last or self.looks == MAX_LOOKS:
             return False
-        self.checks += 1
+        self.looks += 1
         try:
             cells = align("\n".join(self.lines), self.header)
         except DataError:

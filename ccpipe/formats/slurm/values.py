@@ -33,8 +33,8 @@ _HOURS = {f"{hours:02}:": hours * 3600 for hours in range(24)}
 _SIXTIES = {f"{n // 60:02}:{n % 60:02}": n for n in range(3600)}
 _THOUSANDTHS = {f"{n:03}": n for n in range(1000)}
 _EXIT = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?")
-_BINARY = {letter: 1024**power for power, letter in enumerate("KMGTPEZ", 1)}
-_DECIMAL = {letter: 1000**power for power, letter in enumerate("KMGTPEZ", 1)}
+_BINARY: Mapping[str, int] = {letter: 1024**power for power, letter in enumerate("KMGTPEZ", 1)}
+_DECIMAL: Mapping[str, int] = {letter: 1000**power for power, letter in enumerate("KMGTPEZ", 1)}
 _MAX_DIGITS = 20
 
 
@@ -59,14 +59,19 @@ def whole(cell: str) -> int | None:
 
 def signed(cell: str) -> int | None:
     """Read a whole number that may be negative, such as ``Nice``."""
-    return -(whole(cell[1:]) or 0) if cell.startswith("-") else whole(cell)
+    if cell.startswith("-") and cell[1:].isdigit():
+        return -(whole(cell[1:]) or 0)
+    return whole(cell)
 
 
 def count(cell: str) -> int | None:
     """Read a number of nodes, CPUs or tasks: ``4``, ``1.50K``; of ``2-4`` the first."""
     if cell in ABSENT:
         return None
-    return volume(cell.partition("-")[0])
+    least, dash, most = cell.partition("-")
+    if dash and not (least and most[:1].isdigit() and volume(most)):
+        raise DataError(f"not a number: {cell!r:.40} (expected e.g. 4, 2-4)")
+    return volume(least)
 
 
 def duration(cell: str) -> float | None:
@@ -132,7 +137,8 @@ def _scaled(cell: str, factors: Mapping[str, int], unit: int) -> int | None:
         if cell in ABSENT:
             return None
         raise DataError(f"not an amount: {cell!r:.40} (expected e.g. 93585K, 76.50M)")
-    return round(int(whole + decimals) * (factor or unit) / 10 ** len(decimals))
+    scale: int = 10 ** len(decimals)
+    return round(int(whole + decimals) * (factor or unit) / scale)
 
 
 def fraction(cell: str) -> float | None:

@@ -1,0 +1,91 @@
+"""Writes groups, attributes and tables with h5py exactly as Slurm's plug-in does."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ccpipe.errors import MissingExtra
+from ccpipe.formats.slurm_profile.hdf5 import Records
+from ccpipe.formats.slurm_profile.table import NodeStep
+
+try:
+    import h5py
+except ImportError:
+    raise MissingExtra("h5py", "profile") from None
+
+FORMAT: Any = ("earliest", "v110")
+"""Bounds of what libhdf5 may write: what sh5util of every version reads."""
+
+SLURM_CHUNK = 10
+"""Rows of a chunk in the files of Slurm's plug-in."""
+
+
+def write_attributes(group: Any, node_step: NodeStep) -> None:
+    """Write what is known of a node-step; numbers that are not known are left out."""
+    numbers = {
+        "Node Index": node_step.node_index,
+        "Number of Tasks": node_step.tasks,
+        "CPUs per Task": node_step.cpus_per_task,
+    }
+    write_text(group, "Node Name", node_step.node)
+    for name, number in numbers.items():
+        if number is not None:
+            write_number(group, name, number)
+    write_text(group, "Start Time", node_step.start_time)
+
+
+def write_number(group: Any, name: str, number: int) -> None:
+    """Write one int32, in an array of one element as Slurm does; replace it where it is."""
+    if name in group.attrs:
+        group.attrs.modify(name, np.array([number], "<i4"))
+    else:
+        group.attrs.create(name, np.array([number], "<i4"))
+
+
+def write_text(group: Any, name: str, text: str) -> None:
+    """Write a text of its own length without a final NUL, though the type says there is one."""
+    data = text.encode("utf-8", "surrogateescape")
+    kind = h5py.h5t.C_S1.copy()
+    kind.set_size(max(len(data), 1))
+    kind.set_strpad(h5py.h5t.STR_NULLTERM)
+    space = h5py.h5s.create_simple((1,))
+    attribute = h5py.h5a.create(group.id, name.encode(), kind, space)
+    attribute.write(np.array([data], f"S{max(len(data), 1)}"), mtype=kind)
+
+
+class TableWriter:
+    """Appends rows to one table."""
+
+    def __init__(
+        self, group: Any, name: str, dtype: np.dtype[np.void], *, chunk: int = SLURM_CHUNK
+    ) -> None:
+        """Create the table `name`; with Slurm's `chunk` deflated at level 0, as Slurm does it."""
+        deflate = {"compression": "gzip", "compression_opts": 0} if chunk == SLURM_CHUNK else {}
+        self.dtype = dtype
+        self.rows = 0
+        """How many were appended."""
+        created = group.create_dataset(
+            name, (0,), dtype, chunks=(chunk,), maxshape=(None,), **deflate
+        )
+        self._dataset = created.id
+        self._type = created.id.get_type()
+
+    def append(self, rows: Records) -> None:
+        """Write rows behind the last one."""
+        count = len(rows)
+        self._dataset.set_extent((self.rows + count,))
+        target = self._dataset.get_space()
+        target.select_hyperslab((self.rows,), (count,))
+        source = h5py.h5s.create_simple((count,))
+        self._dataset.write(source, target, np.ascontiguousarray(rows, self.dtype), self._type)
+        self.rows += count
+
+
+def make_path(file: Any, names: Iterable[str]) -> Any:
+    """Return the group below others, which are made where they are missing."""
+    group = file
+    for name in names:
+        encoded = name.encode("utf-8", "surrogateescape")
+        group = group[encoded] if encoded in group else group.create_group(encoded)
+    return group

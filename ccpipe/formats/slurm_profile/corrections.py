@@ -6,12 +6,11 @@ a table looks like needing.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from ccpipe.formats.slurm_profile.hdf5 import Records
+from ccpipe.formats.slurm_profile.hdf5 import Array, Records
 from ccpipe.formats.slurm_profile.series import EPOCH, Filesystem, Kind, Network, difference
 from ccpipe.formats.slurm_profile.table import Rule, Table
 
@@ -20,11 +19,13 @@ PACKETS_PER_UNIT = 65_536
 """The sysfs plug-in writes the packets divided by this into ``InMB`` and ``OutMB``."""
 
 MAX_PACKET = 65_536
+MIN_ROWS = 4
+"""Fewer say nothing about the shape of a series."""
 MIN_PACKET = 20
 """Bytes that one packet of InfiniBand or Ethernet can have, about."""
 
 
-Starts = np.ndarray[tuple[int], np.dtype[np.intp]]
+Starts = Array
 """Of each group of rows, the position of its first row."""
 
 
@@ -62,11 +63,9 @@ def swap_network(blocks: Iterator[Records]) -> Iterator[Records]:
         yield found
 
 
-def _packets(
-    values: np.ndarray[tuple[int], np.dtype[np.generic]],
-) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def _packets(values: Array) -> Array:
     scaled = np.rint(values.astype("<f8") * PACKETS_PER_UNIT)
-    return np.clip(np.nan_to_num(scaled), 0, 2.0**63).astype("<u8")
+    return np.asarray(np.clip(np.nan_to_num(scaled), 0, 2.0**63)).astype("<u8")
 
 
 def _looks_swapped(block: Records) -> bool:
@@ -112,7 +111,7 @@ def from_step_counters(blocks: Iterator[Records]) -> Iterator[Records]:
 
 def _never_falls(block: Records) -> bool:
     names = [field.name for field in Filesystem.fields]
-    return len(block) > 3 and all(  # noqa: PLR2004 - fewer rows say nothing
+    return len(block) > 3 and all(
         bool((block[name][1:] >= block[name][:-1]).all()) for name in names
     )
 
@@ -180,7 +179,7 @@ CORRECTIONS = {
 """All corrections by name."""
 
 
-def find_duplicates(rows: Records) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def find_duplicates(rows: Records) -> Array:
     """Return which rows have the same time as the row before them.
 
     Slurm polls once more when the last task starts and when each task ends: most real tables have
@@ -217,7 +216,7 @@ def combine(table: Table) -> Rule:
     series = table.type
     known = {name: series.field(name) for name in table.fields}
 
-    def join(rows: Records, starts: Starts, name: str) -> np.ndarray[Any, Any]:
+    def join(rows: Records, starts: Starts, name: str) -> Array:
         gone = series.missing(rows, name)
         values = np.where(gone, rows[name].dtype.type(0), rows[name])
         field = known[name]

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ccpipe.formats.slurm_profile.hdf5 import Array
+
 INFINITE = 2**64 - 1
 """``INFINITE64``: stored where a plug-in has no value."""
 NO_VALUE = 2**64 - 2
@@ -9,10 +11,8 @@ NO_VALUE = 2**64 - 2
 INFINITE_MEBIBYTES = INFINITE // 2**20
 """17592186044415: ``INFINITE64`` bytes as MiB. No number of bytes can be larger."""
 
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-
-def find_missing(values: np.ndarray[tuple[int], np.dtype[np.generic]], *, mebibytes: bool) -> Mask:
+def find_missing(values: Array, *, mebibytes: bool) -> Array:
     """Return which values stand for none.
 
     Beside the sentinels these are numbers that are not finite, sentinels that were stored as
@@ -22,8 +22,8 @@ def find_missing(values: np.ndarray[tuple[int], np.dtype[np.generic]], *, mebiby
     """
     if values.dtype.kind == "f":
         limit = float(INFINITE_MEBIBYTES if mebibytes else NO_VALUE)
-        missing: Mask = ~(values < limit) | ~np.isfinite(values)
+        missing: Array = ~(values < limit) | ~np.isfinite(values)
         return missing if mebibytes else missing | (values == float(INFINITE_MEBIBYTES))
     if mebibytes:
-        return values >= np.uint64(INFINITE_MEBIBYTES)
-    return (values >= np.uint64(NO_VALUE)) | (values == np.uint64(INFINITE_MEBIBYTES))
+        return np.asarray(values >= np.uint64(INFINITE_MEBIBYTES))
+    return np.asarray((values >= np.uint64(NO_VALUE)) | (values == np.uint64(INFINITE_MEBIBYTES)))

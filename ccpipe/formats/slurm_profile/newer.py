@@ -106,7 +106,11 @@ class _Copy:
 
     def _dataset(self, source: Any, target: Any, name: str) -> None:
         layout = source.id.get_create_plist().get_layout()
-        if layout not in (self._h5py.h5d.COMPACT, self._h5py.h5d.CONTIGUOUS, self._h5py.h5d.CHUNKED):
+        if layout not in (
+            self._h5py.h5d.COMPACT,
+            self._h5py.h5d.CONTIGUOUS,
+            self._h5py.h5d.CHUNKED,
+        ):
             raise ValueError(f"{name!r:.80} keeps its rows in other files")
         if source.external or source.ndim > 1 or source.dtype.itemsize > SMALL:
             raise ValueError(f"{name!r:.80} is no table")
@@ -115,9 +119,7 @@ class _Copy:
         if self._left < 0:
             raise ValueError("the tables claim far more bytes than the file has")
         chunk = max(1, min(rows, MAX_CHUNK // width))
-        copy = target.create_dataset(
-            name, (rows,), source.dtype, chunks=(chunk,), maxshape=(None,)
-        )
+        copy = target.create_dataset(name, (rows,), source.dtype, chunks=(chunk,), maxshape=(None,))
         self._attributes(source, copy)
         for start in range(0, rows, chunk):
             stop = min(start + chunk, rows)

@@ -1,5 +1,6 @@
 """Writes groups, attributes and tables with h5py exactly as Slurm's plug-in does."""
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +19,12 @@ FORMAT: Any = ("earliest", "v110")
 """Bounds of what libhdf5 may write: what sh5util of every version reads."""
 
 SLURM_CHUNK = 10
-"""Rows of a chunk in the files of Slurm's plug-in."""
+"""Rows of a chunk in the files of Slurm's plug-in, which deflates them at level 0."""
+
+
+def create_file(target: Any, **options: Any) -> Any:
+    """Create an HDF5 file at a path, or through a file object."""
+    return h5py.File(target, "w", libver=FORMAT, **options)
 
 
 def write_attributes(group: Any, node_step: NodeStep) -> None:
@@ -58,18 +64,21 @@ class TableWriter:
     """Appends rows to one table."""
 
     def __init__(
-        self, group: Any, name: str, dtype: np.dtype[np.void], *, chunk: int = SLURM_CHUNK
+        self, group: Any, name: str, dtype: np.dtype[np.void], *, chunk: int | None = None
     ) -> None:
-        """Create the table `name`; with Slurm's `chunk` deflated at level 0, as Slurm does it."""
-        deflate = {"compression": "gzip", "compression_opts": 0} if chunk == SLURM_CHUNK else {}
+        """Create the table `name`: as Slurm does, or with other chunks, which are not deflated."""
         self.dtype = dtype
         self.rows = 0
         """How many were appended."""
-        created = group.create_dataset(
-            name, (0,), dtype, chunks=(chunk,), maxshape=(None,), **deflate
-        )
-        self._dataset = created.id
-        self._type = created.id.get_type()
+        layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        layout.set_chunk((chunk or SLURM_CHUNK,))
+        layout.set_obj_track_times(False)
+        if chunk is None:
+            layout.set_deflate(0)
+        space = h5py.h5s.create_simple((0,), (h5py.h5s.UNLIMITED,))
+        self._type = _file_type(dtype)
+        encoded = name.encode("utf-8", "surrogateescape")
+        self._dataset = h5py.h5d.create(group.id, encoded, self._type, space, layout)
 
     def append(self, rows: Records) -> None:
         """Write rows behind the last one."""
@@ -80,6 +89,11 @@ class TableWriter:
         source = h5py.h5s.create_simple((count,))
         self._dataset.write(source, target, np.ascontiguousarray(rows, self.dtype), self._type)
         self.rows += count
+
+
+@functools.lru_cache(64)
+def _file_type(dtype: np.dtype[np.void]) -> Any:
+    return h5py.h5t.py_create(dtype, logical=True)
 
 
 def make_path(file: Any, names: Iterable[str]) -> Any:

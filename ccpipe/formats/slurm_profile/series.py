@@ -17,6 +17,7 @@ extract_totals             ``total_format()``
 """
 
 import enum
+import functools
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -24,7 +25,7 @@ import msgspec
 import numpy as np
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.slurm_profile.hdf5 import Records
+from ccpipe.formats.slurm_profile.hdf5 import Array, Records
 from ccpipe.formats.slurm_profile.missing import find_missing
 from ccpipe.formats.slurm_profile.totals import Total, Totals
 
@@ -104,11 +105,11 @@ class Series:
         """
         totals = Totals(fields)
         for block in blocks:
-            totals.add(block, None if raw else lambda name, block=block: cls.missing(block, name))
+            totals.add(block, None if raw else functools.partial(cls.missing, block))
         return totals.result()
 
     @classmethod
-    def missing(cls, records: Records, name: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def missing(cls, records: Records, name: str) -> Array:
         """Return which values of a field stand for none."""
         known = cls.field(name)
         return find_missing(records[name], mebibytes=known is not None and known.unit == "MiB")

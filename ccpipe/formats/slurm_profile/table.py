@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ class Source(Protocol):
         """Return the number of rows."""
 
     @property
-    def dtype(self) -> np.dtype[np.generic]:
+    def dtype(self) -> np.dtype[Any]:
         """The type of a row."""
 
     def read(self, start: int, stop: int) -> Records:
@@ -37,14 +37,14 @@ class RowsInMemory:
     def __init__(self, rows: Records) -> None:
         """Hold `rows`."""
         self._rows = rows
-        self.dtype: np.dtype[np.generic] = rows.dtype
+        self.dtype: np.dtype[Any] = rows.dtype
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def read(self, start: int, stop: int) -> Records:
         """Return some of the rows."""
-        return self._rows[start:stop]  # type: ignore[return-value]
+        return self._rows[start:stop]
 
 
 class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,14 +161,14 @@ class Table:
                 yield block
 
 
-def _canonical(dtype: np.dtype[np.generic]) -> np.dtype[np.void]:
+def _canonical(dtype: np.dtype[Any]) -> np.dtype[np.void]:
     """Return the packed little-endian type of 8-byte numbers that holds the same fields."""
     assert dtype.names is not None
     kinds = {"u": "<u8", "i": "<i8", "f": "<f8"}
     return np.dtype([(name, kinds.get(dtype[name].kind, dtype[name])) for name in dtype.names])
 
 
-def is_table(dtype: np.dtype[np.generic]) -> bool:
+def is_table(dtype: np.dtype[Any]) -> bool:
     """Return whether rows of a type have the two times and numbers only."""
     names = dtype.names or ()
     return (

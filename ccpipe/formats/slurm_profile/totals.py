@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from ccpipe.formats.slurm_profile.hdf5 import Records
-from ccpipe.formats.slurm_profile.missing import Mask
+from ccpipe.formats.slurm_profile.hdf5 import Array, Records
 
 
 class Total(msgspec.Struct):
@@ -21,7 +20,7 @@ class Total(msgspec.Struct):
     @property
     def average(self) -> float | None:
         """Return the sum by the count."""
-        return self.sum / self.count if self.count else None
+        return float(self.sum) / self.count if self.count else None
 
     def join(self, other: "Total") -> "Total":
         """Return the total of both."""
@@ -44,7 +43,7 @@ class Totals:
         """Add up `fields`."""
         self._totals = {name: Total() for name in fields}
 
-    def add(self, records: Records, missing: Callable[[str], Mask] | None = None) -> None:
+    def add(self, records: Records, missing: Callable[[str], Array] | None = None) -> None:
         """Add rows; `missing` returns which values of a field do not count."""
         for name, total in self._totals.items():
             values = records[name]
@@ -58,19 +57,19 @@ class Totals:
         return self._totals
 
 
-def _add(total: Total, values: np.ndarray[tuple[int], np.dtype[np.generic]]) -> Total:
+def _add(total: Total, values: Array) -> Total:
     if values.dtype.kind == "f":
         chain = np.concatenate([[float(total.sum)], values.astype("<f8")])
         added: int | float = float(np.add.accumulate(chain)[-1])
     else:
         added = int(total.sum) + _exact_sum(values)
-    low, high = values.min().item(), values.max().item()  # type: ignore[attr-defined]
+    low, high = values.min().item(), values.max().item()
     return Total(
         _pick(min, total.min, low), _pick(max, total.max, high), added, total.count + len(values)
     )
 
 
-def _exact_sum(values: np.ndarray[tuple[int], np.dtype[np.generic]]) -> int:
+def _exact_sum(values: Array) -> int:
     """Add integers of 64 bits whose sum may need more."""
     wide = values.astype("<u8")
     half = np.uint64(32)
@@ -79,8 +78,8 @@ def _exact_sum(values: np.ndarray[tuple[int], np.dtype[np.generic]]) -> int:
 
 def _pick(
     choose: Callable[[int | float, int | float], int | float],
-    first: int | float | None,
-    second: int | float | None,
+    first: float | None,
+    second: float | None,
 ) -> int | float | None:
     if first is None or second is None:
         return second if first is None else first

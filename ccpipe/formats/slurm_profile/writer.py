@@ -1,8 +1,8 @@
 """Writes node-step files as Slurm's plug-in does, readable while the step runs.
 
 Slurm's own plug-in leaves a file of 96 bytes until the step ends, and nothing if slurmstepd is
-killed. Here every ``flush()`` puts all samples so far where ``sh5util`` finds them, and a file whose
-writer is killed by SIGKILL, at whatever instruction, opens with all rows of the last flush.
+killed. Here every ``flush()`` puts all samples so far where ``sh5util`` finds them, and a file
+whose writer is killed by SIGKILL, at whatever write, opens with all rows of the last flush.
 
 Why not SWMR, HDF5's own way to read along: it allows no new table once it began, while tasks come
 one by one; and ``sh5util`` and other plain readers refuse a file whose SWMR writer was killed until
@@ -23,9 +23,8 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats.slurm_profile.missing import NO_VALUE
 from ccpipe.formats.slurm_profile.names import parse_file_name
 from ccpipe.formats.slurm_profile.node_group import (
-    FORMAT,
     TableWriter,
-    h5py,
+    create_file,
     write_attributes,
     write_number,
 )
@@ -77,9 +76,7 @@ class NodeStepWriter:
         keep_aside(Path(path))
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._ordered = OrderedFile(os.open(path, flags, 0o600))
-        self._file: Any = h5py.File(
-            self._ordered, "w", libver=FORMAT, rdcc_nbytes=CHUNK_CACHE, rdcc_nslots=11
-        )
+        self._file: Any = create_file(self._ordered, rdcc_nbytes=CHUNK_CACHE, rdcc_nslots=11)
         write_number(self._file, CLOSED, 0)
         self._group = self._file.create_group(self.node_step.node)
         write_attributes(self._group, self.node_step)
@@ -138,7 +135,7 @@ class NodeStepWriter:
         samples = self._tables[series, task]
         unknown = set(values) - set(samples.names)
         if unknown:
-            raise EncodeError(f"{series}: no field {sorted(unknown)[0]!r:.80}")
+            raise EncodeError(f"{series}: no field {min(unknown)!r:.80}")
         seconds = _integer(series, "time", time)
         elapsed = max(0, int(time - self.start))
         row = [_number(series, name, values.get(name), samples.dtype) for name in samples.names]

@@ -12,7 +12,8 @@ below a version 1 B-tree, deflate. Files with anything newer raise ``NewerFormat
 converted by ``libhdf5`` in a process of its own (``ccpipe.formats.slurm_profile.newer``).
 """
 
-from ccpipe.formats.slurm_profile.hdf5.dataset import Dataset, Records
+from ccpipe.formats.slurm_profile.hdf5.arrays import Array, Records
+from ccpipe.formats.slurm_profile.hdf5.dataset import Dataset
 from ccpipe.formats.slurm_profile.hdf5.group import Group, open_root
 
-__all__ = ["Dataset", "Group", "Records", "open_root"]
+__all__ = ["Array", "Dataset", "Group", "Records", "open_root"]

@@ -1,5 +1,7 @@
 """Attributes: the named values of a group or dataset."""
 
+from typing import Any
+
 import numpy as np
 
 from ccpipe.formats.slurm_profile.hdf5.datatype import (
@@ -12,6 +14,9 @@ from ccpipe.formats.slurm_profile.hdf5.messages import ATTRIBUTE, Message, unpac
 from ccpipe.formats.slurm_profile.hdf5.storage import Storage
 
 Value = int | float | str
+
+ENCODED = 3
+"""The version that says the encoding of the name, in one byte more."""
 
 
 def read_attributes(storage: Storage, messages: list[Message]) -> dict[str, Value]:
@@ -27,9 +32,9 @@ def read_attributes(storage: Storage, messages: list[Message]) -> dict[str, Valu
 
 def _attribute(storage: Storage, data: bytes) -> tuple[str, Value | None]:
     version, *sizes = unpack(storage, "<BxHHH", data)
-    if not 1 <= version <= 3:
+    if not 1 <= version <= ENCODED:
         raise storage.damaged(f"an attribute of version {version}")
-    position = 9 if version == 3 else 8
+    position = 9 if version == ENCODED else 8
     parts: list[bytes] = []
     for size in sizes:
         parts.append(data[position : position + size])
@@ -46,7 +51,7 @@ def _attribute(storage: Storage, data: bytes) -> tuple[str, Value | None]:
     return text, _value(raw, dtype)
 
 
-def _value(raw: bytes, dtype: np.dtype[np.generic]) -> Value:
+def _value(raw: bytes, dtype: np.dtype[Any]) -> Value:
     if dtype.kind == "S":
         return raw.partition(b"\0")[0].decode(errors="replace")
     number: int | float = np.frombuffer(raw, dtype)[0].item()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ccpipe.formats.slurm_profile.errors import NewerFormatError
+from ccpipe.formats.slurm_profile.hdf5.arrays import Records
 from ccpipe.formats.slurm_profile.hdf5.attribute import Value, count_elements, read_attributes
 from ccpipe.formats.slurm_profile.hdf5.datatype import read_datatype
 from ccpipe.formats.slurm_profile.hdf5.messages import (
@@ -19,11 +20,15 @@ from ccpipe.formats.slurm_profile.hdf5.messages import (
     unpack,
 )
 from ccpipe.formats.slurm_profile.hdf5.storage import Storage
-
-Records = np.ndarray[tuple[int], np.dtype[np.void]]
-"""Rows of named fields."""
+from ccpipe.formats.slurm_profile.hdf5.stored import HEAD, TAIL, unpack_stored
 
 DEFLATE = 1
+VERSION = 3
+"""Of the layout, in files of libhdf5 1.6.3 to 1.14."""
+
+DIMENSIONS = 2
+"""Of a chunk: rows, and the bytes of a record."""
+
 COMPACT, CONTIGUOUS, CHUNKED = 0, 1, 2
 MAX_CHUNK = 64 * 2**20
 """Bytes of one chunk in memory; Slurm's have less than a thousand."""
@@ -70,17 +75,17 @@ class Dataset:
         if stop <= start:
             return np.empty(0, self.dtype)
         first, last = start // per, (stop - 1) // per
-        data = self._compact or b"".join(self._unpack(self._chunks[first : last + 1]))
+        data = self._compact or self._unpack(self._chunks[first : last + 1])
         rows = np.frombuffer(data, self.dtype)
-        return rows[start - first * per : stop - first * per]  # type: ignore[return-value]
+        return rows[start - first * per : stop - first * per]
 
     def _read_layout(self, data: bytes) -> tuple[int, Records]:
         """Return the rows of a chunk and all chunks, sorted by row."""
         storage, width = self._storage, self.dtype.itemsize
         version, kind = unpack(storage, "<BB", data)
-        if version > 3:
+        if version > VERSION:
             raise NewerFormatError(storage.path, f"dataset layout of version {version}", self.path)
-        if version < 3:
+        if version < VERSION:
             raise storage.damaged(f"dataset layout of version {version}", self.path)
         if kind == COMPACT:
             size = unpack(storage, "<H", data, 2)[0]
@@ -92,7 +97,7 @@ class Dataset:
             storage.claim(size)
             return max(size // width, 1), _whole(size, address)
         dimensions, tree, rows, element = unpack(storage, "<BQII", data, 2)
-        if kind != CHUNKED or dimensions != 2 or element != width or not rows:
+        if kind != CHUNKED or dimensions != DIMENSIONS or element != width or not rows:
             raise storage.damaged("chunks that do not fit the records", self.path)
         if rows * width > MAX_CHUNK:
             raise storage.damaged(f"chunks of {rows * width} bytes", self.path)
@@ -111,9 +116,7 @@ class Dataset:
         self._storage.claim(int(chunks["size"].sum()))
         return chunks
 
-    def _leaves(
-        self, address: int, depth: int = 0
-    ) -> Iterator[Records]:
+    def _leaves(self, address: int, depth: int = 0) -> Iterator[Records]:
         self._storage.visit(address)
         head = self._storage.read(address, 24)
         level, count = head[5], int.from_bytes(head[6:8], "little")
@@ -132,21 +135,30 @@ class Dataset:
             return len(self._compact) // self.dtype.itemsize
         return len(self._chunks) * self._rows_per_chunk
 
-    def _unpack(self, chunks: Records) -> Iterator[bytes]:
-        """Return the bytes of the records in some chunks, one after another."""
+    def _unpack(self, chunks: Records) -> bytes:
+        """Return the records of some chunks."""
         size = self._rows_per_chunk * self.dtype.itemsize
-        skipped, rows = chunks["skipped"].tolist(), chunks["row"].tolist()
-        for number, data in enumerate(self._load(chunks)):
-            records = data
-            if self._deflated and not skipped[number] & 1:
-                try:
-                    records = zlib.decompressobj().decompress(data, size + 1)
-                except zlib.error as error:
-                    raise self._storage.damaged(f"row {rows[number]}: {error}", self.path) from None
-            if len(records) != size:
-                reason = f"row {rows[number]}: {len(records)} bytes in a chunk of {size}"
-                raise self._storage.damaged(reason, self.path)
-            yield records
+        loaded = list(self._load(chunks))
+        if self._deflated and len({*map(len, loaded)}) == 1 and not chunks["skipped"].any():
+            grid = np.frombuffer(b"".join(loaded), np.uint8).reshape(len(loaded), -1)
+            records = unpack_stored(grid) if grid.shape[1] == size + HEAD + TAIL else None
+            if records is not None:
+                return records
+        rows, skipped = chunks["row"].tolist(), chunks["skipped"].tolist()
+        return b"".join(
+            self._unpack_one(data, size, row, deflated=self._deflated and not skip & 1)
+            for data, row, skip in zip(loaded, rows, skipped, strict=True)
+        )
+
+    def _unpack_one(self, data: bytes, size: int, row: int, *, deflated: bool) -> bytes:
+        try:
+            records = zlib.decompressobj().decompress(data, size + 1) if deflated else data
+        except zlib.error as error:
+            raise self._storage.damaged(f"row {row}: {error}", self.path) from None
+        if len(records) != size:
+            reason = f"row {row}: {len(records)} bytes in a chunk of {size}"
+            raise self._storage.damaged(reason, self.path)
+        return records
 
     def _load(self, chunks: Records) -> Iterator[bytes]:
         """Read chunks as they are on disk, in one piece where they lie close together."""

@@ -1,6 +1,6 @@
 """Datatypes of fields and attributes, as numpy writes them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,14 @@ MAX_RECORD = 2**16
 
 MAX_STRING = 2**16
 
+PADDED, PACKED = 2, 3
+"""Versions of record types after the first."""
+
 
 class Datatype(NamedTuple):
     """One datatype and how many bytes describe it."""
 
-    dtype: np.dtype[np.generic]
+    dtype: np.dtype[Any]
     size: int
 
 
@@ -48,14 +51,14 @@ def read_datatype(storage: Storage, data: bytes, *, nested: bool = False) -> Dat
 
 def _compound(storage: Storage, data: bytes, version: int, size: int) -> Datatype:
     count = unpack(storage, "<xH", data)[0]
-    if not 1 <= version <= 3 or not 0 < size <= MAX_RECORD or count > size:
+    if not 1 <= version <= PACKED or not 0 < size <= MAX_RECORD or count > size:
         raise storage.damaged(f"a record type of version {version} with {size} bytes")
     names: list[str] = []
-    formats: list[np.dtype[np.generic]] = []
+    formats: list[np.dtype[Any]] = []
     offsets: list[int] = []
     position = 8
     for _ in range(count):
-        name, position = _name(storage, data, position, padded=version < 3)
+        name, position = _name(storage, data, position, padded=version < PACKED)
         offset, position = _offset(storage, data, position, version, size)
         member = read_datatype(storage, data[position:], nested=True)
         if offset + member.dtype.itemsize > size or name in names or not name:
@@ -65,7 +68,8 @@ def _compound(storage: Storage, data: bytes, version: int, size: int) -> Datatyp
         offsets.append(offset)
         position += member.size
     fields = {"names": names, "formats": formats, "offsets": offsets, "itemsize": size}
-    return Datatype(np.dtype(fields), position)  # type: ignore[call-overload]
+    made: np.dtype[Any] = np.dtype(fields)  # type: ignore[call-overload]
+    return Datatype(made, position)
 
 
 def _name(storage: Storage, data: bytes, position: int, *, padded: bool) -> tuple[str, int]:
@@ -84,12 +88,12 @@ def _offset(
     storage: Storage, data: bytes, position: int, version: int, size: int
 ) -> tuple[int, int]:
     """Return where a member lies in the record, and the position of its type."""
-    if version == 3:
+    if version == PACKED:
         width = (size.bit_length() + 7) // 8
         raw = data[position : position + width]
         return int.from_bytes(raw, "little"), position + width
     offset = unpack(storage, "<I", data, position)[0]
-    if version == 2:
+    if version == PADDED:
         return offset, position + 4
     if unpack(storage, "<B", data, position + 4)[0] != 0:
         raise storage.damaged("a field is an array, which no profile has")

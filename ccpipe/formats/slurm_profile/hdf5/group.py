@@ -21,6 +21,9 @@ from ccpipe.formats.slurm_profile.hdf5.messages import (
 from ccpipe.formats.slurm_profile.hdf5.storage import Storage
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SUPERBLOCK = 96
+"""Bytes; all that Slurm's plug-in has on disk while a step runs."""
+
 MAX_DEPTH = 16
 MAX_NAME = 1024
 SOFT_LINK = 2
@@ -85,10 +88,10 @@ def open_root(storage: Storage) -> Group:
     """
     if storage.size == 0:
         raise LiveProfileError(storage.path, "the file is empty")
-    head = storage.read(0, min(storage.size, 96))
+    head = storage.read(0, min(storage.size, SUPERBLOCK))
     if not head.startswith(SIGNATURE):
         raise ForeignProfileError(storage.path, "not an HDF5 file")
-    if len(head) < 96:
+    if len(head) < SUPERBLOCK:
         raise storage.damaged(f"truncated after {len(head)} bytes")
     version, offsets, lengths = head[8], head[13], head[14]
     if version > 1:
@@ -99,7 +102,7 @@ def open_root(storage: Storage) -> Group:
     base, _, _, _, _, root = struct.unpack_from("<6Q", storage.read(start, 48))
     if base != 0:
         raise storage.damaged(f"the file starts at address {base}")
-    if storage.size <= 96 and root >= storage.size:
+    if storage.size <= SUPERBLOCK and root >= storage.size:
         raise LiveProfileError(
             storage.path,
             "only the superblock is on disk: the step still runs, or its slurmstepd was killed",

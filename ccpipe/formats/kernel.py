@@ -10,7 +10,7 @@ from types import ModuleType
 
 from ccpipe.errors import ConfigError
 
-FORMATS = ("gridengine", "lineprotocol", "sonar")
+FORMATS = ("gridengine", "lineprotocol")
 """Those that have a kernel."""
 
 

@@ -9,7 +9,7 @@ from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.subjects import escape
 from ccpipe.config import Duration, Site
 from ccpipe.errors import RejectedError
-from ccpipe.formats.sonar import Dialect, Envelope, Profile, decode, encode
+from ccpipe.formats.sonar import Envelope, ReadProfile, WriteProfile, decode, encode
 from ccpipe.pipeline import Batch, DeadLetter
 from ccpipe.telemetry import Telemetry
 
@@ -27,7 +27,7 @@ class SonarSource(NatsSource):
         subjects: list[str] = ["sonar"],  # noqa: B006 - read, never changed
         durable: str = "",
         queue: str = "",
-        profile: Dialect = "spec",
+        profile: ReadProfile = "auto",
         strict: bool = False,
         ack_wait: Duration = Duration(20),
         drain: Duration = Duration(0),
@@ -67,10 +67,10 @@ class SonarSink(NatsSink):
 
     takes: ClassVar[str] = "envelopes"
 
-    def __init__(self, *, site: Site, telemetry: Telemetry, profile: Profile = "spec") -> None:
+    def __init__(self, *, site: Site, telemetry: Telemetry, profile: WriteProfile = "spec") -> None:
         """Write as `profile` says; see ``sonar.encode``."""
         super().__init__(site=site, telemetry=telemetry)
-        self.profile: Profile = profile
+        self.profile: WriteProfile = profile
 
     def messages(self, records: Sequence[Any]) -> Iterator[tuple[str, bytes]]:
         """Encode each envelope, to the subject of its cluster and type."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ccpipe.errors import EncodeError
 from ccpipe.formats.files import Stream, read_blocks, read_piece, report_rejected
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.sonar import Decoder, Dialect, Envelope, Profile, Rejected, encode
+from ccpipe.formats.sonar import Decoder, Envelope, ReadProfile, Rejected, WriteProfile, encode
 from ccpipe.pipeline import Records
 from ccpipe.terminal import printable
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
@@ -16,7 +16,7 @@ Problem = Callable[[str], None]
 
 
 def read_envelopes(
-    stream: Stream, *, profile: Dialect = "spec", strict: bool = False
+    stream: Stream, *, profile: ReadProfile = "auto", strict: bool = False
 ) -> Iterator[tuple[list[Envelope], list[Rejected]]]:
     """Decode a stream block by block; raises DataError where it cannot be read."""
     decoder = Decoder(profile=profile, strict=strict)
@@ -25,7 +25,7 @@ def read_envelopes(
     yield decoder.finish()
 
 
-def _read(stream: Stream, profile: Dialect, problem: Problem) -> Iterator[list[Envelope]]:
+def _read(stream: Stream, profile: ReadProfile, problem: Problem) -> Iterator[list[Envelope]]:
     for envelopes, rejected in read_envelopes(stream, profile=profile):
         for bad in rejected:
             for found in bad.problems:
@@ -34,7 +34,7 @@ def _read(stream: Stream, profile: Dialect, problem: Problem) -> Iterator[list[E
 
 
 def _write(
-    envelopes: Iterable[Envelope], profile: Profile, problem: Problem
+    envelopes: Iterable[Envelope], profile: WriteProfile, problem: Problem
 ) -> Iterator[tuple[bytes, int]]:
     for envelope in envelopes:
         try:
@@ -55,7 +55,7 @@ class Rewrite:
     head = b""
     unit = "envelope"
 
-    def __init__(self, profile: Dialect, to: Profile) -> None:
+    def __init__(self, profile: ReadProfile, to: WriteProfile) -> None:
         self.profile = profile
         self.to = to
 
@@ -76,7 +76,7 @@ class FromSonar:
 
     def __init__(
         self,
-        profile: Dialect,
+        profile: ReadProfile,
         target: tuple[bytes, Callable[[Records], bytes]],
         *,
         envelopes: bool,
@@ -103,7 +103,7 @@ class ToSonar:
     head = b""
     unit = "envelope"
 
-    def __init__(self, read: Callable[[bytes], Lines], profile: Profile) -> None:
+    def __init__(self, read: Callable[[bytes], Lines], profile: WriteProfile) -> None:
         self.read = read
         self.profile = profile
         self.translator = CcToSonar()

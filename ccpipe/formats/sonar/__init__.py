@@ -38,7 +38,7 @@ from ccpipe.formats.sonar.identity import (
 )
 from ccpipe.formats.sonar.job import JobsAttributes, SacctData, SlurmJob
 from ccpipe.formats.sonar.meta import ErrorObject, KVPair, MetadataObject
-from ccpipe.formats.sonar.profiles import Dialect, Profile
+from ccpipe.formats.sonar.profiles import ReadProfile, WriteProfile
 from ccpipe.formats.sonar.rollup import roll_up
 from ccpipe.formats.sonar.rules import Problem, problems
 from ccpipe.formats.sonar.sample import (
@@ -66,7 +66,6 @@ __all__ = [
     "Data",
     "Decoded",
     "Decoder",
-    "Dialect",
     "Envelope",
     "ErrorObject",
     "ExtendedUint",
@@ -78,7 +77,7 @@ __all__ = [
     "KVPair",
     "MetadataObject",
     "Problem",
-    "Profile",
+    "ReadProfile",
     "Rejected",
     "SacctData",
     "SampleAttributes",
@@ -97,6 +96,7 @@ __all__ = [
     "SysinfoEnvelope",
     "SysinfoGpuCard",
     "Tracker",
+    "WriteProfile",
     "decode",
     "encode",
     "group",

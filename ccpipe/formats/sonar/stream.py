@@ -15,7 +15,7 @@ import msgspec
 
 from ccpipe.formats.sonar.decoder import TOO_EARLY, TRAILING, Malformed, decode_value, malformed
 from ccpipe.formats.sonar.envelope import Envelope
-from ccpipe.formats.sonar.profiles import Dialect
+from ccpipe.formats.sonar.profiles import ReadProfile
 from ccpipe.formats.sonar.rules import Problem
 
 LARGEST = 16 * 2**20
@@ -81,7 +81,7 @@ class Decoded(NamedTuple):
     rejected: list[Rejected]
 
 
-def decode(payload: bytes, *, strict: bool = False, profile: Dialect = "spec") -> Decoded:
+def decode(payload: bytes, *, strict: bool = False, profile: ReadProfile = "auto") -> Decoded:
     """Decode a payload of any number of envelopes.
 
     Parameters
@@ -92,7 +92,8 @@ def decode(payload: bytes, *, strict: bool = False, profile: Dialect = "spec") -
         Hold each envelope to all rules of the specification. Otherwise what real archives hold is
         accepted: other names of fields and types, values that are missing, unknown fields.
     profile
-        Whose numbers they are: see ``profiles``. ``sonar`` for what Sonar itself wrote.
+        Whose encoding of numbers it is, see ``profiles``: ``sonar`` for Sonar's own, ``spec`` for
+        the specification's, ``auto`` to decide by each envelope's producer.
 
     Returns
     -------
@@ -117,7 +118,7 @@ class Decoder:
     """
 
     def __init__(
-        self, *, strict: bool = False, profile: Dialect = "spec", largest: int = LARGEST
+        self, *, strict: bool = False, profile: ReadProfile = "auto", largest: int = LARGEST
     ) -> None:
         """Begin a stream; the options are those of ``decode``."""
         self.strict = strict

@@ -218,7 +218,7 @@ class CcToSonar:
 
     def _whole(self, message: Message) -> list[Envelope]:
         """Return the envelope that an event holds; what else tells of its moment is left out."""
-        envelopes, rejected = decode(str(message.value).encode())
+        envelopes, rejected = decode(str(message.value).encode(), profile="spec")
         if rejected or not envelopes:
             raise DataError(str(rejected[0]) if rejected else "the event holds no envelope")
         if message.time is not None:

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -24,7 +22,6 @@ from ccpipe.formats.sonar import (
     JobsData,
     SampleAttributes,
     SampleData,
-    SampleEnvelope,
     SampleGpu,
     SampleJob,
     SampleProcess,
@@ -40,14 +37,10 @@ from ccpipe.formats.sonar import encode as encode_sonar
 from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import Limits, run
 from ccpipe.translate.sonar.cc_to_sonar import META, CcToSonar
-from ccpipe.translate.sonar.sonar_metrics import SECTIONS, page
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
-from tests.paths import ROOT
 from tests.pipeline.parts import ListSource, play
-from tests.translate.sonar.sonar_samples import START, at, job, sample
+from tests.translate.sonar.sonar_samples import START, at, sample
 from tests.translate.sonar.test_sonar_to_cc_jobs import COMPLETED, PENDING, RUNNING, envelope
-
-DOCS = ROOT / "docs"
 
 
 def load(second: int, value: float = 1.0, node: str = "c1", name: str = "cpu_load") -> Message:
@@ -353,34 +346,3 @@ def test_envelopes_made_of_metrics_can_be_encoded() -> None:
     (only,) = there.flush()
     for profile in ("spec", "sonar", "jobanalyzer", "slurm-monitor"):
         assert encode_sonar(only, profile=profile)
-
-
-def test_the_page_is_what_the_tables_say() -> None:
-    """docs/sonar-metrics.md is written from the code, and every row of it is there once."""
-    assert (DOCS / "sonar-metrics.md").read_text() == page()
-    names = [row.name for _, _, rows, _ in SECTIONS for row in rows]
-    assert len(names) == len(set(names))
-    shown = subprocess.run(
-        [sys.executable, "-m", "ccpipe.translate.sonar.sonar_metrics"],
-        capture_output=True,
-        check=True,
-    )
-    assert shown.stdout.decode() == page()
-
-
-def test_the_page_names_every_metric_that_is_sent() -> None:
-    """A full sample sends no other, and all of these."""
-    gpu = SampleGpu(uuid="GPU-1", performance_state=ExtendedUint(1))
-    process = SampleProcess(pid=1, gpus=(SampleProcessGpu(uuid="GPU-1"),))
-    from ccpipe.formats.sonar import SampleDisk
-
-    def full(second: int) -> SampleEnvelope:
-        disk = SampleDisk("sda", 8, 0, (second,) * 17)
-        return sample(
-            second, cpus=(second,), gpus=(gpu,), disks=(disk,), boot=at(-9), jobs=(job(process),)
-        )
-
-    lines = SonarToCc(envelopes=False).feed([full(0), full(60)])
-    assert {m.name for m in lines} == {row.name for _, _, rows, _ in SECTIONS for row in rows}
-    kinds = {row.name: row.kind for _, _, rows, _ in SECTIONS for row in rows}
-    assert {m.name for m in lines if type(m.value) is not kinds[m.name]} == set()

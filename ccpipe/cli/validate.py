@@ -31,7 +31,7 @@ from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import paint, printable
 
 if TYPE_CHECKING:
-    from ccpipe.formats.sonar import Problem, ReadProfile, Rejected
+    from ccpipe.formats.sonar import Problem, ReadProfile, RejectedEnvelope
 
 LINE_SUFFIXES = {".lp", ".line", ".txt"}
 
@@ -252,7 +252,7 @@ class _Check:
                     excerpt = printable(repr(bad.original[:60]))
                     self.report(bad.reason, line=bad.line, excerpt=excerpt)
 
-    def report_problem(self, bad: "Rejected", problem: "Problem") -> None:
+    def report_problem(self, bad: "RejectedEnvelope", problem: "Problem") -> None:
         value = problem.value
         if not isinstance(value, str | bool | float | None):
             value = printable(f"{value!r:.80}")  # it may be beyond what JSON's readers take

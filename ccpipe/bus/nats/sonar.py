@@ -51,7 +51,7 @@ class SonarSource(NatsSource):
         letters = [
             DeadLetter(
                 bad.original,
-                "; ".join(map(str, bad.problems)),
+                bad.reason,
                 delivery.subject,
                 bad.line,
                 bad.offset,

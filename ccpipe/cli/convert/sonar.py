@@ -5,7 +5,14 @@ from collections.abc import Callable, Iterable, Iterator
 from ccpipe.errors import EncodeError
 from ccpipe.formats.files import Stream, read_blocks, read_piece, report_rejected
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.sonar import Decoder, Envelope, ReadProfile, Rejected, WriteProfile, encode
+from ccpipe.formats.sonar import (
+    Decoder,
+    Envelope,
+    ReadProfile,
+    RejectedEnvelope,
+    WriteProfile,
+    encode,
+)
 from ccpipe.pipeline import Records
 from ccpipe.terminal import printable
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
@@ -17,7 +24,7 @@ Problem = Callable[[str], None]
 
 def read_envelopes(
     stream: Stream, *, profile: ReadProfile = "auto", strict: bool = False
-) -> Iterator[tuple[list[Envelope], list[Rejected]]]:
+) -> Iterator[tuple[list[Envelope], list[RejectedEnvelope]]]:
     """Decode a stream block by block; raises DataError where it cannot be read."""
     decoder = Decoder(profile=profile, strict=strict)
     while piece := read_piece(stream):

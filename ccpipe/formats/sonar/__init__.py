@@ -25,6 +25,7 @@ from ccpipe.formats.sonar.envelope import (
     SysinfoData,
     SysinfoEnvelope,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.extended import INFINITE, UNSET, ExtendedUint
 from ccpipe.formats.sonar.identity import (
     EPOCH_ZERO,
@@ -50,7 +51,7 @@ from ccpipe.formats.sonar.sample import (
     SampleProcessGpu,
     SampleSystem,
 )
-from ccpipe.formats.sonar.stream import Decoded, Decoder, Rejected, decode
+from ccpipe.formats.sonar.stream import Decoded, Decoder, RejectedEnvelope, decode
 from ccpipe.formats.sonar.sysinfo import SysinfoAttributes, SysinfoGpuCard
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "Decoded",
     "Decoder",
     "Envelope",
+    "Envelopes",
     "ErrorObject",
     "ExtendedUint",
     "Job",
@@ -78,7 +80,7 @@ __all__ = [
     "MetadataObject",
     "Problem",
     "ReadProfile",
-    "Rejected",
+    "RejectedEnvelope",
     "SacctData",
     "SampleAttributes",
     "SampleData",

@@ -32,7 +32,7 @@ _LAST = b"}\r"
 _SKIP = msgspec.json.Decoder(msgspec.Raw)
 
 
-class Rejected(NamedTuple):
+class RejectedEnvelope(NamedTuple):
     """A piece of the stream that gave no envelope; it costs nobody but itself."""
 
     line: int
@@ -45,6 +45,11 @@ class Rejected(NamedTuple):
     """The whole piece."""
     start: int
     """Where in the stream the piece begins."""
+
+    @property
+    def reason(self) -> str:
+        """Everything that is wrong, in one text."""
+        return "; ".join(map(str, self.problems))
 
     @property
     def path(self) -> str:
@@ -78,7 +83,7 @@ class Decoded(NamedTuple):
     """What a piece of a stream gave."""
 
     envelopes: list[Envelope]
-    rejected: list[Rejected]
+    rejected: list[RejectedEnvelope]
 
 
 def decode(payload: bytes, *, strict: bool = False, profile: ReadProfile = "auto") -> Decoded:
@@ -230,7 +235,7 @@ class Decoder:
         self._go_to_line_of(offence)
         original = bytes(self._buffer[start:end].rstrip())
         self._decoded.rejected.append(
-            Rejected(
+            RejectedEnvelope(
                 self._line, self._offset + offence, tuple(found), original, self._offset + start
             )
         )

@@ -15,7 +15,7 @@ from ccpipe.formats.sonar import (
     Envelope,
     ExtendedUint,
     JobsEnvelope,
-    Rejected,
+    RejectedEnvelope,
     SampleEnvelope,
     SysinfoEnvelope,
     decode,
@@ -31,7 +31,7 @@ def one(text: str, **options: Any) -> Any:
     return envelope
 
 
-def bad(text: str, **options: Any) -> Rejected:
+def bad(text: str, **options: Any) -> RejectedEnvelope:
     """Decode what holds one envelope that is bad."""
     decoded = decode(text.encode(), **options)
     assert decoded.envelopes == []

@@ -1,0 +1,63 @@
+"""A batch of envelopes, as it travels through a pipe."""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Self
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats.sonar.encoder import encode
+from ccpipe.formats.sonar.envelope import Envelope
+from ccpipe.formats.sonar.stream import RejectedEnvelope
+
+ESTIMATED_SIZE = 512
+"""Bytes counted for an envelope whose payload is not known."""
+
+
+class Envelopes(list[Envelope]):
+    """Envelopes, with what was rejected beside them and the size of what they came from.
+
+    Parameters
+    ----------
+    envelopes
+        The good ones, in order.
+    size
+        Bytes of the payloads they were decoded from; None where they were not decoded.
+    rejected
+        What those payloads held that is no envelope.
+
+    """
+
+    name: ClassVar[str] = "envelopes"
+
+    def __init__(
+        self,
+        envelopes: Iterable[Envelope] = (),
+        *,
+        size: int | None = None,
+        rejected: Sequence[RejectedEnvelope] = (),
+    ) -> None:
+        super().__init__(envelopes)
+        self.size = ESTIMATED_SIZE * len(self) if size is None else size
+        self.rejected = list(rejected)
+
+    @classmethod
+    def of(cls, records: Iterable[Envelope]) -> Self:
+        """Return `records` as a batch: itself where it is one."""
+        return records if isinstance(records, cls) else cls(records)
+
+    @classmethod
+    def concat(cls, parts: Iterable[Sequence[Envelope]]) -> Self:
+        """Join batches in order."""
+        batches = [cls.of(part) for part in parts]
+        return cls(
+            (envelope for batch in batches for envelope in batch),
+            size=sum(batch.size for batch in batches),
+            rejected=[bad for batch in batches for bad in batch.rejected],
+        )
+
+    def original(self, index: int) -> bytes:
+        """Return an envelope as a dead letter holds it: its JSON, else its ``repr``."""
+        envelope = self[index]
+        try:
+            return encode(envelope).rstrip(b"\n")
+        except EncodeError:
+            return repr(envelope).encode(errors="backslashreplace")

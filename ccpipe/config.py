@@ -103,6 +103,8 @@ class SonarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Whether alike processes of one job and parent are told of as one."""
     pss: bool = False
     """Whether memory is the proportional share (PSS), which only root may read of others."""
+    profile: Literal["spec", "sonar", "jobanalyzer", "slurm-monitor"] = "spec"
+    """For whom envelopes are written: the specification's readers, or a program's."""
 
 
 class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -334,8 +334,10 @@ Metrics are whole again as a sample, of which these fields are there:
 _REST = """
 Integers survive up to 2⁵³. Times survive to the second, and are written in UTC. A job has one
 process, which stands for all of them as a rolled-up process does: its `rolledup` is the number of
-the others, and its `cpu_util` is `job_cpu_used`. Cards are counted in the order in which they
-come. A sample without any metric is lost. These fields do not survive:
+the others, its `pid` is synthetic, and its `cpu_util` is `job_cpu_used`. Its `cpu_time` is the sum
+of `job_cpu_used` over time since the bridge first saw the job on the node, and `cpu_avg` the mean
+over that time; with `state` they grow on after a restart. Cards are counted in the order in which
+they come. A sample without any metric is lost. These fields do not survive:
 """
 
 _TAIL = """
@@ -344,7 +346,9 @@ its start, then the final one), `user_name`, `account`, `partition`, `nodes`, `s
 `end_time`, `submit_time`, `time_limit`, `array_job_id`, `requested_memory_per_node` (in whole
 MByte), `requested_cpus` and `requested_node_count`; and with them, in its metadata,
 `array_task_id`, `het_job_id`, `het_job_offset`, `reservation`, `distribution` and
-`allocated_resources`. Steps and jobs that never started do not survive. Of a cluster the states of
+`allocated_resources`. The record of an end holds all that the start said, as long as the bridge
+remembers it (100 000 starts; with `state` also after a restart), and `sacct.ElapsedRaw`. Steps and
+jobs that never started do not survive. Of a cluster the states of
 its nodes survive, of a node's description what `topology` holds: all but `topo_svg`, `topo_text`
 and `distances`. Of `meta` nothing survives.
 """

@@ -97,6 +97,7 @@ _SONAR: Always = {
 }
 
 _JOBANALYZER: Always = _SONAR | {
+    SampleSystem: _SONAR[SampleSystem] | {"boot"},
     SampleGpu: _fields("index uuid"),
     SampleJob: _fields("job user epoch processes"),
     SlurmJob: _fields("job_id job_step job_name job_state submit_time start_time end_time"),
@@ -131,6 +132,10 @@ _NEW_ENOUGH = (0, 7)
 
 def _for_jobanalyzer(envelope: Envelope) -> Envelope:
     bare = replace(_bare(envelope), unknown={})
+    data = bare.data
+    if isinstance(data, SampleData) and data.attributes.system is None:
+        attributes = replace(data.attributes, system=SampleSystem())
+        bare = replace(bare, data=replace(data, attributes=attributes))
     version = bare.meta.version
     found = _OF_THREE_PARTS.match(version)
     if found and (int(found[1]), int(found[2])) >= _NEW_ENOUGH:

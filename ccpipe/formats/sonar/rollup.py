@@ -7,7 +7,7 @@ Source: Sonar JSON format output specification, *Rolled-up samples*; Sonar's ``s
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -25,15 +25,19 @@ FIRST_SYNTHETIC_PID = 2**22 + 1
 _SYNTHETIC_PIDS = 2**31 - FIRST_SYNTHETIC_PID
 
 
-def synthetic_pid(job: SampleJob, parent: int, command: str) -> int:
+def synthetic_pid(job: SampleJob, parent: int, command: str, *, taken: Container[int] = ()) -> int:
     """Return the process ID of a record that stands for several processes.
 
     It is a hash of job, epoch, user, parent and command, from 4194305 to 2³¹-1: the same in every
-    sample, also after a restart of whoever makes them.
+    sample, also after a restart of whoever makes them. Where another record of the sample has
+    taken it, the next one that is free is returned.
     """
     key = f"{job.job} {job.epoch} {parent} {job.user}\n{command}".encode(errors="surrogatepass")
     digest = hashlib.blake2b(key, digest_size=8).digest()
-    return FIRST_SYNTHETIC_PID + int.from_bytes(digest) % _SYNTHETIC_PIDS
+    pid = FIRST_SYNTHETIC_PID + int.from_bytes(digest) % _SYNTHETIC_PIDS
+    while pid in taken:
+        pid += 1
+    return pid
 
 
 def roll_up(sample: SampleAttributes) -> SampleAttributes:
@@ -46,9 +50,9 @@ def roll_up(sample: SampleAttributes) -> SampleAttributes:
     and so does one whose parent is not known.
     """
     parents = {process.ppid for job in sample.jobs for process in job.processes}
-    used: set[int] = set()
+    pids: set[int] = set()
     jobs = tuple(
-        replace(job, processes=_rolled(job, parents, used)) if _is_batch(job) else job
+        replace(job, processes=_rolled(job, parents, pids)) if _is_batch(job) else job
         for job in sample.jobs
     )
     return replace(sample, jobs=jobs)
@@ -58,25 +62,20 @@ def _is_batch(job: SampleJob) -> bool:
     return job.epoch == 0 and job.job != 0
 
 
-def _rolled(job: SampleJob, parents: set[int], used: set[int]) -> tuple[SampleProcess, ...]:
+def _rolled(job: SampleJob, parents: set[int], pids: set[int]) -> tuple[SampleProcess, ...]:
     """Put each sum in the place of its first process."""
     alike: dict[object, list[SampleProcess]] = {}
     for index, process in enumerate(job.processes):
         is_leaf = process.ppid != 0 and (process.pid == 0 or process.pid not in parents)
         alike.setdefault((process.ppid, process.cmd) if is_leaf else index, []).append(process)
-    return tuple(
-        _sum(group, _free_pid(job, group[0], used)) if len(group) > 1 else group[0]
-        for group in alike.values()
-    )
-
-
-def _free_pid(job: SampleJob, process: SampleProcess, used: set[int]) -> int:
-    """Return the synthetic ID, or the next one where another record of the sample has it."""
-    pid = synthetic_pid(job, process.ppid, process.cmd)
-    while pid in used:
-        pid += 1
-    used.add(pid)
-    return pid
+    rolled = []
+    for group in alike.values():
+        process = group[0]
+        if len(group) > 1:
+            process = _sum(group, synthetic_pid(job, process.ppid, process.cmd, taken=pids))
+            pids.add(process.pid)
+        rolled.append(process)
+    return tuple(rolled)
 
 
 _SUMMED = (

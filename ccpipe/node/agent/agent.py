@@ -137,7 +137,8 @@ class Agent:
     async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
         """Run the pipes of metrics and envelopes to their end; where one fails, both end."""
         lines = NatsSink(site=self.site, telemetry=self.telemetry).using(bus)
-        envelopes = SonarSink(site=self.site, telemetry=self.telemetry).using(bus)
+        profile = self.site.publish.sonar.profile
+        envelopes = SonarSink(site=self.site, telemetry=self.telemetry, profile=profile).using(bus)
         dead = self.dead_letter_file()
         pipes = [
             asyncio.create_task(pipe)

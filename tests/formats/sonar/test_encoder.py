@@ -164,6 +164,14 @@ def test_jobanalyzer_gets_all_times_of_a_job() -> None:
     assert (job["start_time"], job["end_time"]) == ("", "")
 
 
+def test_jobanalyzer_gets_a_samples_system_and_boot() -> None:
+    """Its HTTP interface refuses a sample without them."""
+    without = changed(examples.SAMPLE, "data.attributes.system", ...)
+    attributes = tree(one(without), "jobanalyzer")["data"]["attributes"]
+    assert (attributes["system"]["boot"], attributes["system"]["cpus"]) == ("", [])
+    assert "system" not in tree(one(without), "sonar")["data"]["attributes"]
+
+
 def test_slurm_monitor_gets_a_partition_in_one_range() -> None:
     """It keeps the last one only."""
     partitions = tree(one(examples.CLUSTER), "slurm-monitor")["data"]["attributes"]["partitions"]

@@ -55,11 +55,11 @@ def test_two_records_of_a_sample_never_share_a_synthetic_pid(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where two hashes are equal, and in two jobs: Jobanalyzer keys on node and pid."""
-    monkeypatch.setattr("ccpipe.formats.sonar.rollup.synthetic_pid", lambda *_: 5_000_000)
+    monkeypatch.setattr("ccpipe.formats.sonar.rollup._SYNTHETIC_PIDS", 1)
     two = (rank(11), rank(12), rank(21, ppid=2), rank(22, ppid=2))
     sample = SampleAttributes(jobs=(SampleJob(7, "u", 0, two), SampleJob(8, "u", 0, two)))
     found = [p.pid for job in roll_up(sample).jobs for p in job.processes]
-    assert found == [5_000_000, 5_000_001, 5_000_002, 5_000_003]
+    assert found == [4194305, 4194306, 4194307, 4194308]
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from ccpipe.errors import EncodeError
 from ccpipe.formats.files import Stream, read_blocks, read_piece, report_rejected
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.sonar import (
-    Decoder,
-    Envelope,
-    ReadProfile,
-    RejectedEnvelope,
-    WriteProfile,
-    encode,
-)
+from ccpipe.formats.sonar import Decoded, Decoder, Envelope, ReadProfile, WriteProfile, encode
+from ccpipe.formats.sonar.archive_csv import CsvDecoder, is_csv
 from ccpipe.pipeline import Records
 from ccpipe.terminal import printable
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
@@ -22,11 +16,20 @@ Problem = Callable[[str], None]
 """Tells a problem, with its place in the file."""
 
 
+_HEAD = 64
+"""Bytes from which CSV is told from JSON."""
+
+
 def read_envelopes(
     stream: Stream, *, profile: ReadProfile = "auto", strict: bool = False
-) -> Iterator[tuple[list[Envelope], list[RejectedEnvelope]]]:
-    """Decode a stream block by block; raises DataError where it cannot be read."""
-    decoder = Decoder(profile=profile, strict=strict)
+) -> Iterator[Decoded]:
+    """Decode a stream of JSON or CSV block by block; raises DataError where it cannot be read."""
+    head = b""
+    while len(head) < _HEAD and (piece := read_piece(stream)):
+        head += piece
+    kind = CsvDecoder if is_csv(head) else Decoder
+    decoder = kind(profile=profile, strict=strict)
+    yield decoder.feed(head)
     while piece := read_piece(stream):
         yield decoder.feed(piece)
     yield decoder.finish()

@@ -13,7 +13,8 @@ import msgspec
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar.archive import check_depth, modern
+from ccpipe.formats.sonar.archive import check_depth, modern, unwrap
+from ccpipe.formats.sonar.archive_old import upgrade
 from ccpipe.formats.sonar.envelope import (
     ENVELOPES,
     ClusterData,
@@ -132,16 +133,43 @@ def _decode_untyped(
     raw: bytes | bytearray, first: ValidationError | None, *, strict: bool, profile: ReadProfile
 ) -> Envelope | list[Problem] | Malformed:
     try:
-        tree = msgspec.json.decode(raw)
-        if not strict:
-            numbers = _numbers_of_tree(tree, profile)
-            modern(tree, nulls=b"null" in raw, minute=60 if numbers == "sonar" else 1)
-        unknown = dict(_take_unknown(tree))
-        check_depth(unknown)
+        tree = unwrap(msgspec.json.decode(raw))
+        return decode_tree(
+            tree,
+            nulls=b"null" in raw,
+            long_numbers=_may_be_too_great(raw),
+            strict=strict,
+            profile=profile,
+        )
     except ValidationError as error:  # a number out of range: the typed decoder knows its path
         return [_problem(first or error, None)]
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         return malformed(raw, error)
+
+
+def decode_tree(
+    tree: Any,
+    *,
+    nulls: bool = False,
+    long_numbers: bool = False,
+    strict: bool,
+    profile: ReadProfile,
+) -> Envelope | list[Problem]:
+    """Decode what was read without types.
+
+    `nulls` and `long_numbers` say whether it may hold ``null`` and integers beyond 64 bits.
+
+    Raises
+    ------
+    RecursionError
+        where it nests too deeply.
+
+    """
+    if not strict:
+        tree = upgrade(tree, numbers_of("sonar", "", profile))
+        modern(tree, nulls=nulls, numbers=_numbers_of_tree(tree, profile))
+    unknown = dict(_take_unknown(tree))
+    check_depth(unknown)
     found = [Problem(written(p), "unknown field", v) for p, v in unknown.items() if strict]
     try:
         wire = msgspec.convert(tree, _Wire, dec_hook=_extended)
@@ -149,7 +177,7 @@ def _decode_untyped(
         return [*found, _problem(error, tree)]
     numbers = numbers_of(wire.meta.producer, wire.meta.version, profile)
     envelope = _envelope(wire, unknown)
-    if _may_be_too_great(raw):
+    if long_numbers:
         found += beyond_64_bits(envelope)
     found += _broken(envelope, wire, numbers, strict=strict)
     return found or _normal(envelope, numbers)

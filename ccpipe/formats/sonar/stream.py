@@ -22,7 +22,7 @@ LARGEST = 16 * 2**20
 """Bytes of the largest envelope that is waited for."""
 
 _SPACE = re.compile(rb"[ \t\r\n]*+")
-_BOUNDARY = re.compile(rb'(?<=\n)\{|\{(?=[ \t\r\n]*+"(?:meta|data|errors)"[ \t\r\n]*+:)')
+_BOUNDARY = re.compile(rb'(?<=\n)\{|\{(?=[ \t\r\n]*+"(?:topic|meta|data|errors)"[ \t\r\n]*+:)')
 _OVERLAP = 64
 """Bytes at the end of what came so far that may be the begin of a boundary."""
 _LONGEST_TOKEN = 32

@@ -1,4 +1,4 @@
-"""The compiled parts: the kernels of three formats, which ccpipe runs without where it must.
+"""The compiled parts: the kernels of two formats, which ccpipe runs without where it must.
 
 Everything else about the package stands in pyproject.toml.
 """
@@ -11,7 +11,6 @@ FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sa
 HEADERS = {
     "lineprotocol": ("index", "scan", "write", "samples"),
     "gridengine": ("scan", "columns"),
-    "sonar": (),
 }
 """Of each kernel, by the package of its format."""
 

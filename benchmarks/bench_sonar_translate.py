@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from benchmarks.bench_sonar import process
 from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import decode, encode
-from ccpipe.formats.sonar.kernel import KERNEL
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 
@@ -160,7 +159,7 @@ def back(written: Sequence[bytes]) -> float:
 
 def main() -> None:
     """Print one line for each node: microseconds of a sample, then million lines a second."""
-    print(f"kernel: {'python' if KERNEL is None else 'compiled'}; us of a sample, then M lines/s")
+    print("us of a sample, then M lines/s")
     print(
         "node         KB lines json.loads decode translate free encode"
         " | decoded too, encoded too, with events, back"

@@ -111,6 +111,8 @@ class SonarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Merge similar processes of one job and parent into one entry."""
     pss: bool = False
     """Report memory as PSS, which needs root for processes of other users."""
+    profile: Literal["spec", "sonar", "jobanalyzer", "slurm-monitor"] = "spec"
+    """For whom envelopes are written: the specification's readers, or a program's."""
 
 
 class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

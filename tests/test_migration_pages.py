@@ -11,7 +11,7 @@ import msgspec
 from ccpipe.config import Recipe, Site, load
 from ccpipe.registry import build, names
 from ccpipe.telemetry import Telemetry
-from ccpipe.translate.sonar import sonar_metrics
+from scripts import sonar_pages
 from tests.paths import ROOT
 
 COLLECTOR = (ROOT / "docs" / "from-cc-metric-collector.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ SONAR = (ROOT / "docs" / "from-sonar.md").read_text(encoding="utf-8")
 
 def section(page: str, heading: str) -> str:
     """Return what stands below a heading."""
-    return page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return page.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
 
 
 def column(text: str, number: int) -> set[str]:
@@ -79,6 +79,6 @@ def test_keys_for_sonar_exist() -> None:
             fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
             assert step in fields, key
             kind = fields[step]
-    known = {row.name for _, _, rows, _ in sonar_metrics.SECTIONS for row in rows}
+    known = {row.name for _, _, rows, _ in sonar_pages.SECTIONS for row in rows}
     text = section(SONAR, "Names, units and conventions").split("As metrics")[1]
     assert column(text, 2) <= known

@@ -12,7 +12,7 @@ from ccpipe.cli.options import Where
 from ccpipe.cli.output import print_json
 from ccpipe.config import Site
 from ccpipe.errors import DataError, UsageError
-from ccpipe.formats.units import read as read_unit
+from ccpipe.formats.units import parse_unit
 from ccpipe.node.agent.parts import intervals
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.registry import names
@@ -143,7 +143,7 @@ def store_config(metric: Sampled) -> dict[str, Any]:
 def _measure(row: Metric) -> str:
     """Return what is measured; empty for numbers without a unit and units that are not known."""
     try:
-        return read_unit(row.unit).measure if row.unit else ""
+        return parse_unit(row.unit).measure if row.unit else ""
     except DataError:
         return ""
 
@@ -157,7 +157,7 @@ def _unit(row: Metric) -> dict[str, str]:
     if row.name == "ipc":
         return {"base": "IPC"}
     base = BASES.get(_measure(row))
-    prefix = PREFIXES.get(read_unit(row.unit).scale) if base else None
+    prefix = PREFIXES.get(parse_unit(row.unit).scale) if base else None
     if base is None or prefix is None:
         return {"base": ""}
     return {"base": base} | ({"prefix": prefix} if prefix else {})

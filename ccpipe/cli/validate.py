@@ -31,7 +31,7 @@ from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import paint, printable
 
 if TYPE_CHECKING:
-    from ccpipe.formats.sonar import Problem, Rejected
+    from ccpipe.formats.sonar import Problem, ReadProfile, RejectedEnvelope
 
 LINE_SUFFIXES = {".lp", ".line", ".txt"}
 
@@ -62,6 +62,7 @@ async def validate(
     strict: bool = False,
     dialect: Dialect = "cc",
     lenient: bool = False,
+    profile: Literal["auto", "spec", "sonar"] = "auto",
     connect: bool = True,
     timeout: str = "10s",
     output: Annotated[Literal["text", "json"], Parameter(alias="-o")] = "text",
@@ -92,6 +93,8 @@ async def validate(
         Whose line protocol it is: ClusterCockpit's or InfluxDB's own.
     lenient
         Accept what the specification's examples and real programs write against the grammar.
+    profile
+        How Sonar's JSON is encoded: as the specification says, as Sonar writes it, or by producer.
     connect
         Ask stores and brokers whether they answer.
     timeout
@@ -108,7 +111,7 @@ async def validate(
         check = _Check(path, where, limit, output)
         try:
             if format_ == "sonar":
-                check.envelopes(strict=strict)
+                check.envelopes(profile, strict=strict)
             elif format_ == "gridengine":
                 check.accounting()
             elif format_ == "line" or is_data(path):
@@ -221,14 +224,14 @@ class _Check:
                 if strict:
                     self.hold_to_rules(block)
 
-    def envelopes(self, *, strict: bool) -> None:
+    def envelopes(self, profile: "ReadProfile", *, strict: bool) -> None:
         """Read Sonar's JSON; tell each rule that an envelope breaks, those of types or all."""
         from ccpipe.cli.convert.sonar import read_envelopes
 
         self.what = "Sonar's JSON"
         self.facts = {"envelopes": 0, "rejected": 0}
         with open_stream(self.path) as stream:
-            for good, rejected in read_envelopes(stream, strict=strict):
+            for good, rejected in read_envelopes(stream, profile=profile, strict=strict):
                 self.facts["envelopes"] += len(good)
                 self.facts["rejected"] += len(rejected)
                 for bad in rejected:
@@ -249,7 +252,7 @@ class _Check:
                     excerpt = printable(repr(bad.original[:60]))
                     self.report(bad.reason, line=bad.line, excerpt=excerpt)
 
-    def report_problem(self, bad: "Rejected", problem: "Problem") -> None:
+    def report_problem(self, bad: "RejectedEnvelope", problem: "Problem") -> None:
         value = problem.value
         if not isinstance(value, str | bool | float | None):
             value = printable(f"{value!r:.80}")  # it may be beyond what JSON's readers take

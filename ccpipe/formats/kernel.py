@@ -1,7 +1,7 @@
-"""The compiled kernels of formats, or Python code of the same results where they were not built.
+"""Which readers run: the compiled kernels, or where they were not built their twins in Python.
 
-``CCPIPE_KERNEL=python`` forces the Python code; with ``CCPIPE_KERNEL=compiled`` it is an error if a
-kernel is missing.
+``CCPIPE_KERNEL=python`` forces the twins; ``CCPIPE_KERNEL=compiled`` refuses to start without the
+kernels.
 """
 
 import importlib
@@ -10,17 +10,17 @@ from types import ModuleType
 
 from ccpipe.errors import ConfigError
 
-FORMATS = ("gridengine", "lineprotocol", "sonar")
-"""Formats with a kernel."""
+FORMATS = ("gridengine", "lineprotocol")
+"""Those that have a kernel."""
 
 
 def load(name: str) -> ModuleType | None:
-    """Import a kernel by its full name; None where the Python code is to run.
+    """Import a kernel by its full name; None where its twin is to do the work.
 
     Raises
     ------
     ConfigError
-        where ``CCPIPE_KERNEL`` has another value, or requires a kernel that was not built.
+        where ``CCPIPE_KERNEL`` holds another word, or asks for a kernel that was not built.
 
     """
     wanted = os.environ.get("CCPIPE_KERNEL", "")
@@ -37,7 +37,7 @@ def load(name: str) -> ModuleType | None:
 
 
 def kernels() -> dict[str, str]:
-    """Return which code reads each format here: ``compiled`` or ``python``."""
+    """Say of each format what reads it here: ``compiled`` or ``python``."""
     return {
         name: "python" if load(f"ccpipe.formats.{name}._kernel") is None else "compiled"
         for name in FORMATS

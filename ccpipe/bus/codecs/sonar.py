@@ -6,7 +6,7 @@ from typing import Any, cast, get_args
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.subjects import Subjects, escape
 from ccpipe.errors import RejectedError
-from ccpipe.formats.sonar import Dialect, Envelope, Profile
+from ccpipe.formats.sonar import Envelope, ReadProfile, WriteProfile
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.formats.sonar import encode as encode_envelope
 from ccpipe.formats.sonar.envelopes import Envelopes
@@ -18,14 +18,16 @@ class SonarCodec(Codec):
 
     records = Envelopes
 
-    def __init__(self, *, profile: Dialect | Profile = "spec", strict: bool = False) -> None:
+    def __init__(
+        self, *, profile: ReadProfile | WriteProfile = "auto", strict: bool = False
+    ) -> None:
         """Take the options of ``sonar.decode`` and of ``sonar.encode``.
 
         A profile for one direction only, such as ``jobanalyzer`` for writing, leaves the other
         one at its default.
         """
-        self.reads = cast("Dialect", profile if profile in get_args(Dialect) else "spec")
-        self.writes = profile if profile in get_args(Profile) else "spec"
+        self.reads = cast("ReadProfile", profile if profile in get_args(ReadProfile) else "auto")
+        self.writes = cast("WriteProfile", profile if profile in get_args(WriteProfile) else "spec")
         self.strict = strict
 
     def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
@@ -34,7 +36,7 @@ class SonarCodec(Codec):
             found, rejected = decode_envelopes(
                 message.payload, strict=self.strict, profile=self.reads
             )
-            envelopes = Envelopes(found, rejected=rejected, payload=len(message.payload))
+            envelopes = Envelopes(found, rejected=rejected, size=len(message.payload))
             yield Batch(envelopes, origin=message.subject), 1
 
     def encode(

@@ -27,8 +27,8 @@ def convert(
     to_precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
     dialect: Dialect = "cc",
     lenient: bool = False,
-    profile: sonar.Dialect = "spec",
-    to_profile: sonar.Profile = "spec",
+    profile: sonar.ReadProfile = "auto",
+    to_profile: sonar.WriteProfile = "spec",
     envelopes: bool = True,
     cluster: str = "local",
     command_line: bool = False,
@@ -44,7 +44,7 @@ def convert(
     Examples:
       ccpipe convert --to json metrics.line | jq .name
       ccpipe convert --to line --to-precision s old.line.gz -O seconds.line
-      ccpipe convert --from sonar --profile sonar --to line 0+sample-c1.json
+      ccpipe convert --from sonar --to line 0+sample-c1.json
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def convert(
     lenient
         Accept what the specification's examples and real programs write against the grammar.
     profile
-        Whose numbers Sonar's JSON holds: the specification's, or those that Sonar itself writes.
+        How Sonar's JSON is encoded: as the specification says, as Sonar writes it, or by producer.
     to_profile
         For whom Sonar's JSON is written.
     envelopes

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ccpipe.errors import EncodeError
 from ccpipe.formats.files import Stream, read_blocks, read_piece, report_rejected
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.sonar import Decoder, Dialect, Envelope, Profile, Rejected, encode
+from ccpipe.formats.sonar import Decoded, Decoder, Envelope, ReadProfile, WriteProfile, encode
+from ccpipe.formats.sonar.archive_csv import CsvDecoder, is_csv
 from ccpipe.message import Message
 from ccpipe.terminal import printable
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
@@ -15,17 +16,26 @@ Problem = Callable[[str], None]
 """Tells a problem, with its place in the file."""
 
 
+_HEAD = 64
+"""Bytes from which CSV is told from JSON."""
+
+
 def read_envelopes(
-    stream: Stream, *, profile: Dialect = "spec", strict: bool = False
-) -> Iterator[tuple[list[Envelope], list[Rejected]]]:
-    """Decode a stream block by block; raises DataError where it cannot be read."""
-    decoder = Decoder(profile=profile, strict=strict)
+    stream: Stream, *, profile: ReadProfile = "auto", strict: bool = False
+) -> Iterator[Decoded]:
+    """Decode a stream of JSON or CSV block by block; raises DataError where it cannot be read."""
+    head = b""
+    while len(head) < _HEAD and (piece := read_piece(stream)):
+        head += piece
+    kind = CsvDecoder if is_csv(head) else Decoder
+    decoder = kind(profile=profile, strict=strict)
+    yield decoder.feed(head)
     while piece := read_piece(stream):
         yield decoder.feed(piece)
     yield decoder.finish()
 
 
-def _read(stream: Stream, profile: Dialect, problem: Problem) -> Iterator[list[Envelope]]:
+def _read(stream: Stream, profile: ReadProfile, problem: Problem) -> Iterator[list[Envelope]]:
     for envelopes, rejected in read_envelopes(stream, profile=profile):
         for bad in rejected:
             for found in bad.problems:
@@ -34,7 +44,7 @@ def _read(stream: Stream, profile: Dialect, problem: Problem) -> Iterator[list[E
 
 
 def _write(
-    envelopes: Iterable[Envelope], profile: Profile, problem: Problem
+    envelopes: Iterable[Envelope], profile: WriteProfile, problem: Problem
 ) -> Iterator[tuple[bytes, int]]:
     for envelope in envelopes:
         try:
@@ -54,7 +64,7 @@ class Rewrite:
     head = b""
     unit = "envelope"
 
-    def __init__(self, profile: Dialect, to: Profile) -> None:
+    def __init__(self, profile: ReadProfile, to: WriteProfile) -> None:
         self.profile = profile
         self.to = to
 
@@ -75,7 +85,7 @@ class FromSonar:
 
     def __init__(
         self,
-        profile: Dialect,
+        profile: ReadProfile,
         target: tuple[bytes, Callable[[Sequence[Message]], bytes]],
         *,
         envelopes: bool,
@@ -102,7 +112,7 @@ class ToSonar:
     head = b""
     unit = "envelope"
 
-    def __init__(self, read: Callable[[bytes], Lines], profile: Profile) -> None:
+    def __init__(self, read: Callable[[bytes], Lines], profile: WriteProfile) -> None:
         self.read = read
         self.profile = profile
         self.translator = CcToSonar()

@@ -109,9 +109,13 @@ def from_step_counters(blocks: Iterator[Records]) -> Iterator[Records]:
         yield found
 
 
+_FEW = 3
+"""So few samples may rise by chance."""
+
+
 def _never_falls(block: Records) -> bool:
     names = [field.name for field in Filesystem.fields]
-    return len(block) > 3 and all(
+    return len(block) > _FEW and all(
         bool((block[name][1:] >= block[name][:-1]).all()) for name in names
     )
 

@@ -25,6 +25,7 @@ from ccpipe.formats.sonar.envelope import (
     SysinfoData,
     SysinfoEnvelope,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.extended import INFINITE, UNSET, ExtendedUint
 from ccpipe.formats.sonar.identity import (
     EPOCH_ZERO,
@@ -38,7 +39,7 @@ from ccpipe.formats.sonar.identity import (
 )
 from ccpipe.formats.sonar.job import JobsAttributes, SacctData, SlurmJob
 from ccpipe.formats.sonar.meta import ErrorObject, KVPair, MetadataObject
-from ccpipe.formats.sonar.profiles import Dialect, Profile
+from ccpipe.formats.sonar.profiles import ReadProfile, WriteProfile
 from ccpipe.formats.sonar.rollup import roll_up
 from ccpipe.formats.sonar.rules import Problem, problems
 from ccpipe.formats.sonar.sample import (
@@ -50,7 +51,7 @@ from ccpipe.formats.sonar.sample import (
     SampleProcessGpu,
     SampleSystem,
 )
-from ccpipe.formats.sonar.stream import Decoded, Decoder, Rejected, decode
+from ccpipe.formats.sonar.stream import Decoded, Decoder, RejectedEnvelope, decode
 from ccpipe.formats.sonar.sysinfo import SysinfoAttributes, SysinfoGpuCard
 
 __all__ = [
@@ -66,8 +67,8 @@ __all__ = [
     "Data",
     "Decoded",
     "Decoder",
-    "Dialect",
     "Envelope",
+    "Envelopes",
     "ErrorObject",
     "ExtendedUint",
     "Job",
@@ -78,8 +79,8 @@ __all__ = [
     "KVPair",
     "MetadataObject",
     "Problem",
-    "Profile",
-    "Rejected",
+    "ReadProfile",
+    "RejectedEnvelope",
     "SacctData",
     "SampleAttributes",
     "SampleData",
@@ -97,6 +98,7 @@ __all__ = [
     "SysinfoEnvelope",
     "SysinfoGpuCard",
     "Tracker",
+    "WriteProfile",
     "decode",
     "encode",
     "group",

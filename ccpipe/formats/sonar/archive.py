@@ -9,16 +9,17 @@ Source: Sonar's ``util/formats/newfmt/types.go`` from 0.13-devel to 0.19.
 from typing import Any
 
 from ccpipe.formats.sonar.archive_sacct import modern_job
+from ccpipe.formats.sonar.profiles import Numbers
 
 DEEPEST = 64
 """Levels that a value may nest: the types have nine, but unknown fields may have any."""
 
 
-def modern(envelope: Any, *, nulls: bool, minute: int = 1) -> None:
-    """Change an envelope that was decoded without types in place.
+def modern(envelope: Any, *, nulls: bool, numbers: Numbers = "spec") -> None:
+    """Change an envelope that was decoded without types into today's layout, in place.
 
-    `nulls` says whether it may hold any, `minute` how many units of ``time_limit`` a minute has
-    in the numbers that it is read for.
+    `nulls` says whether it may hold any, `numbers` how the result encodes ``time_limit`` and
+    ``performance_state``.
 
     Raises
     ------
@@ -34,6 +35,7 @@ def modern(envelope: Any, *, nulls: bool, minute: int = 1) -> None:
     if data.get("type") in ("jobs", "slurm_jobs"):
         data["type"] = "job"
     if isinstance(data.get("attributes"), dict):
+        minute = 60 if numbers == "sonar" else 1
         _modern_attributes(data["attributes"], data.get("type"), minute)
 
 
@@ -63,6 +65,12 @@ def _rename(fields: dict[str, Any], names: dict[str, str]) -> None:
     for old, new in names.items():
         if old in fields and new not in fields:
             fields[new] = fields.pop(old)
+
+
+def unwrap(tree: Any) -> Any:
+    """Return the envelope that Sonar's daemon wraps on standard output; anything else as it is."""
+    is_wrapped = isinstance(tree, dict) and tree.keys() == {"topic", "key", "client", "value"}
+    return tree["value"] if is_wrapped else tree
 
 
 def _drop_nulls(value: Any, depth: int = 0) -> None:

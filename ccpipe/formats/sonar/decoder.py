@@ -11,8 +11,10 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 from msgspec import DecodeError, Struct, ValidationError
+from msgspec.structs import replace
 
-from ccpipe.formats.sonar.archive import check_depth, modern
+from ccpipe.formats.sonar.archive import check_depth, modern, unwrap
+from ccpipe.formats.sonar.archive_old import upgrade
 from ccpipe.formats.sonar.envelope import (
     ENVELOPES,
     ClusterData,
@@ -24,11 +26,16 @@ from ccpipe.formats.sonar.envelope import (
 )
 from ccpipe.formats.sonar.extended import ExtendedUint
 from ccpipe.formats.sonar.job import JobsAttributes
-from ccpipe.formats.sonar.kernel import KERNEL
 from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.meta import ErrorObject, MetadataObject
 from ccpipe.formats.sonar.primitives import Record
-from ccpipe.formats.sonar.profiles import Dialect, from_sonar
+from ccpipe.formats.sonar.profiles import (
+    Numbers,
+    ReadProfile,
+    from_sonar,
+    numbers_of,
+    unmark,
+)
 from ccpipe.formats.sonar.rules import Problem, beyond_64_bits, problems, written
 
 
@@ -66,9 +73,6 @@ _DECODER = msgspec.json.Decoder(_Wire, dec_hook=_extended)
 
 def _may_be_too_great(raw: bytes | bytearray) -> bool:
     """Say whether an integer may be beyond 64 bits: msgspec takes integers of any length."""
-    if KERNEL is not None:
-        found: bool = KERNEL.has_long_number(raw)
-        return found
     return _TWENTY_DIGITS in raw.translate(_TO_ZEROES)
 
 
@@ -77,7 +81,7 @@ _TWENTY_DIGITS = b"0" * 20
 
 
 def decode_value(
-    raw: bytes | bytearray, *, strict: bool, profile: Dialect
+    raw: bytes | bytearray, *, strict: bool, profile: ReadProfile
 ) -> Envelope | list[Problem] | Malformed:
     """Decode one JSON value: the envelope, or the rules it breaks, or that it is no JSON."""
     try:
@@ -88,8 +92,9 @@ def decode_value(
         return malformed(raw, error)
     if _may_be_too_great(raw):
         return _decode_untyped(raw, None, strict=strict, profile=profile)
+    numbers = numbers_of(wire.meta.producer, wire.meta.version, profile)
     envelope = _envelope(wire, {})
-    return _broken(envelope, wire, strict=strict) or _spoken(envelope, profile)
+    return _broken(envelope, wire, numbers, strict=strict) or _normal(envelope, numbers)
 
 
 def decode_types(raw: bytes) -> list[Problem]:
@@ -109,40 +114,80 @@ def _envelope(wire: _Wire, unknown: dict[Path, Any]) -> Envelope:
     return cls(meta=wire.meta, data=data, errors=wire.errors or (), unknown=unknown)
 
 
-def _broken(envelope: Envelope, wire: _Wire, *, strict: bool) -> list[Problem]:
-    found = problems(envelope, strict=strict)
+def _broken(envelope: Envelope, wire: _Wire, numbers: Numbers, *, strict: bool) -> list[Problem]:
+    found = problems(envelope, strict=strict, writer=numbers)
     if strict and wire.data is not None and wire.errors == ():
         found.append(Problem("$.errors", "must not stand beside data", ()))
     return found
 
 
-def _spoken(envelope: Envelope, profile: Dialect) -> Envelope:
-    return from_sonar(envelope) if profile == "sonar" else envelope
+def _normal(envelope: Envelope, numbers: Numbers) -> Envelope:
+    """Return an envelope with the specification's numbers."""
+    meta = unmark(envelope.meta)
+    if meta is not envelope.meta:
+        envelope = replace(envelope, meta=meta)
+    return from_sonar(envelope) if numbers == "sonar" else envelope
 
 
 def _decode_untyped(
-    raw: bytes | bytearray, first: ValidationError | None, *, strict: bool, profile: Dialect
+    raw: bytes | bytearray, first: ValidationError | None, *, strict: bool, profile: ReadProfile
 ) -> Envelope | list[Problem] | Malformed:
     try:
-        tree = msgspec.json.decode(raw)
-        if not strict:
-            modern(tree, nulls=b"null" in raw, minute=60 if profile == "sonar" else 1)
-        unknown = dict(_take_unknown(tree))
-        check_depth(unknown)
+        tree = unwrap(msgspec.json.decode(raw))
+        return decode_tree(
+            tree,
+            nulls=b"null" in raw,
+            long_numbers=_may_be_too_great(raw),
+            strict=strict,
+            profile=profile,
+        )
     except ValidationError as error:  # a number out of range: the typed decoder knows its path
         return [_problem(first or error, None)]
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         return malformed(raw, error)
+
+
+def decode_tree(
+    tree: Any,
+    *,
+    nulls: bool = False,
+    long_numbers: bool = False,
+    strict: bool,
+    profile: ReadProfile,
+) -> Envelope | list[Problem]:
+    """Decode what was read without types.
+
+    `nulls` and `long_numbers` say whether it may hold ``null`` and integers beyond 64 bits.
+
+    Raises
+    ------
+    RecursionError
+        where it nests too deeply.
+
+    """
+    if not strict:
+        tree = upgrade(tree, numbers_of("sonar", "", profile))
+        modern(tree, nulls=nulls, numbers=_numbers_of_tree(tree, profile))
+    unknown = dict(_take_unknown(tree))
+    check_depth(unknown)
     found = [Problem(written(p), "unknown field", v) for p, v in unknown.items() if strict]
     try:
         wire = msgspec.convert(tree, _Wire, dec_hook=_extended)
     except ValidationError as error:
         return [*found, _problem(error, tree)]
+    numbers = numbers_of(wire.meta.producer, wire.meta.version, profile)
     envelope = _envelope(wire, unknown)
-    if _may_be_too_great(raw):
+    if long_numbers:
         found += beyond_64_bits(envelope)
-    found += _broken(envelope, wire, strict=strict)
-    return found or _spoken(envelope, profile)
+    found += _broken(envelope, wire, numbers, strict=strict)
+    return found or _normal(envelope, numbers)
+
+
+def _numbers_of_tree(tree: Any, profile: ReadProfile) -> Numbers:
+    meta = tree.get("meta") if isinstance(tree, dict) else None
+    if not isinstance(meta, dict):
+        meta = {}
+    return numbers_of(str(meta.get("producer", "")), str(meta.get("version", "")), profile)
 
 
 TOO_EARLY = "JSON ends too early"

@@ -14,11 +14,17 @@ from ccpipe.formats.sonar.envelope import Envelope, JobsData
 from ccpipe.formats.sonar.extended import ExtendedUint
 from ccpipe.formats.sonar.layout import Field, fields
 from ccpipe.formats.sonar.primitives import Record
-from ccpipe.formats.sonar.profiles import STYLES, Profile, to_sonar
+from ccpipe.formats.sonar.profiles import (
+    STYLES,
+    WriteProfile,
+    depends_on_numbers,
+    mark,
+    to_sonar,
+)
 from ccpipe.formats.sonar.rules import written
 
 
-def encode(envelope: Envelope, *, profile: Profile = "spec") -> bytes:
+def encode(envelope: Envelope, *, profile: WriteProfile = "spec") -> bytes:
     """Encode an envelope as one line, with its LF.
 
     Fields that have their default value are left out, but for those that the profile always
@@ -38,7 +44,8 @@ def encode(envelope: Envelope, *, profile: Profile = "spec") -> bytes:
     envelope = style.prepare(envelope)
     if style.numbers == "sonar":
         envelope = to_sonar(envelope)
-    tree: dict[str, Any] = {"meta": _object(envelope.meta, profile)}
+    meta = mark(envelope.meta, style.numbers, needed=depends_on_numbers(envelope))
+    tree: dict[str, Any] = {"meta": _object(meta, profile)}
     if envelope.data is not None:
         tag = style.jobs_tag if isinstance(envelope.data, JobsData) else envelope.data.type
         tree["data"] = {"type": tag, "attributes": _object(envelope.data.attributes, profile)}
@@ -53,7 +60,7 @@ def encode(envelope: Envelope, *, profile: Profile = "spec") -> bytes:
     return (_with_unknown(tree, envelope) if envelope.unknown else encoded) + b"\n"
 
 
-def _object(record: Record, profile: Profile) -> dict[str, Any]:
+def _object(record: Record, profile: WriteProfile) -> dict[str, Any]:
     tree = {}
     for name, default, convert in _plan(type(record), profile):
         value = getattr(record, name)
@@ -68,7 +75,7 @@ _ALWAYS = object()
 
 @functools.cache
 def _plan(
-    cls: type[Record], profile: Profile
+    cls: type[Record], profile: WriteProfile
 ) -> list[tuple[str, Any, Callable[[Any], Any] | None]]:
     """Say of each field when it is left out and how its value is turned into JSON."""
     always = STYLES[profile].always.get(cls, frozenset())
@@ -78,7 +85,7 @@ def _plan(
     ]
 
 
-def _conversion(field: Field, profile: Profile) -> Callable[[Any], Any] | None:
+def _conversion(field: Field, profile: WriteProfile) -> Callable[[Any], Any] | None:
     if field.record is not None and field.depth:
         return lambda records: [_object(record, profile) for record in records]
     if field.record is not None:

@@ -1,58 +1,71 @@
-"""``Envelopes``: Sonar's envelopes as they travel through a pipe."""
+"""A batch of envelopes, as it travels through a pipe."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, SupportsIndex, overload
+from typing import ClassVar, Self, SupportsIndex, overload
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.encoder import encode
 from ccpipe.formats.sonar.envelope import Envelope
+from ccpipe.formats.sonar.stream import RejectedEnvelope
 
-_OVERHEAD = 512
-"""Bytes of an envelope in memory, where its payload's size is not known."""
+ESTIMATED_SIZE = 512
+"""Bytes counted for an envelope whose payload is not known."""
 
 
 class Envelopes(list[Envelope]):
-    """A list of envelopes."""
+    """Envelopes, with what was rejected beside them and the size of what they came from.
+
+    Parameters
+    ----------
+    envelopes
+        The good ones, in order.
+    size
+        Bytes of the payloads they were decoded from; None where they were not decoded.
+    rejected
+        What those payloads held that is no envelope.
+
+    """
 
     name: ClassVar[str] = "envelopes"
 
     def __init__(
-        self, envelopes: Iterable[Envelope] = (), rejected: Sequence[Any] = (), payload: int = 0
+        self,
+        envelopes: Iterable[Envelope] = (),
+        *,
+        size: int | None = None,
+        rejected: Sequence[RejectedEnvelope] = (),
     ) -> None:
-        """Hold envelopes, what could not be read, and how many bytes they came from."""
         super().__init__(envelopes)
-        self.rejected = rejected
-        self.payload = payload
-
-    @classmethod
-    def of(cls, records: Iterable[Envelope]) -> "Envelopes":
-        """Return envelopes as this type."""
-        return records if isinstance(records, Envelopes) else cls(records)
-
-    @classmethod
-    def concat(cls, parts: Sequence[Any]) -> "Envelopes":
-        """Join envelopes."""
-        payload = sum(part.payload for part in parts)
-        return cls((envelope for part in parts for envelope in part), payload=payload)
+        self.size = ESTIMATED_SIZE * len(self) if size is None else size
+        self.rejected = list(rejected)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Envelope: ...
     @overload
     def __getitem__(self, index: slice) -> "Envelopes": ...
     def __getitem__(self, index: SupportsIndex | slice) -> "Envelope | Envelopes":
-        """Return one envelope, or some as ``Envelopes``."""
-        if isinstance(index, slice):
-            return Envelopes(super().__getitem__(index))
-        return super().__getitem__(index)
+        found = super().__getitem__(index)
+        return Envelopes(found) if isinstance(found, list) else found
 
-    @property
-    def size(self) -> int:
-        """Bytes that the envelopes take in memory, roughly."""
-        return _OVERHEAD * len(self) + self.payload
+    @classmethod
+    def of(cls, records: Iterable[Envelope]) -> Self:
+        """Return `records` as a batch: itself where it is one."""
+        return records if isinstance(records, cls) else cls(records)
+
+    @classmethod
+    def concat(cls, parts: Iterable[Sequence[Envelope]]) -> Self:
+        """Join batches in order."""
+        batches = [cls.of(part) for part in parts]
+        return cls(
+            (envelope for batch in batches for envelope in batch),
+            size=sum(batch.size for batch in batches),
+            rejected=[bad for batch in batches for bad in batch.rejected],
+        )
 
     def original(self, index: int) -> bytes:
-        """Return one envelope as JSON, or as Python writes it where that cannot be."""
+        """Return an envelope as a dead letter holds it: its JSON, else its ``repr``."""
+        envelope = self[index]
         try:
-            return encode(self[index]).rstrip(b"\n")
+            return encode(envelope).rstrip(b"\n")
         except EncodeError:
-            return repr(self[index]).encode()
+            return repr(envelope).encode(errors="backslashreplace")

@@ -56,6 +56,8 @@ class Primitive(NamedTuple):
     """Whether the default value, hence a missing field, breaks the rule."""
     schema: dict[str, Any]
     """The rule, as far as JSON Schema can say it."""
+    sonar: Callable[[Any], bool] | None = None
+    """Whether Sonar itself writes such a value, where it departs from its specification."""
 
 
 _HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?+"
@@ -74,12 +76,16 @@ def _is_node_range(text: str) -> bool:
     return True
 
 
-def _is_moment_or_empty(text: str) -> bool:
+def _is_readable_or_empty(text: str) -> bool:
     return not text or timestamp.is_readable(text)
 
 
 def _is_timestamp_or_empty(text: str) -> bool:
     return not text or timestamp.is_strict(text)
+
+
+def _is_sonars_timestamp_or_empty(text: str) -> bool:
+    return not text or timestamp.is_sonars(text)
 
 
 Uint64 = Annotated[int, Meta(ge=0)]
@@ -109,9 +115,10 @@ Timestamp = Annotated[
         "Timestamp",
         "must be a time yyyy-mm-ddThh:mm:ss±hh:mm, with Z for +00:00",
         timestamp.is_strict,
-        _is_moment_or_empty,
+        _is_readable_or_empty,
         required=True,
         schema={"pattern": timestamp.PATTERN},
+        sonar=timestamp.is_sonars,
     ),
 ]
 """RFC3339 localtime+TZO with no sub-second precision: yyyy-mm-ddThh:mm:ss+hh:mm, "Z" for
@@ -123,9 +130,10 @@ OptionalTimestamp = Annotated[
         "OptionalTimestamp",
         "must be empty or a time yyyy-mm-ddThh:mm:ss±hh:mm, with Z for +00:00",
         _is_timestamp_or_empty,
-        _is_moment_or_empty,
+        _is_readable_or_empty,
         required=False,
         schema={"pattern": f"^$|{timestamp.PATTERN}"},
+        sonar=_is_sonars_timestamp_or_empty,
     ),
 ]
 """Timestamp, or empty string for missing data."""

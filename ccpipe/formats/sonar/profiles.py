@@ -1,21 +1,29 @@
-"""Whose JSON it is: the specification's, or what one program writes or needs to read.
+"""Profiles: whose JSON it is, the specification's or what one program writes or needs to read.
+
+For writing:
 
 `spec` is the specification's text: jobs have the tag "jobs", ``time_limit`` is in minutes.
 
-`sonar` is what Sonar 0.19 writes. It differs from its specification: ``time_limit`` is in seconds,
-``performance_state`` is v+1 so that 1 stands for P0, ``+00:00`` stands for ``Z``, and the tag of
-jobs is "job". It never writes ``format``, ``attrs`` and ``token`` in ``meta``; nor do the profiles
-below, which are this one and what their readers ask for: both read ``time_limit`` as Sonar writes
-it.
+`sonar` is what Sonar 0.19 writes. It departs from its specification: ``time_limit`` is in seconds,
+``performance_state`` is v+1 so that 1 means P0, ``+00:00`` is written for ``Z``, and the tag of
+jobs is "job". It never writes ``format``, ``attrs`` and ``token`` in ``meta``. The profiles below
+are this one with what their readers need: both read ``time_limit`` as Sonar writes it.
 
-`jobanalyzer` is for Jobanalyzer. Its decoder takes anything, but it recomputes ``cpu_util`` only
-for a ``meta.version`` of three parts from 0.7.0 on: another version is written behind one, as
-``0.7.0+0-1-0`` for 0.1.0. Its HTTP interface refuses records without the fields that Sonar leaves
-out where they are zero. It drops envelopes of errors.
+`jobanalyzer` is for Jobanalyzer. It recomputes ``cpu_util`` only for a ``meta.version`` of three
+parts from 0.7.0 on: any other version is appended to one, as ``0.7.0+0-1-0`` for 0.1.0. Its HTTP
+interface refuses records without the fields that Sonar leaves out where they are zero, and samples
+without ``system`` and ``boot``. It drops envelopes of errors.
 
 `slurm-monitor` is for slurm-monitor. It refuses a message with anything but ``producer`` and
 ``version`` in ``meta``, and fails on an envelope of errors, which is therefore an error here. Of
 the ranges of a partition it keeps the last one: they are written as one.
+
+For reading, `sonar` and `spec` say how ``time_limit`` and ``performance_state`` are encoded.
+`auto`, the default, decides for each envelope: as `sonar` where ``meta.producer`` is "sonar", which
+all versions of Sonar write, else as `spec`. An envelope that is written against this rule has a
+mark at the end of its version, ``0.19.0+spec`` or ``1.0.0+sonar``, which a decoder follows and
+removes. A strict decoder allows what Sonar itself writes where it reads `sonar`: ``+00:00`` for
+``Z``, and "CANCELLED by 1000".
 
 Source: Sonar's ``src/output.rs``, ``src/ps_newfmt.rs``, ``src/slurmjobs.rs``; Jobanalyzer's
 ``code/sonalyze``; slurm-monitor's ``db/v2/importer.py``.
@@ -45,11 +53,14 @@ from ccpipe.formats.sonar.sample import (
 )
 from ccpipe.formats.sonar.sysinfo import SysinfoAttributes, SysinfoGpuCard
 
-Profile = Literal["spec", "sonar", "jobanalyzer", "slurm-monitor"]
-"""What to write."""
+WriteProfile = Literal["spec", "sonar", "jobanalyzer", "slurm-monitor"]
+"""For whom an envelope is written."""
 
-Dialect = Literal["spec", "sonar"]
-"""What to read: the specification's numbers, or those that Sonar 0.19 writes in their place."""
+ReadProfile = Literal["auto", "spec", "sonar"]
+"""Whose encoding is read; ``auto`` decides it for each envelope, see ``numbers_of``."""
+
+Numbers = Literal["spec", "sonar"]
+"""How ``time_limit`` and ``performance_state`` are encoded: see the module's text."""
 
 
 Always = dict[type[Record], frozenset[str]]
@@ -86,6 +97,7 @@ _SONAR: Always = {
 }
 
 _JOBANALYZER: Always = _SONAR | {
+    SampleSystem: _SONAR[SampleSystem] | {"boot"},
     SampleGpu: _fields("index uuid"),
     SampleJob: _fields("job user epoch processes"),
     SlurmJob: _fields("job_id job_step job_name job_state submit_time start_time end_time"),
@@ -103,7 +115,7 @@ class Style(NamedTuple):
 
     always: Always
     jobs_tag: str = "job"
-    numbers: Dialect = "sonar"
+    numbers: Numbers = "sonar"
     prepare: Callable[[Envelope], Envelope] = lambda envelope: envelope
     """What else changes; raises EncodeError for what the reader cannot take."""
 
@@ -120,6 +132,10 @@ _NEW_ENOUGH = (0, 7)
 
 def _for_jobanalyzer(envelope: Envelope) -> Envelope:
     bare = replace(_bare(envelope), unknown={})
+    data = bare.data
+    if isinstance(data, SampleData) and data.attributes.system is None:
+        attributes = replace(data.attributes, system=SampleSystem())
+        bare = replace(bare, data=replace(data, attributes=attributes))
     version = bare.meta.version
     found = _OF_THREE_PARTS.match(version)
     if found and (int(found[1]), int(found[2])) >= _NEW_ENOUGH:
@@ -150,6 +166,64 @@ STYLES: dict[str, Style] = {
 }
 
 
+def numbers_of(producer: str, version: str, profile: ReadProfile = "auto") -> Numbers:
+    """Return how an envelope encodes its numbers, by its ``meta``.
+
+    ``auto`` goes by the mark at the end of the version where there is one (``+spec``,
+    ``+sonar``), else by the producer: every version of Sonar writes seconds and v+1.
+    """
+    if profile != "auto":
+        return profile
+    for numbers in _MARKS:
+        if _without_mark(version, numbers) != version:
+            return numbers
+    return _default_numbers(producer)
+
+
+_MARKS: tuple[Numbers, ...] = ("spec", "sonar")
+
+
+def _default_numbers(producer: str) -> Numbers:
+    return "sonar" if producer == "sonar" else "spec"
+
+
+def _without_mark(version: str, numbers: Numbers) -> str:
+    head, _, build = version.partition("+")
+    return head if build == numbers else version.removesuffix(f"-{numbers}") if build else version
+
+
+def mark(meta: MetadataObject, numbers: Numbers, *, needed: bool) -> MetadataObject:
+    """Note in the version how numbers are encoded, where its producer does not imply it.
+
+    A version that looks marked already is marked whether or not it is `needed`, so that
+    ``unmark`` gives it back.
+    """
+    version = meta.version
+    is_implied = _default_numbers(meta.producer) == numbers or not needed
+    if is_implied and unmark(meta) is meta:
+        return meta
+    return replace(meta, version=f"{version}{'-' if '+' in version else '+'}{numbers}")
+
+
+def unmark(meta: MetadataObject) -> MetadataObject:
+    """Remove the mark from the version."""
+    if "+" in meta.version:
+        for numbers in _MARKS:
+            if (version := _without_mark(meta.version, numbers)) != meta.version:
+                return replace(meta, version=version)
+    return meta
+
+
+def depends_on_numbers(envelope: Envelope) -> bool:
+    """Say whether an envelope holds a number that is encoded in two ways."""
+    data = envelope.data
+    if isinstance(data, SampleData) and data.attributes.system is not None:
+        return any(gpu.performance_state for gpu in data.attributes.system.gpus)
+    if isinstance(data, JobsData):
+        return any(job.time_limit.value is not None for job in data.attributes.slurm_jobs)
+    return False
+
+
 def from_sonar(envelope: Envelope) -> Envelope:
     """Turn the numbers that Sonar 0.19 writes into the specification's.
 
@@ -168,6 +242,8 @@ Change = Callable[[ExtendedUint], ExtendedUint]
 
 def _changed(envelope: Envelope, *, state: Change, limit: Change) -> Envelope:
     data = envelope.data
+    if not depends_on_numbers(envelope):
+        return envelope
     if isinstance(data, SampleData) and data.attributes.system is not None:
         system = data.attributes.system
         gpus = tuple(

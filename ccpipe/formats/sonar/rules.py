@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator
 from itertools import chain
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ccpipe.formats.sonar.cluster import ClusterNodes
 from ccpipe.formats.sonar.envelope import Envelope, Path
@@ -19,7 +19,8 @@ from ccpipe.formats.sonar.extended import UINT64_MAX
 from ccpipe.formats.sonar.job import SlurmJob
 from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.meta import MetadataObject
-from ccpipe.formats.sonar.primitives import Record
+from ccpipe.formats.sonar.primitives import Primitive, Record
+from ccpipe.formats.sonar.profiles import Numbers
 from ccpipe.formats.sonar.sample import SampleJob
 from ccpipe.formats.sonar.sysinfo import SysinfoAttributes
 
@@ -55,12 +56,22 @@ def written(path: Path) -> str:
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
 
 
-def problems(envelope: Envelope, *, strict: bool = False) -> list[Problem]:
-    """Return the rules that an envelope breaks, in the order of its fields."""
+def problems(
+    envelope: Envelope, *, strict: bool = False, writer: Numbers = "spec"
+) -> list[Problem]:
+    """Return the rules that an envelope breaks, in the order of its fields.
+
+    A strict check of what Sonar itself wrote (`writer`) allows where it departs from its
+    specification: ``+00:00`` for ``Z``, and "CANCELLED by 1000" as a job's state.
+    """
+    level: Level = ("strict" if writer == "spec" else "sonar") if strict else "tolerant"
     found = list(_exclusive(envelope))
-    if not _are_clean([envelope], strict):
-        found[:0] = [Problem(written(p), rule, value) for p, rule, value in _walk(envelope, strict)]
+    if not _are_clean([envelope], level):
+        found[:0] = [Problem(written(p), rule, value) for p, rule, value in _walk(envelope, level)]
     return found
+
+
+Level = Literal["tolerant", "strict", "sonar"]
 
 
 def beyond_64_bits(value: Any, path: Path = ()) -> Iterator[Problem]:
@@ -85,10 +96,10 @@ def _exclusive(envelope: Envelope) -> Iterator[Problem]:
 Broken = tuple[Path, str, Any]
 
 
-def _are_clean(records: list[Any], strict: bool) -> bool:
+def _are_clean(records: list[Any], level: Level) -> bool:
     """Say whether records of one type break no rule, all at once: for speed alone."""
     cls: type[Record] = type(records[0])
-    plan = _plan(cls, strict)
+    plan = _plan(cls, level)
     for name, test, _ in plan.values:
         if not all(map(test, map(attrgetter(name), records))):
             return False
@@ -100,13 +111,13 @@ def _are_clean(records: list[Any], strict: bool) -> bool:
     for name in plan.records:
         held = [value for value in map(attrgetter(name), records) if value]
         below = list(chain.from_iterable(held)) if held and type(held[0]) is tuple else held
-        if below and not _are_clean(below, strict):
+        if below and not _are_clean(below, level):
             return False
     return True
 
 
-def _walk(record: Record, strict: bool, path: Path = ()) -> Iterator[Broken]:
-    plan = _plan(type(record), strict)
+def _walk(record: Record, level: Level, path: Path = ()) -> Iterator[Broken]:
+    plan = _plan(type(record), level)
     for name, test, rule in plan.values:
         value = getattr(record, name)
         if not test(value):
@@ -118,17 +129,17 @@ def _walk(record: Record, strict: bool, path: Path = ()) -> Iterator[Broken]:
     if plan.prose:
         for place, rule, value in plan.prose(record):
             yield (*path, *place), rule, value
-    yield from _walk_below(record, plan.records, strict, path)
+    yield from _walk_below(record, plan.records, level, path)
 
 
-def _walk_below(record: Record, names: list[str], strict: bool, path: Path) -> Iterator[Broken]:
+def _walk_below(record: Record, names: list[str], level: Level, path: Path) -> Iterator[Broken]:
     for name in names:
         value = getattr(record, name)
         if isinstance(value, tuple):
             for index, item in enumerate(value):
-                yield from _walk(item, strict, (*path, name, index))
+                yield from _walk(item, level, (*path, name, index))
         elif value is not None:
-            yield from _walk(value, strict, (*path, name))
+            yield from _walk(value, level, (*path, name))
 
 
 Tests = list[tuple[str, Callable[[Any], bool], str]]
@@ -148,19 +159,31 @@ class _Plan(NamedTuple):
 
 
 @functools.cache
-def _plan(cls: type[Record], strict: bool) -> _Plan:
-    plan = _Plan([], [], [], _PROSE.get(cls) if strict else None)
+def _plan(cls: type[Record], level: Level) -> _Plan:
+    plan = _Plan([], [], [], _prose_of(cls, level))
     for field in fields(cls).values():
         if field.primitive is not None:
-            test = field.primitive.strict if strict else field.primitive.tolerant
+            test = _test(field.primitive, level)
             if test is not None:
                 tests = plan.arrays if field.depth else plan.values
                 tests.append((field.name, test, f"{field.primitive.name} {field.primitive.rule}"))
         elif field.name == "data" or (
-            field.record is not None and not _plan(field.record, strict).is_empty
+            field.record is not None and not _plan(field.record, level).is_empty
         ):
             plan.records.append(field.name)
     return plan
+
+
+def _test(primitive: Primitive, level: Level) -> Callable[[Any], bool] | None:
+    if level == "tolerant":
+        return primitive.tolerant
+    return (primitive.sonar if level == "sonar" else None) or primitive.strict
+
+
+def _prose_of(cls: type[Record], level: Level) -> Callable[[Any], Iterator[Broken]] | None:
+    if level == "tolerant":
+        return None
+    return _sonars_slurm_job if level == "sonar" and cls is SlurmJob else _PROSE.get(cls)
 
 
 def _meta(meta: MetadataObject) -> Iterator[Broken]:
@@ -189,6 +212,11 @@ def _sample_job(job: SampleJob) -> Iterator[Broken]:
 def _slurm_job(job: SlurmJob) -> Iterator[Broken]:
     if job.job_state and job.job_state not in JOB_STATES:
         yield ("job_state",), f"must be one of {', '.join(JOB_STATES)}", job.job_state
+
+
+def _sonars_slurm_job(job: SlurmJob) -> Iterator[Broken]:
+    if not job.job_state.startswith("CANCELLED by "):
+        yield from _slurm_job(job)
 
 
 def _cluster_nodes(nodes: ClusterNodes) -> Iterator[Broken]:

@@ -15,14 +15,14 @@ import msgspec
 
 from ccpipe.formats.sonar.decoder import TOO_EARLY, TRAILING, Malformed, decode_value, malformed
 from ccpipe.formats.sonar.envelope import Envelope
-from ccpipe.formats.sonar.profiles import Dialect
+from ccpipe.formats.sonar.profiles import ReadProfile
 from ccpipe.formats.sonar.rules import Problem
 
 LARGEST = 16 * 2**20
 """Bytes of the largest envelope that is waited for."""
 
 _SPACE = re.compile(rb"[ \t\r\n]*+")
-_BOUNDARY = re.compile(rb'(?<=\n)\{|\{(?=[ \t\r\n]*+"(?:meta|data|errors)"[ \t\r\n]*+:)')
+_BOUNDARY = re.compile(rb'(?<=\n)\{|\{(?=[ \t\r\n]*+"(?:topic|meta|data|errors)"[ \t\r\n]*+:)')
 _OVERLAP = 64
 """Bytes at the end of what came so far that may be the begin of a boundary."""
 _LONGEST_TOKEN = 32
@@ -32,7 +32,7 @@ _LAST = b"}\r"
 _SKIP = msgspec.json.Decoder(msgspec.Raw)
 
 
-class Rejected(NamedTuple):
+class RejectedEnvelope(NamedTuple):
     """A piece of the stream that gave no envelope; it costs nobody but itself."""
 
     line: int
@@ -48,7 +48,7 @@ class Rejected(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What is wrong with it."""
+        """Everything that is wrong, in one text."""
         return "; ".join(map(str, self.problems))
 
     @property
@@ -83,10 +83,10 @@ class Decoded(NamedTuple):
     """What a piece of a stream gave."""
 
     envelopes: list[Envelope]
-    rejected: list[Rejected]
+    rejected: list[RejectedEnvelope]
 
 
-def decode(payload: bytes, *, strict: bool = False, profile: Dialect = "spec") -> Decoded:
+def decode(payload: bytes, *, strict: bool = False, profile: ReadProfile = "auto") -> Decoded:
     """Decode a payload of any number of envelopes.
 
     Parameters
@@ -97,7 +97,8 @@ def decode(payload: bytes, *, strict: bool = False, profile: Dialect = "spec") -
         Hold each envelope to all rules of the specification. Otherwise what real archives hold is
         accepted: other names of fields and types, values that are missing, unknown fields.
     profile
-        Whose numbers they are: see ``profiles``. ``sonar`` for what Sonar itself wrote.
+        Whose encoding of numbers it is, see ``profiles``: ``sonar`` for Sonar's own, ``spec`` for
+        the specification's, ``auto`` to decide by each envelope's producer.
 
     Returns
     -------
@@ -122,7 +123,7 @@ class Decoder:
     """
 
     def __init__(
-        self, *, strict: bool = False, profile: Dialect = "spec", largest: int = LARGEST
+        self, *, strict: bool = False, profile: ReadProfile = "auto", largest: int = LARGEST
     ) -> None:
         """Begin a stream; the options are those of ``decode``."""
         self.strict = strict
@@ -234,7 +235,7 @@ class Decoder:
         self._go_to_line_of(offence)
         original = bytes(self._buffer[start:end].rstrip())
         self._decoded.rejected.append(
-            Rejected(
+            RejectedEnvelope(
                 self._line, self._offset + offence, tuple(found), original, self._offset + start
             )
         )

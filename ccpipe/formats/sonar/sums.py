@@ -1,19 +1,14 @@
-"""What a sample's numbers add up to, and what its counters grew by: the loops over all of them.
-
-The compiled kernel does the same with what is plain, and leaves to Python what is odd: numbers
-beyond 48 bits, say.
-"""
+"""Sums over a job's processes, and by how much their counters grew."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat, zip_longest
 
-from ccpipe.formats.sonar.kernel import KERNEL
 from ccpipe.formats.sonar.sample import SampleProcess
 
-Key = int | tuple[int, str]
+ProcessKey = int | tuple[int, str]
 """A process's number; where it is zero, for a rolled-up process, its parent and command."""
-Seen = tuple[tuple[Key, ...], Sequence[int]]
+Seen = tuple[tuple[ProcessKey, ...], Sequence[int]]
 """Processes and their counters, three for each: ``cpu_time``, ``data_read``, ``data_written``."""
 
 Levels = tuple[int, int, int, int]
@@ -21,13 +16,13 @@ Levels = tuple[int, int, int, int]
 Gains = tuple[float, int, int, int]
 """``cpu_avg`` of the processes that are new or began anew; of the others what they used in
 seconds, read and wrote in kilobytes."""
-Cards = Mapping[str, Sequence[float]]
+CardSums = Mapping[str, Sequence[float]]
 """By UUID: ``gpu_util``, ``gpu_memory`` and ``gpu_memory_util``."""
 
 
 def add_up(
     processes: Sequence[SampleProcess], before: Seen | None
-) -> tuple[Levels, Gains, Cards, Seen]:
+) -> tuple[Levels, Gains, CardSums, Seen]:
     """Add up a job's processes.
 
     Parameters
@@ -38,33 +33,6 @@ def add_up(
         What was returned as the last part for the job's last sample; None where there was none.
 
     """
-    if KERNEL is not None and (sums := KERNEL.add_up(processes, before)) is not None:
-        made: tuple[Levels, Gains, Cards, Seen] = sums
-        return made
-    return _add_up(processes, before)
-
-
-def shares(
-    now: Sequence[int], before: Sequence[int], scale: float
-) -> tuple[list[float], float] | None:
-    """Return what each counter grew by, and all together, times `scale`.
-
-    None where one went down, or where there were more of them or fewer.
-    """
-    if KERNEL is not None and (made := KERNEL.shares(now, before, scale)) is not None:
-        of_kernel: tuple[list[float], float] = made
-        return of_kernel
-    if len(now) != len(before):
-        return None
-    gains = [new - old for new, old in zip(now, before, strict=True)]
-    if gains and min(gains) < 0:
-        return None
-    return [scale * gain for gain in gains], scale * sum(gains)
-
-
-def _add_up(
-    processes: Sequence[SampleProcess], before: Seen | None
-) -> tuple[Levels, Gains, Cards, Seen]:
     keys = tuple([p.pid or (p.ppid, p.cmd) for p in processes])
     counters: list[int] = []
     cards: dict[str, list[float]] = {}
@@ -98,7 +66,24 @@ def _add_up(
     )
 
 
-def _last(keys: tuple[Key, ...], before: Seen | None) -> Iterable[tuple[int, int, int] | None]:
+def shares(
+    now: Sequence[int], before: Sequence[int], scale: float
+) -> tuple[list[float], float] | None:
+    """Return what each counter grew by, and all together, times `scale`.
+
+    None where one went down, or where there were more of them or fewer.
+    """
+    if len(now) != len(before):
+        return None
+    gains = [new - old for new, old in zip(now, before, strict=True)]
+    if gains and min(gains) < 0:
+        return None
+    return [scale * gain for gain in gains], scale * sum(gains)
+
+
+def _last(
+    keys: tuple[ProcessKey, ...], before: Seen | None
+) -> Iterable[tuple[int, int, int] | None]:
     """Return each process's last counters; None for one that is new."""
     if before is None:
         return repeat(None, len(keys))

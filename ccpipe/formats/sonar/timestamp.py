@@ -27,6 +27,11 @@ def is_strict(text: str) -> bool:
     return _STRICT.match(text) is not None and is_readable(text)
 
 
+def is_sonars(text: str) -> bool:
+    """Say whether a time is what Sonar writes: as the specification, but ``+00:00`` for ``Z``."""
+    return is_strict(text) or (text.endswith("+00:00") and is_strict(text[:-6] + "Z"))
+
+
 def is_readable(text: str) -> bool:
     """Say whether ``moment`` can read a time."""
     return _nanoseconds(text) is not None

@@ -139,9 +139,8 @@ class Agent:
     async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
         """Run the pipes of metrics and envelopes to their end; where one fails, both end."""
         lines = NatsSink(site=self.site, telemetry=self.telemetry).using(bus)
-        envelopes = NatsSink(codec=SonarCodec(), site=self.site, telemetry=self.telemetry).using(
-            bus
-        )
+        codec = SonarCodec(profile=self.site.publish.sonar.profile)
+        envelopes = NatsSink(codec=codec, site=self.site, telemetry=self.telemetry).using(bus)
         dead = self.dead_letter_file()
         pipes = [
             asyncio.create_task(pipe)

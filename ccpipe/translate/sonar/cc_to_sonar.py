@@ -31,8 +31,10 @@ from ccpipe.formats.sonar import (
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Translator
+from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar import cc_to_sonar_events as events
-from ccpipe.translate.sonar.cc_to_sonar_sample import Moment, Slot, slot_of
+from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes
+from ccpipe.translate.sonar.cc_to_sonar_sample import PartialSample, SampleField, field_of
 
 SECOND = 10**9
 MAX_WINDOWS = 100_000
@@ -47,12 +49,15 @@ _TEXTS = {Kind.EVENT: {"sonar", *_KIND_OF_EVENT}, Kind.LOG: {"sonar"}}
 
 META = MetadataObject(producer="ccpipe", version=__version__)
 
-Key = tuple[str, str, str, int]
-"""Kind of envelope, cluster, node, and moment: what an envelope is known by."""
+EnvelopeKey = tuple[str, str, str, int]
+"""Kind of envelope, cluster, node, and time: what an envelope is known by."""
+
+Plan = tuple[str, str, SampleField | None] | None
+"""Cluster, node and field of a metric; no field for an event or a log line; None for the rest."""
 
 
-class _Window(Moment):
-    """A moment that is being put together."""
+class _Window(PartialSample):
+    """A sample that is being put together."""
 
     def __init__(self, feed: int, opened: float) -> None:
         super().__init__()
@@ -72,27 +77,40 @@ class CcToSonar(Translator):
     takes = Messages
     gives = Envelopes
 
-    def __init__(self, *, hold: Duration = Duration(5), window: Duration = Duration(1)) -> None:
+    def __init__(
+        self,
+        *,
+        hold: Duration = Duration(5),
+        window: Duration = Duration(1),
+        state: str = "",
+    ) -> None:
         """Take the options.
 
         Parameters
         ----------
         hold
-            How long a moment waits for more of its metrics.
+            How long a sample waits for more of its metrics.
         window
-            How far apart the metrics of one moment may be.
+            How far apart the times of one sample's metrics may be.
+        state
+            A file, on a local disk, that keeps the starts of jobs and their processor time. Without
+            it a restart forgets them.
 
         """
         self.hold = float(hold)
         self.window = max(1, round(float(window) * SECOND))
         self.clock: Callable[[], float] = time.monotonic
         self._rejected: list[tuple[Message, str]] = []
+        self._state = StateStore(state)
+        self._is_open = False
+        self._cpu_times = CpuTimes(self._state)
+        self._job_events = events.JobEvents(self._state)
         self._feeds = 0
-        self._windows: OrderedDict[Key, _Window] = OrderedDict()
+        self._windows: OrderedDict[EnvelopeKey, _Window] = OrderedDict()
         self._open: dict[tuple[str, str], list[int]] = {}  # windows of each node
-        self._reported: OrderedDict[Key, None] = OrderedDict()
+        self._reported: OrderedDict[EnvelopeKey, None] = OrderedDict()
         self._table: SeriesTable | None = None
-        self._plans: dict[tuple[int, int], tuple[str, str, Slot | None] | None] = {}
+        self._plans: dict[tuple[int, int], Plan] = {}
         self._jobs: dict[tuple[str, str], list[SlurmJob]] = {}  # of this feed, by cluster and time
 
     @property
@@ -102,6 +120,9 @@ class CcToSonar(Translator):
 
     def feed(self, records: Sequence[Message]) -> list[Envelope]:
         """Take lines; return the envelopes that are whole."""
+        if not self._is_open:
+            self._state.open()
+            self._is_open = True
         self._feeds += 1
         ready: list[Envelope] = []
         lines = self._columns(records)
@@ -125,6 +146,7 @@ class CcToSonar(Translator):
         for cluster, node in touched:
             self._close_older(cluster, node, ready)
         self._close_held(now, ready)
+        self._state.commit(is_durable=False)
         return ready
 
     def take_rejected(self) -> list[tuple[Any, str]]:
@@ -137,6 +159,7 @@ class CcToSonar(Translator):
         ready: list[Envelope] = []
         for key in list(self._windows):
             self._close(key, ready)
+        self._state.commit(is_durable=True)
         return ready
 
     def _columns(self, records: Sequence[Message]) -> Lines:
@@ -151,15 +174,15 @@ class CcToSonar(Translator):
                     self._rejected.append((message, str(error)))
             return Lines.concat(good) if good else Lines()
 
-    def _plan(self, lines: Lines, series: int, field: int) -> tuple[str, str, Slot | None] | None:
+    def _plan(self, lines: Lines, series: int, field: int) -> Plan:
         """Say what to do with a series: what a metric is for, or None for an event or a log."""
         name, tags, _ = lines.table.series[series]
         key = lines.table.fields[field]
         about = tags.get("cluster", ""), tags.get("hostname", "")
-        plan: tuple[str, str, Slot | None] | None = None
+        plan: Plan = None
         if name in _TEXTS.get(Kind.of(key), ()):
             plan = *about, None
-        elif about[1] and (slot := slot_of(name, key, tags)) is not None:
+        elif about[1] and (slot := field_of(name, key, tags)) is not None:
             plan = *about, slot
         self._plans[series, field] = plan
         return plan
@@ -192,14 +215,14 @@ class CcToSonar(Translator):
                 return
             self._close(key, ready)
 
-    def _close(self, key: Key, ready: list[Envelope]) -> None:
+    def _close(self, key: EnvelopeKey, ready: list[Envelope]) -> None:
         window = self._remove(key)
         _, cluster, node, _ = key
         if window is not None:
-            sample = window.sample(cluster, node)
+            sample = window.sample(cluster, node, self._cpu_times)
             ready.append(SampleEnvelope(META, SampleData(sample)))
 
-    def _remove(self, key: Key) -> _Window | None:
+    def _remove(self, key: EnvelopeKey) -> _Window | None:
         window = self._windows.pop(key, None)
         if window is not None:
             places = self._open[key[1], key[2]]
@@ -224,7 +247,7 @@ class CcToSonar(Translator):
 
     def _whole(self, message: Message) -> list[Envelope]:
         """Return the envelope that an event holds; what else tells of its moment is left out."""
-        envelopes, rejected = decode(str(message.value).encode())
+        envelopes, rejected = decode(str(message.value).encode(), profile="spec")
         if rejected or not envelopes:
             raise DataError(str(rejected[0]) if rejected else "the event holds no envelope")
         if message.time is not None:
@@ -235,7 +258,7 @@ class CcToSonar(Translator):
                 self._reported.popitem(last=False)
         return envelopes
 
-    def _key(self, kind: str, message: Message, at: int) -> Key:
+    def _key(self, kind: str, message: Message, at: int) -> EnvelopeKey:
         place = at // self.window if kind == "sample" else at
         return kind, message.tags.get("cluster", ""), message.hostname, place
 
@@ -245,8 +268,8 @@ class CcToSonar(Translator):
         if self._key(kind, message, at) in self._reported:
             return
         if kind == "job":
-            job = events.job(message.tags.get("function", ""), payload)
-            cluster = cluster or events.cluster_of(payload)
+            function = message.tags.get("function", "")
+            cluster, job = self._job_events.record(function, payload, cluster)
             self._jobs.setdefault((cluster, timestamp.write(at)), []).append(job)
         elif kind == "cluster":
             ready.append(ClusterEnvelope(META, ClusterData(events.cluster(payload, at))))

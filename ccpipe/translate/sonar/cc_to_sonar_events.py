@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import NodeStates, StartJob, StopJob, Topology
@@ -14,41 +15,65 @@ from ccpipe.formats.sonar import (
     ClusterAttributes,
     ClusterNodes,
     ExtendedUint,
+    SacctData,
     SlurmJob,
     SysinfoAttributes,
     SysinfoGpuCard,
     timestamp,
 )
+from ccpipe.pipeline.state import StateStore
 
 SECOND = 10**9
+MAX_JOBS = 100_000
+"""Starts that are remembered; beyond, the oldest are forgotten."""
 T = TypeVar("T")
 
 
-def job(function: str, payload: str) -> SlurmJob:
-    """Make a record of an event ``job``; raises DataError where it is none."""
-    if function == "start_job":
-        try:
-            return _started(_read(payload, StartJob))
-        except ValueError as error:
-            raise DataError(f"walltime: {error}") from None
-    if function == "stop_job":
-        stop = _read(payload, StopJob)
-        return SlurmJob(
-            job_id=stop.jobId,
-            job_state=(stop.jobState or "completed").upper(),
-            start_time=_time(stop.startTime),
-            end_time=_time(stop.stopTime),
-        )
-    raise DataError(f"an event job has the function {function!r:.40}")
+class JobEvents:
+    """Makes records of events ``job``; those of an end hold what the start said."""
+
+    def __init__(self, state: StateStore) -> None:
+        """Remember starts in `state`."""
+        self._starts = state.table("start_job", tuple[str, int], StartJob, maximum=MAX_JOBS)
+
+    def record(self, function: str, payload: str, cluster: str) -> tuple[str, SlurmJob]:
+        """Return the record of an event with its cluster, which may stand in the payload only.
+
+        Raises
+        ------
+        DataError
+            where the event is none of a start or an end, or cannot be read.
+
+        """
+        if function == "start_job":
+            start = _read(payload, StartJob)
+            cluster = cluster or start.cluster
+            try:
+                record = _started(start)
+            except ValueError as error:
+                raise DataError(f"walltime: {error}") from None
+            self._starts.put((cluster, start.jobId), start)
+            return cluster, record
+        if function == "stop_job":
+            stop = _read(payload, StopJob)
+            cluster = cluster or stop.cluster
+            return cluster, _stopped(stop, self._starts.get((cluster, stop.jobId)))
+        raise DataError(f"an event job has the function {function!r:.40}")
 
 
-def cluster_of(payload: str) -> str:
-    """Say of which cluster an event ``job`` is; cc-slurm-adapter tells it only there."""
-    return _read(payload, _OfCluster).cluster
-
-
-class _OfCluster(msgspec.Struct):
-    cluster: str = ""
+def _stopped(stop: StopJob, start: StartJob | None) -> SlurmJob:
+    """Return the record of an end, with all that its start said where that is the same run."""
+    begin = stop.startTime or (start.startTime if start else 0)
+    record = SlurmJob(job_id=stop.jobId)
+    if start is not None and start.startTime == begin:
+        record = _started(start)
+    return replace(
+        record,
+        job_state=(stop.jobState or "completed").upper(),
+        start_time=_time(begin),
+        end_time=_time(stop.stopTime),
+        sacct=SacctData(ElapsedRaw=stop.stopTime - begin) if 0 < begin < stop.stopTime else None,
+    )
 
 
 def _started(start: StartJob) -> SlurmJob:

@@ -1,8 +1,10 @@
-"""Metrics of one node and moment to a Sonar sample."""
+"""Metrics of one node and time to a Sonar sample."""
 
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from ccpipe.formats.sonar import (
     ErrorObject,
@@ -17,7 +19,9 @@ from ccpipe.formats.sonar import (
 )
 from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.primitives import Record
+from ccpipe.formats.sonar.rollup import synthetic_pid
 from ccpipe.message import Kind
+from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes
 from ccpipe.translate.sonar.sonar_metrics import (
     BOOT,
     GPU,
@@ -63,8 +67,8 @@ class JobKey(NamedTuple):
     user: str
 
 
-class Slot(NamedTuple):
-    """Where in a sample a series' value goes."""
+class SampleField(NamedTuple):
+    """The field of a sample that a series' value goes to."""
 
     field: str
     scale: float
@@ -75,8 +79,8 @@ class Slot(NamedTuple):
     """The UUID; empty where it is about no card."""
 
 
-def slot_of(name: str, field: str, tags: Mapping[str, str]) -> Slot | None:
-    """Return the place of a series; None where Sonar has none for it."""
+def field_of(name: str, field: str, tags: Mapping[str, str]) -> SampleField | None:
+    """Return the field for a series; None where Sonar has none."""
     name = _SAME.get(name, name)
     row = _ROWS.get(name)
     if row is None or Kind.of(field) is not Kind.METRIC:
@@ -85,11 +89,15 @@ def slot_of(name: str, field: str, tags: Mapping[str, str]) -> Slot | None:
     if tags.get("stype") == "job":
         job = _job_of(tags)
         fits = name in (_OF_JOBS_ON_GPUS if gpu else _OF_JOBS)
-        return Slot(row.field, row.scale, job, gpu) if job is not None and fits else None
+        return SampleField(row.field, row.scale, job, gpu) if job is not None and fits else None
     if "stype" in tags or name in _OF_JOBS or name in _OF_JOBS_ON_GPUS:
         return None
     if gpu or tags.get("type") == "node":
-        return Slot(row.field, row.scale, None, gpu) if (name in _OF_GPUS) == bool(gpu) else None
+        return (
+            SampleField(row.field, row.scale, None, gpu)
+            if (name in _OF_GPUS) == bool(gpu)
+            else None
+        )
     return None
 
 
@@ -100,17 +108,17 @@ def _job_of(tags: Mapping[str, str]) -> JobKey | None:
     return JobKey(int(job), int(epoch or 0), tags.get("user", "_user_unknown"))
 
 
-class Moment:
-    """What is known of one node at one moment."""
+class PartialSample:
+    """The metrics of one node and time so far."""
 
     def __init__(self) -> None:
         """Begin without anything."""
-        self.values: dict[Slot, float] = {}
+        self.values: dict[SampleField, float] = {}
         self.errors: list[str] = []
         self.time = 0
         """The latest of its records, in nanoseconds."""
 
-    def sample(self, cluster: str, node: str) -> SampleAttributes:
+    def sample(self, cluster: str, node: str, cpu_times: CpuTimes) -> SampleAttributes:
         """Put it together; raises EncodeError where Sonar cannot write the time."""
         system: dict[str, Any] = {}
         gpus: dict[str, dict[str, Any]] = {}
@@ -138,12 +146,29 @@ class Moment:
             cluster=cluster,
             node=node,
             system=SampleSystem(**system) if system else None,
-            jobs=tuple(_job(key, known, cards.get(key, {})) for key, known in jobs.items()),
+            jobs=self._jobs((cluster, node), jobs, cards, cpu_times),
             errors=tuple(ErrorObject(text, detail, cluster, node) for detail in self.errors),
         )
 
+    def _jobs(
+        self,
+        place: tuple[str, str],
+        jobs: Mapping[JobKey, dict[str, Any]],
+        cards: Mapping[JobKey, Mapping[str, Mapping[str, Any]]],
+        cpu_times: CpuTimes,
+    ) -> tuple[SampleJob, ...]:
+        made: list[SampleJob] = []
+        pids: set[int] = set()
+        for key, known in jobs.items():
+            if "cpu_util" in known:
+                used = cpu_times.add((*place, *key), self.time, known["cpu_util"])
+                known |= {"cpu_time": round(used.seconds), "cpu_avg": round(used.average, 1)}
+            made.append(_job(key, known, cards.get(key, {}), pids))
+            pids.add(made[-1].processes[0].pid)
+        return tuple(made)
 
-def _set(cls: type[Record], known: dict[str, Any], slot: Slot, value: float) -> None:
+
+def _set(cls: type[Record], known: dict[str, Any], slot: SampleField, value: float) -> None:
     """Write a value into a field's type; one that it cannot hold is left out."""
     value /= slot.scale
     field = fields(cls)[slot.field]
@@ -161,15 +186,22 @@ def _set(cls: type[Record], known: dict[str, Any], slot: Slot, value: float) -> 
         known[slot.field] = value
 
 
-def _job(key: JobKey, known: dict[str, Any], cards: Mapping[str, Mapping[str, Any]]) -> SampleJob:
-    """Make a job with one process, which stands for all: rolled up, as Sonar calls it."""
+def _job(
+    key: JobKey, known: dict[str, Any], cards: Mapping[str, Mapping[str, Any]], pids: set[int]
+) -> SampleJob:
+    """Make a job with one process, which stands for all as a rolled-up one does."""
     count = max(1, known.pop("rolledup", 1))
     threads = known.pop("num_threads", count)
     gpus: Iterable[SampleProcessGpu] = (
         SampleProcessGpu(index=i, uuid=uuid, **values)
         for i, (uuid, values) in enumerate(cards.items())
     )
+    job = SampleJob(job=key.job, user=key.user, epoch=key.epoch)
     process = SampleProcess(
-        **known, rolledup=count - 1, num_threads=max(0, threads - count), gpus=tuple(gpus)
+        **known,
+        pid=synthetic_pid(job, 0, "", taken=pids),
+        rolledup=count - 1,
+        num_threads=max(0, threads - count),
+        gpus=tuple(gpus),
     )
-    return SampleJob(job=key.job, user=key.user, epoch=key.epoch, processes=(process,))
+    return replace(job, processes=(process,))

@@ -7,7 +7,14 @@ from operator import attrgetter, sub
 from typing import NamedTuple
 
 from ccpipe.formats.lineprotocol.builder import Codes, LinesBuilder
-from ccpipe.formats.sonar import SampleAttributes, SampleDisk, SampleGpu, SampleJob, SampleSystem
+from ccpipe.formats.sonar import (
+    SampleAttributes,
+    SampleDisk,
+    SampleGpu,
+    SampleJob,
+    SampleProcess,
+    SampleSystem,
+)
 from ccpipe.formats.sonar.sums import Seen, add_up, shares
 from ccpipe.formats.sonar.timestamp import parse as parse_time
 from ccpipe.translate.sonar.sonar_metrics import (
@@ -217,7 +224,7 @@ class Node:
         known, now = self._jobs, {}
         int_codes, ints = columns.ints.codes, columns.ints.values
         float_codes, floats = columns.floats.codes, columns.floats.values
-        for job in jobs:
+        for job in _merged(jobs):
             if batch_only and job.epoch:
                 continue
             key = job.job, job.epoch, job.user
@@ -245,6 +252,19 @@ class Node:
         job, epoch, user = key
         number = f"{job}.{epoch}" if epoch else str(job)
         return _Job({**self._tags, "stype": "job", "stype-id": number, "user": user}, columns, seen)
+
+
+def _merged(jobs: Sequence[SampleJob]) -> Sequence[SampleJob]:
+    """Join objects of one job: Sonar writes one with job 0 for each thread of the kernel."""
+    processes: dict[_JobKey, list[SampleProcess]] = {}
+    for job in jobs:
+        processes.setdefault((job.job, job.epoch, job.user), []).extend(job.processes)
+    if len(processes) == len(jobs):
+        return jobs
+    return [
+        SampleJob(number, user, epoch, tuple(members))
+        for (number, epoch, user), members in processes.items()
+    ]
 
 
 def _codes_of_card(job: _Job, uuid: str, columns: LinesBuilder) -> Codes:

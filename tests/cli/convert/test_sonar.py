@@ -10,6 +10,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar import encode as encode_sonar
 from tests.cli.command import ccpipe
+from tests.formats.sonar import examples
 from tests.translate.sonar.sonar_samples import sample
 from tests.translate.sonar.test_sonar_to_cc_jobs import COMPLETED, PENDING, RUNNING, envelope
 
@@ -130,3 +131,39 @@ def test_validate_names_parts_that_do_not_fit(tmp_path: Path) -> None:
     shown = ccpipe("validate", "--no-connect", recipe)
     assert shown.code == 78
     assert "SonarSource hands over envelopes, and NullSink takes lines" in shown.out
+
+
+CSV = (
+    "v=0.13.200,time=2025-02-27T01:00:01+01:00,host=c1,user=ann,cmd=a,job=7,pid=1,cpu%=50\n"
+    "v=0.13.200,host=c1,user=ann,cmd=a\n"
+    "v=0.13.200,time=2025-02-27T01:05:01+01:00,host=c1,user=ann,cmd=a,job=7,pid=1,cpu%=50\n"
+)
+
+
+def test_old_csv_is_read_like_json() -> None:
+    """Recognized by how it begins; a bad line is reported by its number."""
+    shown = ccpipe(
+        "convert", "--from", "sonar", "--to", "line", "--no-envelopes", stdin=CSV.encode()
+    )
+    assert shown.code == 65
+    assert shown.err.splitlines()[0] == "stdin:2: $: time is missing"
+    assert shown.out.count("job_cpu_used,") == 2
+    checked = ccpipe("validate", "--format", "sonar", "-", stdin=CSV.encode())
+    assert checked.out.splitlines()[-1].endswith("envelopes 2, rejected 1")
+
+
+def test_the_profile_of_validate_is_decided_by_the_producer() -> None:
+    """Sonar's +00:00 is good where Sonar wrote it, unless the specification is asked for."""
+    text = examples.SAMPLE.encode()
+    assert ccpipe("validate", "--strict", "--format", "sonar", "-", stdin=text).code == 0
+    by_spec = ("validate", "--strict", "--profile", "spec", "--format", "sonar", "-")
+    assert ccpipe(*by_spec, stdin=text).code == 65
+    other = text.replace(b'"sonar"', b'"other"')
+    assert ccpipe("validate", "--strict", "--format", "sonar", "-", stdin=other).code == 65
+
+
+def test_sonars_numbers_are_converted_without_a_flag() -> None:
+    """A limit of 20160 minutes, which Sonar writes as seconds."""
+    shown = ccpipe("convert", "--from", "sonar", "--to", "sonar", stdin=examples.JOBS.encode())
+    job = json.loads(shown.out)["data"]["attributes"]["slurm_jobs"][0]
+    assert job["time_limit"] == 20162

@@ -134,3 +134,29 @@ def test_no_shape_breaks_it(old: str) -> None:
     """What is no array of objects is told by the types."""
     payload = '{"meta":{},"data":{"type":"sample","attributes":{"os":1,' + old + "}}}"
     assert decode(payload.encode()).rejected[0].path.startswith("$.data.attributes.jobs")
+
+
+WRAPPED = (
+    '{"topic":"fox.educloud.no.sample",\n "key":"vm",\n "client":"fox.educloud.no/vm",\n'
+    ' "value":%s\n}\n'
+)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_sonars_standard_output_is_unwrapped(strict: bool) -> None:
+    """Its daemon without a sink writes each envelope as the value of an object with its topic."""
+    payload = "".join(WRAPPED % text for text in examples.ALL).encode()
+    decoded = decode(payload, strict=strict)
+    assert decoded.rejected == []
+    assert decoded.envelopes == [one(text) for text in examples.ALL]
+
+
+def test_a_bad_envelope_in_its_wrapping_costs_no_other() -> None:
+    """Also where the wrapping is cut off: reading goes on at the next one."""
+    broken = WRAPPED % changed(examples.SYSINFO, "data.attributes.sockets", "two")
+    payload = broken + (WRAPPED % examples.SAMPLE)[:300] + "\n" + WRAPPED % examples.ERROR
+    decoded = decode(payload.encode())
+    assert decoded.envelopes == [one(examples.ERROR)]
+    first, second, *_ = decoded.rejected
+    assert (first.path, first.rule) == ("$.data.attributes.sockets", "expected `int`, got `str`")
+    assert second.start == len(broken)

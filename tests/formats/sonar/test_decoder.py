@@ -15,7 +15,7 @@ from ccpipe.formats.sonar import (
     Envelope,
     ExtendedUint,
     JobsEnvelope,
-    Rejected,
+    RejectedEnvelope,
     SampleEnvelope,
     SysinfoEnvelope,
     decode,
@@ -31,7 +31,7 @@ def one(text: str, **options: Any) -> Any:
     return envelope
 
 
-def bad(text: str, **options: Any) -> Rejected:
+def bad(text: str, **options: Any) -> RejectedEnvelope:
     """Decode what holds one envelope that is bad."""
     decoded = decode(text.encode(), **options)
     assert decoded.envelopes == []
@@ -122,12 +122,21 @@ def test_soft_errors_stand_in_the_data() -> None:
     assert len(envelope.data.attributes.jobs) == 2
 
 
-def test_the_examples_break_one_rule_only() -> None:
-    """Sonar writes +00:00 for the boot; all else is as the specification has it."""
-    strict = changed(examples.SAMPLE, "data.attributes.system.boot", "2025-03-01T06:00:00Z")
-    for text in (strict, *examples.ALL[1:]):
+def test_a_strict_decoder_accepts_what_sonar_itself_writes() -> None:
+    """+00:00 for Z and who cancelled a job, where Sonar is the producer or the profile says so."""
+    cancelled = changed(
+        examples.JOBS, "data.attributes.slurm_jobs.0.job_state", "CANCELLED by 1000"
+    )
+    for text in (*examples.ALL, cancelled):
         one(text, strict=True)
-    assert bad(examples.SAMPLE, strict=True).path == "$.data.attributes.system.boot"
+    for text, path in (
+        (examples.SAMPLE, "$.data.attributes.system.boot"),
+        (cancelled, "$.data.attributes.slurm_jobs[0].job_state"),
+    ):
+        assert bad(text, strict=True, profile="spec").path == path
+        other = changed(text, "meta.producer", "other")
+        assert bad(other, strict=True).path == path
+        one(other, strict=True, profile="sonar")
 
 
 RULES = [
@@ -148,7 +157,7 @@ RULES = [
     (examples.SYSINFO, "data.attributes.topo_svg", "<svg>", "base64"),
     (examples.JOBS, "data.attributes.slurm_jobs.0.job_id", 0, "NonzeroUint"),
     (examples.JOBS, "data.attributes.slurm_jobs.0.end_time", "soon", "OptionalTimestamp"),
-    (examples.JOBS, "data.attributes.slurm_jobs.0.job_state", "CANCELLED by 3", "one of PENDING"),
+    (examples.JOBS, "data.attributes.slurm_jobs.0.job_state", "CANCELED by 3", "one of PENDING"),
     (examples.CLUSTER, "data.attributes.partitions.0.name", "", "NonemptyString"),
     (examples.CLUSTER, "data.attributes.partitions.0.nodes.0", "c[3-1]", "NodeRange"),
     (examples.CLUSTER, "data.attributes.nodes.1.names", [], "must not be empty"),
@@ -311,7 +320,7 @@ def test_an_unknown_field_does_not_change_the_rest() -> None:
         )
 
 
-def test_a_sonar_reads_sonars_numbers() -> None:
+def test_the_profile_sonar_reads_sonars_numbers() -> None:
     """``time_limit`` in seconds, ``performance_state`` v+1, so that 1 is P0."""
     jobs = one(examples.JOBS, profile="sonar").data.attributes.slurm_jobs
     assert jobs[0].time_limit == ExtendedUint(20160)
@@ -320,6 +329,30 @@ def test_a_sonar_reads_sonars_numbers() -> None:
         text = changed(examples.SAMPLE, "data.attributes.system.gpus.0.performance_state", written)
         gpu = one(text, profile="sonar").data.attributes.system.gpus[0]
         assert gpu.performance_state == state
+
+
+@pytest.mark.parametrize(
+    ("producer", "version", "minutes"),
+    [
+        ("sonar", "0.13.200", 20160),
+        ("sonar", "0.19.0-devel", 20160),
+        ("slurm-monitor", "0.3.0", 1209600),
+        ("ccpipe", "0.1.0", 1209600),
+        ("ccpipe", "0.1.0+sonar", 20160),
+        ("ccpipe", "0.7.0+0-1-0-sonar", 20160),
+        ("sonar", "0.19.0+spec", 1209600),
+    ],
+)
+def test_auto_reads_numbers_by_the_producer_and_the_versions_mark(
+    producer: str, version: str, minutes: int
+) -> None:
+    """Every Sonar writes seconds; a mark says where an encoder wrote otherwise, and is removed."""
+    text = changed(changed(examples.JOBS, "meta.producer", producer), "meta.version", version)
+    for given_text in (text, changed(text, "zzz", 1)):
+        envelope = one(given_text)
+        assert envelope.data.attributes.slurm_jobs[0].time_limit == ExtendedUint(minutes)
+        assert "sonar" not in envelope.meta.version
+        assert "spec" not in envelope.meta.version
 
 
 @given(st.integers(2**64 - 3, 2**64 - 1))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccpipe.errors import EncodeError
@@ -15,7 +16,6 @@ from ccpipe.formats.sonar import (
     Envelope,
     ExtendedUint,
     MetadataObject,
-    Profile,
     SampleAttributes,
     SampleData,
     SampleEnvelope,
@@ -23,6 +23,7 @@ from ccpipe.formats.sonar import (
     SampleJob,
     SampleProcess,
     SampleSystem,
+    WriteProfile,
     decode,
     encode,
 )
@@ -30,11 +31,11 @@ from tests.formats.sonar import examples
 from tests.formats.sonar.strategies import envelopes
 from tests.formats.sonar.test_decoder import changed, one
 
-PROFILES: list[Profile] = ["spec", "sonar", "jobanalyzer", "slurm-monitor"]
-PROGRAMS: list[Profile] = ["sonar", "jobanalyzer", "slurm-monitor"]
+PROFILES: list[WriteProfile] = ["spec", "sonar", "jobanalyzer", "slurm-monitor"]
+PROGRAMS: list[WriteProfile] = ["sonar", "jobanalyzer", "slurm-monitor"]
 
 
-def tree(envelope: Envelope, profile: Profile = "spec") -> Any:
+def tree(envelope: Envelope, profile: WriteProfile = "spec") -> Any:
     """Encode and read without types."""
     return json.loads(encode(envelope, profile=profile))
 
@@ -93,21 +94,21 @@ def test_a_job_record_always_has_its_first_four_fields() -> None:
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_programs_read_a_limit_in_seconds(profile: Profile) -> None:
+def test_programs_read_a_limit_in_seconds(profile: WriteProfile) -> None:
     """And UNLIMITED stays 1."""
     jobs = tree(one(examples.JOBS, profile="sonar"), profile)["data"]["attributes"]["slurm_jobs"]
     assert [job["time_limit"] for job in jobs] == [1209602, 1]
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_programs_know_no_z(profile: Profile) -> None:
+def test_programs_know_no_z(profile: WriteProfile) -> None:
     """Sonar writes +00:00; the specification's profile leaves times as they are."""
     assert tree(sample(), profile)["data"]["attributes"]["time"] == "2025-04-07T14:17:11+00:00"
     assert tree(sample())["data"]["attributes"]["time"] == "2025-04-07T14:17:11Z"
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_programs_get_floats_without_point_or_exponent(profile: Profile) -> None:
+def test_programs_get_floats_without_point_or_exponent(profile: WriteProfile) -> None:
     """As Sonar writes them, and nothing of the value is lost."""
     written = encode(sample(cpu_avg=1.0, cpu_util=1e-7), profile=profile)
     assert b'"cpu_avg":1,"cpu_util":0.0000001' in written
@@ -115,7 +116,7 @@ def test_programs_get_floats_without_point_or_exponent(profile: Profile) -> None
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_meta_holds_what_programs_know(profile: Profile) -> None:
+def test_meta_holds_what_programs_know(profile: WriteProfile) -> None:
     """slurm-monitor refuses anything else there."""
     text = changed(examples.CLUSTER, "meta.token", "t")
     text = changed(text, "meta.attrs", [{"key": "k"}])
@@ -163,6 +164,14 @@ def test_jobanalyzer_gets_all_times_of_a_job() -> None:
     assert (job["start_time"], job["end_time"]) == ("", "")
 
 
+def test_jobanalyzer_gets_a_samples_system_and_boot() -> None:
+    """Its HTTP interface refuses a sample without them."""
+    without = changed(examples.SAMPLE, "data.attributes.system", ...)
+    attributes = tree(one(without), "jobanalyzer")["data"]["attributes"]
+    assert (attributes["system"]["boot"], attributes["system"]["cpus"]) == ("", [])
+    assert "system" not in tree(one(without), "sonar")["data"]["attributes"]
+
+
 def test_slurm_monitor_gets_a_partition_in_one_range() -> None:
     """It keeps the last one only."""
     partitions = tree(one(examples.CLUSTER), "slurm-monitor")["data"]["attributes"]["partitions"]
@@ -200,7 +209,7 @@ def test_consumers_get_no_unknown_fields() -> None:
 )
 @pytest.mark.parametrize("profile", PROFILES)
 def test_what_json_cannot_carry_is_an_error_that_names_it(
-    process: dict[str, Any], reported: str, profile: Profile
+    process: dict[str, Any], reported: str, profile: WriteProfile
 ) -> None:
     """Nothing is written that could not be read again."""
     with pytest.raises(EncodeError, match=reported.replace("[", r"\[").replace("]", r"\]")):
@@ -238,6 +247,43 @@ def test_what_sonars_numbers_cannot_say_is_an_error() -> None:
     envelope = sonar.JobsEnvelope(data=sonar.JobsData(sonar.JobsAttributes(slurm_jobs=jobs)))
     with pytest.raises(EncodeError, match="time_limit"):
         encode(envelope, profile="jobanalyzer")
+
+
+@settings(max_examples=60)
+@given(
+    envelopes,
+    st.sampled_from(["sonar", "ccpipe"]),
+    st.sampled_from(["0.19.0", "1.0.0+sonar", "1.0.0+x-spec", "1.0.0+a+spec", "+spec"]),
+)
+def test_auto_reads_back_what_spec_and_sonar_write(
+    envelope: Envelope, producer: str, version: str
+) -> None:
+    """Whoever the producer is: where it implies other numbers, the version says so."""
+    meta = MetadataObject(producer, version)
+    envelope = replace(envelope, meta=meta)
+    for profile in ("spec", "sonar"):
+        try:
+            written = encode(envelope, profile=profile)
+        except EncodeError:
+            assert profile == "sonar"
+            continue
+        (read,) = decode(written).envelopes
+        again = encode(read).replace(b'Z"', b'+00:00"')
+        assert again == encode(envelope).replace(b'Z"', b'+00:00"')
+
+
+def test_only_numbers_that_would_be_misread_are_marked() -> None:
+    """A version stays as it is where the producer implies the encoding, or it does not matter."""
+    jobs = one(examples.JOBS)
+    ours = replace(jobs, meta=MetadataObject("ccpipe", "0.1.0"))
+    versions = [
+        tree(envelope, profile)["meta"]["version"]
+        for envelope in (jobs, ours, sample())
+        for profile in PROFILES
+    ]
+    assert versions[:4] == ["0.19.0-devel+spec", "0.19.0-devel", "0.19.0-devel", "0.19.0-devel"]
+    assert versions[4:8] == ["0.1.0", "0.1.0+sonar", "0.7.0+0-1-0-sonar", "0.1.0+sonar"]
+    assert set(versions[8:]) == {"1.2.3"}
 
 
 @settings(max_examples=60)

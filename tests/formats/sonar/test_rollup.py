@@ -11,8 +11,8 @@ from ccpipe.formats.sonar import (
     SampleJob,
     SampleProcess,
     SampleProcessGpu,
-    roll_up,
 )
+from ccpipe.formats.sonar.rollup import roll_up, synthetic_pid
 
 
 def rank(pid: int, **changes: Any) -> SampleProcess:
@@ -29,11 +29,37 @@ def rolled(*processes: SampleProcess, job: int = 7, epoch: int = 0) -> list[Samp
 
 
 def test_processes_that_are_the_same_become_their_sum() -> None:
-    """``rolledup`` counts those beside the first; the number is 0."""
+    """``rolledup`` counts those beside the first; the process ID is a synthetic one."""
+    pid = synthetic_pid(SampleJob(7, "u"), 1, "solver")
     assert rolled(rank(11), rank(12), rank(13, cpu_time=5)) == [
-        SampleProcess(cmd="solver", ppid=1, pid=0, cpu_time=25, cpu_util=151.5,
+        SampleProcess(cmd="solver", ppid=1, pid=pid, cpu_time=25, cpu_util=151.5,
                       resident_memory=300, rolledup=2)
     ]  # fmt: skip
+
+
+def test_a_synthetic_pid_is_beyond_pid_max_and_the_same_in_every_sample() -> None:
+    """Job, epoch, user, parent and command each make another one; it fits 31 bits."""
+    base = (7, "ann", 0, 1, "solver")
+    others = [base, (8, *base[1:]), (7, "bob", 0, 1, "solver"), (7, "ann", 5, 1, "solver"),
+              (7, "ann", 0, 2, "solver"), (7, "ann", 0, 1, "other")]  # fmt: skip
+    pids = [synthetic_pid(SampleJob(job, user, epoch), ppid, cmd)
+            for job, user, epoch, ppid, cmd in others]  # fmt: skip
+    assert len(set(pids)) == len(pids)
+    assert all(4194304 < pid < 2**31 for pid in pids)
+    assert pids[0] == 40785060  # in any process, on any machine
+    first = rolled(rank(11), rank(12), rank(13))
+    assert [p.pid for p in first] == [p.pid for p in rolled(rank(14), rank(15))]
+
+
+def test_two_records_of_a_sample_never_share_a_synthetic_pid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where two hashes are equal, and in two jobs: Jobanalyzer keys on node and pid."""
+    monkeypatch.setattr("ccpipe.formats.sonar.rollup._SYNTHETIC_PIDS", 1)
+    two = (rank(11), rank(12), rank(21, ppid=2), rank(22, ppid=2))
+    sample = SampleAttributes(jobs=(SampleJob(7, "u", 0, two), SampleJob(8, "u", 0, two)))
+    found = [p.pid for job in roll_up(sample).jobs for p in job.processes]
+    assert found == [4194305, 4194306, 4194307, 4194308]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +81,7 @@ def test_each_condition_is_needed(two: dict[str, Any]) -> None:
 def test_only_leaves_are_rolled_up() -> None:
     """A process with a child stays, also where the child belongs to another job."""
     processes = [rank(11), rank(12), rank(13), rank(20, ppid=12, cmd="child")]
-    assert [p.pid for p in rolled(*processes)] == [0, 12, 20]
+    assert [p.pid > 2**22 or p.pid for p in rolled(*processes)] == [True, 12, 20]
     child = SampleJob(8, "u", 0, (rank(30, ppid=11),))
     sample = SampleAttributes(jobs=(SampleJob(7, "u", 0, (rank(11), rank(12))), child))
     assert [p.pid for p in roll_up(sample).jobs[0].processes] == [11, 12]
@@ -72,7 +98,8 @@ def test_jobs_are_not_mixed() -> None:
 def test_records_of_several_parents_are_told_apart_by_them() -> None:
     """Several rolled-up records may have one command."""
     found = rolled(rank(11), rank(12), rank(13, ppid=2), rank(14, ppid=2))
-    assert [(p.pid, p.ppid, p.rolledup) for p in found] == [(0, 1, 1), (0, 2, 1)]
+    assert [(p.ppid, p.rolledup) for p in found] == [(1, 1), (2, 1)]
+    assert found[0].pid != found[1].pid
 
 
 def test_cards_are_summed_each_for_itself() -> None:

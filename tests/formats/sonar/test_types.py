@@ -3,10 +3,10 @@
 import pytest
 
 from ccpipe.formats import sonar
-from ccpipe.formats.sonar import document
 from ccpipe.formats.sonar.envelope import ENVELOPES
 from ccpipe.formats.sonar.layout import Field, fields
 from ccpipe.formats.sonar.primitives import Record
+from scripts import sonar_pages
 from tests.paths import TEST_DATA
 
 LISTED = TEST_DATA / "sonar" / "fields.txt"
@@ -34,7 +34,7 @@ def listed() -> dict[str, str]:
 
 def ours() -> dict[str, Field]:
     """Return the fields of our types by name."""
-    types = [cls for module in document.MODULES for cls in document._records(module)]
+    types = [cls for module in sonar_pages.MODULES for cls in sonar_pages._records(module)]
     return {f"{c.__name__}.{n}": field for c in types for n, field in fields(c).items()}
 
 
@@ -91,9 +91,9 @@ def test_all_defaults_are_empty(data: type[Record]) -> None:
 
 def test_every_field_has_a_text() -> None:
     """The specification's text stands below each field."""
-    for module in document.MODULES:
-        for cls in document._records(module):
-            assert document.texts(cls).keys() == fields(cls).keys()
+    for module in sonar_pages.MODULES:
+        for cls in sonar_pages._records(module):
+            assert sonar_pages.texts(cls).keys() == fields(cls).keys()
 
 
 def test_the_public_names_are_there() -> None:

@@ -11,8 +11,8 @@ from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar import encode as encode_sonar
 from ccpipe.message import Message, Uint
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
-from ccpipe.translate.sonar.sonar_metrics import SECTIONS
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from scripts import sonar_pages
 from tests.formats.sonar.strategies import envelopes
 
 odd: st.SearchStrategy[Any] = st.sampled_from(
@@ -58,7 +58,7 @@ def test_any_envelope_that_can_be_read_can_be_translated(archive: bytes, whole: 
 
 
 names = st.sampled_from(
-    [row.name for _, _, rows, _ in SECTIONS for row in rows]
+    [row.name for _, _, rows, _ in sonar_pages.SECTIONS for row in rows]
     + ["nv_util", "load_one", "sonar", "job", "nodestate", "topology", "other"]
 )
 words = st.sampled_from(["node", "accelerator", "job", "device", "7", "7.9", "7.", "x", "GPU-1"])

@@ -280,6 +280,19 @@ def test_jobs_that_are_over_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch
         assert values(lines, stype="job", stype_id=str(minute + 1))
 
 
+def test_objects_of_one_job_are_added_up() -> None:
+    """Sonar writes one object with job 0 for each thread of the kernel."""
+    threads = tuple(
+        replace(job(SampleProcess(pid=pid, cpu_avg=1.5), number=0, epoch=9), user="root")
+        for pid in (2, 3, 4)
+    )
+    translator = SonarToCc(envelopes=False, all_jobs=True)
+    lines = translator.feed([sample(jobs=threads)])
+    reported = values(lines, stype="job", stype_id="0.9")
+    assert (reported["job_processes"], reported["job_cpu_used"]) == (3, 4.5)
+    assert [m.name for m in lines].count("job_processes") == 1
+
+
 def test_nodes_that_went_silent_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded however many names there are; the longest silent one goes."""
     monkeypatch.setattr(sonar_to_cc, "MAX_NODES", 2)

@@ -28,6 +28,7 @@ from ccpipe.formats.sonar import (
     decode,
     encode,
 )
+from ccpipe.formats.sonar.rollup import synthetic_pid
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.collectors.sonar.process import Users
 from ccpipe.node.collectors.sonar.sample import SonarSample
@@ -200,10 +201,11 @@ def test_alike_processes_are_rolled_up(root: Root) -> None:
     """Only leaves of batch jobs: a child that is left out still makes a parent."""
     root.show("sonar/first")
     [job] = [job for job in clean(made(root, rollup=True)).jobs if job.job == 123]
-    by_pid = {process.pid: process for process in job.processes}
-    assert set(by_pid) == {0, 1000, 1003}
-    assert (by_pid[0].rolledup, by_pid[0].cpu_time) == (1, 560)
-    assert by_pid[0].resident_memory == 1_000_000
+    *alone, rolled = sorted(job.processes, key=lambda process: process.pid)
+    assert [process.pid for process in alone] == [1000, 1003]
+    assert rolled.pid == synthetic_pid(job, rolled.ppid, rolled.cmd) > 2**22
+    assert (rolled.rolledup, rolled.cpu_time) == (1, 560)
+    assert rolled.resident_memory == 1_000_000
 
 
 def test_the_least_time_is_that_of_what_was_rolled_up(root: Root) -> None:

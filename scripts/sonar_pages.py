@@ -1,9 +1,8 @@
-"""The pages on Sonar's JSON, written from the types.
+"""Write ``docs/sonar.md``, ``sonar.schema.json`` and ``sonar-metrics.md`` from types and tables.
 
 ::
 
-    python -m ccpipe.formats.sonar.document > docs/sonar.md
-    python -m ccpipe.formats.sonar.document schema > docs/sonar.schema.json
+    python scripts/sonar_pages.py docs
 """
 
 import ast
@@ -14,6 +13,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +21,27 @@ from ccpipe.formats.sonar import cluster, envelope, job, meta, primitives, profi
 from ccpipe.formats.sonar.extended import UINT64_MAX, ExtendedUint
 from ccpipe.formats.sonar.layout import Field, fields
 from ccpipe.formats.sonar.primitives import Primitive, Record
+from ccpipe.formats.sonar.sample import (
+    SampleAttributes,
+    SampleDisk,
+    SampleGpu,
+    SampleJob,
+    SampleProcess,
+    SampleProcessGpu,
+    SampleSystem,
+)
+from ccpipe.translate.sonar.sonar_metrics import (
+    BOOT,
+    CPU_USED,
+    DISK,
+    GPU,
+    JOB_FLOATS,
+    JOB_GPU,
+    JOB_INTS,
+    PERFORMANCE_STATE,
+    SYSTEM,
+    Row,
+)
 
 MODULES = (meta, sysinfo, sample, job, cluster)
 """Where the types are, in the order of the page."""
@@ -29,7 +50,7 @@ _HEAD = """\
 # Sonar's JSON
 
 Every type of the Sonar JSON format output specification (0.16), with what Sonar up to 0.19 adds.
-This page is written from the types themselves (`python -m ccpipe.formats.sonar.document`), as is
+This page is written from the types themselves (`python scripts/sonar_pages.py docs`), as is
 [sonar.schema.json](sonar.schema.json), and a test keeps both true.
 
 ```python
@@ -60,7 +81,7 @@ cannot be read.
 """
 
 
-def page() -> str:
+def types_page() -> str:
     """Return ``docs/sonar.md``."""
     return "\n".join([_HEAD, *_primitives(), *_envelopes(), *_types(), *_profiles()])
 
@@ -236,8 +257,173 @@ def _prose(thing: Any) -> str:
     return (inspect.getdoc(thing) or "").replace("::\n\n", "").replace("``", "`")
 
 
+SECTIONS: tuple[tuple[str, type[Record], tuple[Row, ...], str], ...] = (
+    (
+        "Node",
+        SampleSystem,
+        (CPU_USED, *SYSTEM, BOOT),
+        "100 percent is one hardware thread. `boot_time` is in seconds since 1970.",
+    ),
+    (
+        "Accelerators",
+        SampleGpu,
+        (*GPU, PERFORMANCE_STATE),
+        "`type-id` is the card's UUID. `acc_perf_state` is left out where it is unset or infinite.",
+    ),
+    (
+        "Disks",
+        SampleDisk,
+        DISK,
+        "They carry `stype=device`, and `stype-id` is the device. Gains are since the last sample.",
+    ),
+    (
+        "Jobs",
+        SampleProcess,
+        (*JOB_FLOATS, *JOB_INTS),
+        (
+            "Sums over the job's processes on the node. They carry `stype=job`; `stype-id` is the "
+            "job's number, `<job>.<epoch>` for one that is no batch job; `user` is its user. "
+            "`job_processes` counts all processes that were rolled up, `job_threads` their main "
+            "threads too. Of a process that is seen for the first time, or whose `cpu_time` went "
+            "down, `cpu_avg` counts. Where `cpus` is known, a job uses no more than all of them."
+        ),
+    ),
+    (
+        "Jobs on accelerators",
+        SampleProcessGpu,
+        JOB_GPU,
+        "As for jobs, with the card's UUID as `type-id`.",
+    ),
+)
+
+_METRICS_HEAD = """\
+# Sonar's samples as metrics
+
+What the translators `sonar_to_cc` and `cc_to_sonar` make of each other's data. This page is
+written from their table
+(`python scripts/sonar_pages.py docs`) and a test keeps it true.
+
+Every metric carries the tags `cluster`, `hostname` and `type`, and the sample's time. A gain is
+what a counter grew by since the node's last sample. There is none for the first sample, after
+another boot, where a counter went down, and for a sample that comes late. A name that no tag can
+carry (it holds a line end, say) is percent-encoded.
+"""
+
+_EVENTS = """\
+## Everything else
+
+| Sonar | ClusterCockpit |
+|---|---|
+| sysinfo | event `topology`, function `sysinfo`; and the answer to a control request `topology` |
+| job | events `job`, functions `start_job` and `stop_job`, as cc-backend takes them, each once |
+| cluster | events `nodestate`, function `nodestate`, of at most 1000 nodes each |
+| errors of a sample | log of the component `sonar`, level `warn` |
+| an envelope of errors | log of the component `sonar`, level `error` |
+| any envelope, whole | event `sonar`; its function is `sample`, `sysinfo`, `job`, `cluster` or \
+`error` |
+
+The event `sonar` holds the envelope as the specification writes it, so nothing is lost: from it
+`cc_to_sonar` makes the very same envelope, and leaves out what else tells of that node and
+moment. With `envelopes = false` it is not sent, and the rest of this page holds.
+
+## What survives without the event
+
+Metrics are whole again as a sample, of which these fields are there:
+"""
+
+_REST = """
+Integers survive up to 2⁵³. Times survive to the second, and are written in UTC. A job has one
+process, which stands for all of them as a rolled-up process does: its `rolledup` is the number of
+the others, its `pid` is synthetic, and its `cpu_util` is `job_cpu_used`. Its `cpu_time` is the sum
+of `job_cpu_used` over time since the bridge first saw the job on the node, and `cpu_avg` the mean
+over that time; with `state` they grow on after a restart. Cards are counted in the order in which
+they come. A sample without any metric is lost. These fields do not survive:
+"""
+
+_TAIL = """
+Of a job the fields survive that cc-backend knows: `job_id`, `job_name`, `job_state` (RUNNING at
+its start, then the final one), `user_name`, `account`, `partition`, `nodes`, `start_time`,
+`end_time`, `submit_time`, `time_limit`, `array_job_id`, `requested_memory_per_node` (in whole
+MByte), `requested_cpus` and `requested_node_count`; and with them, in its metadata,
+`array_task_id`, `het_job_id`, `het_job_offset`, `reservation`, `distribution` and
+`allocated_resources`. The record of an end holds all that the start said, as long as the bridge
+remembers it (100 000 starts; with `state` also after a restart), and `sacct.ElapsedRaw`. Steps and
+jobs that never started do not survive. Of a cluster the states of
+its nodes survive, of a node's description what `topology` holds: all but `topo_svg`, `topo_text`
+and `distances`. Of `meta` nothing survives.
+"""
+
+
+def metrics_page() -> str:
+    """Return ``docs/sonar-metrics.md``."""
+    parts = [_METRICS_HEAD]
+    for title, record, rows, text in SECTIONS:
+        parts.append(f"## {title}\n\n{text}\n\n" + "\n".join(_metrics_table(record, rows)) + "\n")
+    lists = (_bullets(_survivors()), _bullets(_lost()))
+    return "\n".join([*parts, _EVENTS]) + lists[0] + "\n" + _REST + lists[1] + "\n" + _TAIL
+
+
+def _metrics_table(record: type[Record], rows: tuple[Row, ...]) -> Iterator[str]:
+    yield "| metric | unit | value | type | made of | how |\n|---|---|---|---|---|---|"
+    for row in rows:
+        scale = {1: "", 1024: ", times 1024", 1 / 1024: ", through 1024"}[row.scale]
+        of = f"`{record.__name__}.{row.field}`"
+        how = f"{row.how}{scale}"
+        yield f"| `{row.name}` | {row.unit} | {row.kind.__name__} | {row.types} | {of} | {how} |"
+
+
+_SAMPLE_TYPES: tuple[type[Record], ...] = (
+    SampleAttributes,
+    SampleSystem,
+    SampleGpu,
+    SampleDisk,
+    SampleJob,
+    SampleProcess,
+    SampleProcessGpu,
+)
+_BY_TAGS = {
+    "SampleAttributes": {"time", "cluster", "node", "system", "jobs", "errors"},
+    "SampleSystem": {"gpus"},
+    "SampleGpu": {"uuid"},
+    "SampleJob": {"job", "user", "epoch", "processes"},
+    "SampleProcess": {"gpus", "cpu_util"},
+    "SampleProcessGpu": {"uuid"},
+}
+"""What survives in tags, in times, in log lines, and by being what holds the others."""
+
+
+def _survivors() -> dict[str, list[str]]:
+    kept = {cls.__name__: set(_BY_TAGS.get(cls.__name__, ())) for cls in _SAMPLE_TYPES}
+    for _, record, rows, _ in SECTIONS:
+        kept[record.__name__] |= {row.field for row in rows if row.survives}
+    return {
+        c.__name__: [name for name in fields(c) if name in kept[c.__name__]] for c in _SAMPLE_TYPES
+    }
+
+
+def _lost() -> dict[str, list[str]]:
+    kept = _survivors()
+    return {
+        c.__name__: [name for name in fields(c) if name not in kept[c.__name__]]
+        for c in _SAMPLE_TYPES
+    }
+
+
+def _bullets(names: dict[str, list[str]]) -> str:
+    return "".join(
+        f"\n- `{cls}`: " + ", ".join(f"`{name}`" for name in members)
+        for cls, members in names.items()
+        if members
+    )
+
+
+def main(folder: Path) -> None:
+    """Write the three files."""
+    text = json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+    (folder / "sonar.md").write_text(types_page(), encoding="utf-8")
+    (folder / "sonar.schema.json").write_text(text, encoding="utf-8")
+    (folder / "sonar-metrics.md").write_text(metrics_page(), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] == ["schema"]:
-        print(json.dumps(schema(), indent=1, ensure_ascii=False))  # noqa: T201
-    else:
-        print(page(), end="")  # noqa: T201
+    main(Path(sys.argv[1]))

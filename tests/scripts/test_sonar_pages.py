@@ -1,0 +1,102 @@
+"""The pages in ``docs/`` say what the types and tables say."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+
+from ccpipe.formats.sonar import (
+    Envelope,
+    ExtendedUint,
+    SampleDisk,
+    SampleEnvelope,
+    SampleGpu,
+    SampleProcess,
+    SampleProcessGpu,
+    encode,
+)
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from scripts import sonar_pages
+from tests.formats.sonar import examples
+from tests.formats.sonar.strategies import envelopes
+from tests.formats.sonar.test_decoder import NEUTRAL, RULES, changed
+from tests.paths import ROOT
+from tests.translate.sonar.sonar_samples import at, job, sample
+
+DOCS = ROOT / "docs"
+VALIDATOR = jsonschema.Draft202012Validator(sonar_pages.schema())
+
+
+@pytest.mark.parametrize("name", ["sonar.md", "sonar.schema.json", "sonar-metrics.md"])
+def test_the_pages_are_up_to_date(name: str, tmp_path: Path) -> None:
+    """`python scripts/sonar_pages.py docs`, as the pages say, has been run."""
+    sonar_pages.main(tmp_path)
+    assert (DOCS / name).read_text() == (tmp_path / name).read_text()
+    assert "`python scripts/sonar_pages.py docs`" in (DOCS / "sonar.md").read_text()
+
+
+def test_every_metric_has_one_row() -> None:
+    """No name stands twice in the table of metrics."""
+    names = [row.name for _, _, rows, _ in sonar_pages.SECTIONS for row in rows]
+    assert len(names) == len(set(names))
+
+
+def test_the_schema_is_one() -> None:
+    """JSON Schema's own schema accepts it."""
+    jsonschema.Draft202012Validator.check_schema(sonar_pages.schema())
+
+
+@settings(max_examples=40)
+@given(envelopes)
+def test_the_schema_accepts_any_valid_envelope(envelope: Envelope) -> None:
+    """What the encoder writes is what the schema describes."""
+    VALIDATOR.validate(json.loads(encode(envelope)))
+
+
+SAYABLE = {"NonemptyString", "NonzeroUint", "Timestamp", "OptionalTimestamp"}
+"""Rules that JSON Schema can say; a host name is one only to validators that check formats."""
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"), [rule[:3] for rule in RULES if rule[3] in SAYABLE]
+)
+def test_the_schema_refuses_what_a_strict_decoder_refuses(
+    text: str, path: str, value: object
+) -> None:
+    """As far as JSON Schema can say it."""
+    if text is examples.SAMPLE:
+        text = changed(text, *NEUTRAL)
+    assert VALIDATOR.is_valid(json.loads(text))
+    assert not VALIDATOR.is_valid(json.loads(changed(text, path, value)))
+
+
+def test_every_type_has_its_table() -> None:
+    """And each of its fields a row."""
+    page = sonar_pages.types_page()
+    for module in sonar_pages.MODULES:
+        for cls in sonar_pages._records(module):
+            section = page.partition(f"## {cls.__name__}\n")[2].partition("\n## ")[0]
+            assert section
+            for name in sonar_pages.texts(cls):
+                assert f"\n| `{name}` | " in section
+
+
+def test_the_page_names_every_metric_that_is_sent() -> None:
+    """A full sample sends no other, and all of these."""
+    gpu = SampleGpu(uuid="GPU-1", performance_state=ExtendedUint(1))
+    process = SampleProcess(pid=1, gpus=(SampleProcessGpu(uuid="GPU-1"),))
+
+    def full(second: int) -> SampleEnvelope:
+        disk = SampleDisk("sda", 8, 0, (second,) * 17)
+        return sample(
+            second, cpus=(second,), gpus=(gpu,), disks=(disk,), boot=at(-9), jobs=(job(process),)
+        )
+
+    lines = SonarToCc(envelopes=False).feed([full(0), full(60)])
+    assert {m.name for m in lines} == {
+        row.name for _, _, rows, _ in sonar_pages.SECTIONS for row in rows
+    }
+    kinds = {row.name: row.kind for _, _, rows, _ in sonar_pages.SECTIONS for row in rows}
+    assert {m.name for m in lines if type(m.value) is not kinds[m.name]} == set()

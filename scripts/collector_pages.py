@@ -47,7 +47,7 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
     "clock": {"*": "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq or /proc/cpuinfo"},
     "command": {},
     "cpu": {"*": "/proc/stat"},
-    "disk": {"io_*": "/proc/diskstats", "*": "/proc/self/mountinfo and statvfs(2)"},
+    "disk": {"io_*": "/proc/diskstats", "*": "/proc/self/mounts and statvfs(2)"},
     "gpfs": {"*": "mmpmon: fs_io_s"},
     "infiniband": {"*": "/sys/class/infiniband/*/ports/*/counters/*"},
     "ipmi": {"*": "ipmi-sensors or ipmitool"},

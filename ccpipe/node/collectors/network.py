@@ -14,7 +14,7 @@ from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
 
 _NODE = ("node",)
-_COUNTERS = (
+COUNTERS = (
     Metric("net_bytes_in", "bytes", int, "received", _NODE, "network"),
     Metric("net_pkts_in", "packets", int, "received", _NODE, "network"),
     Metric("net_bytes_out", "bytes", int, "sent", _NODE, "network"),
@@ -23,9 +23,9 @@ _COUNTERS = (
 _COLUMNS = (0, 1, 8, 9)  # of these, among the 16 after an interface's name
 _ALL_COLUMNS = 16
 
-_RATES = rate_rows(_COUNTERS, "_bw")
+RATES = rate_rows(COUNTERS, "_bw")
 
-METRICS = (*_COUNTERS, *_RATES)
+METRICS = (*COUNTERS, *RATES)
 
 
 class Network:
@@ -58,8 +58,8 @@ class Network:
         before, seconds = self._previous.swap(now)
         for interface, counters in now.items():
             tags = {"type": "node", "stype": "network", "stype-id": proc.tag(interface)}
-            yield from emit(_COUNTERS, counters, time, tags)
-            yield from emit(_RATES, rates(before.get(interface), counters, seconds), time, tags)
+            yield from emit(COUNTERS, counters, time, tags)
+            yield from emit(RATES, rates(before.get(interface), counters, seconds), time, tags)
 
     def _read(self) -> dict[str, list[int]]:
         found = {}

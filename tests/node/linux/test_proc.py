@@ -33,7 +33,7 @@ from tests.node.conftest import PACKED, TREES, reported, unpack
 READERS: dict[str, Callable[[str], Collector]] = {
     "stat": lambda root: Cpu(hwthreads=True, root=root),
     "diskstats": lambda root: Disk(exclude=[], root=root),
-    "self/mountinfo": lambda root: Disk(exclude=[], root=root),
+    "self/mounts": lambda root: Disk(exclude=[], root=root),
     "loadavg": lambda root: Load(root=root),
     "meminfo": lambda root: Memory(root=root),
     "net/dev": lambda root: Network(exclude=[], root=root),
@@ -75,7 +75,7 @@ def test_any_text_gives_clean_messages_or_a_named_error(file: str, data: st.Data
     """No text raises anything else, nor makes a message that breaks a rule or cannot be sent."""
     with tempfile.TemporaryDirectory() as root:
         path = Path(root, "proc", file)
-        for other in ("proc/self/mountinfo", "proc/diskstats"):
+        for other in ("proc/self/mounts", "proc/diskstats"):
             Path(root, other).parent.mkdir(parents=True, exist_ok=True)
             Path(root, other).write_text("")
         path.parent.mkdir(exist_ok=True)

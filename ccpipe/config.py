@@ -110,7 +110,7 @@ class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     enabled: bool = True
     """Whether requests are answered at all."""
-    put: list[Literal["interval", "freq", "rapl"]] = []
+    put: list[Literal["interval", "freq", "nvml", "rapl"]] = []
     """What may be set; everything else is refused, with an answer that says so."""
 
 

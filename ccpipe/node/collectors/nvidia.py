@@ -7,15 +7,13 @@ does not support is left out; a card that is lost costs its own metrics only. Pe
 and ECC mode, which cc-metric-collector sends as text, are numbers.
 """
 
-import errno
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ccpipe.errors import MissingExtra
 from ccpipe.message import Message, Uint, metric
 from ccpipe.node.linux import proc
+from ccpipe.node.linux.nvml import Driver
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.soft_errors import SoftErrors
 
@@ -94,49 +92,6 @@ METRICS = (
 _MBYTE = 2**20
 _KINDS = {row.name: row.kind for row in METRICS}
 _Values = Iterator[tuple[str, float]]
-
-
-class Driver:
-    """The driver's library, begun when it is first asked, and anew after it failed."""
-
-    def __init__(self, root: str) -> None:
-        """Look for the driver below `root`; another than ``/`` is a captured tree."""
-        self._version = Path(root, "proc/driver/nvidia/version")
-        self._nvml: Any = None
-
-    def cards(self) -> tuple[Any, int]:
-        """Return the module that knows NVML, and how many cards it has.
-
-        Raises
-        ------
-        OSError
-            where there is no driver, or it does not answer.
-        MissingExtra
-            where there is a driver but no ``nvidia-ml-py``.
-
-        """
-        nvml = self._library()
-        try:
-            return nvml, nvml.nvmlDeviceGetCount()
-        except nvml.NVMLError as error:
-            # The driver was reset or updated under us: begin anew with the next sample.
-            self._nvml = None
-            raise OSError(errno.EIO, f"NVML: {error}") from error
-
-    def _library(self) -> Any:
-        """Return the module that knows NVML, begun."""
-        if self._nvml is None:
-            proc.text(self._version)
-            try:
-                import pynvml
-            except ImportError:
-                raise MissingExtra("nvidia-ml-py", "gpu") from None
-            try:
-                pynvml.nvmlInit()
-            except pynvml.NVMLError as error:
-                raise OSError(errno.ENODEV, f"NVML: {error}") from error
-            self._nvml = pynvml
-        return self._nvml
 
 
 class Nvidia:

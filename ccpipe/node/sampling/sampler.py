@@ -389,7 +389,7 @@ class Sampler:
                 self._note(turn, slot, error)
                 continue
             try:
-                records += _tagged(answer.result(), tags, units)
+                records += _tagged(_checked(answer.result(), self.gives), tags, units)
             except WrongRecordError as wrong:
                 self._note(turn, slot, wrong)
                 continue
@@ -438,21 +438,19 @@ class WrongRecordError(TypeError):
     """A collector returned something else than it must."""
 
 
+def _checked(records: list[Any], gives: Literal["lines", "envelopes"]) -> list[Any]:
+    """Return a collector's records; raises WrongRecordError where one is something else."""
+    wanted = Message if gives == "lines" else Envelope
+    for record in records:
+        if not isinstance(record, wanted):
+            raise WrongRecordError(f"expected {wanted.__name__}, got {record!r:.80}")
+    return records
+
+
 def _tagged(
     records: list[Any], common: Mapping[str, str] | None, units: Mapping[str, str]
 ) -> list[Any]:
-    """Return messages with the tags that all of them carry; a collector's own win.
-
-    Raises
-    ------
-    WrongRecordError
-        where one of them is neither a message nor an envelope, as it must be here.
-
-    """
-    wanted = Envelope if common is None else Message
-    for record in records:
-        if not isinstance(record, wanted):
-            raise WrongRecordError(f"{record!r:.80} is not a {wanted.__name__}")
+    """Return messages with the tags that all of them carry; a collector's own win."""
     if common is None:
         return records
     tagged = []

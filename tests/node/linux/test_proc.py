@@ -31,7 +31,7 @@ from ccpipe.node.sampling.sampler import Collector
 from tests.node.conftest import PACKED, TREES, reported, unpack
 
 READERS: dict[str, Callable[[str], Collector]] = {
-    "stat": lambda root: Cpu(hwthreads=True, root=root),
+    "stat": lambda root: Cpu(hwthreads=["*"], root=root),
     "diskstats": lambda root: Disk(exclude=[], root=root),
     "self/mounts": lambda root: Disk(exclude=[], root=root),
     "loadavg": lambda root: Load(root=root),

@@ -24,8 +24,7 @@ COLLECTORS = {
     if entry.module.startswith("ccpipe.")
 }
 EVERYTHING: dict[str, dict[str, object]] = {
-    "clock": {"hwthreads": True},
-    "cpu": {"hwthreads": True},
+    "cpu": {"hwthreads": ["*"]},
     "memory": {"domains": True},
     "network": {"exclude": []},
 }

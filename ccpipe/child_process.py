@@ -70,12 +70,20 @@ def die_with_parent() -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def run(words: Sequence[str], *, timeout: float, output: int = 2**20, given: bytes = b"") -> bytes:
+def run(
+    words: Sequence[str],
+    *,
+    timeout: float,
+    output: int = 2**20,
+    given: bytes = b"",
+    tolerated: int = 0,
+) -> bytes:
     """Run a program with its arguments and return what it printed.
 
     `timeout` is in seconds, `output` the maximum of bytes that it may print. What is `given` on its
-    standard input must fit into a pipe, which is 64 KiB. The program gets a process group of its
-    own, which is killed at the end: nothing that it started stays, also where we are killed.
+    standard input must fit into a pipe, which is 64 KiB. Bits of the exit code that are `tolerated`
+    are no error. The program gets a process group of its own, which is killed at the end: nothing
+    that it started stays, also where we are killed.
 
     Raises
     ------
@@ -107,7 +115,7 @@ def run(words: Sequence[str], *, timeout: float, output: int = 2**20, given: byt
         _guard.remove(process.pid)
         for pipe in filter(None, (process.stdout, process.stderr)):
             pipe.close()
-    if code:
+    if code < 0 or code & ~tolerated:
         raise ChildProcessError(f"ended with {code}: {complaint!r:.{_MAX_STDERR}}")
     return printed
 

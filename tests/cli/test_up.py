@@ -180,7 +180,7 @@ async def test_restarts_are_counted(tmp_path: Path) -> None:
     started = Up(process, tmp_path / "d")
 
     def metrics() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             return str(answer.read().decode())
 
     try:

@@ -322,7 +322,14 @@ class _LogSink:
             await self._sink.write(records)
 
 
-_FIXED = ("bus", "cluster", "hostname", "telemetry", "publish.dead_letter_file", "publish.control.enabled")
+_FIXED = (
+    "bus",
+    "cluster",
+    "hostname",
+    "telemetry",
+    "publish.dead_letter_file",
+    "publish.control.enabled",
+)
 
 
 def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:

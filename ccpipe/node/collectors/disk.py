@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
+from ccpipe.node.linux.mounts import mounts
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import emit
 
@@ -137,24 +137,13 @@ def _mount_points(
 ) -> Iterable[str]:
     """Return where each local file system was mounted first."""
     # The last one mounted at a point hides the others.
-    visible = {point: (device, kind) for device, point, kind in _mounts(root)}
+    visible = {point: (device, kind) for device, point, kind in mounts(str(root))}
     first: dict[str, str] = {}
     for point, (device, kind) in visible.items():
-        is_local = (device.startswith("/dev/") and kind.partition(".")[0] != "fuse") or kind == "zfs"
+        is_local = (
+            device.startswith("/dev/") and kind.partition(".")[0] != "fuse"
+        ) or kind == "zfs"
         name = device.removeprefix("/dev/")
         if is_local and not (proc.matches(name, exclude) or proc.matches(point, exclude_mounts)):
             first.setdefault(device, point)
     return first.values()
-
-
-def _mounts(root: Path) -> list[tuple[str, str, str]]:
-    """Return device, mount point and type of all file systems, in the order of mounting."""
-    import psutil
-
-    usual = psutil.PROCFS_PATH
-    if root != Path("/"):  # a captured tree
-        psutil.PROCFS_PATH = str(root / "proc")
-    try:
-        return [tuple(partition[:3]) for partition in psutil.disk_partitions(all=True)]
-    finally:
-        psutil.PROCFS_PATH = usual

@@ -33,14 +33,20 @@ class Network:
 
     Parameters
     ----------
+    include
+        Interfaces to report, as patterns of a shell, where not all of them are wanted; list the
+        names that an interface has on different nodes side by side.
     exclude
-        Interfaces to leave out, as patterns of a shell.
+        Interfaces to leave out of these.
     root
         Where the file system begins that is read; another than `/` for a captured tree.
 
     """
 
-    def __init__(self, *, exclude: Sequence[str] = ("lo",), root: str = "/") -> None:
+    def __init__(
+        self, *, include: Sequence[str] = ("*",), exclude: Sequence[str] = ("lo",), root: str = "/"
+    ) -> None:
+        self._include = include
         self._exclude = exclude
         self._path = Path(root, "proc/net/dev")
         self._previous = Previous[list[int]]()
@@ -71,6 +77,8 @@ class Network:
                 interface = name.strip()
                 if not interface:
                     raise DataError(f"{place}: the interface has no name")
-                if not proc.matches(interface, self._exclude):
+                if proc.matches(interface, self._include) and not proc.matches(
+                    interface, self._exclude
+                ):
                     found[interface] = [columns[column] for column in _COLUMNS]
         return found

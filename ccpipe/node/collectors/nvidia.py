@@ -51,6 +51,7 @@ METRICS = (
     _row("nv_decoder_util", "percent", float, "time in which the video decoder ran"),
     _row("nv_fb_mem_total", "MByte", float, "memory of the card", part="mig"),
     _row("nv_fb_mem_used", "MByte", float, "memory given to programs", part="mig"),
+    _row("nv_fb_mem_reserved", "MByte", float, "memory kept by the driver", part="mig"),
     _row("nv_bar1_mem_total", "MByte", float, "memory that the bus can reach", part="mig"),
     _row("nv_bar1_mem_used", "MByte", float, "of that, mapped", part="mig"),
     _row("nv_temp", "degC", float, "temperature"),
@@ -75,12 +76,17 @@ METRICS = (
     _row("nv_remapped_rows_failure", "", int, "1 where replacing rows failed"),
     _row("nv_compute_processes", "", int, "processes that compute", part="mig"),
     _row("nv_graphics_processes", "", int, "processes that draw"),
+    _row("nv_mps_compute_processes", "", int, "processes that compute through MPS"),
     *(
         _row(name, "s", float, f"time that the clock was held down by {meaning}")
         for name, (_, meaning) in _VIOLATIONS.items()
     ),
     *(
         _row(name, "", int, meaning, stype="nvlink")
+        for name, (_, meaning) in _NVLINK_ERRORS.items()
+    ),
+    *(
+        _row(f"{name}_sum", "", int, f"{meaning}, of all links")
         for name, (_, meaning) in _NVLINK_ERRORS.items()
     ),
     *(
@@ -145,11 +151,16 @@ class Nvidia:
                 yield name, {}, value
         for name, value in supported(nvml, self._energy_of(address), card):
             yield name, {}, value
+        sums: dict[str, float] = {}
         for link in _active_links(nvml, card):
             tags = {"stype": "nvlink", "stype-id": str(link)}
-            for reading in (_nvlink_errors(link), _nvlink_traffic(link)):
-                for name, value in supported(nvml, reading, card):
-                    yield name, tags, value
+            for name, value in supported(nvml, _nvlink_errors(link), card):
+                sums[name] = sums.get(name, 0) + value
+                yield name, tags, value
+            for name, value in supported(nvml, _nvlink_traffic(link), card):
+                yield name, tags, value
+        for name, value in sums.items():
+            yield f"{name}_sum", {}, value
         for part in parts(nvml, card):
             tags = {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
             for reading in _READINGS_OF_PARTS:
@@ -209,6 +220,7 @@ def _memory(nvml: Any, card: Any) -> _Values:
     try:
         # The second version counts what the driver keeps for itself as reserved, not as used.
         memory = nvml.nvmlDeviceGetMemoryInfo(card, version=nvml.nvmlMemory_v2)
+        yield "nv_fb_mem_reserved", memory.reserved / _MBYTE
     except nvml.NVMLError_FunctionNotFound:
         memory = nvml.nvmlDeviceGetMemoryInfo(card)
     yield "nv_fb_mem_total", memory.total / _MBYTE
@@ -282,6 +294,10 @@ def _graphics_processes(nvml: Any, card: Any) -> _Values:
     yield "nv_graphics_processes", len(nvml.nvmlDeviceGetGraphicsRunningProcesses(card))
 
 
+def _mps_processes(nvml: Any, card: Any) -> _Values:
+    yield "nv_mps_compute_processes", len(nvml.nvmlDeviceGetMPSComputeRunningProcesses(card))
+
+
 def _violation(name: str, policy: str) -> Callable[[Any, Any], _Values]:
     def violation(nvml: Any, card: Any) -> _Values:
         status = nvml.nvmlDeviceGetViolationStatus(
@@ -339,6 +355,7 @@ _READINGS = (
     _utilisation, _encoder, _decoder, _memory, _bar1, _temperature, _fan, _power, _power_limit,
     *(_clock(name, domain, which) for which in ("", "max_") for name, domain in _CLOCKS.items()),
     _perf_state, _ecc_mode, _ecc_errors, _remapped_rows, _compute_processes, _graphics_processes,
+    _mps_processes,
     *(_violation(name, policy) for name, (policy, _) in _VIOLATIONS.items()),
 )  # fmt: skip
 _READINGS_OF_PARTS = (_memory, _bar1, _compute_processes)

@@ -99,9 +99,7 @@ class Perf:
 
     """
 
-    def __init__(
-        self, *, hwthreads: Sequence[str] = ("ipc", "flops_any"), root: str = "/"
-    ) -> None:
+    def __init__(self, *, hwthreads: Sequence[str] = ("ipc", "flops_any"), root: str = "/") -> None:
         self._hwthreads = hwthreads
         self._root = Path(root)
         self._online = ""

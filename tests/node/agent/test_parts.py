@@ -12,8 +12,8 @@ import pytest
 from ccpipe.config import Duration, Publish, Site, SonarOptions
 from ccpipe.errors import ConfigError
 from ccpipe.message import Message
-from ccpipe.node.agent import parts as module
 from ccpipe.node.agent.parts import Parts
+from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import units
 from ccpipe.telemetry import Telemetry
 
@@ -143,7 +143,7 @@ def test_the_portable_collector_stands_in_where_there_is_no_proc(
     """On Linux it is off unless it is enabled; without /proc there are no envelopes of Sonar's."""
     assert "portable" not in parts_of().collectors
     assert "portable" in parts_of(collectors={"portable": {"enabled": True}}).collectors
-    monkeypatch.setattr(module.proc, "is_there", lambda: False)
+    monkeypatch.setattr(proc, "is_there", lambda: False)
     parts = parts_of()
     assert parts.sonar == {}
     values = {m.name: m for m in parts.collectors["portable"].collect(1) if isinstance(m, Message)}

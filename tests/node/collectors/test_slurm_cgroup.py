@@ -158,9 +158,7 @@ def test_jobs_on_the_same_hardware_thread_are_added_up(tmp_path: Path) -> None:
     assert [values["job_mem_used", cpu] for cpu in "012"] == [60, 50, 0]
 
 
-def test_an_invalid_blkio_file_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invalid_blkio_file_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The same for version 1."""
     below = "slurm/uid_1/job_7"
     file = "blkio.throttle.io_service_bytes"

@@ -41,7 +41,7 @@ _ECC = {
     "ce": Metric("rocm_ecc_corrected_error", "", int, "since the driver was loaded", _CARD),
 }
 
-_GPU_METRICS = {  # in the file gpu_metrics: offset of 16 bits in version 1.1 to 1.3, or -1; in 1.4 on
+_GPU_METRICS = {  # offsets in the file gpu_metrics: in versions 1.1 to 1.3, and since 1.4; -1: none
     Metric("rocm_mm_util", "percent", float, "video engines busy", _CARD): (20, -1),
     Metric("rocm_temp_vrgfx", "degC", float, "of the voltage regulator of the engine", _CARD): (
         10, -1,

@@ -151,16 +151,7 @@ class Nvidia:
                 yield name, {}, value
         for name, value in supported(nvml, self._energy_of(address), card):
             yield name, {}, value
-        sums: dict[str, float] = {}
-        for link in _active_links(nvml, card):
-            tags = {"stype": "nvlink", "stype-id": str(link)}
-            for name, value in supported(nvml, _nvlink_errors(link), card):
-                sums[name] = sums.get(name, 0) + value
-                yield name, tags, value
-            for name, value in supported(nvml, _nvlink_traffic(link), card):
-                yield name, tags, value
-        for name, value in sums.items():
-            yield f"{name}_sum", {}, value
+        yield from _links(nvml, card)
         for part in parts(nvml, card):
             tags = {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
             for reading in _READINGS_OF_PARTS:
@@ -178,6 +169,20 @@ class Nvidia:
                 yield "nv_average_power", (joules - last[0]) / (now - last[1])
 
         return energy
+
+
+def _links(nvml: Any, card: Any) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield the errors and traffic of each link, and the sums of errors."""
+    sums: dict[str, float] = {}
+    for link in _active_links(nvml, card):
+        tags = {"stype": "nvlink", "stype-id": str(link)}
+        for name, value in supported(nvml, _nvlink_errors(link), card):
+            sums[name] = sums.get(name, 0) + value
+            yield name, tags, value
+        for name, value in supported(nvml, _nvlink_traffic(link), card):
+            yield name, tags, value
+    for name, value in sums.items():
+        yield f"{name}_sum", {}, value
 
 
 def supported(nvml: Any, reading: Callable[[Any, Any], _Values], card: Any) -> _Values:

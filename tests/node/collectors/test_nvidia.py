@@ -1,6 +1,5 @@
 """NVIDIA's cards: the real ``pynvml`` on a library made of Python."""
 
-import builtins
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +8,13 @@ from typing import Any
 import pynvml
 import pytest
 
-from ccpipe.errors import MissingExtra
 from ccpipe.message import Uint
 from ccpipe.node.collectors.nvidia import METRICS, Nvidia
 from ccpipe.node.sampling.sampler import Sampler
 from tests.node.conftest import Told, checked, reported
 from tests.node.fake_nvml import (
-    DRIVER_NOT_LOADED,
     GPU_IS_LOST,
     NOT_SUPPORTED,
-    UNINITIALIZED,
     Card,
     Fails,
     Library,
@@ -277,29 +273,6 @@ def test_energy_that_goes_down_has_no_gain(load: Load, tmp_path: Path) -> None:
         assert ("nv_energy" in values) is has_gain
 
 
-def test_a_driver_that_was_reset_is_begun_anew(load: Load, tmp_path: Path) -> None:
-    """The failure may pass, so it is no error of an absent device; the next sample begins anew."""
-    library = load(full())
-    collector = Nvidia(root=str(tmp_path))
-    reported(collector.collect(0))
-    library.count = UNINITIALIZED
-    with pytest.raises(OSError, match="NVML: Uninitialized") as caught:
-        reported(collector.collect(0))
-    assert caught.value.errno == 5
-    library.count = 0
-    assert reported(collector.collect(0))
-    assert library.begun == 2
-
-
-def test_a_driver_that_is_not_loaded_is_an_absent_device(load: Load, tmp_path: Path) -> None:
-    """NVML says so, and is asked again another time."""
-    library = load(full())
-    library.init = DRIVER_NOT_LOADED
-    with pytest.raises(OSError, match="NVML: Driver Not Loaded") as caught:
-        reported(Nvidia(root=str(tmp_path)).collect(0))
-    assert caught.value.errno == 19
-
-
 async def test_a_node_without_the_driver_costs_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -311,20 +284,3 @@ async def test_a_node_without_the_driver_costs_one_line(
     assert [message async for batch in sampler for message in batch.records] == []
     [record] = caplog.records
     assert record.message == "collectors off, as this machine has nothing for them: nvidia"
-
-
-def test_a_driver_without_the_python_library_says_what_to_install(
-    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The line to type names the extra."""
-    load()
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "pynvml":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[gpu\]'"):
-        reported(Nvidia(root=str(tmp_path)).collect(0))

@@ -34,8 +34,7 @@ PROCESSES = 300
 INTERVAL = 0.2
 BUDGET = 0.025
 OPTIONS: dict[str, dict[str, Any]] = {
-    "clock": {"hwthreads": True},
-    "cpu": {"hwthreads": True},
+    "cpu": {"hwthreads": ["*"]},
     "memory": {"domains": True},
 }
 FIRST_SAMPLE = "import benchmarks.bench_agent as b; b.sampled(b.collectors(), 1, once=True)"

@@ -1,10 +1,27 @@
-"""Child processes that end with this process, however it ends."""
+"""Child processes that end with this process, however it ends.
+
+`start` and `end` are for programs that run beside us, `run` for those whose output we want.
+"""
 
 import asyncio
 import contextlib
+import ctypes
+import os
+import selectors
 import signal
+import subprocess
+import sys
+import threading
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+
+_CHUNK = 65536
+_MAX_STDERR = 200  # bytes of standard error that an exception shows
+_PR_SET_PDEATHSIG = 1
+
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux only
 
 
 async def start(
@@ -44,9 +61,154 @@ async def end(process: Process | None, seconds: float) -> bool:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this child when its parent dies (Linux only)."""
-    import ctypes
+    """Have the kernel end this child when its parent is killed (Linux; elsewhere nothing).
 
-    with contextlib.suppress(OSError, AttributeError):
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    Called between fork and exec, where other threads' locks stay locked for ever: it must neither
+    import nor look up anything.
+    """
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def run(
+    words: Sequence[str],
+    *,
+    timeout: float,
+    output: int = 2**20,
+    given: bytes = b"",
+    tolerated: int = 0,
+) -> bytes:
+    """Run a program with its arguments and return what it printed.
+
+    `timeout` is in seconds, `output` the maximum of bytes that it may print. What is `given` on its
+    standard input must fit into a pipe, which is 64 KiB. Bits of the exit code that are `tolerated`
+    are no error. The program gets a process group of its own, which is killed at the end: nothing
+    that it started stays, also where we are killed.
+
+    Raises
+    ------
+    OSError
+        where the program cannot be executed.
+    ChildProcessError
+        where it takes too long, prints too much or ends with an error; an OSError, too.
+
+    """
+    process = subprocess.Popen(  # noqa: S603 - the site's own configuration names it
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    try:
+        _guard.add(process.pid)
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it need not read
+            pipe.write(given)
+        printed, complaint = _read(process, monotonic() + timeout, timeout, output)
+        code = process.wait()
+    finally:
+        # Also what the program left running: it would hold a pipe, or pile up.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        _guard.remove(process.pid)
+        for pipe in filter(None, (process.stdout, process.stderr)):
+            pipe.close()
+    if code < 0 or code & ~tolerated:
+        raise ChildProcessError(f"ended with {code}: {complaint!r:.{_MAX_STDERR}}")
+    return printed
+
+
+def _read(
+    process: "subprocess.Popen[bytes]", deadline: float, timeout: float, output: int
+) -> tuple[bytes, bytes]:
+    """Read both outputs to their end; of the second only a beginning is kept."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    late = ChildProcessError(f"took more than {timeout:g} s")
+    printed, complaint = bytearray(), bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, printed)
+        selector.register(process.stderr, selectors.EVENT_READ, complaint)
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - monotonic()))
+            if not ready:
+                raise late
+            for key, _ in ready:
+                chunk = os.read(key.fd, _CHUNK)
+                key.data.extend(chunk)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+            del complaint[_MAX_STDERR:]
+            if len(printed) > output:
+                raise ChildProcessError(f"printed more than {output} bytes")
+        if not _has_ended(process, deadline):
+            raise late
+    return bytes(printed), bytes(complaint)
+
+
+def _has_ended(process: "subprocess.Popen[bytes]", deadline: float) -> bool:
+    try:
+        process.wait(max(0.0, deadline - monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+class _Guard:
+    """Our side of ``child_guard.py``, which is started with the first group.
+
+    The kernel's own way, a signal at the parent's death, reaches only the child itself, not what
+    that started, and has to be asked for between fork and exec, which is unsafe beside threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pipe: int | None = None
+        self._pid = 0
+        self._groups: set[int] = set()
+
+    def add(self, group: int) -> None:
+        """Have a process group killed when we die."""
+        with self._lock:
+            self._groups.add(group)
+            self._write(f"+{group}\n")
+
+    def remove(self, group: int) -> None:
+        """Forget a process group that has ended."""
+        with self._lock:
+            self._groups.discard(group)
+            self._write(f"-{group}\n")
+
+    def _write(self, line: str) -> None:
+        if self._pipe is not None:
+            try:
+                os.write(self._pipe, line.encode())
+            except BrokenPipeError:  # somebody killed it
+                os.close(self._pipe)
+                os.waitpid(self._pid, 0)
+            else:
+                return
+        self._start()
+
+    def _start(self) -> None:
+        program = str(Path(__file__).with_name("child_guard.py"))
+        input_, self._pipe = os.pipe()
+        try:
+            self._pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", program],
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, input_, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+            )
+        finally:
+            os.close(input_)
+        os.write(self._pipe, "".join(f"+{group}\n" for group in self._groups).encode())
+
+
+_guard = _Guard()

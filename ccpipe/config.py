@@ -120,7 +120,7 @@ class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     enabled: bool = True
     """Answer control requests."""
-    put: list[Literal["interval", "freq", "rapl"]] = []
+    put: list[Literal["interval", "freq", "nvml", "rapl"]] = []
     """What may be set; other PUT requests are answered with an error."""
 
 

@@ -43,6 +43,10 @@ class Telemetry:
         self.retries = self._counter("retries", "writes that failed and were tried again")
         self.dead = self._counter("dead_letters", "lines and records that nothing would take")
         self.missed = self._counter("missed_slots", "moments at which a source could not sample")
+        self.failed_reads = self._counter("failed_reads", "readings of a collector that failed")
+        self.lost_log_lines = self._counter("lost_log_lines", "log lines not sent to the bus")
+        self.requests = self._counter("control_requests", "control requests, by their outcome")
+        self.restarts = self._counter("restarts", "child processes started again, by name")
         self.bus_errors = self._counter("bus_errors", "errors of the bus, by their class")
         self.queued_bytes = Gauge(
             "ccpipe_queued_bytes", "bytes read and not yet written", registry=self.registry

@@ -19,19 +19,19 @@ from typing import Any
 INDEX = """\
 # Collectors
 
-What a node says of itself, collector by collector. These pages are written from the collectors
+What a node reports, collector by collector. These pages are written from the collectors
 (`python scripts/collector_pages.py docs/collectors`) and a test keeps them true.
 
 Names and units are those of the ClusterCockpit specification where it has one, else those of
 cc-metric-collector. Every metric carries the tags `cluster`, `hostname` and `type`; where a table
-says `stype=…` it carries `stype` and `stype-id` too. What a node does not have is left out: a
-collector that finds nothing says so once in the log, and is asked again every minute.
+says `stype=…` it carries `stype` and `stype-id` too. What a node does not have is left out: one
+line of the log names the collectors that find nothing, and each is asked again every minute. A
+collector that fails costs its own metrics only.
 
-Options go below `[publish.collectors.<collector>]` in `ccpipe.toml`. Beside its own, each collector
-knows `enabled = false`, which leaves it out, and `interval = "60s"`, where it is to be asked at
-another interval than the rest.
+Options go below `[publish.collectors.<collector>]` in `ccpipe.toml`. Besides its own, each
+collector has `enabled = false`, which disables it, and `interval = "60s"`, its own interval.
 
-| collector | what it tells | metrics |
+| collector | what it reports | metrics |
 |---|---|---|
 """
 
@@ -40,14 +40,26 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
     "amd_gpu": {
         "rocm_gfx_util": "/sys/class/drm/card*/device/gpu_busy_percent",
         "rocm_umc_util": "/sys/class/drm/card*/device/mem_busy_percent",
+        **dict.fromkeys(
+            (
+                "rocm_mm_util",
+                "rocm_temp_vr*",
+                "rocm_temp_hbm",
+                "rocm_soc_clock",
+                "rocm_[vd]?_clock",
+            ),
+            "/sys/class/drm/card*/device/gpu_metrics",
+        ),
         "rocm_mem_*": "/sys/class/drm/card*/device/mem_info_vram_*",
         "rocm_ecc_*": "/sys/class/drm/card*/device/ras/*_err_count",
         "*": "/sys/class/drm/card*/device/hwmon/hwmon*/*",
     },
+    "beegfs_meta": {"*": "beegfs-ctl --clientstats --nodetype=meta"},
+    "beegfs_storage": {"*": "beegfs-ctl --clientstats --nodetype=storage"},
     "clock": {"*": "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq or /proc/cpuinfo"},
     "command": {},
     "cpu": {"*": "/proc/stat"},
-    "disk": {"io_*": "/proc/diskstats", "*": "/proc/self/mountinfo and statvfs(2)"},
+    "disk": {"io_*": "/proc/diskstats", "*": "/proc/self/mounts and statvfs(2)"},
     "gpfs": {"*": "mmpmon: fs_io_s"},
     "infiniband": {"*": "/sys/class/infiniband/*/ports/*/counters/*"},
     "ipmi": {"*": "ipmi-sensors or ipmitool"},
@@ -63,6 +75,7 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
         "flops_*": "perf_event_open(2) after /proc/cpuinfo",
         "*": "perf_event_open(2)",
     },
+    "portable": {"*": "psutil"},
     "pressure": {
         "psi_cpu_*": "/proc/pressure/cpu",
         "psi_memory_*": "/proc/pressure/memory",
@@ -75,6 +88,7 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
         "*": "/proc/stat",
     },
     "rapl": {"*": "/sys/class/powercap/intel-rapl:*/energy_uj"},
+    "schedstat": {"*": "/proc/schedstat"},
     "slurm_cgroup": {
         "job_mem_used": f"{_CGROUP}/memory.current or memory.usage_in_bytes",
         "job_max_mem_used": f"{_CGROUP}/memory.peak or memory.max_usage_in_bytes",
@@ -83,6 +97,7 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
         "job_*_bytes": f"{_CGROUP}/io.stat or blkio.throttle.io_service_bytes",
         "job_psi_*": f"{_CGROUP}/*.pressure",
     },
+    "smartmon": {"*": "smartctl --all"},
     "temperature": {"*": "/sys/class/hwmon/hwmon*/temp*_input"},
 }
 """Where each collector reads its metrics: by a pattern of their names, the first that fits."""
@@ -107,7 +122,7 @@ def _page(entry: metadata.EntryPoint) -> Iterator[str]:
     yield f"# {entry.name}\n"
     yield _prose(module) + "\n"
     if interval := getattr(collector, "INTERVAL", None):
-        yield f"It is asked every {interval:g} s where no `interval` is configured.\n"
+        yield f"Its interval is {interval:g} s where none is configured.\n"
     yield f"## Options\n\n`[publish.collectors.{entry.name}]`\n"
     yield "| option | default | meaning |\n|---|---|---|"
     meanings = _meanings(collector)

@@ -26,7 +26,7 @@ PATTERNS = (
     "proc/net/dev",
     "proc/net/rpc/nfs",
     "proc/pressure/*",
-    "proc/self/mountinfo",
+    "proc/self/mounts",
     "proc/[0-9]*/stat",
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq",
@@ -52,13 +52,9 @@ def read(root: Path) -> dict[str, str]:
 
 
 def _without_names(path: Path, text: str) -> str:
-    if path.name == "mountinfo":
+    if path.name == "mounts":
         mounts = (line.split(" ") for line in text.splitlines())
-        return "".join(
-            f"{' '.join(words[:5])} rw - {' '.join(words[words.index('-') + 1 :][:2])} rw\n"
-            for words in mounts
-            if words[4] == "/"
-        )
+        return "".join(f"{' '.join(words[:3])} rw 0 0\n" for words in mounts if words[1] == "/")
     if path.name == "stat" and path.parent.name.isdecimal():
         return _NAME.sub("(process)", text)
     return text

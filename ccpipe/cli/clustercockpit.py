@@ -95,8 +95,9 @@ def clustercockpit(
 
 def sampled(site: Site) -> Iterator[Sampled]:
     """Yield the metrics of the collectors that a site's configuration enables."""
-    own = intervals(site, None)
-    for name, entry in names("collectors").items():
+    installed = names("collectors")
+    own = intervals(site, None, {name: entry.load() for name, entry in installed.items()})
+    for name, entry in installed.items():
         given = site.publish.collectors.get(name, {})
         if not given.get("enabled", True):
             continue

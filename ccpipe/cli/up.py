@@ -20,6 +20,7 @@ from ccpipe.cli.options import Where, seconds
 from ccpipe.config import Site, state_folder
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.pipeline.signals import stop_signals
+from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +81,14 @@ async def up(
     folder = (dir_ or state_folder() / "up").absolute()
     site = where.site(**{"publish.interval": interval})
     seconds(roll, "--roll")
+    telemetry = Telemetry()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_alone_in(folder))
+        if site.telemetry.listen:
+            stack.callback(telemetry.serve(site.telemetry.listen).close)
         url = ",".join(site.bus.servers)
         if not url:
-            server = Server(folder / "nats", port=port)
+            server = Server(folder / "nats", port=port, telemetry=telemetry)
             url = server.url
             here = Running(url, os.getpid(), site.cluster, str(folder))
             stack.callback(here.withdraw)
@@ -93,9 +97,9 @@ async def up(
         recipe = _write_recipe(folder, roll)
         environment = _environment(site, url, folder)
         stop = await stack.enter_async_context(stop_signals(seconds(for_, "--for")))
-        # Left in reverse: the publisher ends first, so that the bridge still gets its last words.
-        bridge = Child("bridge", ["bridge", str(recipe)], environment, stop)
-        publisher = Child("publisher", ["publish"], environment, stop)
+        # Left in reverse: the publisher ends first, so that the bridge still gets its last lines.
+        bridge = Child("bridge", ["bridge", str(recipe)], environment, stop, telemetry)
+        publisher = Child("publisher", ["publish"], environment, stop, telemetry)
         await stack.enter_async_context(bridge)
         await stack.enter_async_context(publisher)
         _greet(site, url, folder)
@@ -110,10 +114,16 @@ class Child:
     """A ccpipe command as a child process; it is started again whenever it dies."""
 
     def __init__(
-        self, name: str, arguments: list[str], environment: dict[str, str], stop: asyncio.Event
+        self,
+        name: str,
+        arguments: list[str],
+        environment: dict[str, str],
+        stop: asyncio.Event,
+        telemetry: Telemetry,
     ) -> None:
         """Prepare to run ``ccpipe`` with `arguments`."""
         self.stop = stop
+        self.telemetry = telemetry
         self.name = name
         self.arguments = arguments
         self.environment = environment
@@ -136,7 +146,8 @@ class Child:
             log.warning("%s did not end in %.1f s", self.name, STOP_SECONDS[self.name])
 
     async def _start(self) -> None:
-        command = [sys.executable, "-m", "ccpipe", *self.arguments]
+        # -P: no module is imported from the current folder, which may be anybody's.
+        command = [sys.executable, "-P", "-m", "ccpipe", *self.arguments]
         self.process = await child.start(command, environment=self.environment)
 
     async def _keep_alive(self) -> None:
@@ -150,6 +161,7 @@ class Child:
                 self.failure = ConfigError(f"the {self.name} cannot work; see above")
                 self.stop.set()
                 return
+            self.telemetry.count(self.telemetry.restarts, self.name)
             log.warning("%s ended with %s; starting it again", self.name, code)
             await asyncio.sleep(min(pause, MAX_PAUSE))
             await self._start()
@@ -175,13 +187,14 @@ def _write_recipe(folder: Path, roll: str) -> Path:
 
 
 def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
-    """Tell the children where the server is; not by flags, which every user can read in `ps`."""
+    """Return the children's environment; flags would show the password to every user in `ps`."""
     return {
         **os.environ,
         "CCPIPE_BUS__SERVERS": url,
         "CCPIPE_CLUSTER": site.cluster,
         "CCPIPE_PUBLISH__INTERVAL": str(float(site.publish.interval)),
         "CCPIPE_PUBLISH__DEAD_LETTER_FILE": str(folder / "dead.lp"),
+        "CCPIPE_TELEMETRY__LISTEN": "",  # its address is ours
     }
 
 

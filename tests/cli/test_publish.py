@@ -111,6 +111,25 @@ async def test_once_publishes_metrics_and_envelopes(nats_server: Server) -> None
     assert set(found.state.subjects or {}) - {"local.sonar.error"} == subjects
 
 
+async def test_once_without_a_broker_ends_within_seconds() -> None:
+    """It says which server does not answer, with EX_UNAVAILABLE, instead of waiting for ever."""
+    server = f"nats://127.0.0.1:{free_port()}"
+    started = time.monotonic()
+    code, _, said = await run("--once", "--server", server)
+    assert time.monotonic() - started < 12
+    assert code == 69
+    assert f"no NATS server answers at {server}" in said
+    assert "Traceback" not in said
+
+
+async def test_what_this_machine_lacks_is_one_line() -> None:
+    """However many collectors are off, the first table is not buried in the log."""
+    code, _, said = await run("--once", "--dry-run", "-o", "table")
+    assert code == 0
+    lines = [line for line in said.splitlines() if " off" in line and "INFO" in line]
+    assert len(lines) <= 1
+
+
 async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path) -> None:
     """A collector can be left out, another one told what to do, every line given a tag."""
     config = tmp_path / "ccpipe.toml"
@@ -122,7 +141,7 @@ async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path)
         [publish.collectors.load]
         enabled = false
         [publish.collectors.cpu]
-        hwthreads = true
+        hwthreads = ["*"]
         """
     )
     code, printed, _ = await run("--once", "--dry-run", "--config", str(config))
@@ -137,7 +156,10 @@ async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path)
     ("text", "says"),
     [
         ("[publish.collectors.memry]\n", "did you mean 'memory'"),
-        ("[publish.collectors.cpu]\nhwthread = true\n", "publish.collectors.cpu"),
+        ("[publish.collectors.cpu]\nhwthread = true\n", "did you mean 'hwthreads'"),
+        ("[publish.collectors.cpu]\nintervall = '5s'\n", "did you mean 'interval'"),
+        ("[publish.collectors.cpu]\nenable = false\n", "did you mean 'enabled'"),
+        ("[publish.collectors.cpu]\nenabled = 'perhaps'\n", "publish.collectors.cpu.enabled"),
         ("[publish]\ninterval = '5y'\n", "publish.interval"),
         ("[bus]\nuser = 'x'\n", "bus.password_file"),
         ("[[publish.translate]]\nuse = 'renam'\n", "publish.translate[0].use"),

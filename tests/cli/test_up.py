@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +142,59 @@ async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:
     _, said = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 78
     assert said.decode().count("did you mean 'hwthreads'") == 1
+
+
+async def test_nothing_of_the_current_folder_is_executed(tmp_path: Path) -> None:
+    """A module that lies there under the name of a library of ours is not imported."""
+    here, seen = tmp_path / "downloads", tmp_path / "seen"
+    here.mkdir()
+    for name in ("msgspec.py", "nats.py", "ccpipe.py", "asyncio.py"):
+        (here / name).write_text(f"open({str(seen)!r}, 'a').write('{name} ')\n")
+    program = Path(sys.executable).with_name("ccpipe")
+    process = await asyncio.create_subprocess_exec(
+        program, "up", "--dir", str(tmp_path / "d"), "--for", "3s", "--interval", "200ms",
+        "--port", str(free_port()), cwd=here,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+    )  # fmt: skip
+    _, said = await asyncio.wait_for(process.communicate(), 40)
+    assert process.returncode == 0, said.decode()
+    assert not seen.exists(), seen.read_text()
+    assert published(said.decode())[0] > 0
+
+
+async def test_restarts_are_counted(tmp_path: Path) -> None:
+    """At the configured address: of the server and of both children."""
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"),
+        "--port", str(free_port()), "--interval", "200ms",
+        stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
+        env={
+            **os.environ,
+            "XDG_STATE_HOME": str(tmp_path / "state"),
+            "CCPIPE_TELEMETRY__LISTEN": f"127.0.0.1:{port}",
+        },
+    )  # fmt: skip
+    started = Up(process, tmp_path / "d")
+
+    def metrics() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    try:
+        await eventually(lambda: started.stored() > 0, 40)
+        for word in ("nats-server", "bridge"):
+            victim = started.child(word)
+            assert victim is not None
+            victim.send_signal(signal.SIGKILL)
+            await started.replacement(word, victim)
+        text = await asyncio.to_thread(metrics)
+        assert 'ccpipe_restarts_total{part="server"} 1.0' in text
+        assert 'ccpipe_restarts_total{part="bridge"} 1.0' in text
+    finally:
+        await started.stop()
 
 
 async def test_commands_of_the_same_user_find_it(up: Up) -> None:

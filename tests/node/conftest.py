@@ -68,7 +68,22 @@ def unpack(text: str, folder: Path, reading: str = "first") -> Path:
             elif head:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(content)
+                if name.endswith(_BINARY):
+                    path.rename(path.with_name(path.name.removesuffix(_BINARY))).write_bytes(
+                        _from_hex(content)
+                    )
     return folder
+
+
+_BINARY = " in hex"
+
+
+def _from_hex(text: str) -> bytes:
+    """Return the bytes; of what is no hex, as a test may draw it, the text's own."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return text.encode(errors="surrogateescape")
 
 
 def reported(messages: Iterable[Message]) -> Told:

@@ -16,6 +16,7 @@ import pytest
 OK = 0
 UNINITIALIZED = 1
 NOT_SUPPORTED = 3
+NO_PERMISSION = 4
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
 DRIVER_NOT_LOADED = 9
@@ -121,6 +122,15 @@ class Library:
             asked.value.ullVal = answer or 0
         return OK
 
+    def set_power_limit(self, handle: Any, milliwatts: Any) -> int:
+        """Set it, or fail; an answer for this function is a value that the card keeps instead."""
+        card = self._card(handle)
+        answer = card.answers.get("SetPowerManagementLimit", milliwatts.value)
+        if isinstance(answer, Fails):
+            return answer.code
+        card.answers["GetPowerManagementLimit"] = answer
+        return OK
+
     def tell_places(self, handle: Any, count: Any) -> int:
         """Say how many parts a card can be cut up into."""
         count._obj.value = len(self._card(handle).parts)
@@ -200,6 +210,7 @@ _SPECIAL: dict[str, Callable[..., int]] = {
     "nvmlSystemGetDriverVersion": Library.tell_driver,
     "nvmlDeviceGetProcessUtilization": Library.tell_use,
     "nvmlDeviceGetFieldValues": Library.tell_fields,
+    "nvmlDeviceSetPowerManagementLimit": Library.set_power_limit,
     "nvmlDeviceGetMaxMigDeviceCount": Library.tell_places,
     "nvmlDeviceGetMigDeviceHandleByIndex": Library.find_part,
 }

@@ -44,7 +44,7 @@ MADE = {
     "slurm_cgroup": "cgroup-v2",
     "temperature": "hwmon",
 }
-_OPTIONS = {"cpu": {"hwthreads": True}, "clock": {"hwthreads": True}, "memory": {"domains": True}}
+_OPTIONS: dict[str, dict[str, object]] = {"cpu": {"hwthreads": ["*"]}, "memory": {"domains": True}}
 
 
 def unpack(packed: Path, folder: Path) -> list[Path]:

@@ -17,6 +17,7 @@ from typing import Self
 from ccpipe import child_process as child
 from ccpipe.config import state_folder
 from ccpipe.errors import MissingExtra, UnavailableError
+from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +89,13 @@ def server_program() -> str:
 class Server:
     """An embedded nats-server, as an async context manager; one that dies is started again."""
 
-    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, port: int | None = None, telemetry: Telemetry | None = None
+    ) -> None:
         """Keep data, configuration and password below `folder`; `port` None takes a free one."""
+        self.telemetry = telemetry or Telemetry()
         self.folder = folder
         self.port = port or _free_port()
-        self.restarts = 0
         self._name = f"ccpipe-{secrets.token_hex(4)}"
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -153,7 +156,7 @@ class Server:
         while True:
             assert self._process is not None
             code = await self._process.wait()
-            self.restarts += 1
+            self.telemetry.count(self.telemetry.restarts, "server")
             log.warning("nats-server ended with %s; starting it again", code)
             try:
                 await self._start()

@@ -45,7 +45,10 @@ SONAR = Limits(age=0.0, memory=128 * 2**10)
 """An envelope counts as a kilobyte here: some ten hours of them are held, and no more."""
 LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
 
-_SLACK = 5.0  # seconds that a busy machine may be behind before no watchdog is told
+ONCE_SECONDS = 30.0
+"""How long ``--once`` may take; what the broker did not take by then becomes dead letters."""
+
+_SLACK = 5.0  # seconds that a busy machine may be late before systemd's watchdog is not notified
 
 
 class Agent:
@@ -80,7 +83,7 @@ class Agent:
         self.stages = Stages(self.parts.translators, Messages)
         self._hung_up = asyncio.Event()
         self._responder: Responder | None = None
-        self._log = LogSource(site=self.site, level=self.site.publish.log)
+        self._log = LogSource(site=self.site, level=self.site.publish.log, telemetry=telemetry)
         self._usual = logging.getLogger().level
 
     @property
@@ -102,21 +105,25 @@ class Agent:
 
         """
         site = self.site
-        bus = Connection(site.bus, name="publisher", telemetry=self.telemetry)
+        bus = Connection(
+            site.bus, name="publisher", telemetry=self.telemetry, forever=not self.once
+        )
         async with contextlib.AsyncExitStack() as stack:
             if site.telemetry.listen:
                 stack.callback(self.telemetry.serve(site.telemetry.listen).close)
-            stop = await stack.enter_async_context(stop_signals(seconds))
+            limit = (seconds or ONCE_SECONDS) if self.once else seconds
+            stop = await stack.enter_async_context(stop_signals(limit))
             stack.push_async_exit(bus.__aexit__)
-            if not self.once:
+            if self.once:
+                await bus.__aenter__()  # without a broker there is no point in sampling
+            else:
                 loop = asyncio.get_running_loop()
                 loop.add_signal_handler(signal.SIGHUP, self._hung_up.set)
                 stack.callback(loop.remove_signal_handler, signal.SIGHUP)
                 await stack.enter_async_context(self._logging(bus))
-            stack.callback(self._sum_up)
-            await bus.connect_in_background()
-            if not self.once:
+                await bus.connect_in_background()
                 await self._begin_service(stack, bus, stop)
+            stack.callback(self._log_totals)
             await self._carry(bus, stop)
 
     async def _begin_service(
@@ -130,7 +137,7 @@ class Agent:
                 sysinfo=self._sysinfo,
                 set_interval=self.set_interval,
             )
-            self._responder = Responder(bus, self.site, known)
+            self._responder = Responder(bus, self.site, known, self.telemetry)
             await stack.enter_async_context(self._responder)
         for work in (self._reload_when_asked(), self._notify_systemd(bus), _notify_stopping(stop)):
             task = asyncio.create_task(work)
@@ -204,7 +211,7 @@ class Agent:
                     handler.setLevel(max(handler.level, self._usual))
         root.setLevel(logging.DEBUG if level == "debug" else self._usual)
 
-    def _sum_up(self) -> None:
+    def _log_totals(self) -> None:
         log.info(
             "publisher: %d records read, %d written, %d dead letters",
             self.telemetry.total(self.telemetry.read),
@@ -321,9 +328,13 @@ class _LogSink(Sink):
 
 
 _FIXED = (
-    "bus", "cluster", "hostname", "telemetry", "publish.dead_letter_file",
+    "bus",
+    "cluster",
+    "hostname",
+    "telemetry",
+    "publish.dead_letter_file",
     "publish.control.enabled",
-)  # fmt: skip
+)
 
 
 def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:

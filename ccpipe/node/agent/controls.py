@@ -6,13 +6,17 @@ from typing import Any
 
 from ccpipe.config import Interval, Site, convert
 from ccpipe.config_dump import mask, measure, plain
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import DataError, UnavailableError
 from ccpipe.formats.sonar import Envelope, SysinfoAttributes
 from ccpipe.node.controls.control import Change, Control, Tags
 from ccpipe.node.controls.cpu_freq import CpuFreq
+from ccpipe.node.controls.nvml import NvmlLimits
 from ccpipe.node.controls.rapl_limits import RaplLimits
 from ccpipe.node.linux import hwthreads
 from ccpipe.translate.sonar.sonar_to_cc import topology
+
+MIN_INTERVAL, MAX_INTERVAL = Interval(0.1), Interval(86400)
+"""Bounds of what may be set over the bus; a configuration may go beyond."""
 
 
 def controls(
@@ -43,6 +47,9 @@ def controls(
 
     async def put_interval(value: str, tags: Tags) -> Change:  # noqa: ARG001 - of the node
         wanted = convert(value, Interval, "interval")
+        if not MIN_INTERVAL <= wanted <= MAX_INTERVAL:
+            low, high = measure(MIN_INTERVAL), measure(MAX_INTERVAL)
+            raise DataError(f"interval {value:.40} is not between {low} and {high}")
         before = site().publish.interval
         await set_interval(wanted)
         return Change(str(measure(before)), str(measure(wanted)))
@@ -60,6 +67,7 @@ def controls(
         ),
         **RaplLimits(root=root).controls(),
         **CpuFreq(root=root).controls(),
+        **NvmlLimits(root=root).controls(),
     }
 
 

@@ -20,6 +20,7 @@ from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.message import log as log_line
 from ccpipe.pipeline import Batch, DeadLetter, Source, wait_for_event
+from ccpipe.telemetry import Telemetry
 
 COMPONENT = "ccpipe"
 """The name of our log lines: they travel on ``<cluster>.log.ccpipe``."""
@@ -67,9 +68,12 @@ class LogSource(logging.Handler, Source):
 
     gives = Messages
 
-    def __init__(self, *, site: Site, level: Level = "info") -> None:
-        """Tell of records from `level` on; raises ConfigError where that is none."""
+    def __init__(
+        self, *, site: Site, level: Level = "info", telemetry: Telemetry | None = None
+    ) -> None:
+        """Take records from `level` on; raises ConfigError where that is no level."""
         super().__init__()
+        self._telemetry = telemetry or Telemetry()
         self.change(level)
         self._tags = {"cluster": site.cluster, "hostname": site.hostname, "type": "node"}
         self._lines: deque[Message] = deque(maxlen=MAX_LINES)
@@ -130,13 +134,16 @@ class LogSource(logging.Handler, Source):
             self._keep(level, text, int(record.created * 1e9))
         else:
             place.held_back += 1
+            self._telemetry.count(self._telemetry.lost_log_lines, self)
 
     def _keep(self, level: str, text: str, time: int) -> None:
         """Add a line and wake the reader. No two lines have one time: stores would keep one."""
         if 0 <= self._last - time < _CLOSE:
             time = self._last + 1
         self._last = time
-        self._lost += len(self._lines) == MAX_LINES
+        if len(self._lines) == MAX_LINES:
+            self._lost += 1
+            self._telemetry.count(self._telemetry.lost_log_lines, self)
         self._lines.append(log_line(COMPONENT, level, text, time=time, tags=self._tags))
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended

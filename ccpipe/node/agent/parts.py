@@ -1,24 +1,34 @@
-"""What a publisher's configuration names, made: collectors and translators.
+"""The collectors and translators that a publisher's configuration names.
 
-Made anew from a configuration that was read again, parts whose options are the same are the same
-objects, so that they keep what they know.
+After a reload, those whose options are the same are the same objects, so that they keep their
+state. Wrong configuration is fatal; a plug-in that is broken is off, with one line in the log.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ccpipe.config import Interval, Site, convert
 from ccpipe.errors import ConfigError
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.pipeline import Translator
-from ccpipe.registry import build, construct, find, names
+from ccpipe.registry import build, construct, find, names, options_of
 from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+PORTABLE = "portable"
+"""The collector that stands in for the others on systems without ``/proc``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What was made of one configuration."""
+    """What one configuration names."""
 
     site: Site
     collectors: dict[str, Any]
@@ -41,30 +51,43 @@ class Parts:
 
         """
         made = collectors(site, path, before)
+        sonar = _sonar(site, made, before)
+        if not made and not sonar:
+            where = path or "configuration"
+            raise ConfigError(f"{where}: publish: every collector and envelope is disabled")
         return cls(
             site=site,
             collectors=made,
-            intervals=intervals(site, path),
-            sonar=_sonar(site, made, before),
+            intervals=intervals(site, path, made),
+            sonar=sonar,
             translators=_translators(site, path, telemetry, before),
         )
 
     def of_metrics(self) -> dict[str, Any]:
-        """Return what the sampler of metrics is told."""
+        """Return the options of the sampler of metrics."""
         from ccpipe.node.sampling.metrics import units
 
         site = self.site
+        each: dict[str, Collector] = {}
+        own: dict[str, float] = {}
+        for name, collector in self.collectors.items():
+            members = {name: collector}
+            if isinstance(collector, CollectorGroup):
+                members = {f"{name}.{key}": one for key, one in collector.collectors().items()}
+            each |= members
+            if name in self.intervals:
+                own |= dict.fromkeys(members, self.intervals[name])
         return {
-            "collectors": self.collectors,
+            "collectors": each,
             "interval": site.publish.interval,
-            "intervals": self.intervals,
-            "jitter": self._jitter(min([site.publish.interval, *self.intervals.values()])),
+            "intervals": own,
+            "jitter": self._jitter(min([site.publish.interval, *own.values()])),
             "units": units() if site.publish.units else None,
             "tags": {**site.publish.tags, "cluster": site.cluster, "hostname": site.hostname},
         }
 
     def of_sonar(self) -> dict[str, Any]:
-        """Return what the sampler of Sonar's envelopes is told."""
+        """Return the options of the sampler of Sonar's envelopes."""
         options = self.site.publish.sonar
         every = {"sonar_sample": options.sample, "sonar_sysinfo": options.sysinfo}
         own = {name: float(every[name]) for name in self.sonar}
@@ -83,7 +106,7 @@ class Parts:
 
 
 def collectors(site: Site, path: Path | None, before: Parts | None = None) -> dict[str, Any]:
-    """Make the collectors that are installed, but for those that the configuration leaves out.
+    """Make the installed collectors, without those that are disabled or broken.
 
     Raises
     ------
@@ -92,23 +115,34 @@ def collectors(site: Site, path: Path | None, before: Parts | None = None) -> di
 
     """
     where = str(path or "configuration")
+    installed = names("collectors")
     for name in site.publish.collectors:
-        find("collectors", name, f"{where}: publish.collectors.{name}")
+        if name not in installed:
+            find("collectors", name, f"{where}: publish.collectors.{name}")
     made = {}
-    for name in _chosen(site):
-        options = _options(site, name)
-        if before and name in before.collectors and options == _options(before.site, name):
+    for name, entry in installed.items():
+        if not _is_enabled(site, name, where):
+            continue
+        table = site.publish.collectors.get(name, {})
+        if before and name in before.collectors and _options(site, name) == _options(
+            before.site, name
+        ):  # fmt: skip
             made[name] = before.collectors[name]
-        else:
-            key = f"publish.collectors.{name}"
-            cls = find("collectors", name, key)
-            made[name] = construct(cls, options, where=where, path=key, context={})
-    if not made:
-        raise ConfigError(f"{where}: publish.collectors: every collector is left out")
+            continue
+        key = f"publish.collectors.{name}"
+        try:
+            cls = entry.load()
+            _check_keys(cls, table, where, key)
+            made[name] = construct(cls, _options(site, name), where=where, path=key, context={})
+        except ConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a plug-in does, the others go on
+            reason = f"{type(error).__name__}: {error}"
+            log.warning("collector %s is off: %s cannot be used: %s", name, entry.value, reason)
     return made
 
 
-def intervals(site: Site, path: Path | None) -> dict[str, float]:
+def intervals(site: Site, path: Path | None, made: Mapping[str, Any]) -> dict[str, float]:
     """Return the intervals of the collectors that have one of their own.
 
     It is that of the configuration, else the collector's attribute ``INTERVAL``.
@@ -116,38 +150,53 @@ def intervals(site: Site, path: Path | None) -> dict[str, float]:
     Raises
     ------
     ConfigError
-        naming the key path of one that is none.
+        naming the key path of one that is invalid.
 
     """
     where = str(path or "configuration")
     own: dict[str, float] = {}
-    for name in _chosen(site):
-        key = f"publish.collectors.{name}"
+    for name, collector in made.items():
         given = site.publish.collectors.get(name, {}).get("interval")
         if given is not None:
-            own[name] = convert(given, Interval, where, f"{key}.interval")
-        elif (usual := getattr(find("collectors", name, key), "INTERVAL", None)) is not None:
+            own[name] = convert(given, Interval, where, f"publish.collectors.{name}.interval")
+        elif (usual := getattr(collector, "INTERVAL", None)) is not None:
             own[name] = float(usual)
     return own
 
 
-def _chosen(site: Site) -> list[str]:
-    """Return the names of the collectors that are not left out."""
-    options = site.publish.collectors
-    return [name for name in names("collectors") if options.get(name, {}).get("enabled", True)]
+_COMMON = ("interval", "enabled")
+"""Options that every collector has."""
+
+
+def _is_enabled(site: Site, name: str, where: str) -> bool:
+    default = name != PORTABLE or not proc.is_there()
+    given = site.publish.collectors.get(name, {}).get("enabled", default)
+    return convert(given, bool, where, f"publish.collectors.{name}.enabled")
+
+
+def _check_keys(cls: type[Any], table: Mapping[str, Any], where: str, key: str) -> None:
+    """Raise ConfigError for an unknown key; the suggestion knows the common ones too."""
+    known = [field.name for field in msgspec.structs.fields(options_of(cls))]
+    fields = [(name, Any, None) for name in (*known, *_COMMON)]
+    convert(table, msgspec.defstruct("Options", fields, forbid_unknown_fields=True), where, key)
 
 
 def _options(site: Site, name: str) -> Mapping[str, Any]:
-    """Return what a collector itself is told."""
-    options = site.publish.collectors.get(name, {})
-    return {key: value for key, value in options.items() if key not in ("interval", "enabled")}
+    """Return a collector's own options."""
+    table = site.publish.collectors.get(name, {})
+    return {key: value for key, value in table.items() if key not in _COMMON}
 
 
 def _sonar(site: Site, made: Mapping[str, Any], before: Parts | None) -> dict[str, Any]:
-    """Make the collectors of Sonar's envelopes; they share a walk over all processes."""
+    """Make the collectors of Sonar's envelopes, of which there are none without ``/proc``.
+
+    They share a walk over all processes with the collector `processes`.
+    """
     from ccpipe.node.collectors.sonar.sample import SonarSample
     from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 
+    if not proc.is_there():
+        return {}
     options = site.publish.sonar
     own: dict[str, Any] = {
         "exclude_system_jobs": options.exclude_system_jobs,

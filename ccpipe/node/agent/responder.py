@@ -1,17 +1,19 @@
-"""Control: what others may ask of this node and set on it; ``ask.py`` is the other side.
+"""Control: what may be asked of this node and set on it; ``ask.py`` is the other side.
 
 A request is a control line on ``<cluster>.control.get`` or ``.put``; its answer is one log line
 with the request's name and tags, on the request's reply subject. The answer's tag ``level`` is INFO
 or ERROR, as cc-node-controller answers and its client wants; an ERROR has a tag ``reason`` too.
 
-Every node hears every request and answers those that name it in the tag ``hostname``. A GET that
-names no node is answered by all of them; a PUT must name its node.
+Every node receives every request and answers those that name it in the tag ``hostname``. A GET that
+names no node is answered by all of them; a PUT must name its node. Where subjects have a method,
+requests of the other method are refused there: the broker grants rights by subject.
 
 Source: ClusterCockpit specification, *Controls* and *Messaging subjects*; cc-node-controller.
 """
 
 import asyncio
 import difflib
+import functools
 import inspect
 import json
 import logging
@@ -37,6 +39,7 @@ from ccpipe.errors import (
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import CONTROL_METHODS, Kind, Message
 from ccpipe.node.controls.control import Control, Tags
+from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +76,11 @@ class Answer(NamedTuple):
     """Empty where all went well."""
 
 
-def read(payload: bytes, *, cluster: str, hostname: str) -> list[Request]:
+def read(payload: bytes, *, cluster: str, hostname: str, method: str = "") -> list[Request]:
     """Read a message's requests to this node; any bytes give requests, perhaps with a problem.
 
-    The list is empty where the message is for other nodes only.
+    The list is empty where the message is for other nodes only. `method` is the only one that the
+    message's subject may carry; empty where it may carry both.
     """
     if len(payload) > MAX_BYTES:
         return [_unreadable(f"a request of {len(payload)} bytes is more than {MAX_BYTES}")]
@@ -86,19 +90,21 @@ def read(payload: bytes, *, cluster: str, hostname: str) -> list[Request]:
     for message in lines:
         named = message.hostname
         if named in ("", hostname) and message.tags.get("cluster", cluster) == cluster:
-            requests.append(Request(message, _problem(message)))
+            requests.append(Request(message, _problem(message, method)))
     if len(lines) and not requests:
         return []
     requests += [_unreadable(f"line {bad.line}: {bad.rule}") for bad in lines.rejected]
     return requests[:MAX_LINES] or [_unreadable("the request is empty")]
 
 
-def _problem(message: Message) -> str:
+def _problem(message: Message, allowed: str) -> str:
     method = message.tags.get("method", "").upper()
     if message.kind is not Kind.CONTROL:
         return f"the field must be 'control', not {message.field!r:.40}"
     if method not in CONTROL_METHODS:
         return f"tag method must be one of {', '.join(CONTROL_METHODS)}"
+    if allowed and method != allowed:
+        return f"tag method is {method}, on the subject of {allowed} requests"
     if method == "PUT" and not message.hostname:
         return "a PUT must name its node in the tag hostname"
     return ""
@@ -115,9 +121,16 @@ class Responder:
     thread, so that nothing else in this process waits for them.
     """
 
-    def __init__(self, bus: Connection, site: Site, controls: Mapping[str, Control]) -> None:
-        """Answer over a connection that somebody else opens and closes."""
+    def __init__(
+        self,
+        bus: Connection,
+        site: Site,
+        controls: Mapping[str, Control],
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        """Answer over a connection that the caller opens and closes."""
         self.bus = bus
+        self.telemetry = telemetry or Telemetry()
         self.site = site
         self.controls = controls
         """By name, such as ``interval`` or ``rapl.pkg_limit_1``; may be replaced at any time."""
@@ -141,29 +154,37 @@ class Responder:
     async def _serve(self) -> None:
         while not self.bus.is_connected:  # noqa: ASYNC110 - the client tells no event of ours
             await asyncio.sleep(0.1)
-        for subject in _own_subjects(self.site):
+        for subject, method in _own_subjects(self.site):
             try:
-                await self.bus.subscribe(subject, self._receive)
+                await self.bus.subscribe(subject, functools.partial(self._receive, method))
             except UnavailableError as error:  # subscribed again once the connection is back
                 log.warning("control: %s: %s", subject, error)
         while True:
             requests, delivery = await self._waiting.get()
             try:
                 answers = [(request, await self._answer(request, delivery)) for request in requests]
+                for _, answer in answers:
+                    self.telemetry.count(self.telemetry.requests, answer.reason or "answered")
                 await self._reply(delivery, answers)
             except Exception:
                 log.exception("control: a request could not be answered")
 
-    def _receive(self, delivery: Delivery) -> None:
-        """Take a request in its turn; where too many wait, say so at once."""
+    def _receive(self, method: str, delivery: Delivery) -> None:
+        """Queue a request; where too many wait, refuse it at once.
+
+        `method` is that of the subject; empty where it serves both.
+        """
         site = self.site
-        requests = read(delivery.payload, cluster=site.cluster, hostname=site.hostname)
+        requests = read(
+            delivery.payload, cluster=site.cluster, hostname=site.hostname, method=method
+        )
         if not requests:
             return
         try:
             self._waiting.put_nowait((requests, delivery))
         except asyncio.QueueFull:
             busy = Answer(f"busy: {MAX_WAITING} requests are waiting", "failed")
+            self.telemetry.count(self.telemetry.requests, "busy", len(requests))
             work = self._reply(delivery, [(request, busy) for request in requests])
             task = asyncio.create_task(work, name="ccpipe-control-busy")
             self._refusals.add(task)
@@ -318,10 +339,19 @@ def _reason(error: Exception) -> Reason:
             return "failed"
 
 
-def _own_subjects(site: Site) -> list[str]:
-    """Return what to subscribe to; a template may have one subject a node, and one for all."""
+def _own_subjects(site: Site) -> list[tuple[str, str]]:
+    """Return what to subscribe to, each with the method that it may carry; empty for both.
+
+    A template may have one subject for each node, and one for all.
+    """
     template = Subjects.of(site).templates["control"]
-    return minimal(
-        template.format(cluster=escape(site.cluster), hostname=host, name="*", method="*")
-        for host in (escape(site.hostname), escape(""))
-    )
+    methods = CONTROL_METHODS if "{method}" in template else ("",)
+    cluster, hosts = escape(site.cluster), (escape(site.hostname), escape(""))
+    return [
+        (subject, method)
+        for method in sorted(methods)
+        for subject in minimal(
+            template.format(cluster=cluster, hostname=host, name="*", method=method.lower())
+            for host in hosts
+        )
+    ]

@@ -6,6 +6,7 @@ card does not tell is left out.
 """
 
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,9 +24,13 @@ _FILES = (  # file, what one unit of it is in the unit of the metric, metric
 )
 _SENSORS = {  # as the driver labels them
     "PPT": ("power", 1e-6, Metric("rocm_avg_power", "W", float, "power drawn", _CARD)),
-    "cap": ("power", 1e-6, Metric("rocm_power_limit", "W", float, "the most it may", _CARD)),
+    "cap": ("power", 1e-6, Metric("rocm_power_limit", "W", float, "limit of the power", _CARD)),
     "edge": ("temp", 1e-3, Metric("rocm_temp_edge", "degC", float, "at the edge", _CARD)),
-    "junction": ("temp", 1e-3, Metric("rocm_temp_hotspot", "degC", float, "the most", _CARD)),
+    "junction": (
+        "temp",
+        1e-3,
+        Metric("rocm_temp_hotspot", "degC", float, "at the hottest spot", _CARD),
+    ),
     "mem": ("temp", 1e-3, Metric("rocm_temp_mem", "degC", float, "of the memory", _CARD)),
     "sclk": ("freq", 1e-6, Metric("rocm_gfx_clock", "MHz", float, "clock", _CARD)),
     "mclk": ("freq", 1e-6, Metric("rocm_u_clock", "MHz", float, "clock of the memory", _CARD)),
@@ -36,11 +41,29 @@ _ECC = {
     "ce": Metric("rocm_ecc_corrected_error", "", int, "since the driver was loaded", _CARD),
 }
 
+_GPU_METRICS = {  # offsets in the file gpu_metrics: in versions 1.1 to 1.3, and since 1.4; -1: none
+    Metric("rocm_mm_util", "percent", float, "video engines busy", _CARD): (20, -1),
+    Metric("rocm_temp_vrgfx", "degC", float, "of the voltage regulator of the engine", _CARD): (
+        10, -1,
+    ),
+    Metric("rocm_temp_vrsoc", "degC", float, "of that of the rest of the chip", _CARD): (12, 8),
+    Metric("rocm_temp_vrmem", "degC", float, "of that of the memory", _CARD): (14, -1),
+    Metric("rocm_soc_clock", "MHz", float, "clock of the rest of the chip", _CARD): (42, -1),
+    Metric("rocm_v0_clock", "MHz", float, "clock of the first video engine", _CARD): (46, -1),
+    Metric("rocm_d0_clock", "MHz", float, "clock of the first decoder", _CARD): (48, -1),
+    Metric("rocm_v1_clock", "MHz", float, "clock of the second video engine", _CARD): (50, -1),
+    Metric("rocm_d1_clock", "MHz", float, "clock of the second decoder", _CARD): (52, -1),
+}  # fmt: skip
+_HBM = Metric("rocm_temp_hbm", "degC", float, "of a stack of memory", _CARD, "device")
+_HBM_OFFSET, _HBM_STACKS = 88, 4
+
 METRICS = (
     *(row for _, _, row in _FILES),
     *(row for _, _, row in _SENSORS.values()),
     _FAN,
     *_ECC.values(),
+    *_GPU_METRICS,
+    _HBM,
 )
 
 _VENDOR = "0x1002"
@@ -76,6 +99,9 @@ class AmdGpu:
             tags = {"type": "accelerator", "type-id": address}
             for name, value in [*load(device), *sensors(device), *_errors(device)]:
                 yield metric(name, value, time=time, tags=tags)
+            for name, stack, value in _gpu_metrics(device / "gpu_metrics"):
+                of = {**tags, "stype": "device", "stype-id": stack} if stack else tags
+                yield metric(name, value, time=time, tags=of)
 
 
 def cards(root: str) -> dict[str, Path]:
@@ -132,3 +158,38 @@ def _errors(device: Path) -> Iterator[tuple[str, float]]:
         if found is None:
             raise DataError(f"{path}: {line!r:.60} is not a number of errors")
         yield _ECC[found[1]].name, int(found[2])
+
+
+def _gpu_metrics(path: Path) -> Iterator[tuple[str, str, float]]:
+    """Yield name, number of the memory stack or nothing, and value; raises DataError.
+
+    Source: Linux, ``drivers/gpu/drm/amd/include/kgd_pp_interface.h``. Versions 1.0 and 2 (those of
+    processors with graphics) have another layout and are not read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return  # an older driver
+    if len(content) < _HEADER.size:
+        raise DataError(f"{path}: {len(content)} bytes are no table")
+    size, *version = _HEADER.unpack_from(content)
+    if version[0] != 1 or version[1] < 1:
+        return
+    if len(content) != size or size < _HBM_OFFSET + 2 * _HBM_STACKS:
+        raise DataError(f"{path}: {len(content)} bytes, where {size} are announced")
+    is_new = version[1] > _LAST_OLD
+    for row, offsets in _GPU_METRICS.items():
+        if offsets[is_new] >= 0:
+            [value] = _SHORT.unpack_from(content, offsets[is_new])
+            if value != _ABSENT:
+                yield row.name, "", float(value)
+    for stack in range(0 if is_new else _HBM_STACKS):
+        [value] = _SHORT.unpack_from(content, _HBM_OFFSET + 2 * stack)
+        if value != _ABSENT:
+            yield _HBM.name, str(stack), float(value)
+
+
+_HEADER = struct.Struct("<HBB")  # size, version, revision
+_SHORT = struct.Struct("<H")
+_LAST_OLD = 3
+_ABSENT = 0xFFFF

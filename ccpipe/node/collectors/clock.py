@@ -30,13 +30,13 @@ class Clock:
     Parameters
     ----------
     hwthreads
-        Whether each hardware thread is told of too, not only their mean.
+        Whether each hardware thread is reported too, not only their mean.
     root
         Where the file system begins that is read; another than `/` for a captured tree.
 
     """
 
-    def __init__(self, *, hwthreads: bool = False, root: str = "/") -> None:
+    def __init__(self, *, hwthreads: bool = True, root: str = "/") -> None:
         self._hwthreads = hwthreads
         self._cpus = Path(root, "sys/devices/system/cpu")
         self._cpuinfo = Path(root, "proc/cpuinfo")

@@ -16,7 +16,7 @@ from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 
 _BOTH = ("node", "hwthread")
-_STATES = (  # in the order of /proc/stat
+STATES = (  # in the order of /proc/stat
     Metric("cpu_user", "percent", float, "running programs", _BOTH),
     Metric("cpu_nice", "percent", float, "running programs of lowered priority", _BOTH),
     Metric("cpu_system", "percent", float, "running the kernel for programs", _BOTH),
@@ -32,7 +32,7 @@ _IDLE = 3
 _FIRST_GUEST = 8
 
 METRICS = (
-    *_STATES,
+    *STATES,
     Metric("cpu_used", "percent", float, "every state but idle", _BOTH),
     Metric("num_cpus", "", int, "hardware threads that are online"),
 )
@@ -47,14 +47,16 @@ class Cpu:
     Parameters
     ----------
     hwthreads
-        Whether each hardware thread is told of too, not only their sum.
+        Metrics that are reported for each hardware thread too, as patterns of a shell.
     root
         Where the file system begins that is read; another than `/` for a captured tree.
 
     """
 
-    def __init__(self, *, hwthreads: bool = False, root: str = "/") -> None:
-        self._hwthreads = hwthreads
+    def __init__(
+        self, *, hwthreads: Sequence[str] = ("cpu_user", "cpu_used"), root: str = "/"
+    ) -> None:
+        self._of_hwthreads = {row.name for row in METRICS if proc.matches(row.name, hwthreads)}
         self._path = Path(root, "proc/stat")
         self._before: dict[str, list[int]] = {}
 
@@ -72,11 +74,12 @@ class Cpu:
         online = len(now) - 1
         yield metric("num_cpus", online, time=time, tags=_NODE)
         for cpu, ticks in now.items():
-            if cpu not in before or (cpu and not self._hwthreads):
+            if cpu not in before or (cpu and not self._of_hwthreads):
                 continue
             tags = {"type": "hwthread", "type-id": cpu} if cpu else _NODE
-            for name, percent in _shares(before[cpu], ticks, 1 if cpu else online):
-                yield metric(name, percent, time=time, tags=tags)
+            for name, percent in shares(before[cpu], ticks, 1 if cpu else online):
+                if not cpu or name in self._of_hwthreads:
+                    yield metric(name, percent, time=time, tags=tags)
 
 
 def ticks_of(path: Path, lines: Iterable[tuple[str, str]]) -> dict[str, list[int]]:
@@ -95,21 +98,24 @@ def ticks_of(path: Path, lines: Iterable[tuple[str, str]]) -> dict[str, list[int
     for place, line in lines:
         word, *words = line.split()
         if found := _CPU.fullmatch(word):
-            ticks[found[1]] = proc.counters(place, words[: len(_STATES)], minimum=_IDLE + 1)
+            ticks[found[1]] = proc.counters(place, words[: len(STATES)], minimum=_IDLE + 1)
     if "" not in ticks:
         raise DataError(f"{path}: the line 'cpu' is missing")
     return ticks
 
 
-def _shares(
-    before: Sequence[int], now: Sequence[int], hwthreads: int
+def shares(
+    before: Sequence[float], now: Sequence[float], hwthreads: int
 ) -> Iterator[tuple[str, float]]:
-    """Yield what part of the ticks between two readings each state had, in percent."""
+    """Yield which share of the time between two readings each state had, in percent.
+
+    The states are in the order of ``STATES``, of which the last ones may be missing.
+    """
     # Idle and iowait do go down by a few ticks now and then (proc(5)), and when a hardware
     # thread comes back online.
     gains = [max(0, new - old) for old, new in zip(before, now, strict=False)]
     total = sum(gains[:_FIRST_GUEST])
     if total:
-        for row, gain in zip(_STATES, gains, strict=False):
+        for row, gain in zip(STATES, gains, strict=False):
             yield row.name, 100 * hwthreads * gain / total
         yield "cpu_used", 100 * hwthreads * (total - gains[_IDLE]) / total

@@ -3,18 +3,16 @@
 The metrics ``io_*`` say what happened since the last sample (only ``io_ioops`` says how things
 stand now), and are left out where a counter went down, because the device began anew. Capacity is
 that of local file systems: those on a device or ZFS, not those of a network, which could hang.
-A file system that is mounted at several places is told of once.
+A file system that is mounted at several places is reported once, where it was mounted first.
 """
 
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
+from ccpipe.node.linux.mounts import mounts
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import emit
 
@@ -45,12 +43,13 @@ MIN_COLUMNS = 11
 EXCLUDE = ("loop*", "ram*", "zram*", "sr*", "fd*")
 """Devices that are no disks."""
 
-METRICS = (
-    *_IO,
+CAPACITY = (
     Metric("disk_total", "GBytes", float, "size of a file system", _NODE, "filesystem"),
     Metric("disk_free", "GBytes", float, "free, also what only root may use", _NODE, "filesystem"),
     Metric("part_max_used", "percent", float, "used of the fullest of these file systems"),
 )
+
+METRICS = (*_IO, *CAPACITY)
 
 _GBYTE = 1e9
 
@@ -110,63 +109,41 @@ class Disk:
                 yield from emit(_IO, gains, time, tags)
 
     def _capacity(self, time: int) -> Iterator[Message]:
-        used = []
-        for point in self._mount_points():
-            try:
-                space = os.statvfs(self._root / point.lstrip("/"))
-            except (OSError, ValueError):
-                continue  # unmounted since, or not for us to see
-            if space.f_blocks:
-                tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(point)}
-                total, free = space.f_blocks * space.f_frsize, space.f_bfree * space.f_frsize
-                yield metric("disk_total", total / _GBYTE, time=time, tags=tags)
-                yield metric("disk_free", free / _GBYTE, time=time, tags=tags)
-                used.append(100 * (total - free) / total)
-        if used:
-            yield metric("part_max_used", max(used), time=time, tags={"type": "node"})
-
-    def _mount_points(self) -> list[str]:
-        """Return where the local file systems are mounted, one place for each."""
-        seen = {}
-        for place, line in proc.lines(self._root / "proc/self/mountinfo"):
-            mount = _Mount.parse(place, line)
-            seen[mount.point] = mount  # the last one mounted at a place hides the others
-        found: dict[str, str] = {}
-        for mount in sorted(seen.values(), key=lambda mount: len(mount.top)):
-            device = mount.source.removeprefix("/dev/")
-            if not (
-                mount.is_pseudo()
-                or proc.matches(device, self._exclude)
-                or proc.matches(mount.point, self._exclude_mounts)
-            ):
-                found.setdefault(mount.source, mount.point)
-        return list(found.values())
+        return capacity(time, self._exclude, self._exclude_mounts, self._root)
 
 
-class _Mount(NamedTuple):
-    """One line of ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
-
-    top: str
-    """The folder of the file system that is seen at `point`; ``/`` is the whole of it."""
-    point: str
-    kind: str
-    source: str
-
-    @classmethod
-    def parse(cls, place: str, line: str) -> "_Mount":
-        left, _, right = line.partition(" - ")
-        match left.split(" "), right.split(" "):
-            case [_, _, _, top, point, _, *_], [kind, source, *_] if point:
-                return cls(
-                    top, _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), point), kind, source
-                )
-        raise DataError(f"{place}: {line!r:.80} is not a mount")
-
-    def is_pseudo(self) -> bool:
-        """Say whether there is no disk of this node below: proc, tmpfs, NFS, FUSE and the like."""
-        if self.kind == "fuse" or self.kind.startswith("fuse."):
-            return True
-        return not self.source.startswith("/dev/") and self.kind != "zfs"
+def capacity(
+    time: int, exclude: Sequence[str], exclude_mounts: Sequence[str], root: Path = Path("/")
+) -> Iterator[Message]:
+    """Yield how full the local file systems are; see `Disk` for the parameters."""
+    used = []
+    for point in _mount_points(exclude, exclude_mounts, root):
+        try:
+            space = os.statvfs(root / point.lstrip("/"))
+        except (OSError, ValueError):
+            continue  # unmounted since, or not readable for us
+        if space.f_blocks:
+            tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(point)}
+            total, free = space.f_blocks * space.f_frsize, space.f_bfree * space.f_frsize
+            yield metric("disk_total", total / _GBYTE, time=time, tags=tags)
+            yield metric("disk_free", free / _GBYTE, time=time, tags=tags)
+            used.append(100 * (total - free) / total)
+    if used:
+        yield metric("part_max_used", max(used), time=time, tags={"type": "node"})
 
 
-_OCTAL = re.compile(r"\\([0-3][0-7]{2})")
+def _mount_points(
+    exclude: Sequence[str], exclude_mounts: Sequence[str], root: Path
+) -> Iterable[str]:
+    """Return where each local file system was mounted first."""
+    # The last one mounted at a point hides the others.
+    visible = {point: (device, kind) for device, point, kind in mounts(str(root))}
+    first: dict[str, str] = {}
+    for point, (device, kind) in visible.items():
+        is_local = (
+            device.startswith("/dev/") and kind.partition(".")[0] != "fuse"
+        ) or kind == "zfs"
+        name = device.removeprefix("/dev/")
+        if is_local and not (proc.matches(name, exclude) or proc.matches(point, exclude_mounts)):
+            first.setdefault(device, point)
+    return first.values()

@@ -1,47 +1,61 @@
 """What the node did on its GPFS (IBM Storage Scale) file systems: ``mmpmon -p``, ``fs_io_s``.
 
 The program needs root. The counters begin when the file system is mounted; the rates (``_bw``,
-``_rate``) are over the time since the last sample, by the file system's own clock, and are left
-out where a counter went down.
+``_rate``) and gains (``_diff``) are over the time since the last sample, by the file system's own
+clock, and are left out where a counter went down.
 """
 
 from collections.abc import Iterator, Sequence
 
+from ccpipe.child_process import run
 from ccpipe.config import Duration
-from ccpipe.message import Message, metric
-from ccpipe.node.collectors.command import run
+from ccpipe.message import Message
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.rates import emit
 from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _NODE = ("node",)
+
+
+def _row(name: str, unit: str, meaning: str) -> Metric:
+    return Metric(name, unit, int, meaning, _NODE, "filesystem")
+
+
 _COUNTERS = {  # by the keyword of mmpmon
-    "br": Metric("gpfs_bytes_read", "bytes", int, "read", _NODE, "filesystem"),
-    "bw": Metric("gpfs_bytes_written", "bytes", int, "written", _NODE, "filesystem"),
-    "rdc": Metric("gpfs_num_reads", "requests", int, "calls of read", _NODE, "filesystem"),
-    "wc": Metric("gpfs_num_writes", "requests", int, "calls of write", _NODE, "filesystem"),
-    "oc": Metric("gpfs_num_opens", "", int, "files opened and created", _NODE, "filesystem"),
-    "cc": Metric("gpfs_num_closes", "", int, "files closed", _NODE, "filesystem"),
-    "dir": Metric("gpfs_num_readdirs", "", int, "folders read", _NODE, "filesystem"),
-    "iu": Metric("gpfs_num_inode_updates", "", int, "inodes written", _NODE, "filesystem"),
+    "br": _row("gpfs_bytes_read", "bytes", "read"),
+    "bw": _row("gpfs_bytes_written", "bytes", "written"),
+    "rdc": _row("gpfs_num_reads", "requests", "calls of read"),
+    "wc": _row("gpfs_num_writes", "requests", "calls of write"),
+    "oc": _row("gpfs_num_opens", "requests", "files opened and created"),
+    "cc": _row("gpfs_num_closes", "requests", "files closed"),
+    "dir": _row("gpfs_num_readdirs", "requests", "folders read"),
+    "iu": _row("gpfs_num_inode_updates", "requests", "inodes written"),
 }
-_BYTES, _CALLS = 2, 4
-_RATES = (  # in the order of the counters that they are of
-    Metric("gpfs_bw_read", "bytes/s", float, "read", _NODE, "filesystem"),
-    Metric("gpfs_bw_write", "bytes/s", float, "written", _NODE, "filesystem"),
-    Metric("gpfs_num_reads_rate", "requests/s", float, "calls of read", _NODE, "filesystem"),
-    Metric("gpfs_num_writes_rate", "requests/s", float, "calls of write", _NODE, "filesystem"),
+_TOTALS = (
+    _row("gpfs_bytes_total", "bytes", "read and written"),
+    _row("gpfs_iops", "requests", "calls of read and write"),
+    _row("gpfs_metaops", "requests", "opens, closes, folders read and inodes written"),
 )
-_SUMS = (
-    Metric("gpfs_iops", "requests/s", float, "calls of read and write", _NODE, "filesystem"),
-    Metric(
-        "gpfs_metaops", "requests/s", float,
-        "opens, closes, folders read and inodes written", _NODE, "filesystem",
-    ),
+_BYTES, _CALLS = 2, 4  # of the counters; the rest are operations on metadata
+_LEVELS = (*_COUNTERS.values(), *_TOTALS)
+_SINCE = tuple(
+    row._replace(name=f"{row.name}_diff", meaning=f"{row.meaning}, since the last sample")
+    for row in _LEVELS
+)
+_RATE_NAMES = (
+    "gpfs_bw_read", "gpfs_bw_write", "gpfs_reads_rate", "gpfs_writes_rate", "gpfs_opens_rate",
+    "gpfs_closes_rate", "gpfs_readdirs_rate", "gpfs_inode_updates_rate", "gpfs_bw_total",
+    "gpfs_iops_rate", "gpfs_metaops_rate",
 )  # fmt: skip
+_RATES = tuple(
+    row._replace(name=name, unit=f"{row.unit}/s", kind=float)
+    for name, row in zip(_RATE_NAMES, _LEVELS, strict=True)
+)
 
-METRICS = (*_COUNTERS.values(), *_RATES, *_SUMS)
+METRICS = (*_LEVELS, *_SINCE, *_RATES)
 
+_INT64_MAX = 2**63 - 1
 _REQUEST = b"once fs_io_s\n"
 
 
@@ -86,15 +100,15 @@ class Gpfs:
         before, self._before = self._before, self._read()
         for name, (timestamp, counters) in self._before.items():
             tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(name)}
-            for row, counter in zip(_COUNTERS.values(), counters, strict=True):
-                yield metric(row.name, counter, time=time, tags=tags)
+            yield from emit(_LEVELS, _with_totals(counters), time, tags)
             then, known = before.get(name, (timestamp, None))
             gains = proc.gained(known, counters)
-            if gains is not None and timestamp > then:
-                rates = [gain / (timestamp - then) for gain in gains]
-                sums = [sum(rates[_BYTES:_CALLS]), sum(rates[_CALLS:])]
-                for row, rate in zip((*_RATES, *_SUMS), (*rates[:_CALLS], *sums), strict=True):
-                    yield metric(row.name, rate, time=time, tags=tags)
+            if gains is not None:
+                gains = _with_totals(gains)
+                yield from emit(_SINCE, gains, time, tags)
+                if timestamp > then:
+                    rates = [gain / (timestamp - then) for gain in gains]
+                    yield from emit(_RATES, rates, time, tags)
 
     def _read(self) -> dict[str, tuple[float, list[int]]]:
         """Return when mmpmon counted, in seconds, and its counters, by file system."""
@@ -118,3 +132,9 @@ class Gpfs:
                 seconds, millionths, *counters = proc.counters(place, wanted, minimum=len(wanted))
                 found[reported["fs"]] = seconds + millionths / 1e6, counters
         return found
+
+
+def _with_totals(counters: Sequence[int]) -> list[int]:
+    """Return counters and their totals, which stop at the maximum of the wire."""
+    groups = counters[:_BYTES], counters[_BYTES:_CALLS], counters[_CALLS:]
+    return [*counters, *(min(sum(group), _INT64_MAX) for group in groups)]

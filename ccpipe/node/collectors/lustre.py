@@ -1,9 +1,9 @@
 """What the node did on its Lustre file systems: ``/sys/kernel/debug/lustre/llite/*/stats``.
 
 Older versions of Lustre keep these files in ``/proc/fs/lustre``. Newer ones show them to root
-only. The counters begin when the file system is mounted; the rates (``_bw``, ``_rate``) are over
-the time since the last sample, and are left out where a counter went down. Lustre writes no line
-for what never happened: that is 0.
+only. The counters begin when the file system is mounted; the rates (``_bw``, ``_rate``) and gains
+(``_diff``) are over the time since the last sample, and are left out where a counter went down.
+Lustre writes no line for what never happened: that is 0.
 """
 
 import re
@@ -36,7 +36,12 @@ _RATES = (  # in the order of the counters that they are of
     Metric("lustre_write_requests_rate", "requests/s", float, "of write", _NODE, "filesystem"),
 )
 
-METRICS = (*_COUNTERS, *_RATES)
+_SINCE = tuple(
+    row._replace(name=f"{row.name}_diff", meaning=f"{row.meaning}, since the last sample")
+    for row in _COUNTERS
+)
+
+METRICS = (*_COUNTERS, *_RATES, *_SINCE)
 
 _FOLDERS = ("sys/kernel/debug/lustre/llite", "proc/fs/lustre/llite")
 _COUNTED = ("open", "close", "getattr", "setattr", "statfs", "inode_permission")
@@ -81,6 +86,8 @@ class Lustre:
             tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(name)}
             yield from emit(_COUNTERS, counters, time, tags)
             yield from emit(_RATES, rates(before.get(mount), counters, seconds), time, tags)
+            gains = proc.gained(before.get(mount), counters) or []
+            yield from emit(_SINCE, gains, time, tags)
 
     def _read(self) -> dict[str, list[int]]:
         """Return each mount's counters, in the order of the table."""

@@ -14,7 +14,7 @@ from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
 
 _NODE = ("node",)
-_COUNTERS = (
+COUNTERS = (
     Metric("net_bytes_in", "bytes", int, "received", _NODE, "network"),
     Metric("net_pkts_in", "packets", int, "received", _NODE, "network"),
     Metric("net_bytes_out", "bytes", int, "sent", _NODE, "network"),
@@ -23,9 +23,9 @@ _COUNTERS = (
 _COLUMNS = (0, 1, 8, 9)  # of these, among the 16 after an interface's name
 _ALL_COLUMNS = 16
 
-_RATES = rate_rows(_COUNTERS, "_bw")
+RATES = rate_rows(COUNTERS, "_bw")
 
-METRICS = (*_COUNTERS, *_RATES)
+METRICS = (*COUNTERS, *RATES)
 
 
 class Network:
@@ -33,14 +33,20 @@ class Network:
 
     Parameters
     ----------
+    include
+        Interfaces to report, as patterns of a shell, where not all of them are wanted; list the
+        names that an interface has on different nodes side by side.
     exclude
-        Interfaces to leave out, as patterns of a shell.
+        Interfaces to leave out of these.
     root
         Where the file system begins that is read; another than `/` for a captured tree.
 
     """
 
-    def __init__(self, *, exclude: Sequence[str] = ("lo",), root: str = "/") -> None:
+    def __init__(
+        self, *, include: Sequence[str] = ("*",), exclude: Sequence[str] = ("lo",), root: str = "/"
+    ) -> None:
+        self._include = include
         self._exclude = exclude
         self._path = Path(root, "proc/net/dev")
         self._previous = Previous[list[int]]()
@@ -58,8 +64,8 @@ class Network:
         before, seconds = self._previous.swap(now)
         for interface, counters in now.items():
             tags = {"type": "node", "stype": "network", "stype-id": proc.tag(interface)}
-            yield from emit(_COUNTERS, counters, time, tags)
-            yield from emit(_RATES, rates(before.get(interface), counters, seconds), time, tags)
+            yield from emit(COUNTERS, counters, time, tags)
+            yield from emit(RATES, rates(before.get(interface), counters, seconds), time, tags)
 
     def _read(self) -> dict[str, list[int]]:
         found = {}
@@ -71,6 +77,8 @@ class Network:
                 interface = name.strip()
                 if not interface:
                     raise DataError(f"{place}: the interface has no name")
-                if not proc.matches(interface, self._exclude):
+                if proc.matches(interface, self._include) and not proc.matches(
+                    interface, self._exclude
+                ):
                     found[interface] = [columns[column] for column in _COLUMNS]
         return found

@@ -8,7 +8,7 @@ mount, and begin when it is mounted; their rates (``_bw``) are over the time sin
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ccpipe.message import Message
+from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
@@ -36,6 +36,11 @@ _OPERATIONS = {
     for version, prefix, operations in (("proc3", "nfs3", _NFS3), ("proc4", "nfs4", _NFS4))
 }
 
+_TOTALS = {
+    "proc3": Metric("nfs3_total", "", int, "operations of version 3"),
+    "proc4": Metric("nfs4_total", "", int, "operations of version 4"),
+}
+
 _NODE = ("node",)
 _TRAFFIC = (  # in the order of the line "bytes:" of a mount
     Metric("nfsio_nread", "bytes", int, "read by programs", _NODE, "filesystem"),
@@ -50,7 +55,10 @@ _TRAFFIC = (  # in the order of the line "bytes:" of a mount
 
 _RATES = rate_rows(_TRAFFIC, "_bw")
 
-METRICS = (*_OPERATIONS["proc3"], *_OPERATIONS["proc4"], *_TRAFFIC, *_RATES)
+METRICS = (*_OPERATIONS["proc3"], *_OPERATIONS["proc4"], *_TOTALS.values(), *_TRAFFIC, *_RATES)
+
+
+_OF_NODE = {"type": "node"}
 
 
 class Nfs:
@@ -83,8 +91,10 @@ class Nfs:
         calls, mounts = self._read_calls(), self._read_mounts()
         before, seconds = self._previous.swap({**calls, **mounts})
         for version, counters in calls.items():
-            gains = proc.gained(before.get(version), counters) or []
-            yield from emit(_OPERATIONS[version], gains, time, {"type": "node"})
+            gains = proc.gained(before.get(version), counters)
+            if gains is not None:
+                yield from emit(_OPERATIONS[version], gains, time, _OF_NODE)
+                yield metric(_TOTALS[version].name, sum(gains), time=time, tags=_OF_NODE)
         for point, counters in mounts.items():
             tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(point)}
             yield from emit(_TRAFFIC, counters, time, tags)

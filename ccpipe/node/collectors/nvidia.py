@@ -7,15 +7,13 @@ does not support is left out; a card that is lost costs its own metrics only. Pe
 and ECC mode, which cc-metric-collector sends as text, are numbers.
 """
 
-import errno
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ccpipe.errors import MissingExtra
 from ccpipe.message import Message, Uint, metric
 from ccpipe.node.linux import proc
+from ccpipe.node.linux.nvml import Driver
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.soft_errors import SoftErrors
 
@@ -53,6 +51,7 @@ METRICS = (
     _row("nv_decoder_util", "percent", float, "time in which the video decoder ran"),
     _row("nv_fb_mem_total", "MByte", float, "memory of the card", part="mig"),
     _row("nv_fb_mem_used", "MByte", float, "memory given to programs", part="mig"),
+    _row("nv_fb_mem_reserved", "MByte", float, "memory kept by the driver", part="mig"),
     _row("nv_bar1_mem_total", "MByte", float, "memory that the bus can reach", part="mig"),
     _row("nv_bar1_mem_used", "MByte", float, "of that, mapped", part="mig"),
     _row("nv_temp", "degC", float, "temperature"),
@@ -77,12 +76,17 @@ METRICS = (
     _row("nv_remapped_rows_failure", "", int, "1 where replacing rows failed"),
     _row("nv_compute_processes", "", int, "processes that compute", part="mig"),
     _row("nv_graphics_processes", "", int, "processes that draw"),
+    _row("nv_mps_compute_processes", "", int, "processes that compute through MPS"),
     *(
         _row(name, "s", float, f"time that the clock was held down by {meaning}")
         for name, (_, meaning) in _VIOLATIONS.items()
     ),
     *(
         _row(name, "", int, meaning, stype="nvlink")
+        for name, (_, meaning) in _NVLINK_ERRORS.items()
+    ),
+    *(
+        _row(f"{name}_sum", "", int, f"{meaning}, of all links")
         for name, (_, meaning) in _NVLINK_ERRORS.items()
     ),
     *(
@@ -94,49 +98,6 @@ METRICS = (
 _MBYTE = 2**20
 _KINDS = {row.name: row.kind for row in METRICS}
 _Values = Iterator[tuple[str, float]]
-
-
-class Driver:
-    """The driver's library, begun when it is first asked, and anew after it failed."""
-
-    def __init__(self, root: str) -> None:
-        """Look for the driver below `root`; another than ``/`` is a captured tree."""
-        self._version = Path(root, "proc/driver/nvidia/version")
-        self._nvml: Any = None
-
-    def cards(self) -> tuple[Any, int]:
-        """Return the module that knows NVML, and how many cards it has.
-
-        Raises
-        ------
-        OSError
-            where there is no driver, or it does not answer.
-        MissingExtra
-            where there is a driver but no ``nvidia-ml-py``.
-
-        """
-        nvml = self._library()
-        try:
-            return nvml, nvml.nvmlDeviceGetCount()
-        except nvml.NVMLError as error:
-            # The driver was reset or updated under us: begin anew with the next sample.
-            self._nvml = None
-            raise OSError(errno.EIO, f"NVML: {error}") from error
-
-    def _library(self) -> Any:
-        """Return the module that knows NVML, begun."""
-        if self._nvml is None:
-            proc.text(self._version)
-            try:
-                import pynvml
-            except ImportError:
-                raise MissingExtra("nvidia-ml-py", "gpu") from None
-            try:
-                pynvml.nvmlInit()
-            except pynvml.NVMLError as error:
-                raise OSError(errno.ENODEV, f"NVML: {error}") from error
-            self._nvml = pynvml
-        return self._nvml
 
 
 class Nvidia:
@@ -190,11 +151,7 @@ class Nvidia:
                 yield name, {}, value
         for name, value in supported(nvml, self._energy_of(address), card):
             yield name, {}, value
-        for link in _active_links(nvml, card):
-            tags = {"stype": "nvlink", "stype-id": str(link)}
-            for reading in (_nvlink_errors(link), _nvlink_traffic(link)):
-                for name, value in supported(nvml, reading, card):
-                    yield name, tags, value
+        yield from _links(nvml, card)
         for part in parts(nvml, card):
             tags = {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
             for reading in _READINGS_OF_PARTS:
@@ -212,6 +169,20 @@ class Nvidia:
                 yield "nv_average_power", (joules - last[0]) / (now - last[1])
 
         return energy
+
+
+def _links(nvml: Any, card: Any) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield the errors and traffic of each link, and the sums of errors."""
+    sums: dict[str, float] = {}
+    for link in _active_links(nvml, card):
+        tags = {"stype": "nvlink", "stype-id": str(link)}
+        for name, value in supported(nvml, _nvlink_errors(link), card):
+            sums[name] = sums.get(name, 0) + value
+            yield name, tags, value
+        for name, value in supported(nvml, _nvlink_traffic(link), card):
+            yield name, tags, value
+    for name, value in sums.items():
+        yield f"{name}_sum", {}, value
 
 
 def supported(nvml: Any, reading: Callable[[Any, Any], _Values], card: Any) -> _Values:
@@ -254,6 +225,7 @@ def _memory(nvml: Any, card: Any) -> _Values:
     try:
         # The second version counts what the driver keeps for itself as reserved, not as used.
         memory = nvml.nvmlDeviceGetMemoryInfo(card, version=nvml.nvmlMemory_v2)
+        yield "nv_fb_mem_reserved", memory.reserved / _MBYTE
     except nvml.NVMLError_FunctionNotFound:
         memory = nvml.nvmlDeviceGetMemoryInfo(card)
     yield "nv_fb_mem_total", memory.total / _MBYTE
@@ -327,6 +299,10 @@ def _graphics_processes(nvml: Any, card: Any) -> _Values:
     yield "nv_graphics_processes", len(nvml.nvmlDeviceGetGraphicsRunningProcesses(card))
 
 
+def _mps_processes(nvml: Any, card: Any) -> _Values:
+    yield "nv_mps_compute_processes", len(nvml.nvmlDeviceGetMPSComputeRunningProcesses(card))
+
+
 def _violation(name: str, policy: str) -> Callable[[Any, Any], _Values]:
     def violation(nvml: Any, card: Any) -> _Values:
         status = nvml.nvmlDeviceGetViolationStatus(
@@ -384,6 +360,7 @@ _READINGS = (
     _utilisation, _encoder, _decoder, _memory, _bar1, _temperature, _fan, _power, _power_limit,
     *(_clock(name, domain, which) for which in ("", "max_") for name, domain in _CLOCKS.items()),
     _perf_state, _ecc_mode, _ecc_errors, _remapped_rows, _compute_processes, _graphics_processes,
+    _mps_processes,
     *(_violation(name, policy) for name, (policy, _) in _VIOLATIONS.items()),
 )  # fmt: skip
 _READINGS_OF_PARTS = (_memory, _bar1, _compute_processes)

@@ -19,7 +19,7 @@ import errno
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,14 +92,14 @@ class Perf:
     Parameters
     ----------
     hwthreads
-        Whether each hardware thread is told of too, not only the node.
+        Metrics that are reported for each hardware thread too, as patterns of a shell.
     root
         Where the file system begins that says what there is to count; another than `/` for a
         captured tree.
 
     """
 
-    def __init__(self, *, hwthreads: bool = False, root: str = "/") -> None:
+    def __init__(self, *, hwthreads: Sequence[str] = ("ipc", "flops_any"), root: str = "/") -> None:
         self._hwthreads = hwthreads
         self._root = Path(root)
         self._online = ""
@@ -128,8 +128,8 @@ class Perf:
         if before:
             for (kind, number), sums in self._sums(before).items():
                 tags = {"type": kind, "type-id": number} if number else {"type": kind}
-                if kind != "hwthread" or self._hwthreads:
-                    for name, value in _metrics(sums):
+                for name, value in _metrics(sums):
+                    if kind != "hwthread" or proc.matches(name, self._hwthreads):
                         yield metric(name, value, time=time, tags=tags)
 
     def _sums(self, before: list[Reading]) -> dict[tuple[str, str], dict[str, float]]:

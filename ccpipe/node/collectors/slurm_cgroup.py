@@ -1,13 +1,18 @@
 """What each Slurm job uses on this node, as the kernel accounts for its cgroup, version 2 or 1.
 
-A job's metrics carry ``stype=job`` with its number. Memory counts the caches of files that the
+A job's metrics carry ``stype=job`` with its number. Memory includes the caches of files that the
 job read and wrote. 100 percent of processor time is one hardware thread. Input and output are
-those of local disks; network file systems are not in the cgroup's account. Version 1 knows no
-pressure, and mostly no input and output.
+those of local disks; network file systems are not accounted for. Version 1 has no pressure, and
+mostly no input and output. A file that is invalid costs only what it says of its job.
+
+With the option `hwthreads` all but the pressure is shared out equally among the hardware threads of
+the job's cpuset, without ``stype``, as cc-metric-collector does: stores that ignore ``stype`` then
+keep jobs apart. Jobs that share a hardware thread are added up, and an idle one has 0.
 """
 
+import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,12 +22,13 @@ from ccpipe.node.collectors import pressure
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous
+from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _NODE = ("node",)
 _LEVELS = (
     Metric("job_mem_used", "bytes", int, "memory now", _NODE, "job"),
-    Metric("job_max_mem_used", "bytes", int, "the most it ever was (Linux 5.19)", _NODE, "job"),
-    Metric("job_mem_limit", "bytes", int, "the most it may be, where it is limited", _NODE, "job"),
+    Metric("job_max_mem_used", "bytes", int, "highest value so far (Linux 5.19)", _NODE, "job"),
+    Metric("job_mem_limit", "bytes", int, "limit of the memory, where there is one", _NODE, "job"),
 )
 _CPU = (
     Metric("job_user_cpu", "percent", float, "running its programs", _NODE, "job"),
@@ -60,23 +66,30 @@ class _Usage:
     """Microseconds so far: user, system."""
     io: list[int] = field(default_factory=list)
     """Bytes so far: read, written."""
+    cpuset: list[int] = field(default_factory=list)
+    """Hardware threads."""
     waited: dict[str, int] = field(default_factory=dict)
     """Microseconds so far, as ``pressure.read`` names them."""
 
 
 class SlurmCgroup:
-    """The jobs of the node; what is reckoned from two samples comes with a job's second.
+    """The jobs of the node; what is computed from two samples comes with a job's second.
 
     Parameters
     ----------
+    hwthreads
+        Whether metrics are those of hardware threads, instead of jobs on the node.
     root
         Where the file system begins that is read; another than `/` for a captured tree.
 
     """
 
-    def __init__(self, *, root: str = "/") -> None:
+    def __init__(self, *, hwthreads: bool = False, root: str = "/") -> None:
+        self._hwthreads = hwthreads
+        self._online = Path(root, "sys/devices/system/cpu/online")
         self._path = Path(root, "sys/fs/cgroup")
         self._previous = Previous[_Usage]()
+        self._soft = SoftErrors()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield each job's usage, and what it used since the last call.
@@ -85,19 +98,33 @@ class SlurmCgroup:
         ------
         OSError
             where Slurm keeps no cgroups.
-        DataError
-            where a file is not what the kernel writes.
 
         """
         now = self._read()
         before, seconds = self._previous.swap(now)
+        shares = self._of_hwthreads() if self._hwthreads else {}
         for job, usage in now.items():
             tags = {"type": "node", "stype": "job", "stype-id": job}
-            for name, value in usage.levels.items():
-                yield metric(name, value, time=time, tags=tags)
+            values: dict[str, float] = {**usage.levels}
             if job in before and seconds > 0:
-                for name, value_since in _since(before[job], usage, seconds):
-                    yield metric(name, value_since, time=time, tags=tags)
+                values |= _since(before[job], usage, seconds)
+                for name, percent in pressure.shares(before[job].waited, usage.waited, seconds):
+                    yield metric(f"job_psi_{name}", percent, time=time, tags=tags)
+            if self._hwthreads:
+                _share_out(values, usage.cpuset, shares)
+            else:
+                for name, value in values.items():
+                    yield metric(name, value, time=time, tags=tags)
+        for cpu, sums in shares.items():
+            for name, value in sums.items():
+                tags = {"type": "hwthread", "type-id": str(cpu)}
+                yield metric(name, value, time=time, tags=tags)
+
+    def _of_hwthreads(self) -> dict[int, dict[str, float]]:
+        """Return the metrics of each hardware thread that is online, as yet without any job."""
+        rows = (*_LEVELS, *_CPU, *_IO)
+        online = proc.listed(str(self._online), proc.text(self._online))
+        return {cpu: {row.name: row.kind(0) for row in rows} for cpu in online}
 
     def _read(self) -> dict[str, _Usage]:
         folders = [*self._unified(), *self._legacy()]
@@ -110,7 +137,8 @@ class SlurmCgroup:
                     # Two slurmds on one node, as test beds have them, may share a job.
                     job = found[1] if found[1] not in jobs else f"{found[1]}@{folder.name}"
                     version_1 = self._path / "memory" in folder.parents
-                    jobs[proc.tag(job)] = self._usage_1(path) if version_1 else _usage_2(path)
+                    usage = self._usage_1 if version_1 else self._usage_2
+                    jobs[proc.tag(job)] = usage(path)
         return jobs
 
     def _unified(self) -> list[Path]:
@@ -125,35 +153,74 @@ class SlurmCgroup:
 
     def _usage_1(self, memory: Path) -> _Usage:
         below = memory.relative_to(self._path / "memory")
-        cpuacct, blkio = self._path / "cpuacct" / below, self._path / "blkio" / below
-        return _Usage(
-            _levels(memory, ("memory.usage_in_bytes", "memory.max_usage_in_bytes",
-                             "memory.limit_in_bytes")),
-            [ticks * _TICK for ticks in _table(cpuacct / "cpuacct.stat", ("user", "system"))],
-            _service_bytes(blkio / "blkio.throttle.io_service_bytes"),
-        )  # fmt: skip
+        cpuacct, blkio, cpuset = (
+            self._path / controller / below for controller in ("cpuacct", "blkio", "cpuset")
+        )
+        files = ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.limit_in_bytes")
+        usage = _Usage()
+        with self._noted():
+            usage.levels = _levels(memory, files)
+        with self._noted():
+            ticks = _table(cpuacct / "cpuacct.stat", ("user", "system"))
+            usage.cpu = [tick * _TICK for tick in ticks]
+        with self._noted():
+            usage.io = _service_bytes(blkio / "blkio.throttle.io_service_bytes")
+        with self._noted():
+            usage.cpuset = _cpuset(cpuset)
+        return usage
+
+    def _usage_2(self, folder: Path) -> _Usage:
+        usage = _Usage()
+        with self._noted():
+            usage.levels = _levels(folder, ("memory.current", "memory.peak", "memory.max"))
+        with self._noted():
+            usage.cpu = _table(folder / "cpu.stat", ("user_usec", "system_usec"))
+        with self._noted():
+            usage.io = _io_stat(folder / "io.stat")
+        with self._noted():
+            usage.cpuset = _cpuset(folder)
+        for of in ("cpu", "memory", "io"):
+            with self._noted():
+                if proc.word(folder / f"{of}.pressure") is not None:
+                    usage.waited |= pressure.read(folder / f"{of}.pressure", of)
+        return usage
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Log an invalid file once, and go on; one that vanished belongs to a job that ended."""
+        try:
+            yield
+        except DataError as error:
+            self._soft.note(f"collector slurm_cgroup: {error}")
+        except FileNotFoundError:
+            pass
 
 
-def _usage_2(folder: Path) -> _Usage:
-    waited: dict[str, int] = {}
-    for of in ("cpu", "memory", "io"):
-        if proc.word(folder / f"{of}.pressure") is not None:
-            waited |= pressure.read(folder / f"{of}.pressure", of)
-    return _Usage(
-        _levels(folder, ("memory.current", "memory.peak", "memory.max")),
-        _table(folder / "cpu.stat", ("user_usec", "system_usec")),
-        _io_stat(folder / "io.stat"),
-        waited,
-    )
+def _since(before: _Usage, now: _Usage, seconds: float) -> dict[str, float]:
+    """Return processor time, and input and output, between two readings."""
+    cpu, io = proc.gained(before.cpu, now.cpu) or [], proc.gained(before.io, now.io) or []
+    percent = [100 * spent / (seconds * _MICROSECONDS) for spent in cpu]
+    values: dict[str, float] = dict(zip((row.name for row in _CPU), percent, strict=False))
+    return values | dict(zip((row.name for row in _IO), io, strict=False))
 
 
-def _since(before: _Usage, now: _Usage, seconds: float) -> Iterator[tuple[str, float]]:
-    for row, spent in zip(_CPU, proc.gained(before.cpu, now.cpu) or [], strict=False):
-        yield row.name, 100 * spent / (seconds * _MICROSECONDS)
-    for row, moved in zip(_IO, proc.gained(before.io, now.io) or [], strict=False):
-        yield row.name, moved
-    for name, percent in pressure.shares(before.waited, now.waited, seconds):
-        yield f"job_psi_{name}", percent
+def _share_out(
+    values: Mapping[str, float], cpuset: Sequence[int], shares: Mapping[int, dict[str, float]]
+) -> None:
+    """Add a job's values to the hardware threads of its cpuset, in equal parts."""
+    cpus = [cpu for cpu in cpuset if cpu in shares]
+    for cpu in cpus:
+        for name, value in values.items():
+            is_float = isinstance(value, float)
+            shares[cpu][name] += value / len(cpus) if is_float else value // len(cpus)
+
+
+def _cpuset(folder: Path) -> list[int]:
+    """Return the hardware threads that a job may use; none where it does not say."""
+    for name in ("cpuset.cpus", "cpuset.cpus.effective"):
+        if text := proc.word(folder / name):
+            return proc.listed(str(folder / name), text)
+    return []
 
 
 def _levels(folder: Path, files: Sequence[str]) -> dict[str, int]:

@@ -55,9 +55,9 @@ def device(tags: Tags, kind: str, known: Mapping[str, object]) -> str | None:
     if asked == "node":
         return None
     if not known:
-        raise UsageError(f"tag type is {asked:.40}; this is of the node only")
+        raise UsageError(f"tag type is {asked:.40}; it must be node")
     if asked != kind:
-        raise UsageError(f"tag type is {asked:.40}; this is of a {kind}, or of all of the node")
+        raise UsageError(f"tag type is {asked:.40}; it must be {kind}, or node for all of them")
     if name not in known:
         raise UsageError(f"there is no {kind} {name!r:.40} here; there are {', '.join(known)}")
     return name

@@ -22,6 +22,11 @@ _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)  # Linux knows 8192 o
 _CHUNK = 65536
 
 
+def is_there(root: str = "/") -> bool:
+    """Return whether this system has a ``/proc`` as Linux has it."""
+    return Path(root, "proc/stat").exists()
+
+
 def text(path: Path | str) -> str:
     """Return a whole file; bytes that are no UTF-8 stay as surrogates, as in file names."""
     # A quarter of what Path.read_text costs, and a sample reads hundreds of small files.

@@ -3,6 +3,7 @@
 ``docs/collectors/`` is written from it, by ``scripts/collector_pages.py``.
 """
 
+import contextlib
 import importlib
 from importlib import metadata
 from typing import NamedTuple
@@ -28,5 +29,8 @@ class Metric(NamedTuple):
 def units() -> dict[str, str]:
     """Return the units of all metrics whose collectors declare them, plug-ins' too, by name."""
     modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
-    tables = [getattr(importlib.import_module(name), "METRICS", ()) for name in sorted(modules)]
+    tables = []
+    for name in sorted(modules):
+        with contextlib.suppress(Exception):  # a broken plug-in: whoever constructs it reports that
+            tables.append(getattr(importlib.import_module(name), "METRICS", ()))
     return {row.name: row.unit for table in tables for row in table if row.unit}

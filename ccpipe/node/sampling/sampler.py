@@ -15,6 +15,8 @@ import msgspec
 
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.sonar import Envelope
+from ccpipe.message import Message
 from ccpipe.node.sampling.soft_errors import SoftErrors
 from ccpipe.node.sampling.thread import Collector, CollectorThread
 from ccpipe.pipeline import Batch, RecordType, Source, wait_for_event
@@ -53,7 +55,7 @@ class _Turn:
     away_until: float = 0.0
     """Not asked before this moment of the monotonic clock: it found nothing to measure."""
     is_away: bool = False
-    has_told: bool = False
+    has_reported: bool = False
     """Whether it ever measured anything."""
     is_late: bool = False
     """Whether it was still busy when it should have been asked again."""
@@ -155,6 +157,7 @@ class Sampler(Source):
         self._turns: dict[str, _Turn] = {}
         self._pending: dict[_Answer, _Pending] = {}
         self._complaints: list[Any] = []
+        self._absent: list[str] = []
         self._last: dict[int, tuple[int, float]] = {}  # slot and moment, by interval
         self._began = False
         self.reload(
@@ -386,10 +389,15 @@ class Sampler(Source):
             if error is not None:
                 self._note(turn, slot, error)
                 continue
+            try:
+                records += _tagged(_checked(answer.result(), self.gives), tags, units)
+            except WrongRecordError as wrong:
+                self._note(turn, slot, wrong)
+                continue
             if turn.is_away:
                 log.info("collector %s is on again", turn.thread.name)
-            turn.is_away, turn.has_told = False, True
-            records += _tagged(answer.result(), tags, units)
+            turn.is_away, turn.has_reported = False, True
+        self._log_absent()
         records += self._complaints
         self._complaints = []
         return records
@@ -398,22 +406,46 @@ class Sampler(Source):
         name = turn.thread.name
         self._report(slot, f"collector {name}: {error}")
         absent = isinstance(error, OSError) and error.errno in _ABSENT
-        if absent or isinstance(error, MissingExtra):
+        if absent or isinstance(error, MissingExtra | WrongRecordError):
             turn.away_until = time.monotonic() + _AWAY
             if not turn.is_away:
                 turn.is_away = True
-                # That a node has no such hardware is no reason to worry; the rest can be mended.
-                usual = isinstance(error, OSError) and not isinstance(error, PermissionError)
-                level = logging.INFO if usual and not turn.has_told else logging.WARNING
-                log.log(level, "collector %s is off: %s", name, error)
+                # That a node lacks such hardware is normal; the rest can be repaired.
+                is_normal = isinstance(error, OSError) and not isinstance(error, PermissionError)
+                if is_normal and not turn.has_reported:
+                    log.debug("collector %s is off: %s", name, error)
+                    self._absent.append(name)
+                else:
+                    log.warning("collector %s is off: %s", name, error)
         else:
+            self._telemetry.count(self._telemetry.failed_reads, name)
             expected = isinstance(error, CcpipeError | OSError)
             text = f"collector {name}: {type(error).__name__}: {error}"
             self._soft.note(text, None if expected else error)
 
+    def _log_absent(self) -> None:
+        """Log in one line which collectors found nothing to measure here."""
+        if self._absent:
+            names = ", ".join(sorted(self._absent))
+            log.info("collectors off, as this machine has nothing for them: %s", names)
+            self._absent = []
+
     def _report(self, slot: int, text: str) -> None:
         if self._complaint is not None:
             self._complaints.append(self._complaint(slot, text))
+
+
+class WrongRecordError(TypeError):
+    """A collector returned something else than it must."""
+
+
+def _checked(records: list[Any], gives: RecordType) -> list[Any]:
+    """Return a collector's records; raises WrongRecordError where one is something else."""
+    wanted = Message if gives.name == "lines" else Envelope
+    for record in records:
+        if not isinstance(record, wanted):
+            raise WrongRecordError(f"expected {wanted.__name__}, got {record!r:.80}")
+    return records
 
 
 def _tagged(

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -25,6 +26,14 @@ class Collector(Protocol):
 
         """
         ...
+
+
+class CollectorGroup(ABC):
+    """Several collectors under one name and one set of options, each with a thread of its own."""
+
+    @abstractmethod
+    def collectors(self) -> Mapping[str, Collector]:
+        """Return the collectors by what follows the group's name and a dot in the log."""
 
 
 Answer = Future[list[Any]]
@@ -85,7 +94,7 @@ class CollectorThread:
             time, answer = question
             try:
                 answer.set_result(list(self.collector.collect(time)))
-            except Exception as error:  # noqa: BLE001 - whatever a plug-in does, the others go on
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the others go on
                 answer.set_exception(error)
             # A thread that waits must hold no sample: it would live until the next question.
             del question, answer

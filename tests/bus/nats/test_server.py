@@ -47,7 +47,8 @@ async def test_a_killed_server_comes_back_at_its_port_with_its_streams(nats_serv
     killed = nats_server.pid
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    await eventually(lambda: nats_server.restarts == 1 and nats_server.pid != killed)
+    telemetry = nats_server.telemetry
+    await eventually(lambda: telemetry.total(telemetry.restarts) == 1 and nats_server.pid != killed)
     client = await nats.connect(nats_server.url)
     assert (await client.jetstream().get_last_msg("kept", "kept")).data == b"safe"
     await client.close()

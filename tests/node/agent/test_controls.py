@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ccpipe.config import Bus, Interval, Publish, Site
-from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.errors import ConfigError, DataError, UnavailableError
 from ccpipe.formats.sonar import Envelope, ErrorObject, SysinfoAttributes, SysinfoData
 from ccpipe.formats.sonar.meta import MetadataObject
 from ccpipe.node.agent.controls import controls
@@ -115,6 +115,17 @@ async def test_the_interval_is_set_as_people_write_it(agent: Agent, tmp_path: Pa
     assert agent.set_to == [60.0]
 
 
+@pytest.mark.parametrize("value", ["1ms", "99ms", "400d", "86401"])
+async def test_an_interval_beyond_the_bounds_is_refused(
+    agent: Agent, tmp_path: Path, value: str
+) -> None:
+    """A request can neither flood the broker nor switch metrics off."""
+    with pytest.raises(DataError, match=f"interval {value} is not between 100ms and 1d"):
+        await put(agent.controls(tmp_path)["interval"], value)
+    assert agent.set_to == []
+    assert await put(agent.controls(tmp_path)["interval"], "1d") == Change("10s", "1d")
+
+
 @pytest.mark.parametrize("value", ["0", "-1s", "soon", "", "500ms"])
 async def test_an_interval_that_cannot_be_is_refused(
     agent: Agent, tmp_path: Path, value: str
@@ -133,10 +144,12 @@ def test_every_node_has_limits_and_frequencies_to_ask_for(agent: Agent, tmp_path
     assert {"rapl.pkg_limit_1", "freq.governor"} <= set(agent.controls(tmp_path))
 
 
-def test_the_page_tells_of_every_control(agent: Agent, tmp_path: Path) -> None:
+def test_the_page_lists_every_control(agent: Agent, tmp_path: Path) -> None:
     """And says of each whether it can be set."""
     for tree in ("cpufreq", "rapl-limits"):
         unpack((PACKED / f"{tree}.txt").read_text(), tmp_path)
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").touch()
     page = (ROOT / "docs/control.md").read_text()
     rows = [row.split("|")[1:4] for row in page.splitlines() if row.startswith("| `")]
     settable = {

@@ -103,7 +103,7 @@ async def connected(site: Site) -> AsyncIterator[Connection]:
 async def responding(bus: Connection, site: Site, node: Node) -> AsyncIterator[Responder]:
     """Answer requests to a node; yields once it listens."""
     async with Responder(bus, site, node.controls()) as responder:
-        await eventually(lambda: len(bus._subscriptions) > 0)
+        await eventually(lambda: len(bus._subscriptions) >= len(module._own_subjects(site)))
         await bus.flush()
         yield responder
 
@@ -276,7 +276,8 @@ async def test_what_is_no_request_is_answered(
     nats_server: Any, nuc: Responder, payload: bytes, text: str
 ) -> None:
     """cc-node-controller says nothing to it, and whoever asked waits in vain."""
-    (answer,) = await answered(nats_server, payload)
+    method = "put" if b"PUT" in payload else "get"
+    (answer,) = await answered(nats_server, payload, f"fox%2Etest.control.{method}")
     assert (answer.hostname, answer.tags["level"], answer.tags["reason"]) == (
         "nuc", "ERROR", "invalid",
     )  # fmt: skip
@@ -333,6 +334,36 @@ async def test_where_nobody_listens_it_is_known_at_once(nats_server: Any) -> Non
     """The broker says so: nobody waits an hour."""
     async with asyncio.timeout(10):
         assert await asked(nats_server, request("interval", node="nuc"), seconds=3600) == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "method", "text"),
+    [
+        ("get", "PUT", "tag method is PUT, on the subject of GET requests"),
+        ("put", "GET", "tag method is GET, on the subject of PUT requests"),
+    ],
+)
+async def test_the_subject_decides_what_a_request_may_do(
+    nats_server: Any, nuc: Responder, node: Node, subject: str, method: str, text: str
+) -> None:
+    """The broker grants GET and PUT by subject: whoever may only ask must not set anything."""
+    payload = f'interval,hostname=nuc,method={method},type=node control="30s" 1\n'.encode()
+    (answer,) = await answered(nats_server, payload, f"fox%2Etest.control.{subject}")
+    assert (answer.tags["level"], answer.tags["reason"]) == ("ERROR", "invalid")
+    assert answer.value == text
+    assert node.interval == "10s"
+
+
+async def test_requests_are_counted_by_outcome(nats_server: Any, nuc: Responder) -> None:
+    """For ``/metrics``: what was answered, and what was refused and why."""
+    await get(nats_server, "interval")
+    await put(nats_server, "rapl.pkg_limit_1", "85")
+    counted = {
+        sample.labels["part"]: sample.value
+        for family in nuc.telemetry.requests.collect()
+        for sample in family.samples
+    }
+    assert counted == {"answered": 1, "denied": 1}
 
 
 async def test_a_flat_subject_serves_both_methods(nats_server: Any, node: Node) -> None:

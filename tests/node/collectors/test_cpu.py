@@ -24,19 +24,27 @@ def test_the_node_has_100_percent_for_each_hardware_thread(root: Root) -> None:
     assert second["cpu_idle", ""] == pytest.approx(200 * 645 / 705)
     assert second["cpu_iowait", ""] == pytest.approx(200 * 2 / 705)
     assert second["cpu_used", ""] == pytest.approx(200 * 60 / 705)
-    assert {key[1] for key in second} == {""}
 
 
-def test_hardware_threads_are_an_option(root: Root) -> None:
-    """With hwthreads each hardware thread's states add up to 100 percent."""
-    _, second = root.twice(Cpu(hwthreads=True, root=str(root)), "captured")
+def test_two_metrics_are_those_of_hardware_threads_too(root: Root) -> None:
+    """Those that ClusterCockpit's stock configuration wants by hardware thread."""
+    _, second = root.twice(Cpu(root=str(root)), "captured")
+    assert {name for name, cpu in second if cpu} == {"cpu_user", "cpu_used"}
+    assert {cpu for _, cpu in second} == {"", "0", "1"}
+    _, second = root.twice(Cpu(hwthreads=[], root=str(root)), "captured")
+    assert {cpu for _, cpu in second} == {""}
+
+
+def test_all_states_of_hardware_threads_are_an_option(root: Root) -> None:
+    """Of each hardware thread they add up to 100 percent."""
+    _, second = root.twice(Cpu(hwthreads=["*"], root=str(root)), "captured")
     for cpu in ("0", "1"):
         assert sum(float(second[f"cpu_{state}", cpu]) for state in STATES) == pytest.approx(100)
 
 
 def test_hardware_threads_come_and_go(root: Root) -> None:
     """One that went offline is silent, a new one waits for its second reading."""
-    first, second = root.twice(Cpu(hwthreads=True, root=str(root)), "made-hotplug")
+    first, second = root.twice(Cpu(hwthreads=["*"], root=str(root)), "made-hotplug")
     assert first["num_cpus", ""] == 4
     assert second["num_cpus", ""] == 3
     assert {cpu for name, cpu in second if name == "cpu_user"} == {"", "0", "2"}
@@ -44,15 +52,15 @@ def test_hardware_threads_come_and_go(root: Root) -> None:
 
 def test_idle_time_that_goes_down_counts_as_none(root: Root) -> None:
     """The kernel's idle ticks can go down a little; no percentage is ever below 0."""
-    _, second = root.twice(Cpu(hwthreads=True, root=str(root)), "made-hotplug")
+    _, second = root.twice(Cpu(hwthreads=["*"], root=str(root)), "made-hotplug")
     assert second["cpu_idle", "0"] == 0
     assert second["cpu_user", "0"] == 75
     assert second["cpu_used", "0"] == 100
 
 
 def test_an_old_kernel_tells_fewer_states(root: Root) -> None:
-    """States that are not in the file are left out, the others are still told."""
-    _, second = root.twice(Cpu(root=str(root)), "made-linux-3.10")
+    """States that are not in the file are left out, the others are still reported."""
+    _, second = root.twice(Cpu(hwthreads=[], root=str(root)), "made-linux-3.10")
     assert second == {
         ("num_cpus", ""): 1,
         ("cpu_user", ""): 40,

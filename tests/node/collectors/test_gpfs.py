@@ -19,14 +19,33 @@ def test_counters_and_rates_are_those_of_each_file_system(shown: Path) -> None:
     first, second = _twice(collector, shown)
     assert first["gpfs_bytes_read", "gpfs2"] == 6291456
     assert first["gpfs_num_opens", "work"] == 26
-    assert {name for name, _ in first} == {row.name for row in METRICS if row.kind is int}
+    levels = {
+        row.name for row in METRICS if row.kind is not float and not row.name.endswith("_diff")
+    }
+    assert {name for name, _ in first} == levels
+    assert first["gpfs_iops", "gpfs2"] == (
+        first["gpfs_num_reads", "gpfs2"] + first["gpfs_num_writes", "gpfs2"]  # type: ignore[operator]
+    )
     assert second["gpfs_bw_read", "gpfs2"] == 10 * 2**20 / 5
     assert second["gpfs_bw_write", "gpfs2"] == 0
-    assert second["gpfs_num_reads_rate", "gpfs2"] == 2
-    assert second["gpfs_iops", "gpfs2"] == 2
-    assert second["gpfs_metaops", "gpfs2"] == 3
-    assert ("gpfs_iops", "work") not in second
+    assert second["gpfs_bytes_read_diff", "gpfs2"] == second["gpfs_bytes_total_diff", "gpfs2"]
+    assert second["gpfs_bytes_total_diff", "gpfs2"] == 10 * 2**20
+    assert second["gpfs_bw_total", "gpfs2"] == 10 * 2**20 / 5
+    assert second["gpfs_reads_rate", "gpfs2"] == 2
+    assert second["gpfs_iops_rate", "gpfs2"] == 2
+    assert second["gpfs_iops_diff", "gpfs2"] == 10
+    assert second["gpfs_metaops_rate", "gpfs2"] == 3
+    assert ("gpfs_iops_rate", "work") not in second
+    assert ("gpfs_iops_diff", "work") not in second
     assert second["gpfs_bytes_read", "work"] == 4096
+
+
+def test_the_names_are_the_33_of_cc_metric_collector() -> None:
+    """Eight counters, their gains and rates, and the same of three totals."""
+    assert len(METRICS) == 33
+    names = {row.name for row in METRICS}
+    assert {"gpfs_closes_rate", "gpfs_inode_updates_rate", "gpfs_num_opens_diff"} <= names
+    assert {"gpfs_bytes_total", "gpfs_bw_total", "gpfs_iops_diff", "gpfs_metaops"} <= names
 
 
 def test_exactly_what_the_table_declares_is_sent(shown: Path) -> None:

@@ -25,6 +25,10 @@ def test_bytes_are_sums_and_requests_are_samples(root: Root, seconds: Any) -> No
     assert second["lustre_read_requests_rate", "scratch"] == 1
     assert second["lustre_write_bw", "scratch"] == 40
     assert second["lustre_inode_permission", "scratch"] == 99
+    assert second["lustre_read_bytes_diff", "scratch"] == 10_000
+    assert second["lustre_read_requests_diff", "scratch"] == 10
+    assert second["lustre_setattr_diff", "scratch"] == 1
+    assert not any(name.endswith("_diff") for name, _ in first)
 
 
 def test_two_mounts_of_one_file_system_stay_two_series(root: Root) -> None:

@@ -42,6 +42,14 @@ def test_interfaces_are_left_out_by_pattern(root: Root) -> None:
     assert _interfaces(Network(exclude=["ifb*"], root=str(root))) == {"lo", "eth0"}
 
 
+def test_only_some_interfaces_may_be_wanted(root: Root) -> None:
+    """By all the names that they have on different nodes, as cc-metric-collector's lists have."""
+    root.show("captured/first")
+    assert _interfaces(Network(include=["eth0", "enp5s0"], root=str(root))) == {"eth0"}
+    some = Network(include=["e*", "ifb*"], exclude=["ifb1"], root=str(root))
+    assert _interfaces(some) == {"eth0", "ifb0"}
+
+
 def _interfaces(collector: Network) -> set[str]:
     return {interface for _, interface in reported(collector.collect(0))}
 

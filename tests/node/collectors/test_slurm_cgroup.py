@@ -1,12 +1,12 @@
 """Slurm's jobs: cgroups of version 2 and version 1."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ccpipe.errors import DataError
 from ccpipe.node.collectors.slurm_cgroup import SlurmCgroup
 from tests.node.conftest import Root, Told, reported, unpack
 
@@ -96,17 +96,69 @@ def test_a_node_without_slurm_says_so(tmp_path: Path) -> None:
         ("cpu.stat", "user_usec 5", "1 counters, not 2"),
         ("cpu.stat", "user_usec x\nsystem_usec 1", "'x' is not a counter"),
         ("io.stat", "8:0 rbytes=x", "'x' is not a counter"),
+        ("cpuset.cpus", "all", "'all' is not a list of hardware threads"),
         ("io.pressure", "none", "line 1: 'none' is not a pressure"),
     ],
 )
-def test_another_file_is_named(tmp_path: Path, file: str, text: str, reason: str) -> None:
-    """What the kernel would not write raises DataError that names the file."""
-    unpack(f"@ first\n## /{SCOPE}/job_7/{file}\n{text}\n@ second\n", tmp_path)
-    with pytest.raises(DataError, match=f"{file}: {reason}"):
-        list(SlurmCgroup(root=str(tmp_path)).collect(0))
+def test_an_invalid_file_costs_what_it_says_of_its_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, text: str, reason: str
+) -> None:
+    """It is named in the log once; the job's other files and the other jobs are reported."""
+    good = f"## /{SCOPE}/job_8/memory.current\n5\n"
+    files = {"memory.current": "1", "cpuset.cpus": "0", file: text}
+    bad = "".join(f"## /{SCOPE}/job_7/{name}\n{content}\n" for name, content in files.items())
+    unpack(f"@ first\n{bad}{good}@ second\n", tmp_path)
+    collector = SlurmCgroup(root=str(tmp_path))
+    for _ in range(2):
+        values = reported(collector.collect(0))
+        assert values["job_mem_used", "8"] == 5
+        assert (("job_mem_used", "7") in values) == (file != "memory.current")
+    [record] = caplog.records
+    assert record.message.startswith("collector slurm_cgroup: ")
+    assert re.search(f"{file}: {reason}", record.message)
 
 
-def test_another_blkio_file_is_named(tmp_path: Path) -> None:
+def test_a_job_of_hardware_threads(root: Root, seconds: Any) -> None:
+    """Shared out among those of the cpuset; those without a job have 0; no sub-type."""
+    seconds(10)
+    for reading in ("first", "second"):
+        root.show(f"cgroup-v2/{reading}")
+        folder = root.path / SCOPE
+        (folder / "job_1001/cpuset.cpus").write_text("0-1,3\n")
+        (folder / "job_1001/cpuset.cpus.effective").write_text("0-3\n")
+        (root.path / "sys/devices/system/cpu").mkdir(parents=True, exist_ok=True)
+        (root.path / "sys/devices/system/cpu/online").write_text("0-3\n")
+    collector = SlurmCgroup(hwthreads=True, root=str(root))
+    root.show("cgroup-v2/first")
+    first = list(collector.collect(0))
+    assert {tuple(m.tags) for m in first} == {("type", "type-id")}
+    values = reported(first)
+    assert values["job_mem_used", "0"] == values["job_mem_used", "3"] == 28442624 // 3
+    assert values["job_mem_used", "2"] == 0
+    root.show("cgroup-v2/second")
+    values = reported(collector.collect(1))
+    assert values["job_user_cpu", "1"] == pytest.approx(200 / 3)
+    assert values["job_user_cpu", "2"] == 0
+    assert values["job_read_bytes", "0"] == 4096 // 3
+    assert values["job_psi_cpu_some", "1001"] == 25
+    assert {of for name, of in values if name == "job_sys_cpu"} == {"0", "1", "2", "3"}
+
+
+def test_jobs_on_the_same_hardware_thread_are_added_up(tmp_path: Path) -> None:
+    """As nodes that jobs share have them; without a cpuset of its own, the one in effect counts."""
+    files = "".join(
+        f"## /{SCOPE}/job_{job}/memory.current\n{size}\n"
+        f"## /{SCOPE}/job_{job}/cpuset.cpus\n\n"
+        f"## /{SCOPE}/job_{job}/cpuset.cpus.effective\n{cpus}\n"
+        for job, size, cpus in ((1, 10, "0"), (2, 100, "0-1"))
+    )
+    online = "## /sys/devices/system/cpu/online\n0-2\n"
+    unpack(f"@ first\n{files}{online}@ second\n", tmp_path)
+    values = reported(SlurmCgroup(hwthreads=True, root=str(tmp_path)).collect(0))
+    assert [values["job_mem_used", cpu] for cpu in "012"] == [60, 50, 0]
+
+
+def test_an_invalid_blkio_file_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The same for version 1."""
     below = "slurm/uid_1/job_7"
     file = "blkio.throttle.io_service_bytes"
@@ -115,5 +167,5 @@ def test_another_blkio_file_is_named(tmp_path: Path) -> None:
         f"## /sys/fs/cgroup/blkio/{below}/{file}\n8:0 Read 1 2\n@ second\n",
         tmp_path,
     )
-    with pytest.raises(DataError, match=f"{file}: '8:0 Read 1 2' is not what a device moved"):
-        list(SlurmCgroup(root=str(tmp_path)).collect(0))
+    assert reported(SlurmCgroup(root=str(tmp_path)).collect(0)) == {("job_mem_used", "7"): 1}
+    assert f"{file}: '8:0 Read 1 2' is not what a device moved" in caplog.text

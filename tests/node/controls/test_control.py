@@ -51,7 +51,7 @@ def test_any_text_is_a_number_or_an_error(text: str) -> None:
 
 def test_what_is_of_the_node_only_says_so() -> None:
     """The board's limits are no socket's."""
-    with pytest.raises(UsageError, match="tag type is socket; this is of the node only"):
+    with pytest.raises(UsageError, match="tag type is socket; it must be node"):
         device({"type": "socket", "type-id": "0"}, "socket", {})
 
 

@@ -62,17 +62,24 @@ async def test_each_text_of_an_error_is_logged_once(caplog: pytest.LogCaptureFix
     ]
 
 
+_NOTHING = "collectors off, as this machine has nothing for them: absent"
+
+
 @pytest.mark.parametrize(
     ("error", "level", "text"),
     [
-        (FileNotFoundError(2, "gone", "/dev/x"), "INFO", "[Errno 2] gone: '/dev/x'"),
-        (OSError(95, "not supported"), "INFO", "[Errno 95] not supported"),
+        (FileNotFoundError(2, "gone", "/dev/x"), "INFO", _NOTHING),
+        (OSError(95, "not supported"), "INFO", _NOTHING),
         (
             PermissionError(13, "not for you", "/sys/x"),
             "WARNING",
-            "[Errno 13] not for you: '/sys/x'",
+            "collector absent is off: [Errno 13] not for you: '/sys/x'",
         ),
-        (MissingExtra("nvidia-ml-py", "gpu"), "WARNING", "nvidia-ml-py is not installed; type:"),
+        (
+            MissingExtra("nvidia-ml-py", "gpu"),
+            "WARNING",
+            "collector absent is off: nvidia-ml-py is not installed; type:",
+        ),
     ],
 )
 async def test_what_this_machine_has_not_costs_one_line(
@@ -90,8 +97,71 @@ async def test_what_this_machine_has_not_costs_one_line(
     assert names == ["asked"] * 13
     assert absent.asked == 3
     [record] = caplog.records
-    assert record.message.startswith(f"collector absent is off: {text}")
+    assert record.message.startswith(text)
     assert record.levelname == level
+
+
+async def test_all_that_this_machine_lacks_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """However many collectors find nothing; with the level DEBUG the reasons are there too."""
+    caplog.set_level(logging.DEBUG)
+    collectors: dict[str, Collector] = {
+        name: Failing(lambda _, name=name: FileNotFoundError(2, "gone", f"/dev/{name}"))  # type: ignore[misc]
+        for name in ("c", "a", "b")
+    }
+    await take(patient({**collectors, "counting": Counting()}), 2)
+    lines = [(record.levelname, record.message) for record in caplog.records]
+    text = "collectors off, as this machine has nothing for them: a, b, c"
+    assert [line for line in lines if "off, as" in line[1]] == [("INFO", text)]
+    reasons = [message for level, message in lines if level == "DEBUG" and "is off" in message]
+    assert "collector a is off: [Errno 2] gone: '/dev/a'" in reasons
+
+
+@pytest.mark.parametrize(
+    "yielded",
+    [1, None, "text", ("cpu_load", 1.0), {"name": "cpu_load"}],
+)
+async def test_a_collector_that_yields_something_else_is_off_with_one_line(
+    clocks: Clocks, caplog: pytest.LogCaptureFixture, yielded: object
+) -> None:
+    """The others go on; it is asked again, silently, a minute later only."""
+
+    class Wrong(Counting):
+        def collect(self, time: int) -> Iterator[Message]:
+            list(super().collect(time))
+            yield yielded  # type: ignore[misc]
+
+    wrong = Wrong()
+    collectors: dict[str, Collector] = {"wrong": wrong, "counting": Counting()}
+    sampler = OnTheseClocks(clocks, jitter=0, jumps={}, collectors=collectors)
+    sizes = [len(batch.records) async for batch in sampler.batches(13)]
+    assert sizes == [1] * 13
+    assert len(wrong.asked) == 3
+    [record] = caplog.records
+    assert record.message == f"collector wrong is off: expected Message, got {yielded!r}"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), TypeError("'int' object is not iterable")])
+async def test_a_collector_that_exits_or_returns_nothing_iterable_costs_itself_only(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its thread goes on, and each failure is counted."""
+
+    class Wrong(Counting):
+        def collect(self, time: int) -> Iterator[Message]:
+            list(super().collect(time))
+            if isinstance(error, SystemExit):
+                raise error
+            return 5  # type: ignore[return-value]
+
+    wrong, telemetry = Wrong(), Telemetry()
+    collectors: dict[str, Collector] = {"wrong": wrong, "counting": Counting()}
+    sampler = Sampler(
+        collectors, interval=INTERVAL, tags=SITE, timeout=DEADLINE, telemetry=telemetry
+    )
+    batches = await take(sampler, 3)
+    assert [len(batch.records) for batch in batches] == [1] * 3
+    assert len(wrong.asked) == telemetry.total(telemetry.failed_reads) == 3
+    assert "collector wrong: " in caplog.text
 
 
 async def test_what_goes_away_is_a_warning(
@@ -132,7 +202,7 @@ async def test_what_comes_back_is_on_again(
     sizes = [len(batch.records) async for batch in sampler.batches(9)]
     assert sizes == [1] * 6 + [2] * 3
     assert [record.message for record in caplog.records] == [
-        "collector returning is off: [Errno 2] not yet: '/dev/x'",
+        "collectors off, as this machine has nothing for them: returning",
         "collector returning is on again",
     ]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ccpipe.errors import ConfigError
+from ccpipe.formats.sonar import Envelope, MetadataObject
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message, metric
 from ccpipe.node.sampling.sampler import Collector, Sampler
@@ -194,11 +195,11 @@ async def test_states_are_told() -> None:
 
 
 async def test_records_without_tags_stay_as_they_are_and_complaints_are_records() -> None:
-    """So it is with Sonar's envelopes: what fails is told in place of what it would have said."""
+    """So it is with Sonar's envelopes: an error stands in place of the record that failed."""
 
     class Enveloped:
-        def collect(self, time: int) -> Iterator[str]:
-            yield f"envelope of {time}"
+        def collect(self, time: int) -> Iterator[Envelope]:
+            yield Envelope(MetadataObject(f"{time}", "1"))
 
     hanging = Hanging()
     sampler = Sampler(
@@ -211,8 +212,9 @@ async def test_records_without_tags_stay_as_they_are_and_complaints_are_records(
     )
     batches = await take(sampler, 3)
     hanging.go_on.set()
-    reported = [record for batch in batches for record in batch.records]
-    slot = int(next(t for t in reported if t.startswith("envelope")).removeprefix("envelope of "))
+    records = [record for batch in batches for record in batch.records]
+    [slot, *_] = [int(r.meta.producer) for r in records if isinstance(r, Envelope)]
+    reported = [record for record in records if isinstance(record, str)]
     assert slot % SLOT == 0
     assert f"{slot}: collector bad: no luck" in reported
     assert any(

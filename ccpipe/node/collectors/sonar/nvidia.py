@@ -15,8 +15,9 @@ from ccpipe.formats.sonar import (
     SampleProcessGpu,
     SysinfoGpuCard,
 )
-from ccpipe.node.collectors.nvidia import LIMITS, STATE, Driver, parts, supported
+from ccpipe.node.collectors.nvidia import LIMITS, STATE, parts, supported
 from ccpipe.node.collectors.sonar.envelope import Errors
+from ccpipe.node.linux.nvml import Driver
 
 _MODES = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
 _ARCHITECTURES = {

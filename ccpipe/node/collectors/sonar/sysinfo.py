@@ -10,8 +10,8 @@ import base64
 import shutil
 from collections.abc import Iterator
 
+from ccpipe.child_process import run
 from ccpipe.formats.sonar import Envelope, SysinfoAttributes, SysinfoData, SysinfoEnvelope
-from ccpipe.node.collectors.command import run
 from ccpipe.node.collectors.sonar.cards import Cards
 from ccpipe.node.collectors.sonar.envelope import META, Errors, local, readable
 from ccpipe.node.linux.topology import system, topology

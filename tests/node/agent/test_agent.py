@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 import nats
@@ -270,16 +271,27 @@ async def test_control_is_answered_and_the_interval_set(node: Node) -> None:
     states = json.loads(str((await ask("GET", "collectors", "")).value))
     assert states["cpu"] == {"interval": 0.1, "state": "on"}
     assert states["sonar_sample"]["interval"] == 300
-    answer = await ask("PUT", "interval", "50ms")
+    answer = await ask("PUT", "interval", "300ms")
     assert answer.tags["level"] == "INFO", answer.value
     await node.samples(5)
-    assert (await ask("GET", "interval", "")).value == "50ms"
-    assert (await ask("PUT", "interval", "0")).tags["reason"] == "invalid"
+    assert (await ask("GET", "interval", "")).value == "300ms"
+    for value in ("0", "1ms", "400d"):
+        assert (await ask("PUT", "interval", value)).tags["reason"] == "invalid"
     assert await node.stop() == 0
     slots = node.slots()
-    change = next(i for i, slot in enumerate(slots) if slot % SLOT)
-    assert node.missing(slots[:change]) == 0
-    assert node.missing(slots[change - 1 :], SLOT // 2) == 0
+    assert all(slot % (3 * SLOT) == 0 for slot in slots[-4:])
+    assert node.missing(slots[-4:], 3 * SLOT) == 0
+
+
+async def test_a_sonar_only_publisher_runs(node: Node) -> None:
+    """With every collector disabled: envelopes come, no metric does."""
+    names = sorted(entry.name for entry in metadata.entry_points(group="ccpipe.collectors"))
+    off = "".join(f"[publish.collectors.{name}]\nenabled = false\n" for name in names)
+    node.configure(f"[publish.sonar]\nsample = '300ms'\n{off}")
+    await node.start()
+    await eventually(lambda: len(node.envelopes) >= 3)
+    assert await node.stop() == 0
+    assert {m.field for m in node.messages} <= {"log"}
 
 
 async def test_there_is_one_connection(node: Node, nats_server: Server) -> None:

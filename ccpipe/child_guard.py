@@ -1,0 +1,28 @@
+"""Kills process groups whose parent died: a program of its own, run by its path.
+
+It reads lines from its standard input: ``+123`` adds a group, ``-123`` removes it. The input ends
+when the parent ends, however it ended; then all groups that are left are killed.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    """Follow the groups until the input ends, then kill those that are left."""
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # a service manager signals us with our parent
+    groups: set[int] = set()
+    for line in sys.stdin:
+        group = int(line[1:])
+        (groups.add if line[0] == "+" else groups.discard)(group)
+    for group in groups:
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""How many tasks each hardware thread had to run, on average: ``/proc/schedstat``.
+
+It is the time in which tasks ran plus the time in which they waited for their turn, of all tasks
+together, over the time since the last sample: 1 is a hardware thread that was always busy, beyond
+that tasks waited. The kernel counts it where it was built with ``CONFIG_SCHEDSTATS``.
+
+Source: Linux, ``Documentation/scheduler/sched-stats.rst``.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.rates import Previous, rates
+
+METRICS = (
+    Metric("cpu_load_core", "", float, "tasks that ran or waited to run", ("hwthread",)),
+)  # fmt: skip
+
+_CPU = re.compile(r"cpu(\d{1,9})", re.ASCII)
+_RUNNING, _WAITING = 7, 8  # columns, after that of the name
+_NANOSECONDS = 1e9
+
+
+class Schedstat:
+    """The load of each hardware thread; the first sample has none.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._path = Path(root, "proc/schedstat")
+        self._previous = Previous[list[int]]()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield the load since the last call.
+
+        Raises
+        ------
+        OSError, DataError
+            where the kernel does not count, or the file is not what it writes.
+
+        """
+        now = {}
+        for place, line in proc.lines(self._path):
+            words = line.split()
+            if found := _CPU.fullmatch(words[0]):
+                columns = words[_RUNNING : _WAITING + 1]
+                now[found[1]] = proc.counters(place, columns, minimum=2)
+        before, seconds = self._previous.swap(now)
+        for cpu, counters in now.items():
+            if gained := rates(before.get(cpu), counters, seconds):
+                tags = {"type": "hwthread", "type-id": cpu}
+                yield metric("cpu_load_core", sum(gained) / _NANOSECONDS, time=time, tags=tags)

@@ -1,0 +1,175 @@
+"""The health of the disks, by ``smartctl --json`` (smartmontools 7).
+
+The program needs root. Disks that sleep are not woken up and are left out. NVMe disks report
+everything below, others what smartctl knows of all kinds of disks. smartctl is slow, so the
+collector is asked once a minute unless it is given another `interval`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from ccpipe.child_process import run
+from ccpipe.config import Duration
+from ccpipe.errors import DataError
+from ccpipe.message import Message, metric
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.node.sampling.soft_errors import SoftErrors
+
+T = TypeVar("T")
+
+_NODE = ("node",)
+
+
+def _row(name: str, unit: str, meaning: str) -> Metric:
+    return Metric(f"smartmon_{name}", unit, int, meaning, _NODE, "disk")
+
+
+_HEALTH = {  # by key of nvme_smart_health_information_log
+    "temperature": _row("temp", "degC", "temperature"),
+    "percentage_used": _row("percent_used", "percent", "used of the expected life; may be > 100"),
+    "available_spare": _row("avail_spare", "percent", "spare capacity that is left"),
+    "data_units_read": _row("data_units_read", "", "read, in units of 512000 bytes"),
+    "data_units_written": _row("data_units_write", "", "written, in units of 512000 bytes"),
+    "host_reads": _row("host_reads", "", "commands to read"),
+    "host_writes": _row("host_writes", "", "commands to write"),
+    "power_cycles": _row("power_cycles", "", "times that it was switched on"),
+    "power_on_hours": _row("power_on", "sec", "time that it was switched on, in whole hours"),
+    "unsafe_shutdowns": _row("unsafe_shutdowns", "", "times that it lost power unexpectedly"),
+    "media_errors": _row("media_errors", "", "errors of data that could not be corrected"),
+    "num_err_log_entries": _row("errlog_entries", "", "entries of the error log"),
+    "warning_temp_time": _row("warn_temp_time", "", "minutes above the warning temperature"),
+    "critical_comp_time": _row("crit_comp_time", "", "minutes above the critical temperature"),
+}
+
+METRICS = tuple(_HEALTH.values())
+
+_HOUR = 3600
+_STILL_VALID = 0xFC  # bits of the exit code that speak of the disk's health, not of a failure
+_ASLEEP = 0x02  # with --nocheck=standby: the disk sleeps, or it could not be opened
+
+
+class _Device(msgspec.Struct, frozen=True):
+    name: str
+    type: str
+
+
+class _Devices(msgspec.Struct, frozen=True):
+    devices: list[_Device] = []
+
+
+class _Temperature(msgspec.Struct, frozen=True):
+    current: int | None = None
+
+
+class _Hours(msgspec.Struct, frozen=True):
+    hours: int | None = None
+
+
+class _Text(msgspec.Struct, frozen=True):
+    string: str = ""
+    severity: str = ""
+
+
+class _Program(msgspec.Struct, frozen=True):
+    messages: list[_Text] = []
+
+
+class _Report(msgspec.Struct, frozen=True):
+    """What ``smartctl --all`` reports of one disk, as far as it is read here."""
+
+    smartctl: _Program = _Program()
+    nvme_smart_health_information_log: dict[str, msgspec.Raw] | None = None
+    temperature: _Temperature = _Temperature()
+    power_on_time: _Hours = _Hours()
+    power_cycle_count: int | None = None
+
+
+class Smartmon:
+    """The disks that smartctl finds.
+
+    Parameters
+    ----------
+    command
+        The program, perhaps behind another one such as `sudo`.
+    exclude
+        Devices to leave out, as patterns of a shell.
+    timeout
+        How long the program may take for one device.
+
+    """
+
+    INTERVAL = 60.0
+    """Seconds between two samples, where the configuration does not say."""
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str] = ("smartctl",),
+        exclude: Sequence[str] = (),
+        timeout: Duration = Duration(20),
+    ) -> None:
+        self._command = command
+        self._exclude = exclude
+        self._timeout = float(timeout)
+        self._soft = SoftErrors()
+
+    def collect(self, time: int) -> Iterator[Message]:
+        """Yield what each disk reports.
+
+        Raises
+        ------
+        OSError
+            where there is no smartctl, or it fails.
+        DataError
+            where its list of devices is not what smartctl writes.
+
+        """
+        found = _decoded(self._run("--scan"), _Devices)
+        for device in found.devices:
+            if proc.matches(device.name, self._exclude):
+                continue
+            try:
+                options = (f"--device={device.type}", "--nocheck=standby", "--all", device.name)
+                report = _decoded(self._run(*options), _Report)
+                values = list(_values(report))
+            except (OSError, DataError) as error:
+                self._soft.note(f"collector smartmon: {device.name}: {error}")
+                continue
+            tags = {"type": "node", "stype": "disk", "stype-id": proc.tag(device.name)}
+            for row, value in values:
+                yield metric(row.name, value, time=time, tags=tags)
+
+    def _run(self, *options: str) -> bytes:
+        words = [*self._command, "--json=c", *options]
+        return run(words, timeout=self._timeout, tolerated=_STILL_VALID | _ASLEEP)
+
+
+def _decoded(text: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DataError(f"smartctl: {error}") from None
+
+
+def _values(report: _Report) -> Iterator[tuple[Metric, int]]:
+    """Yield what a disk reports; raises DataError."""
+    if errors := [text.string for text in report.smartctl.messages if text.severity == "error"]:
+        raise DataError(f"smartctl: {'; '.join(errors)}")
+    known: dict[str, int | None] = {
+        "temperature": report.temperature.current,
+        "power_on_hours": report.power_on_time.hours,
+        "power_cycles": report.power_cycle_count,
+    }
+    log = report.nvme_smart_health_information_log or {}
+    known |= {key: _decoded(bytes(log[key]), int) for key in _HEALTH if key in log}
+    for key, row in _HEALTH.items():
+        value = known.get(key)
+        if value is not None:
+            # Temperatures may be negative; a counter may have 128 bits, which the wire has not.
+            value = value * _HOUR if key == "power_on_hours" else value
+            if not -(2**63) <= value < 2**63:
+                raise DataError(f"smartctl: {key}: {value} is beyond 64 bits")
+            yield row, value

@@ -1,0 +1,171 @@
+"""How much NVIDIA's cards may draw: their power limits, read and set through NVML.
+
+Controls are named as LIKWID and cc-energy-manager name them, in watts. A card is named by its
+address on the PCI bus, as in the metrics, or by its number; its type is ``accelerator``, or
+LIKWID's word, ``nvidia_gpu``.
+"""
+
+import errno
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ccpipe.errors import DataError
+from ccpipe.node.controls.control import Change, Control, Tags, device, joined, quantity
+from ccpipe.node.linux.nvml import Driver
+
+_CARD = "accelerator"
+_LIKWID_CARD = "nvidia_gpu"
+_MILLI = 1000.0
+_WATTS = {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3}
+
+_LIMIT = "power_limit"
+_READERS: Mapping[str, tuple[str, Callable[[Any, Any], float]]] = {
+    _LIMIT: (
+        "power that a card may draw, in W",
+        lambda nvml, card: nvml.nvmlDeviceGetPowerManagementLimit(card),
+    ),
+    "power_limit_cur": (
+        "the same",
+        lambda nvml, card: nvml.nvmlDeviceGetPowerManagementLimit(card),
+    ),
+    "power_limit_default": (
+        "limit after a reset, in W",
+        lambda nvml, card: nvml.nvmlDeviceGetPowerManagementDefaultLimit(card),
+    ),
+    "power_limit_enf": (
+        "limit in force, which others may have lowered, in W",
+        lambda nvml, card: nvml.nvmlDeviceGetEnforcedPowerLimit(card),
+    ),
+    "power_limit_min": (
+        "lowest limit that may be set, in W",
+        lambda nvml, card: nvml.nvmlDeviceGetPowerManagementLimitConstraints(card)[0],
+    ),
+    "power_limit_max": (
+        "highest limit that may be set, in W",
+        lambda nvml, card: nvml.nvmlDeviceGetPowerManagementLimitConstraints(card)[1],
+    ),
+    "power_usage": (
+        "power drawn now, in W",
+        lambda nvml, card: nvml.nvmlDeviceGetPowerUsage(card),
+    ),
+}
+"""What each control is, and what reads it, in milliwatts."""
+
+
+class NvmlLimits:
+    """The power limits of each card.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins in which the driver is looked for.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._driver = Driver(root)
+
+    def controls(self) -> dict[str, Control]:
+        """Return ``nvml``, which reports everything, and its parts; none without the driver."""
+        if not self._driver.is_there():
+            return {}
+        found = {"nvml": Control("power limits of NVIDIA's cards", self.report)}
+        for name, (about, _) in _READERS.items():
+            put = self.put if name == _LIMIT else None
+            found[f"nvml.{name}"] = Control(about, functools.partial(self.get, name), put, _CARD)
+        return found
+
+    def report(self, tags: Tags) -> str:
+        """Return everything that the cards report, as JSON by card.
+
+        Raises
+        ------
+        OSError
+            where the driver does not answer.
+
+        """
+        with self._cards(tags) as (nvml, cards):
+            reported: dict[str, dict[str, float]] = {}
+            for address, card in cards.items():
+                reported[address] = {}
+                for name, (_, read) in _READERS.items():
+                    with suppress(nvml.NVMLError):  # this card does not report it
+                        reported[address][name] = read(nvml, card) / _MILLI
+            return json.dumps(reported)
+
+    def get(self, name: str, tags: Tags) -> str:
+        """Return one number; of the whole node, JSON by card."""
+        with self._cards(tags) as (nvml, cards):
+            values = {
+                address: _READERS[name][1](nvml, card) / _MILLI for address, card in cards.items()
+            }
+        if tags.get("type", "node") == "node":
+            return json.dumps(values)
+        return f"{next(iter(values.values())):.15g}"
+
+    def put(self, value: str, tags: Tags) -> Change:
+        """Set the limit of the cards that are meant: of all of them, or of none.
+
+        Raises
+        ------
+        DataError
+            where it is outside the limits of a card.
+        OSError
+            where the driver refuses it, or keeps what it had.
+
+        """
+        milliwatts = round(quantity(value, _WATTS) * _MILLI)
+        with self._cards(tags) as (nvml, cards):
+            for address, card in cards.items():
+                low, high = nvml.nvmlDeviceGetPowerManagementLimitConstraints(card)
+                if not low <= milliwatts <= high:
+                    watts = milliwatts / _MILLI
+                    bounds = f"{low / _MILLI:g} and {high / _MILLI:g} W"
+                    raise DataError(f"{watts:g} W is not between {bounds} (card {address})")
+            before = {
+                address: nvml.nvmlDeviceGetPowerManagementLimit(card)
+                for address, card in cards.items()
+            }
+            try:
+                for address, card in cards.items():
+                    nvml.nvmlDeviceSetPowerManagementLimit(card, milliwatts)
+                    kept = nvml.nvmlDeviceGetPowerManagementLimit(card)
+                    if kept != milliwatts:
+                        raise OSError(errno.EIO, f"card {address} keeps {kept / _MILLI:g} W")
+            except (nvml.NVMLError, OSError):
+                for address, card in cards.items():
+                    with suppress(nvml.NVMLError):
+                        nvml.nvmlDeviceSetPowerManagementLimit(card, before[address])
+                raise
+        after = dict.fromkeys(before, milliwatts)
+        return Change(_written(before), _written(after))
+
+    @contextmanager
+    def _cards(self, tags: Tags) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Yield the library, and the cards that a request means; its errors become OSError."""
+        nvml, count = self._driver.cards()
+        try:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(count)]
+            cards = {nvml.nvmlDeviceGetPciInfo(card).busId: card for card in handles}
+            if tags.get("type") == _LIKWID_CARD:
+                tags = {**tags, "type": _CARD}
+            numbers = {str(number): address for number, address in enumerate(cards)}
+            name = device(tags, _CARD, {**cards, **numbers})
+            if name is not None:
+                address = numbers.get(name, name)
+                cards = {address: cards[address]}
+            yield nvml, cards
+        except nvml.NVMLError as error:
+            code = _ERRNO.get(error.value, errno.EIO)
+            raise OSError(code, f"NVML: {error}") from error
+
+
+_ERRNO = {3: errno.EOPNOTSUPP, 4: errno.EPERM}
+"""By NVML's codes: NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION."""
+
+
+def _written(milliwatts: Mapping[str, int]) -> str:
+    return joined({address: f"{value / _MILLI:g}" for address, value in milliwatts.items()})

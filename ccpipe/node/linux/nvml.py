@@ -1,0 +1,55 @@
+"""NVIDIA's library NVML, through ``nvidia-ml-py``."""
+
+import errno
+from pathlib import Path
+from typing import Any
+
+from ccpipe.errors import MissingExtra
+from ccpipe.node.linux import proc
+
+
+class Driver:
+    """The driver's library, initialised with the first use, and again after it failed."""
+
+    def __init__(self, root: str) -> None:
+        """Look for the driver below `root`; another than ``/`` is a captured tree."""
+        self._version = Path(root, "proc/driver/nvidia/version")
+        self._nvml: Any = None
+
+    def is_there(self) -> bool:
+        """Return whether the driver is loaded; the library is not touched."""
+        return self._version.exists()
+
+    def cards(self) -> tuple[Any, int]:
+        """Return the module that knows NVML, and how many cards it has.
+
+        Raises
+        ------
+        OSError
+            where there is no driver, or it does not answer.
+        MissingExtra
+            where there is a driver but no ``nvidia-ml-py``.
+
+        """
+        nvml = self._library()
+        try:
+            return nvml, nvml.nvmlDeviceGetCount()
+        except nvml.NVMLError as error:
+            # The driver was reset or updated meanwhile: initialise again next time.
+            self._nvml = None
+            raise OSError(errno.EIO, f"NVML: {error}") from error
+
+    def _library(self) -> Any:
+        """Return the module that knows NVML, initialised."""
+        if self._nvml is None:
+            proc.text(self._version)
+            try:
+                import pynvml
+            except ImportError:
+                raise MissingExtra("nvidia-ml-py", "gpu") from None
+            try:
+                pynvml.nvmlInit()
+            except pynvml.NVMLError as error:
+                raise OSError(errno.ENODEV, f"NVML: {error}") from error
+            self._nvml = pynvml
+        return self._nvml

@@ -1,0 +1,129 @@
+"""Power limits of NVIDIA's cards, through the real ``pynvml`` on a library made of Python."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.errors import DataError, UsageError
+from ccpipe.node.controls.control import Change, Control
+from ccpipe.node.controls.nvml import NvmlLimits
+from tests.node.fake_nvml import GPU_IS_LOST, NO_PERMISSION, Card, Fails, install
+
+FIRST, SECOND = "00000000:17:00.0", "00000000:65:00.0"
+
+
+def card(address: str, **changes: Any) -> Card:
+    """Return a card of 100 to 700 W, limited to 500 W."""
+    answers = {
+        "GetPowerManagementLimit": 500_000,
+        "GetPowerManagementDefaultLimit": 700_000,
+        "GetPowerManagementLimitConstraints": (100_000, 700_000),
+        "GetEnforcedPowerLimit": 450_000,
+        "GetPowerUsage": 123_456,
+    }
+    return Card(address, f"GPU-{address}", {**answers, **changes})
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Card]:
+    """Install two cards."""
+    return install(monkeypatch, tmp_path, card(FIRST), card(SECOND)).cards
+
+
+@pytest.fixture
+def controls(cards: list[Card], tmp_path: Path) -> dict[str, Control]:
+    """Return the controls of these cards."""
+    return NvmlLimits(root=str(tmp_path)).controls()
+
+
+def of(name: str, kind: str = "accelerator") -> dict[str, str]:
+    """Return the tags of a request that means one card."""
+    return {"type": kind, "type-id": name}
+
+
+def put(controls: dict[str, Control], value: str, tags: dict[str, str]) -> Change:
+    """Set the power limit."""
+    change = controls["nvml.power_limit"].put
+    assert change is not None
+    changed = change(value, tags)
+    assert isinstance(changed, Change)
+    return changed
+
+
+def test_a_node_without_the_driver_has_no_such_controls(tmp_path: Path) -> None:
+    """They are not listed either."""
+    assert NvmlLimits(root=str(tmp_path)).controls() == {}
+
+
+def test_one_card_is_asked_by_address_or_number(controls: dict[str, Control]) -> None:
+    """Under ccpipe's and LIKWID's type; in watts."""
+    for tags in (of(SECOND), of("1"), of("1", "nvidia_gpu")):
+        assert controls["nvml.power_limit"].get(tags) == "500"
+    assert controls["nvml.power_usage"].get(of(FIRST)) == "123.456"
+    assert controls["nvml.power_limit_min"].get(of(FIRST)) == "100"
+    assert controls["nvml.power_limit_max"].get(of(FIRST)) == "700"
+    assert controls["nvml.power_limit_default"].get(of(FIRST)) == "700"
+    assert controls["nvml.power_limit_enf"].get(of(FIRST)) == "450"
+    with pytest.raises(UsageError, match="no accelerator '7' here"):
+        controls["nvml.power_limit"].get(of("7"))
+    with pytest.raises(UsageError, match="it must be accelerator"):
+        controls["nvml.power_limit"].get(of("0", "socket"))
+
+
+def test_the_whole_node_is_json_by_card(controls: dict[str, Control], cards: list[Card]) -> None:
+    """What a card does not report is left out of the report."""
+    assert json.loads(controls["nvml.power_limit"].get({})) == {FIRST: 500, SECOND: 500}
+    del cards[1].answers["GetPowerUsage"]
+    reported = json.loads(controls["nvml"].get({}))
+    assert reported[FIRST]["power_usage"] == 123.456
+    assert "power_usage" not in reported[SECOND]
+    assert json.loads(controls["nvml"].get(of(FIRST))).keys() == {FIRST}
+
+
+def test_a_limit_is_set_on_one_card_or_on_all(
+    controls: dict[str, Control], cards: list[Card]
+) -> None:
+    """The answer says what it was and is."""
+    assert put(controls, "300W", of(SECOND)) == Change("500", "300")
+    assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000, 300_000]
+    assert put(controls, "250.5", {}) == Change(f"{FIRST}: 500, {SECOND}: 300", "250.5")
+    assert [card.answers["GetPowerManagementLimit"] for card in cards] == [250_500] * 2
+
+
+@pytest.mark.parametrize("value", ["99.9", "701 W", "1kW", "x", "-5", ""])
+def test_a_limit_outside_the_cards_own_is_refused(
+    controls: dict[str, Control], cards: list[Card], value: str
+) -> None:
+    """On all cards, also where another one could have it."""
+    cards[0].answers["GetPowerManagementLimitConstraints"] = (1, 10**7)
+    with pytest.raises(DataError, match="not between 100 and 700 W|is not a number"):
+        put(controls, value, {})
+    assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000] * 2
+
+
+def test_what_the_driver_refuses_is_undone(controls: dict[str, Control], cards: list[Card]) -> None:
+    """The first card has its old limit again; without rights the answer says that."""
+    cards[1].answers["SetPowerManagementLimit"] = Fails(NO_PERMISSION)
+    with pytest.raises(PermissionError, match="NVML"):
+        put(controls, "300", {})
+    assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000] * 2
+
+
+def test_a_card_that_keeps_another_value_is_an_error(
+    controls: dict[str, Control], cards: list[Card]
+) -> None:
+    """It took the request and did something else."""
+    cards[0].answers["SetPowerManagementLimit"] = 400_000
+    with pytest.raises(OSError, match="keeps 400 W"):
+        put(controls, "300", of(FIRST))
+
+
+def test_a_lost_card_is_an_error_of_the_system(
+    controls: dict[str, Control], cards: list[Card]
+) -> None:
+    """As every error of the library."""
+    cards[0].answers["GetPowerManagementLimit"] = Fails(GPU_IS_LOST)
+    with pytest.raises(OSError, match="NVML"):
+        controls["nvml.power_limit"].get(of(FIRST))

@@ -1,0 +1,63 @@
+"""NVIDIA's library NVML: the real ``pynvml`` on a library made of Python."""
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.errors import MissingExtra
+from ccpipe.node.linux.nvml import Driver
+from tests.node.fake_nvml import DRIVER_NOT_LOADED, UNINITIALIZED, Card, Library, install
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Library:
+    """Install the library with one card."""
+    return install(monkeypatch, tmp_path, Card("00000000:C1:00.0", "GPU-1"))
+
+
+def test_a_driver_that_was_reset_is_initialised_again(library: Library, tmp_path: Path) -> None:
+    """The failure may pass, so it is no error of an absent device."""
+    driver = Driver(str(tmp_path))
+    assert driver.cards()[1] == 1
+    library.count = UNINITIALIZED
+    with pytest.raises(OSError, match="NVML: Uninitialized") as caught:
+        driver.cards()
+    assert caught.value.errno == 5
+    library.count = 0
+    assert driver.cards()[1] == 1
+    assert library.begun == 2
+
+
+def test_a_driver_that_is_not_loaded_is_an_absent_device(library: Library, tmp_path: Path) -> None:
+    """NVML says so, and is asked again another time."""
+    library.init = DRIVER_NOT_LOADED
+    with pytest.raises(OSError, match="NVML: Driver Not Loaded") as caught:
+        Driver(str(tmp_path)).cards()
+    assert caught.value.errno == 19
+
+
+def test_without_the_driver_no_library_is_loaded(tmp_path: Path) -> None:
+    """A node without cards has no use for it."""
+    assert not Driver(str(tmp_path)).is_there()
+    with pytest.raises(FileNotFoundError):
+        Driver(str(tmp_path)).cards()
+
+
+@pytest.mark.usefixtures("library")
+def test_a_driver_without_the_python_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line to type names the extra."""
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "pynvml":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert Driver(str(tmp_path)).is_there()
+    with pytest.raises(MissingExtra, match=r"ccpipe\[gpu\]"):
+        Driver(str(tmp_path)).cards()

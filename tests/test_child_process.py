@@ -1,0 +1,117 @@
+"""Programs that are run for their output: bounded in time and size, and none outlives us."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ccpipe import child_process
+from ccpipe.child_process import run
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until_ended(*pids: int) -> None:
+    """Wait until processes have ended."""
+    deadline = time.monotonic() + 20
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_program_may_be_given_input_and_need_not_read_it() -> None:
+    """Its standard input is that, then its end; without anything it ends at once."""
+    assert run(["cat"], timeout=20, given=b"fs_io_s\n") == b"fs_io_s\n"
+    assert run(["cat"], timeout=20) == b""
+    assert run(["true"], timeout=20, given=b"x" * 60_000) == b""
+
+
+def test_time_is_bounded_for_the_whole_process_group(tmp_path: Path) -> None:
+    """After the timeout all of it is killed, also what the program started."""
+    pids = tmp_path / "pids"
+    script = f"sleep 600 & echo $! >> {pids}; echo $$ >> {pids}; sleep 600"
+    with pytest.raises(ChildProcessError, match=r"took more than 0\.5 s"):
+        run(["sh", "-c", script], timeout=0.5)
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert len(started) == 2
+    wait_until_ended(*started)
+
+
+def test_a_program_that_closes_its_output_and_stays_is_killed() -> None:
+    """The end of the output is not the end of the program."""
+    with pytest.raises(ChildProcessError, match=r"took more than 0\.3 s"):
+        run(["sh", "-c", "exec >&- 2>&-; sleep 600"], timeout=0.3)
+
+
+def test_output_is_bounded() -> None:
+    """A program that prints without end is killed, and does not use memory without end."""
+    with pytest.raises(ChildProcessError, match="printed more than 10000 bytes"):
+        run(["yes"], timeout=20, output=10_000)
+
+
+def test_much_standard_error_does_not_block() -> None:
+    """A pipe that nobody reads would hang the program; the error shows the beginning."""
+    script = "head -c 300000 /dev/zero | tr '\\0' x >&2; exit 1"
+    with pytest.raises(ChildProcessError) as caught:
+        run(["sh", "-c", script], timeout=20)
+    assert 200 < len(str(caught.value)) < 300
+
+
+def test_no_file_stays_open() -> None:
+    """Pipes are closed, whatever happens; the guard has one, once."""
+    run(["true"], timeout=20)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for _ in range(3):
+        run(["true"], timeout=20)
+        with pytest.raises(ChildProcessError):
+            run(["false"], timeout=20)
+        with pytest.raises(ChildProcessError):
+            run(["sleep", "600"], timeout=0.01)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+PARENT = """
+import sys, threading
+from ccpipe.child_process import run
+for name in ("one", "two"):
+    script = f"sleep 600 & echo $! > {sys.argv[1]}/{name}; sleep 600"
+    threading.Thread(target=run, args=(["sh", "-c", script],), kwargs={"timeout": 500}).start()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path, number: int) -> None:
+    """Neither the programs nor what they started in the background, however the parent ends."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)])
+    deadline = time.monotonic() + 20
+    while len([path for path in tmp_path.iterdir() if path.read_text().strip()]) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    below = psutil.Process(parent.pid).children(recursive=True)
+    started = [int(path.read_text()) for path in tmp_path.iterdir()]
+    assert set(started) <= {process.pid for process in below}
+    parent.send_signal(number)
+    parent.wait(20)
+    wait_until_ended(*(process.pid for process in below))
+
+
+def test_a_guard_that_was_killed_is_replaced() -> None:
+    """The next program has one again."""
+    run(["true"], timeout=20)
+    first = child_process._guard._pid
+    os.kill(first, signal.SIGKILL)
+    wait_until_ended(first)
+    run(["true"], timeout=20)
+    assert child_process._guard._pid != first
+    assert is_alive(child_process._guard._pid)

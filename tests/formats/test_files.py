@@ -133,7 +133,10 @@ def test_compressed_files_are_unpacked_and_damage_is_told(tmp_path: Path) -> Non
     with open_stream(whole) as stream:
         assert sum(len(block.lines) for block in read_blocks(stream, decode)) == 20_000
     read = 0
-    with open_stream(cut) as stream, pytest.raises(DataError, match="damaged gzip"):  # noqa: PT012
+    with (
+        open_stream(cut) as stream,
+        pytest.raises(DataError, match="truncated"),
+    ):  # noqa: PT012
         for block in read_blocks(stream, decode, block=4096):
             read += len(block.lines)
     assert 0 < read < 20_000

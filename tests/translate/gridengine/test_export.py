@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 
 import pyarrow.parquet
 import pytest
@@ -12,7 +13,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import JobsData
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.translate.gridengine.events import MEASURES, Mapping
-from ccpipe.translate.gridengine.export import FORMATS, Format, convert_accounting
+from ccpipe.translate.gridengine.export import FORMATS, Format, open_writer, write
 from tests.translate.gridengine.test_assembler import DATA
 
 CLASSIC = (DATA / "accounting").read_bytes()
@@ -22,11 +23,11 @@ JSONL = (DATA / "derived.jsonl").read_bytes()
 def converted(payload: bytes, to: Format, *, command_line: bool = False) -> tuple[bytes, list[str]]:
     """Convert, and return what was written and the reasons of what was left out."""
     target = io.BytesIO()
-    rejected = convert_accounting(
-        io.BytesIO(payload), target, to, mapping=Mapping(cluster="fox"), command_line=command_line
-    )
-    reasons = [bad.reason for bad in rejected]
-    return target.getvalue(), reasons
+    reading = read(payload)
+    writer = open_writer(to, target, Mapping(cluster="fox"))
+    left_out = write(writer, reading.records, command_line=command_line)
+    writer.close()
+    return target.getvalue(), [bad.reason for bad in (*reading.rejected, *left_out)]
 
 
 def test_grid_engines_own_formats() -> None:
@@ -53,6 +54,22 @@ def test_tables_have_a_row_for_each_record() -> None:
     parquet, _ = converted(JSONL, "parquet", command_line=True)
     table = pyarrow.parquet.read_table(io.BytesIO(parquet))
     assert table.equals(from_records(read(JSONL).records))
+
+
+def test_tables_keep_custom_usage_and_unknown_keys() -> None:
+    """What has no column is JSON in one: nothing of a record is lost."""
+    custom = b'"usage":{"sensors":{"energy":7.5,"host":"n1"},"rusage":{"ru_custom":3},'
+    payload = JSONL.split(b"\n")[1].replace(b'"usage":{', custom).replace(b"{", b'{"site":[1],', 1)
+    (record,) = read(payload).records
+    assert record.usage["sensors"] == {"energy": 7.5, "host": "n1"}
+    parquet, _ = converted(payload, "parquet")
+    (row,) = pyarrow.parquet.read_table(io.BytesIO(parquet)).to_pylist()
+    text, _ = converted(payload, "csv")
+    (csv_row,) = csv.DictReader(io.StringIO(text.decode()))
+    for found in (row, csv_row):
+        assert json.loads(found["usage_json"])["sensors"] == {"energy": 7.5, "host": "n1"}
+        assert json.loads(found["extra_json"]) == {"site": [1]}
+    assert converted(CLASSIC, "csv")[0].splitlines()[1].endswith(b",,")
 
 
 def test_jobs_in_line_protocol_and_sonar() -> None:

@@ -25,7 +25,7 @@ else:
     try:
         from backports import zstd
     except ImportError:
-        zstd = None
+        zstd = None  # type: ignore[assignment]
 
 
 def _open_zstd(path: Path) -> Any:
@@ -47,7 +47,7 @@ _DAMAGE: tuple[type[Exception], ...] = (
     lzma.LZMAError,
     *((zstd.ZstdError,) if zstd else ()),
 )
-UNREADABLE = (EOFError, OSError, *_DAMAGE)
+UNREADABLE: tuple[type[Exception], ...] = (EOFError, OSError, *_DAMAGE)
 """What reading an open file can raise; EOFError where a compressed file is truncated."""
 
 BLOCK = 2**18
@@ -190,7 +190,8 @@ def read_full(stream: Stream, size: int) -> bytes:
         as ``read_piece`` does, once everything before was returned.
 
     """
-    pieces, missing = [], size
+    pieces: list[bytes] = []
+    missing = size
     while missing:
         try:
             piece = read_piece(stream, missing)

@@ -8,13 +8,10 @@ import msgspec
 
 from ccpipe.accounting.files import BEGIN, Block, Files, Start
 from ccpipe.formats.gridengine import Accounting, Reading, parse, read
+from ccpipe.formats.gridengine.search import lines_of_jobs
 
 if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.selection import Selection
-
-MAX_SEARCHED = 4
-MIN_SEARCHED = 1000
-"""More job numbers, or smaller ones, which are in most lines, are not searched for as bytes."""
 
 
 def read_records(
@@ -35,18 +32,14 @@ def read_records(
 def find_records(block: Block, selection: "Selection") -> Reading:
     """Return the selected records of a block, and its lines that are not records.
 
-    Line numbers count from the start of the block. Where jobs are selected by number, a bad line
-    is returned only if it holds one of the numbers.
+    Line numbers count from the start of the block. Where jobs are selected by number, bad lines
+    that plainly are of another job are left out.
     """
     if not selection.columns:
         return read(block.payload, file=block.name, offset=block.offset)
-    jobs = () if selection.names else selection.jobs
-    if 0 < len(jobs) <= MAX_SEARCHED and min(jobs) >= MIN_SEARCHED:
+    if selection.jobs and not selection.names:
         return _search(block, selection)
-    found = _select(block, selection)
-    if jobs:
-        found.rejected = [bad for bad in found.rejected if lines_with(bad.original, jobs)]
-    return found
+    return _select(block, selection)
 
 
 def _select(block: Block, selection: "Selection") -> Reading:
@@ -67,16 +60,15 @@ def _select(block: Block, selection: "Selection") -> Reading:
 
 
 def _search(block: Block, selection: "Selection") -> Reading:
-    """Do the same with the few lines that hold the digits of a job number."""
+    """Do the same with the lines that may be of the selected jobs."""
     payload, name, offset, _ = block
-    starts = lines_with(payload, selection.jobs)
+    starts, numbers, count = lines_of_jobs(payload, selection.jobs)
     lines = b"".join(line_at(payload, start) + b"\n" for start in starts)
     found = _select(Block(lines, name, 0), selection)
-    found.lines = payload.count(b"\n") + (not payload.endswith(b"\n"))
+    found.lines = count
 
     def place(line: int) -> dict[str, int]:
-        start = starts[line - 1]
-        return {"offset": offset + start, "line": payload.count(b"\n", 0, start) + 1}
+        return {"offset": offset + starts[line - 1], "line": numbers[line - 1]}
 
     found.rejected = [bad._replace(**place(bad.line)) for bad in found.rejected]
     found.records = [
@@ -86,24 +78,6 @@ def _search(block: Block, selection: "Selection") -> Reading:
         for record in found.records
     ]
     return found
-
-
-def lines_with(payload: bytes, numbers: Sequence[int]) -> list[int]:
-    """Return where the lines begin that hold one of these numbers, written in digits."""
-    starts = set()
-    for number in numbers:
-        digits = b"%d" % number
-        at = payload.find(digits)
-        while at >= 0:
-            end = at + len(digits)
-            before = payload[at - 1 : at]
-            if payload[end : end + 1].isdigit() or (before.isdigit() and before != b"0"):
-                at = payload.find(digits, at + 1)
-                continue
-            starts.add(payload.rfind(b"\n", 0, at) + 1)
-            end = payload.find(b"\n", end)
-            at = payload.find(digits, end) if end >= 0 else -1
-    return sorted(starts)
 
 
 def line_at(payload: bytes, start: int) -> bytes:

@@ -7,7 +7,7 @@ set -eu
 
 # sysstat and procps measure what the collectors measure. msmtp-mta stands in for a mail daemon,
 # which the Grid Engine package would bring otherwise.
-packages="victoria-metrics postgresql gridengine-client msmtp-mta sysstat procps hwloc-nox"
+packages="victoria-metrics postgresql gridengine-client msmtp-mta sysstat procps hwloc-nox zstd"
 
 missing=""
 for package in $packages; do

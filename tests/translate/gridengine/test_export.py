@@ -3,9 +3,12 @@
 import csv
 import io
 import json
+import re
 
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ccpipe.formats.gridengine import read
 from ccpipe.formats.gridengine.table import from_records
@@ -83,6 +86,24 @@ def test_jobs_in_line_protocol_and_sonar() -> None:
     (envelope,) = decode_sonar(sonar).envelopes
     assert isinstance(envelope.data, JobsData)
     assert len(envelope.data.attributes.slurm_jobs) == 128
+
+
+@pytest.mark.parametrize("to", FORMATS)
+@given(
+    text=st.binary(max_size=6) | st.sampled_from([b"\\ud800", b"\\udce9", b"\\n", b"\xed\xa0\x80"]),
+    key=st.sampled_from(["job_name", "owner", "hostname", "category", "project"]),
+)
+def test_any_text_can_be_written_or_is_refused(to: Format, text: bytes, key: str) -> None:
+    """Bytes that are not UTF-8 are kept in Grid Engine's own formats and U+FFFD in the others."""
+    line = JSONL.split(b"\n")[1]
+    payload = re.sub(
+        rb'"%b":"[^"]*"' % key.encode(), lambda _: b'"%b":"%b"' % (key.encode(), text), line
+    )
+    written, _ = converted(payload, to)
+    if to not in {"classic", "json", "parquet"}:
+        written.decode()
+    elif to == "json":
+        assert [r.owner for r in read(written).records] == [r.owner for r in read(payload).records]
 
 
 @pytest.mark.parametrize("to", FORMATS)

@@ -10,7 +10,7 @@ from setuptools import Extension, setup
 FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
 HEADERS = {
     "lineprotocol": ("index", "scan", "write", "samples"),
-    "gridengine": ("scan", "columns"),
+    "gridengine": ("scan", "columns", "search"),
 }
 """Of each kernel, by the package of its format."""
 

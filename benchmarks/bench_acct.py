@@ -5,8 +5,9 @@
     python benchmarks/bench_acct.py                       # 1 million records
     python benchmarks/bench_acct.py --index 10_000_000    # an index too: 3 GB in a temporary folder
 
-All answer the same question, the sums for each owner, as processes of their own; the table says
-the least of some runs. The sums must agree to the last printed digit, or it ends with an error.
+All answer the same question, the sums for each owner, then one job by its number, as processes of
+their own; the table has the minimum of some runs. The answers must agree to the last printed
+digit, or it ends with an error.
 """
 
 import argparse
@@ -23,6 +24,12 @@ from typing import NamedTuple
 
 RUNS = 3
 CHUNK = 100_000
+FIRST_JOB = 1000
+REAL = (
+    (Path(__file__).parent.parent / "tests" / "data" / "gridengine" / "accounting")
+    .read_text()
+    .splitlines(keepends=True)
+)
 
 PLAIN = """
 import csv, sys
@@ -66,6 +73,17 @@ def write_accounting(path: Path, records: int) -> None:
     with path.open("w") as file:
         file.write("# Version: 8.1.9\n# \n# DO NOT MODIFY THIS FILE MANUALLY!\n# \n")
         file.writelines(_lines(dice, records))
+
+
+def write_real(path: Path, records: int) -> None:
+    """Write the lines of the real sample over and over; job numbers grow."""
+    head, lines = REAL[:4], [line.split(":", 6) for line in REAL[4:]]
+    with path.open("w") as file:
+        file.writelines(head)
+        for number in range(records):
+            parts = lines[number % len(lines)]
+            parts[5] = str(FIRST_JOB + number // 3)
+            file.write(":".join(parts))
 
 
 def _lines(dice: random.Random, records: int) -> Iterator[str]:
@@ -123,12 +141,12 @@ def ccpipe(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "ccpipe", "acct", *map(str, arguments)]
 
 
-def qacct(folder: Path, file: Path) -> Cost | None:
+def qacct(folder: Path, file: Path, *arguments: object) -> Cost | None:
     """Ask the real program, which wants to see the files of a cell; None where it is missing."""
     if not shutil.which("qacct"):
         return None
     common = folder / "root" / "default" / "common"
-    common.mkdir(parents=True)
+    common.mkdir(parents=True, exist_ok=True)
     (common / "act_qmaster").write_text("localhost\n")
     (common / "bootstrap").write_text(
         "admin_user none\ndefault_domain none\nignore_fqdn false\nspooling_method classic\n"
@@ -142,7 +160,8 @@ def qacct(folder: Path, file: Path) -> Cost | None:
         "SGE_QMASTER_PORT": "6444",
         "SGE_EXECD_PORT": "6445",
     }
-    return minimum(lambda: cost(["qacct", "-f", str(file), "-o"], environment))
+    command = ["qacct", "-f", str(file), *map(str, arguments)]
+    return minimum(lambda: cost(command, environment))
 
 
 def numbers(out: str) -> list[list[str]]:
@@ -168,7 +187,7 @@ def compare_sums(folder: Path, records: int) -> None:
     in_python = {**os.environ, "CCPIPE_KERNEL": "python"}
     twin = minimum(lambda: cost(ccpipe(file, "--qacct", "--by", "owner"), in_python))
     whole = minimum(lambda: cost(ccpipe(file, "--by", "owner", "-o", "csv")))
-    real = qacct(folder, file)
+    real = qacct(folder, file, "-o")
     for other in (plain, real, twin):
         if other and numbers(other.out) != numbers(ours.out):
             sys.exit("the sums differ")
@@ -178,8 +197,33 @@ def compare_sums(folder: Path, records: int) -> None:
     if real:
         show("qacct 8.1.9", real, records, plain)
     show("ccpipe acct --qacct", ours, records, plain)
-    show("the same, kernel's twin in Python", twin, records, plain)
+    show("the same, without the compiled kernel", twin, records, plain)
     show("ccpipe acct (waits, outcomes, memory too)", whole, records, plain)
+    file.unlink()
+
+
+def compare_lookup(folder: Path, records: int) -> None:
+    """Ask for one job of a large file made of the lines of the real one."""
+    file = folder / "accounting"
+    write_real(file, records)
+    job = FIRST_JOB + records // 6
+    commands = {"qacct 8.1.9": None, "ccpipe acct --qacct": ccpipe(file, "--qacct", "-j", job)}
+    print(f"\n{records:,} real records, {file.stat().st_size / 2**20:.0f} MiB: one job by number\n")
+    found = {}
+    for name, command in commands.items():
+        ran = minimum(lambda c=command: cost(c)) if command else qacct(folder, file, "-j", job)
+        if ran:
+            found[name] = ran
+            print(
+                f"{name:<42} {ran.wall:7.2f} s {ran.cpu:7.2f} s {records / ran.wall:12,.0f} lines/s"
+                f" {records / ran.cpu:12,.0f} lines/CPU-s {ran.memory:6.0f} MiB"
+            )
+    real, ours = found.get("qacct 8.1.9"), found["ccpipe acct --qacct"]
+    if real and real.out != ours.out:
+        sys.exit("the records differ")
+    if real:
+        wall, cpu = real.wall / ours.wall, real.cpu / ours.cpu
+        print(f"ccpipe reads {wall:.2f} times the lines a second, {cpu:.2f} times a CPU-second")
     file.unlink()
 
 
@@ -207,10 +251,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--lookup", type=int, default=4_000_000, metavar="RECORDS")
     parser.add_argument("--index", type=int, default=0, metavar="RECORDS")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         compare_sums(Path(name), wanted.records)
+        compare_lookup(Path(name), wanted.lookup)
         if wanted.index:
             measure_index(Path(name), wanted.index)
 

@@ -1,8 +1,7 @@
-"""The accounting files that ``ccpipe acct`` reads, block by block and in their order."""
+"""Accounting files, read block by block in their order."""
 
-import gzip
+import functools
 import os
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,12 +9,12 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol, TypeVar, cast
 
 from ccpipe.errors import DataError, UsageError
-from ccpipe.formats.files import open_stream
+from ccpipe.formats.files import open_stream, read_full
 from ccpipe.formats.gridengine import Rejected, blocks
 from ccpipe.terminal import Progress, note, plural, printable
 
 BLOCK = 2**22
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 
 
 class Block(NamedTuple):
@@ -23,29 +22,29 @@ class Block(NamedTuple):
 
     payload: bytes
     name: str
-    """The file's."""
+    """Name of the file."""
     offset: int
     """Bytes before it in the file."""
     before: int = 0
-    """Lines before it in the file; known when it was read, and not while it is."""
+    """Lines before it in the file; known only after the block was read."""
 
 
 class Start(NamedTuple):
-    """Where a file begins to matter."""
+    """Where in a file to start reading."""
 
     offset: int = 0
     lines: int = 0
-    """Lines before that."""
+    """Lines before the offset."""
 
 
 BEGIN = Start()
 
 
 class Part(Protocol):
-    """What was read of a block."""
+    """The result of reading a block."""
 
     rejected: list[Rejected]
-    """Lines are counted from the block's begin."""
+    """Line numbers count from the start of the block."""
     lines: int
 
 
@@ -53,20 +52,20 @@ T = TypeVar("T", bound=Part)
 
 
 class Files:
-    """Reads files, tells what is bad in them, and counts it."""
+    """Reads files; reports and counts what cannot be read in them."""
 
     def __init__(self) -> None:
-        """Begin with nothing bad."""
-        self.bad = 0
+        """Start with no problems."""
+        self.problems = 0
         self._size = self._lines = 0
         self._progress = Progress()
 
     def each_block(
         self, paths: Sequence[Path], read: Callable[[Block], T], start: Start = BEGIN
     ) -> Iterator[tuple[Block, T]]:
-        """Yield each block with what `read` makes of it; that works ahead in threads.
+        """Yield each block with the result of `read`, which runs ahead in threads.
 
-        Lines that are no records are told.
+        Lines that are not records are reported.
         """
         workers = min(4, os.cpu_count() or 1)
         with ThreadPoolExecutor(workers) as threads:
@@ -97,32 +96,30 @@ class Files:
             start = offset
             try:
                 with open_stream(path) as stream:
-                    file = cast("IO[bytes]", stream)
                     if start:
-                        file.seek(start)
-                    for payload in blocks(file, BLOCK):
+                        cast("IO[bytes]", stream).seek(start)
+                    for payload in blocks(functools.partial(read_full, stream), BLOCK):
                         yield Block(payload, name, start)
                         start += len(payload)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                self.complain(f"{name}: damaged gzip data: {error}")
-            except OSError as error:
-                self.complain(f"{name}: cannot be read: {error.strerror}")
+            except DataError as error:
+                self.report(f"{name}: {error}")
 
     def _reject(self, block: Block, rejected: Sequence[Rejected]) -> None:
         for bad in rejected:
             place = f"{printable(block.name)}:{block.before + bad.line}: offset {bad.offset}"
-            self.complain(f"{place}: {printable(bad.reason)}")
+            self.report(f"{place}: {printable(bad.reason)}")
 
-    def complain(self, text: str) -> None:
-        """Tell what is bad, and count it."""
+    def report(self, text: str) -> None:
+        """Report a problem on stderr and count it."""
         self._progress.clear()
         note(text, "red")
-        self.bad += 1
+        self.problems += 1
 
     def finish(self) -> None:
-        """Raise DataError where something was bad."""
-        if self.bad:
-            raise DataError(f"{plural(self.bad, 'problem')}, told above; all else was counted")
+        """Raise DataError if there was any problem."""
+        if self.problems:
+            problems = plural(self.problems, "problem")
+            raise DataError(f"{problems}, reported above; all other records were counted")
 
 
 def default_files() -> list[Path]:

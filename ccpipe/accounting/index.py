@@ -6,10 +6,8 @@ grow, so that nearly all row groups are skipped by what Parquet notes of each.
 """
 
 import contextlib
-import gzip
 import hashlib
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
@@ -17,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 from ccpipe.accounting.files import Block, Files, Start
 from ccpipe.accounting.records import line_at, read_records
 from ccpipe.errors import DataError, MissingExtra, UnavailableError, UsageError
-from ccpipe.formats.files import open_stream
+from ccpipe.formats.files import COMPRESSED, open_stream, read_full
 from ccpipe.formats.gridengine import Accounting, parse
 from ccpipe.formats.gridengine.columns import Columns, read_columns
 from ccpipe.formats.gridengine.table import from_records
@@ -88,7 +86,7 @@ def update(path: Path, folder: Path, files: Files) -> str:
     known = read_note(target) if target.exists() else None
     if known and known.path != path.absolute() and _is(known.path, identity):
         raise DataError(f"{path}: it begins as {known.path} does, which is indexed: a copy?")
-    is_packed = path.suffix == ".gz"
+    is_packed = path.suffix in COMPRESSED
     if known and known.is_packed != is_packed:
         known = None  # the lines must be taken in, or need be no longer
     new = _Writer(path.absolute(), identity, is_packed=is_packed)
@@ -197,8 +195,8 @@ def identify(path: Path) -> str | None:
 
     It is a hash of its first record's line; None where there is none yet.
     """
-    with open_stream(path) as stream, contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
-        for line in cast("IO[bytes]", stream).read(_HEAD).splitlines(keepends=True):
+    with open_stream(path) as stream, contextlib.suppress(DataError):
+        for line in read_full(stream, _HEAD).splitlines(keepends=True):
             if len(line) > 2 and not line.startswith(b"#") and line.endswith(b"\n"):  # noqa: PLR2004
                 return hashlib.sha256(line).hexdigest()[:32]
     return None
@@ -233,7 +231,7 @@ def look_up(
             places = (*selection.columns, "offset")
             chosen = selection.apply(from_records(records, places))["offset"].to_pylist()
             yield from (record for record in records if record.origin.offset in set(chosen))
-        if path is not None and path.stat().st_size > note.size and path.suffix != ".gz":
+        if path is not None and path.stat().st_size > note.size and path.suffix not in COMPRESSED:
             yield from read_records([path], selection, files, Start(note.size, note.lines))
     rest = [path for path in paths if path not in seen]
     if rest:
@@ -273,6 +271,4 @@ def _records(
             if record and record.job_number == row["job_number"]:
                 yield record
             else:
-                files.complain(
-                    f"{note.path}: job {row['job_number']} is not where the index has it"
-                )
+                files.report(f"{note.path}: job {row['job_number']} is not where the index has it")

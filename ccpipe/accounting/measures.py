@@ -1,14 +1,13 @@
-"""What accounting records tell beyond what qacct sums, as columns and as sketches of them."""
+"""Measures of finished jobs beyond plain sums, as columns, and sketches of their distribution."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from ccpipe.accounting.each import each
 from ccpipe.errors import MissingExtra
-from ccpipe.formats.gridengine import parse_category
-from ccpipe.formats.gridengine.outcome import GRACE, classify, is_final
 
 try:
     import pyarrow as pa
@@ -16,143 +15,90 @@ try:
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
-FIELDS = (
-    "slots", "failed", "exit_status", "submission_time", "start_time", "pe_taskid", "category",
-    "deleted_by", "maxvmem", "maxrss", "ru_maxrss", "ru_wallclock",
-)  # fmt: skip
-"""The columns of records that ``measure`` needs."""
-
 MEASURES = ("wait", "wallclock", "memory")
-"""Of what there are percentiles: seconds waited and run, and bytes of memory at the peak."""
+"""Measures with percentiles: seconds waited and run, and peak memory in bytes."""
 
 ACCURACY = 0.005
-"""How far a percentile may be from the exact one, as a share of it."""
-
-NO_DATA = 2.0**64
-"""What OCS before 9.1.4 can write for an unknown ``maxrss``; see ``Accounting.maxrss``."""
+"""Largest error of a percentile, as a share of the exact value."""
 
 _GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
 _ZERO = -(2**31)
-"""The bucket of what is not greater than 0."""
+"""The bucket of values that are not greater than 0."""
 
 
-def measure(table: pa.Table) -> dict[str, Any]:
-    """Return columns, one value for each record: what it counts for in each sum.
+def _float(number: float) -> Any:
+    return pa.scalar(number, pa.float64())
 
-    A PE task counts for nothing here: its wait, slots and requests are those of its job.
+
+_NOTHING, _ONE, _SECOND, _MAX = map(_float, (0.0, 1.0, 1e9, 1e300))
+_NO_BUCKET = pa.scalar(_ZERO, pa.int64())
+_UNKNOWN = pa.scalar(None, pa.float64())
+
+
+def measure(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns with the contribution of each record to each sum.
+
+    Takes ``is_master``, ``is_run``, ``slots``, ``submission_time`` and ``start_time`` (ns),
+    ``wallclock`` (s), ``memory`` and ``requested_memory`` (bytes), ``outcome``, ``ends_job``. A
+    task of a parallel job contributes nothing: its wait, slots and requests are those of its job.
     """
-    is_master = pc.is_null(table["pe_taskid"])
-    slots = pc.cast(table["slots"], pa.float64())
-    wallclock = pc.fill_null(table["ru_wallclock"], 0.0)
-    memory = _memory(table)
-    wait = pc.cast(pc.subtract(table["start_time"], table["submission_time"]), pa.float64())
-    wait = pc.divide(pc.if_else(pc.less(wait, 0), 0.0, wait), 1e9)
-    wait = pc.if_else(is_master, wait, None)
-    asked = each([table["category"]], _requested_memory, pa.float64())
-    has_asked = pc.and_(is_master, pc.is_valid(asked))
+    is_master, memory = columns["is_master"], columns["memory"]
+    slots = pc.cast(columns["slots"], pa.float64())
+    wait = pc.subtract(columns["start_time"], columns["submission_time"])
+    wait = pc.cast(wait, pa.float64(), safe=False)  # beyond 2**53 it is rounded
+    wait = pc.divide(pc.if_else(pc.less(wait, _NOTHING), _NOTHING, wait), _SECOND)
+    wait = pc.if_else(is_master, wait, _UNKNOWN)
+    requested = columns["requested_memory"]
+    has_request = pc.and_(is_master, pc.is_valid(requested))
+    slot_seconds = pc.multiply(columns["wallclock"], slots)
     return {
         "wait": wait,
-        "wallclock": wallclock,
+        "wallclock": columns["wallclock"],
         "memory": memory,
-        "is_run": pc.and_(is_master, pc.not_equal(table["exit_status"], -1)),
-        "slot_seconds": pc.if_else(is_master, pc.multiply(wallclock, slots), 0.0),
+        "is_run": columns["is_run"],
+        "slot_seconds": pc.if_else(is_master, slot_seconds, _NOTHING),
         "waited": wait,
         "started": pc.cast(pc.is_valid(wait), pa.int64()),
-        "requested": pc.if_else(has_asked, pc.multiply(asked, slots), 0.0),
-        "used": pc.if_else(has_asked, memory, 0.0),
-        "requests": pc.cast(has_asked, pa.int64()),
-        **_outcomes(table, wallclock),
+        "requested": pc.if_else(has_request, pc.multiply(requested, slots), _NOTHING),
+        "used": pc.if_else(has_request, memory, _NOTHING),
+        "requests": pc.cast(has_request, pa.int64()),
+        "outcome": columns["outcome"],
+        "ends_job": columns["ends_job"],
     }
 
 
-def _memory(table: pa.Table) -> Any:
-    """Return bytes at the peak: virtual memory, or resident memory where it was not measured."""
-    vmem, rss, kib = (pc.fill_null(table[n], 0.0) for n in ("maxvmem", "maxrss", "ru_maxrss"))
-    is_known = pc.and_(pc.greater(rss, 0), pc.less(rss, NO_DATA))
-    rss = pc.if_else(is_known, rss, pc.multiply(kib, 1024.0))
-    return pc.if_else(pc.greater(vmem, 0), vmem, rss)
-
-
-def _requested_memory(category: str) -> float | None:
-    return parse_category(category).h_vmem
-
-
-def _outcomes(table: pa.Table, wallclock: Any) -> dict[str, Any]:
-    """Return the outcome, and whether the job ends with the record."""
-    told_by = [table["failed"], table["exit_status"], pc.is_valid(table["start_time"])]
-
-    def outcome(
-        failed: int, status: int, started: bool, who: str | None = None, is_late: bool = False
-    ) -> str:
-        limit = 0.0 if is_late else None
-        return classify(
-            failed=failed, exit_status=status, started=started, deleted_by=who or "", limit=limit
-        )
-
-    def ends_job(failed: int, status: int, started: bool) -> bool:
-        return status != -1 and is_final(failed, started=started)
-
-    deleter = table["deleted_by"]
-    if deleter.null_count == table.num_rows:  # so are all classic records
-        outcomes = each(told_by, outcome, pa.string())
-    else:
-        limit = each([table["category"]], lambda text: parse_category(text).h_rt, pa.float64())
-        late = pc.greater_equal(wallclock, pc.subtract(limit, GRACE))
-        outcomes = each([*told_by, deleter, pc.fill_null(late, False)], outcome, pa.string())
-    return {"outcome": outcomes, "ends_job": each(told_by, ends_job, pa.bool_())}
-
-
-def each(columns: Sequence[Any], function: Callable[..., Any], kind: pa.DataType) -> Any:
-    """Apply a function to the values of each row; it is called once for equal ones."""
-    codes: Any = None
-    texts = []
-    for column in columns:
-        encoded = pc.dictionary_encode(_whole(column), null_encoding="encode")
-        indices = pc.cast(encoded.indices, pa.int64())
-        texts.append(encoded.dictionary.to_pylist())
-        codes = indices if codes is None else pc.add(pc.multiply(codes, len(texts[-1])), indices)
-    distinct = pc.dictionary_encode(codes)
-    results = []
-    for code in distinct.dictionary.to_pylist():
-        values = []
-        for text in reversed(texts):
-            code, index = divmod(code, len(text))  # noqa: PLW2901 - digit by digit
-            values.append(text[index])
-        results.append(function(*reversed(values)))
-    return pa.array(results, kind).take(distinct.indices)
-
-
-def _whole(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
 _QUARTER = 15 * 60
-"""Seconds; the days of every zone begin with one."""
+"""Seconds; in every time zone a day starts at a multiple of it."""
+_QUARTER_NS = pa.scalar(_QUARTER * 10**9, pa.int64())
 
 
 def period(times: Any, form: str) -> Any:
-    """Name the day or month of nanoseconds, as this place's clock has it; null stays null."""
+    """Return the day or month of times in nanoseconds, in local time; null stays null."""
 
     def name(quarter: int | None) -> str | None:
         if quarter is None:
             return None
         return datetime.fromtimestamp(quarter * _QUARTER).strftime(form)  # noqa: DTZ006
 
-    return each([pc.divide(times, _QUARTER * 10**9)], name, pa.string())
+    return each([pc.divide(times, _QUARTER_NS)], name, pa.string())
 
 
 def buckets(values: Any) -> Any:
-    """Return for each value the number of a bucket; all in one bucket are about the same.
+    """Return the number of a bucket for each value; values of one bucket are about equal.
 
-    A bucket is ``ACCURACY`` wide to both sides (the sketch is that of DDSketch, VLDB 2019).
+    The bounds of a bucket are ``ACCURACY`` from its middle (DDSketch, VLDB 2019).
     """
-    logarithm = pc.divide(pc.ln(pc.if_else(pc.greater(values, 0), values, 1.0)), math.log(_GAMMA))
-    number = pc.cast(pc.ceil(logarithm), pa.int64())
-    return pc.if_else(pc.greater(values, 0), number, _ZERO)
+    is_positive = pc.greater(values, _NOTHING)
+    bounded = pc.if_else(pc.less(values, _MAX), values, _MAX)
+    logarithm = pc.divide(pc.ln(pc.if_else(is_positive, bounded, _ONE)), _LOG_GAMMA)
+    return pc.if_else(is_positive, pc.cast(pc.ceil(logarithm), pa.int64()), _NO_BUCKET)
+
+
+_LOG_GAMMA = _float(math.log(_GAMMA))
 
 
 def percentile(counts: Counter[int], percentage: float) -> float:
-    """Return the value below or at which so much of the counted lies, by nearest rank."""
+    """Return the percentile of the counted values, by nearest rank."""
     wanted = percentage / 100 * counts.total()
     so_far = 0
     for bucket in sorted(counts):

@@ -1,14 +1,14 @@
-"""Whole accounting records out of files: columns find them, and only those found are parsed."""
+"""Selected accounting records: columns find them, and only those found are parsed in full."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ccpipe.accounting.files import BEGIN, Block, Files, Start
-from ccpipe.errors import DataError
-from ccpipe.formats.gridengine import Accounting, Reading, Rejected, parse, read
+from ccpipe.formats.gridengine import Accounting, Reading, parse, read
+from ccpipe.formats.gridengine.search import lines_of_jobs
 
 if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.selection import Selection
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # it needs pyarrow
 def read_records(
     paths: Sequence[Path], selection: "Selection", files: Files, start: Start = BEGIN
 ) -> Iterator[Accounting]:
-    """Yield the records that are selected, in the order of the files."""
+    """Yield the selected records in the order of the files."""
 
     def find(block: Block) -> Reading:
         return find_records(block, selection)
@@ -30,33 +30,57 @@ def read_records(
 
 
 def find_records(block: Block, selection: "Selection") -> Reading:
-    """Return the records of a block that are selected, and the lines that are none.
+    """Return the selected records of a block, and its lines that are not records.
 
-    Lines are counted from its begin.
+    Line numbers count from the start of the block. Where jobs are selected by number, bad lines
+    that plainly are of another job are left out.
     """
+    if not selection.columns:
+        return read(block.payload, file=block.name, offset=block.offset)
+    if selection.jobs and not selection.names:
+        return _search(block, selection)
+    return _select(block, selection)
+
+
+def _select(block: Block, selection: "Selection") -> Reading:
+    """Read the columns of all lines, then the whole records that are selected."""
     from ccpipe.formats.gridengine.columns import PLACE, read_columns
 
     payload, name, offset, _ = block
-    if not selection.columns:
-        return read(payload, file=name, offset=offset)
     part = read_columns(payload, selection.columns, offset=offset)
-    if not selection.apply(part.table).num_rows:
-        return Reading(rejected=part.rejected, lines=part.lines)
-    part = read_columns(payload, (*selection.columns, *PLACE), offset=offset)
     found = Reading(rejected=part.rejected, lines=part.lines)
+    if not selection.apply(part.table).num_rows:
+        return found
+    part = read_columns(payload, (*selection.columns, *PLACE), offset=offset)
     for row in selection.apply(part.table).select(PLACE).to_pylist():
         text = line_at(payload, row["offset"] - offset)
-        try:
-            record = parse(text, name, row["offset"], row["line"])
-        except DataError as error:
-            found.rejected.append(Rejected(row["line"], row["offset"], str(error), text))
-        else:
-            if record is not None:
-                found.records.append(record)
+        if record := parse(text, name, row["offset"], row["line"]):
+            found.records.append(record)
+    return found
+
+
+def _search(block: Block, selection: "Selection") -> Reading:
+    """Do the same with the lines that may be of the selected jobs."""
+    payload, name, offset, _ = block
+    starts, numbers, count = lines_of_jobs(payload, selection.jobs)
+    lines = b"".join(line_at(payload, start) + b"\n" for start in starts)
+    found = _select(Block(lines, name, 0), selection)
+    found.lines = count
+
+    def place(line: int) -> dict[str, Any]:
+        return {"offset": offset + starts[line - 1], "line": numbers[line - 1]}
+
+    found.rejected = [bad._replace(**place(bad.line)) for bad in found.rejected]
+    found.records = [
+        msgspec.structs.replace(
+            record, origin=msgspec.structs.replace(record.origin, **place(record.origin.line))
+        )
+        for record in found.records
+    ]
     return found
 
 
 def line_at(payload: bytes, start: int) -> bytes:
-    """Return the line that begins there, without its end."""
+    """Return the line that begins there, without its line end."""
     end = payload.find(b"\n", start)
     return payload[start : end if end >= 0 else len(payload)]

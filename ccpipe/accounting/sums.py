@@ -1,8 +1,7 @@
-"""Accounting summed up: the sums of qacct(1) to the last digit, and what its users miss.
+"""Sums of accounting records: those of qacct(1) to the last digit, and more.
 
-Sums add up record by record in the order of the files, as qacct does: doubles that are added in
-another order differ in their last digits, and a sum of six decimals often enough ends in the
-middle between two printed numbers.
+Records are added one by one in the order of the files, as qacct does: another order changes the
+last digits of a double, and with it now and then a printed decimal.
 """
 
 from collections import Counter
@@ -10,15 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ccpipe.accounting.measures import (
-    FIELDS,
-    MEASURES,
-    buckets,
-    each,
-    measure,
-    percentile,
-    period,
-)
+from ccpipe.accounting.each import each
+from ccpipe.accounting.gridengine import FIELDS, KEYS, SUMS, job_columns
+from ccpipe.accounting.measures import MEASURES, buckets, measure, percentile, period
 from ccpipe.accounting.selection import NONE
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.gridengine import Outcome
@@ -29,41 +22,11 @@ try:
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
-SUMS = {
-    "WALLCLOCK": "ru_wallclock",
-    "UTIME": "ru_utime",
-    "STIME": "ru_stime",
-    "CPU": "cpu",
-    "MEMORY": "mem",
-    "IO": "io",
-    "IOW": "iow",
-}
-"""What qacct sums: its column, and the field of the record. Seconds, GiB·s and GiB."""
-
-KEYS = {
-    "host": "hostname",
-    "queue": "qname",
-    "group": "group",
-    "owner": "owner",
-    "project": "project",
-    "department": "department",
-    "pe": "granted_pe",
-    "slots": "slots",
-    "ar": "arid",
-    "account": "account",
-    "name": "job_name",
-    "job": "job_number",
-    "task": "task_number",
-    "outcome": "outcome",
-    "day": "end_time",
-    "month": "end_time",
-}
-"""By what one can group, in qacct's order, and the field; day and month are those of the end."""
-
 _BATCH = 2**16
-"""Rows that are summed up at once; fewer cost more time, and more cost memory."""
+"""Rows added at once; fewer cost time, more cost memory."""
 
 _PERIODS = {"day": "%Y-%m-%d", "month": "%Y-%m"}
+_ONE, _ALL, _NONE = pa.scalar(1, pa.int64()), pa.scalar("", pa.string()), pa.scalar(NONE)
 _BEYOND = ("slot_seconds", "waited", "started", "requested", "used", "requests")
 """Columns of ``measure`` that are summed."""
 
@@ -72,35 +35,35 @@ _BEYOND = ("slot_seconds", "waited", "started", "requested", "used", "requests")
 class Total:
     """The sums of one group of records.
 
-    A *run* is one try of a job or array task: PE tasks are none of their own. A *job* is counted
-    where its last run ended, so that tries that were repeated do not count.
+    A *run* is one attempt at a job or array task; PE tasks are not runs. A *job* is counted where
+    its last run ended, so that repeated attempts count once.
     """
 
     key: dict[str, str | int]
-    """What its records have in common, by the names of ``KEYS``."""
+    """The values that its records share, by the names of ``KEYS``."""
     sums: dict[str, float]
     """qacct's seven sums, by their names."""
     records: int = 0
     runs: int = 0
     jobs: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
-    """Of the runs."""
+    """Number of runs by outcome."""
     slot_seconds: float = 0.0
     """Wall-clock time times slots, of the runs."""
     waited: float = 0.0
     """Seconds between submission and start, of all runs that started."""
     started: int = 0
     requested: float = 0.0
-    """Bytes of memory asked for (``h_vmem`` times slots), of the runs that asked for some."""
+    """Bytes of memory requested (``h_vmem`` times slots), of the runs that requested any."""
     used: float = 0.0
-    """Bytes at the peak of the same runs: ``maxvmem``, or ``maxrss`` where that is 0."""
+    """Peak bytes of the same runs: ``maxvmem``, or ``maxrss`` where that is 0."""
     requests: int = 0
-    percentiles: dict[str, dict[float, float]] = field(default_factory=dict)
-    """By measure and percentage."""
+    percentiles: dict[str, dict[float, float | None]] = field(default_factory=dict)
+    """By measure and percentage; None where no run has the measure."""
 
     @property
     def efficiency(self) -> float | None:
-        """Processor time over slots times wall-clock time; None where nothing ran."""
+        """CPU time over slots times wall-clock time; None where nothing ran."""
         return self.sums["CPU"] / self.slot_seconds if self.slot_seconds else None
 
     @property
@@ -110,7 +73,7 @@ class Total:
 
     @property
     def failed(self) -> int:
-        """Runs that neither completed nor are repeated."""
+        """Runs that neither completed nor were queued again."""
         good = self.outcomes[Outcome.COMPLETED] + self.outcomes[Outcome.REQUEUED]
         return self.runs - good
 
@@ -121,17 +84,17 @@ class Total:
 
     @property
     def memory_share(self) -> float | None:
-        """Memory used as a share of what was requested."""
+        """Memory used as a share of the requested memory."""
         return self.used / self.requested if self.requested else None
 
 
 class Sums:
-    """Adds tables of records up; memory grows with the number of groups only."""
+    """Sums up tables of records; memory grows with the number of groups only."""
 
     def __init__(
         self, by: Sequence[str] = (), *, only_qacct: bool = False, percentages: Sequence[float] = ()
     ) -> None:
-        """Group by these names of ``KEYS``; `only_qacct` leaves out all but qacct's sums."""
+        """Group by these names of ``KEYS``; `only_qacct` computes nothing but qacct's sums."""
         self.by = tuple(by)
         self.percentages = tuple(percentages)
         self._is_short = only_qacct and "outcome" not in by
@@ -160,25 +123,25 @@ class Sums:
         if not table:
             return
         columns = {title: table[name] for title, name in SUMS.items()}
-        columns["records"] = pa.repeat(1, table.num_rows)
-        columns["all"] = pa.repeat("", table.num_rows)
+        columns["records"] = pa.repeat(_ONE, table.num_rows)
+        columns["all"] = pa.repeat(_ALL, table.num_rows)
         if not self._is_short:
-            columns |= measure(table)
+            columns |= measure(job_columns(table))
         columns |= {name: self._key(table, name) for name in self.by if name != "outcome"}
         self._sums.add(columns)
         if not self._is_short:
             self._add_runs(columns)
 
     def _key(self, table: pa.Table, name: str) -> Any:
-        """Return the column to group by, as qacct prints it."""
+        """Return the column to group by, with the values that qacct prints."""
         column = table[KEYS[name]]
         if name in _PERIODS:
             column = period(column, _PERIODS[name])
-        if name == "host":  # the first spelling counts, as in qacct
+        if name == "host":  # the first spelling is shown, as in qacct
             return each(
                 [column], lambda host: self._hosts.setdefault(host.lower(), host), pa.string()
             )
-        return pc.fill_null(column, NONE) if pa.types.is_string(column.type) else column
+        return pc.fill_null(column, _NONE) if pa.types.is_string(column.type) else column
 
     def _add_runs(self, columns: dict[str, Any]) -> None:
         needed = {*self._ends.keys, *self._sums.keys, "records", *MEASURES}
@@ -199,6 +162,8 @@ class Sums:
             named = dict(zip(self.by, key, strict=False))
             numbers: dict[str, Any] = {name: value or 0 for name, value in row.items()}
             found[key] = Total(key=named, sums=sums, **numbers)
+            for measured in MEASURES if self.percentages else ():
+                found[key].percentiles[measured] = dict.fromkeys(self.percentages)
         for row in self._ends.rows():
             total = found[tuple(row[name] for name in self._sums.keys)]
             total.runs += row["records"]
@@ -210,15 +175,13 @@ class Sums:
                 key = tuple(row[k] for k in self._sums.keys)
                 counts.setdefault(key, Counter())[row["bucket"]] += row["records"]
             for key, counter in counts.items():
-                values = {
-                    percentage: percentile(counter, percentage) for percentage in self.percentages
-                }
-                found[key].percentiles[name] = values
+                values = {share: percentile(counter, share) for share in self.percentages}
+                found[key].percentiles[name].update(values)
         return [found[key] for key in sorted(found)]
 
 
 class _Fold:
-    """Sums by key that are carried from one table to the next."""
+    """Sums by key, continued from one table to the next."""
 
     def __init__(self, keys: Sequence[str], numbers: Sequence[str]) -> None:
         self.keys = tuple(keys)
@@ -226,7 +189,7 @@ class _Fold:
         self._state: pa.Table | None = None
 
     def add(self, columns: dict[str, Any]) -> None:
-        """Add rows in their order; the sums so far go first, so that each sum goes on."""
+        """Add rows in their order, to the sums so far."""
         names = [*self.keys, *self.numbers]
         table = pa.table({name: columns[name] for name in names})
         if self._state is not None:

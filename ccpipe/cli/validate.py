@@ -22,7 +22,7 @@ from ccpipe.errors import (
     UnavailableError,
     UsageError,
 )
-from ccpipe.formats.files import Block, open_stream, read_blocks
+from ccpipe.formats.files import COMPRESSED, Block, open_stream, read_blocks
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
 from ccpipe.node.agent.parts import Parts
 from ccpipe.pipeline import check_fit
@@ -84,7 +84,7 @@ async def validate(
     Parameters
     ----------
     files
-        TOML files, and data files ending in .lp, .line or .txt, maybe .gz after it.
+        TOML files, and data files ending in .lp, .line or .txt, compressed or not.
     format_
         What data files hold; auto goes by the suffix, and - is standard input.
     strict
@@ -131,7 +131,7 @@ async def validate(
 
 def is_data(path: Path) -> bool:
     """Say whether a file holds data, by its name; raises UsageError where it tells nothing."""
-    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
+    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
     suffix = suffixes[-1] if suffixes else ""
     if suffix not in {".toml", *LINE_SUFFIXES}:
         known = ", ".join(sorted(LINE_SUFFIXES))
@@ -240,12 +240,12 @@ class _Check:
 
     def accounting(self) -> None:
         """Read Grid Engine's accounting; tell each line that is rejected."""
-        from ccpipe.cli.convert.gridengine import read_accounting
+        from ccpipe.formats.gridengine import read_stream
 
         self.what = "Grid Engine's accounting"
         self.facts = {"records": 0, "rejected": 0}
         with open_stream(self.path) as stream:
-            for part in read_accounting(stream):
+            for part in read_stream(stream):
                 self.facts["records"] += len(part.records)
                 self.facts["rejected"] += len(part.rejected)
                 for bad in part.rejected:

@@ -1,21 +1,54 @@
-"""Files of line protocol, decoded block by block, so that memory stays bounded."""
+"""Files, compressed or not, and line protocol in them decoded block by block in bounded memory."""
 
+import bz2
 import gzip
 import io
+import lzma
 import sys
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
-from ccpipe.errors import DataError, UsageError
+from ccpipe.errors import DataError, MissingExtra, UsageError
 from ccpipe.message import Message
 from ccpipe.terminal import note
 
 if TYPE_CHECKING:  # a command that only opens files starts faster without it
     from ccpipe.formats.lineprotocol import Lines
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    try:
+        from backports import zstd
+    except ImportError:
+        zstd = None  # type: ignore[assignment]
+
+
+def _open_zstd(path: Path) -> Any:
+    if zstd is None:
+        raise MissingExtra("backports.zstd", "zstd")
+    return zstd.open(path)
+
+
+COMPRESSED: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": _open_zstd,
+}
+"""By suffix of a file's name: what opens it and decompresses it while reading."""
+
+_DAMAGE: tuple[type[Exception], ...] = (
+    zlib.error,
+    lzma.LZMAError,
+    *((zstd.ZstdError,) if zstd else ()),
+)
+UNREADABLE: tuple[type[Exception], ...] = (EOFError, OSError, *_DAMAGE)
+"""What reading an open file can raise; EOFError where a compressed file is truncated."""
 
 BLOCK = 2**18
 """Bytes read at once."""
@@ -25,7 +58,7 @@ MAX_LINE_SIZE = 16 * 2**20
 
 
 class Stream(Protocol):
-    """A readable stream: a file, stdin, a gzip file."""
+    """What can be read: a file, stdin, a decompressed file."""
 
     def read1(self, size: int, /) -> bytes:
         """Return what is available, up to `size` bytes; nothing at the end."""
@@ -50,7 +83,16 @@ class Block(NamedTuple):
 
 @contextmanager
 def open_stream(path: Path) -> Iterator[Stream]:
-    """Open a file for reading: ``-`` is stdin, ``.gz`` is unpacked; raises UsageError."""
+    """Open a file for reading, decompressed by its suffix (``COMPRESSED``); ``-`` is stdin.
+
+    Raises
+    ------
+    UsageError
+        where the file cannot be opened.
+    MissingExtra
+        for ``.zst`` without the library.
+
+    """
     if str(path) == "-":
         if sys.stdin.isatty():
             note("reading standard input; Ctrl-D ends it")
@@ -59,15 +101,17 @@ def open_stream(path: Path) -> Iterator[Stream]:
     if str(path).startswith("-"):
         raise UsageError(f"unknown option {path}; a file of that name is ./{path}")
     try:
-        file = path.open("rb")
-        file.peek(1)
+        file = open_file(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     with file:
-        if path.suffix == ".gz":
-            yield gzip.GzipFile(fileobj=file)
-        else:
-            yield file
+        yield cast("io.BufferedReader", file)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file for reading, decompressed by its suffix; raises OSError or MissingExtra."""
+    open_compressed = COMPRESSED.get(path.suffix)
+    return path.open("rb") if open_compressed is None else open_compressed(path)
 
 
 def read_blocks(
@@ -117,17 +161,53 @@ def read_blocks(
 
 
 def read_piece(stream: Stream, size: int = BLOCK) -> bytes:
-    """Return what is available, up to `size` bytes; nothing at the end; raises DataError."""
+    """Read what is there, up to `size` bytes; nothing at the end.
+
+    Raises
+    ------
+    DataError
+        where the rest cannot be read, or a compressed file is truncated or damaged.
+
+    """
     try:
         return stream.read1(size)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"damaged gzip data: {error}") from None
+    except EOFError:
+        raise DataError("the compressed file is truncated") from None
+    except _DAMAGE as error:
+        raise DataError(f"damaged compressed data: {error}") from None
     except OSError as error:
+        if error.errno is None:  # gzip and bz2 raise it for damage
+            raise DataError(f"damaged compressed data: {error}") from None
         raise DataError(f"cannot be read: {error.strerror}") from None
 
 
+def read_full(stream: Stream, size: int) -> bytes:
+    """Read `size` bytes, fewer at the end of the stream or before damage; nothing at the end.
+
+    Raises
+    ------
+    DataError
+        as ``read_piece`` does, once everything before was returned.
+
+    """
+    pieces: list[bytes] = []
+    missing = size
+    while missing:
+        try:
+            piece = read_piece(stream, missing)
+        except DataError:
+            if not pieces:
+                raise
+            break  # the next call raises it again
+        if not piece:
+            break
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)
+
+
 def _complete(lines: "Lines", max_length: int) -> int:
-    """Return up to which offset more bytes change nothing: the first line with an open string."""
+    """Return up to where more bytes can change nothing: the first line with an open string."""
     from ccpipe.formats.lineprotocol import Rule
 
     payload = lines.payload

@@ -6,21 +6,19 @@ of that. Files that were renamed, packed, dated or copied are found beside the p
 was never read is read, the oldest first.
 """
 
-import bz2
-import gzip
 import hashlib
 import logging
-import lzma
 import os
 import re
 import time
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 
 import msgspec
+
+from ccpipe.formats.files import COMPRESSED, UNREADABLE, open_file
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +26,6 @@ HEAD = 4096
 """Bytes of a file's beginning that it is known by."""
 MAX_LINE_SIZE = 16 * 2**20
 """Bytes of a line; a longer one is handed over in pieces."""
-
-_PACKED: dict[str, Callable[[Path], Any]] = {
-    ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open,
-}  # fmt: skip
-_UNREADABLE = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, OSError)
 
 
 class FilePosition(msgspec.Struct, frozen=True):
@@ -87,7 +80,7 @@ class _File:
 
     @property
     def is_packed(self) -> bool:
-        return self.path.suffix in _PACKED
+        return self.path.suffix in COMPRESSED
 
     def has_inode(self, position: FilePosition) -> bool:
         return (self.status.st_dev, self.status.st_ino) == (position.device, position.inode)
@@ -160,7 +153,7 @@ class Follower:
                     self._finish()
         except (MovedError, FileNotFoundError):
             pass
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             self.close()
             self._give_up_after_grace(f"cannot be read: {error}")
         return None
@@ -294,7 +287,7 @@ class Follower:
             file = self._next()
             if file is None:
                 return False
-        self._handle, self._is_packed = _open(file.path), file.is_packed
+        self._handle, self._is_packed = open_file(file.path), file.is_packed
         return self._starts(file)
 
     def _starts(self, file: _File) -> bool:
@@ -371,7 +364,7 @@ class Follower:
     def _look(self, path: Path) -> _File | None:
         """Read a file's beginning; None where it is missing or cannot be unpacked (yet)."""
         try:
-            with _open(path) as handle:
+            with open_file(path) as handle:
                 status = os.fstat(handle.fileno())
                 key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
                 if key not in self._heads:
@@ -379,18 +372,12 @@ class Follower:
                     while len(self._heads) > _REMEMBERED:
                         del self._heads[next(iter(self._heads))]
                 return _File(path, status, self._heads[key])
-        except _UNREADABLE:
+        except UNREADABLE:
             return None
 
 
 _REMEMBERED = 10_000  # beginnings of files
 _RECORD = 2**20  # bytes in which a file's first record must end
-
-
-def _open(path: Path) -> BinaryIO:
-    """Open a file, packed or not; what is read is unpacked."""
-    unpack = _PACKED.get(path.suffix)
-    return path.open("rb") if unpack is None else cast("BinaryIO", unpack(path))
 
 
 def _siblings_of(name: str) -> Callable[[str], bool]:
@@ -400,7 +387,7 @@ def _siblings_of(name: str) -> Callable[[str], bool]:
     ending is no rotated one of a path with it, nor the other way round.
     """
     stem, ending = Path(name).stem, Path(name).suffix
-    packed = f"(?:{'|'.join(map(re.escape, _PACKED))})?"
+    packed = f"(?:{'|'.join(map(re.escape, COMPRESSED))})?"
     patterns = [rf"{re.escape(name)}[._-][0-9][^/]*"]
     if ending:
         patterns.append(rf"{re.escape(stem)}[._-][0-9][^/]*{re.escape(ending)}{packed}")

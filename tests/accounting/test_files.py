@@ -69,7 +69,7 @@ def test_bad_lines_are_told_with_their_place(
     files = Files()
     parts(files, bad)
     reported = capsys.readouterr().err
-    assert files.bad == 1
+    assert files.problems == 1
     assert reported.startswith(f"{tmp_path}/bad\\x1b[31m:133: offset {len(whole)}: 1 fields where")
     assert "\x1b[2J" not in reported
 

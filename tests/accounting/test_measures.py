@@ -1,47 +1,19 @@
-"""The means by which records are measured: once for equal values, in buckets, by days."""
+"""Measures of jobs: waits, buckets of a distribution, days of the local clock."""
 
 import math
 from collections import Counter
 from datetime import datetime
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.accounting.measures import (
-    ACCURACY,
-    FIELDS,
-    buckets,
-    each,
-    measure,
-    percentile,
-    period,
-)
-from ccpipe.formats.gridengine.table import from_records
-from tests.translate.gridengine.accounting_records import POOL
+from ccpipe.accounting.measures import ACCURACY, buckets, measure, percentile, period
+
+TIMES = st.none() | st.integers(0, 2**63 - 1)
+AMOUNTS = st.floats(allow_nan=False)
 
 few = settings(max_examples=50)
-
-
-@few
-@given(rows=st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 3))))
-def test_each_row_gets_its_result_and_equal_rows_share_a_call(
-    rows: list[tuple[str, int | None]],
-) -> None:
-    """Nulls are values like others; the function is asked once for each combination."""
-    asked = []
-
-    def describe(letter: str, number: int | None) -> str:
-        asked.append((letter, number))
-        return f"{letter}{number}"
-
-    columns = [
-        pa.array([letter for letter, _ in rows], pa.string()),
-        pa.chunked_array([pa.array([number for _, number in rows], pa.int64())]),
-    ]
-    assert each(columns, describe, pa.string()).to_pylist() == [f"{a}{b}" for a, b in rows]
-    assert sorted(map(str, asked)) == sorted(map(str, set(rows)))
 
 
 @few
@@ -78,12 +50,26 @@ def test_periods_are_those_of_the_clock(seconds: list[int | None]) -> None:
     assert period(times, "%Y-%m-%d").to_pylist() == wanted
 
 
-@pytest.mark.parametrize("start", range(0, len(POOL), 100))
-def test_outcomes_are_those_of_the_records(start: int) -> None:
-    """Whether or not somebody deleted one of them."""
-    some = POOL[start : start + 100]
-    for records in (some, [record for record in some if record.deleted_by is None]):
-        found = measure(from_records(records, FIELDS))
-        assert found["outcome"].to_pylist() == [str(record.outcome) for record in records]
-        ends = [record.is_final and not record.is_intermediate for record in records]
-        assert found["ends_job"].to_pylist() == ends
+@given(start=TIMES, submission=TIMES, wallclock=AMOUNTS, memory=AMOUNTS, slots=st.integers(-9, 9))
+def test_any_numbers_can_be_measured(
+    start: int | None, submission: int | None, wallclock: float, memory: float, slots: int
+) -> None:
+    """Times of a wrong unit and amounts near the limits of a double raise no error."""
+    columns = {
+        "is_master": pa.array([True]),
+        "is_run": pa.array([True]),
+        "slots": pa.array([slots], pa.int64()),
+        "submission_time": pa.array([submission], pa.int64()),
+        "start_time": pa.array([start], pa.int64()),
+        "wallclock": pa.array([wallclock], pa.float64()),
+        "memory": pa.array([memory], pa.float64()),
+        "requested_memory": pa.array([memory], pa.float64()),
+        "outcome": pa.array(["completed"]),
+        "ends_job": pa.array([True]),
+    }
+    measured = measure(columns)
+    for name in ("wait", "wallclock", "memory"):
+        for bucket in buckets(measured[name]).drop_null().to_pylist():
+            percentile(Counter({bucket: 1}), 50)
+    known = start is not None and submission is not None
+    assert measured["started"].to_pylist() == [int(known)]

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.accounting import sums as accounting_sums
-from ccpipe.accounting.sums import KEYS, SUMS, Sums, Total
+from ccpipe.accounting.gridengine import KEYS, SUMS
+from ccpipe.accounting.sums import Sums, Total
 from ccpipe.formats.gridengine import Accounting, Outcome
 from ccpipe.formats.gridengine.table import from_records
 from tests.translate.gridengine.accounting_records import RECORDS, SECOND, START

@@ -1,19 +1,21 @@
 """``ccpipe.formats.files``: block by block gives what decoding at once gives."""
 
 import functools
-import gzip
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ccpipe.errors import DataError, UsageError
-from ccpipe.formats.files import open_stream, read_blocks
+from ccpipe.errors import DataError, MissingExtra, UsageError
+from ccpipe.formats.files import Stream, open_stream, read_blocks, read_full, read_piece
 from ccpipe.formats.lineprotocol import Dialect, Lines, Rejected, Rule, decode
 from ccpipe.message import Message
+from tests.conftest import program
 
 PIECES = st.sampled_from(
     [
@@ -124,19 +126,68 @@ def test_a_line_without_end_is_refused() -> None:
         collect(Dribble(b"m value=1 1\n" + b"x" * 5000, []), decode, block=100, max_length=1000)
 
 
-def test_compressed_files_are_unpacked_and_damage_is_told(tmp_path: Path) -> None:
-    """The suffix says gzip; what stands before the damage is still read."""
-    payload = b"".join(b"m,hostname=n%d value=1 1740027951\n" % i for i in range(20_000))
-    whole, cut = tmp_path / "a.line.gz", tmp_path / "b.line.gz"
-    whole.write_bytes(gzip.compress(payload))
-    cut.write_bytes(gzip.compress(payload)[:-5000])
-    with open_stream(whole) as stream:
-        assert sum(len(block.lines) for block in read_blocks(stream, decode)) == 20_000
-    read = 0
-    with open_stream(cut) as stream, pytest.raises(DataError, match="damaged gzip"):  # noqa: PT012
-        for block in read_blocks(stream, decode, block=4096):
-            read += len(block.lines)
-    assert 0 < read < 20_000
+PAYLOAD = b"".join(b"m,hostname=n%d value=%d 1740027951\n" % (i, i * i) for i in range(20_000))
+PACKERS = {"gz": ("gzip", "zcat"), "bz2": ("bzip2", "bzcat"), "xz": ("xz", "xzcat"),
+           "zst": ("zstd", "zstdcat")}  # fmt: skip
+
+
+def packed(folder: Path, suffix: str) -> Path:
+    """Compress the payload with the program of the format, in two parts as a rotation may do."""
+    path = folder / f"a.{suffix}"
+    with path.open("wb") as file:
+        for part in (PAYLOAD[:1000], PAYLOAD[1000:]):
+            command: list[Any] = [
+                program(PACKERS[suffix][0], PACKERS[suffix][0].replace("xz", "xz-utils")),
+                "-c",
+            ]
+            subprocess.run(command, input=part, stdout=file, check=True)
+    return path
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_compressed_files_are_read(tmp_path: Path, suffix: str) -> None:
+    """By the suffix of the name; parts that were appended to each other are one file."""
+    with open_stream(packed(tmp_path, suffix)) as stream:
+        assert read_full(stream, 10 * len(PAYLOAD)) == PAYLOAD
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("read", [read_piece, read_full])
+def test_a_truncated_file_gives_all_that_its_program_gives(
+    tmp_path: Path, suffix: str, read: Callable[[Stream, int], bytes]
+) -> None:
+    """Then it is reported as truncated."""
+    path = packed(tmp_path, suffix)
+    path.write_bytes(path.read_bytes()[:-3000])
+    command = [program(PACKERS[suffix][1], PACKERS[suffix][0]), path]
+    wanted = subprocess.run(command, capture_output=True, check=False).stdout
+    pieces: list[bytes] = []
+    with open_stream(path) as stream, pytest.raises(DataError, match="truncated"):
+        pieces.extend(iter(lambda: read(stream, 1 << 20), b""))
+    assert b"".join(pieces) == PAYLOAD[: len(b"".join(pieces))]
+    assert len(b"".join(pieces)) >= len(wanted)
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_a_damaged_file_is_reported(tmp_path: Path, suffix: str) -> None:
+    """Whatever its format; what is read before is the payload's beginning."""
+    path = packed(tmp_path, suffix)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:9000] + bytes(255 - byte for byte in whole[9000:9100]) + whole[9100:])
+    with open_stream(path) as stream, pytest.raises(DataError, match="damaged compressed data"):
+        list(iter(lambda: read_piece(stream), b""))
+
+
+def test_zstd_without_its_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pip line to type."""
+    monkeypatch.setattr("ccpipe.formats.files.zstd", None)
+    with (
+        pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[zstd\]'"),
+        open_stream(tmp_path / "a.zst"),
+    ):
+        pytest.fail("it was opened")
 
 
 @pytest.mark.parametrize("name", ["missing.line", ".", "--wrong"])

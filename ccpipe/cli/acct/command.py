@@ -63,6 +63,8 @@ class Show:
         own_layout = self.output != "table" or self.top is not None or self.sort
         if self.qacct and (own_layout or self.percentiles):
             raise UsageError("--qacct is a layout of its own: no -o, --top, --sort, --percentiles")
+        if self.top is not None and self.top < 1:
+            raise UsageError(f"--top {self.top}: at least one row must be shown")
         if bad := [p for p in self.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
             raise UsageError(f"--percentiles {bad[0]:g}: percentages lie between 0 and 100")
         if self.qacct and (unknown := [name for name in self.by if name not in layout.TITLES]):
@@ -98,19 +100,23 @@ def sums(
     Parameters
     ----------
     files
-        Accounting files, .gz ones unpacked, - for standard input; without any, those of
-        $SGE_ROOT/$SGE_CELL/common.
+        Accounting files, .gz, .bz2, .xz and .zst ones decompressed, - for standard input; without
+        any, those of $SGE_ROOT/$SGE_CELL/common.
     file
         The same, as qacct has it.
     index
         Folder that `ccpipe acct index` has filled, in which to look jobs up by number.
     """
     show.check()
+    paths = (*files, *file)
+    for path in paths if show.percentiles else ():
+        if path.name.isdecimal() and not path.exists():
+            several = "--percentiles 50 --percentiles 95"
+            raise UsageError(f"no file {path}; several percentiles are written {several}")
     selection = filters.selection()
     is_list = show.jobs or (filters.job and not show.by)
     if index and not is_list:
         raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
-    paths = (*files, *file)
     reading = Files()
     if index:
         from ccpipe.accounting.index import look_up
@@ -155,7 +161,7 @@ def index(
         try:
             note(update(path, to, reading))
         except DataError as error:
-            reading.complain(str(error))
+            reading.report(str(error))
     reading.finish()
 
 

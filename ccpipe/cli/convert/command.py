@@ -49,7 +49,8 @@ def convert(
     Parameters
     ----------
     files
-        Files to read, .gz ones unpacked; without any, or for -, standard input.
+        Files to read, .gz, .bz2, .xz and .zst ones decompressed; without any, or for -, standard
+        input.
     from_
         Format of the files.
     to
@@ -204,7 +205,7 @@ class Rows:
     def convert(
         self, stream: Stream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
-        """See ``Way``."""
+        """See ``Converter``."""
         for block in read_blocks(stream, self.read):
             report_rejected(block, problem)
             try:
@@ -222,6 +223,6 @@ class Rows:
             except EncodeError as error:
                 problem(f":{line}: {printable(str(error))}")
 
-    def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Way
-        """See ``Way``."""
+    def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
+        """See ``Converter``."""
         return iter(())

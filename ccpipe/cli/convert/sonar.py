@@ -69,12 +69,12 @@ class Rewrite:
         self.to = to
 
     def convert(self, stream: Stream, problem: Problem) -> Iterator[tuple[bytes, int]]:
-        """See ``Way``."""
+        """See ``Converter``."""
         for envelopes in _read(stream, self.profile, problem):
             yield from _write(envelopes, self.to, problem)
 
-    def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Way
-        """See ``Way``."""
+    def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
+        """See ``Converter``."""
         return iter(())
 
 
@@ -95,14 +95,14 @@ class FromSonar:
         self.translator = SonarToCc(envelopes=envelopes)
 
     def convert(self, stream: Stream, problem: Problem) -> Iterator[tuple[bytes, int]]:
-        """See ``Way``."""
+        """See ``Converter``."""
         for envelopes in _read(stream, self.profile, problem):
             lines = self.translator.feed(envelopes)
             _report_refused(self.translator, problem)
             yield self.encode(lines), len(lines)
 
-    def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Way
-        """See ``Way``."""
+    def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
+        """See ``Converter``."""
         return iter(())
 
 
@@ -119,7 +119,7 @@ class ToSonar:
         self.translator.clock = lambda: 0.0  # a file tells its own time
 
     def convert(self, stream: Stream, problem: Problem) -> Iterator[tuple[bytes, int]]:
-        """See ``Way``."""
+        """See ``Converter``."""
         for block in read_blocks(stream, self.read):
             report_rejected(block, problem)
             envelopes = self.translator.feed(block.lines)
@@ -127,5 +127,5 @@ class ToSonar:
             yield from _write(envelopes, self.profile, problem)
 
     def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:
-        """See ``Way``."""
+        """See ``Converter``."""
         return _write(self.translator.flush(), self.profile, problem)

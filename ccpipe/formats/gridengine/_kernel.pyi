@@ -1,7 +1,10 @@
 # What ``_kernel.pyx`` offers.
 
+from collections.abc import Collection
+
 from ccpipe.formats.gridengine.plain_lines import Layout
 
 def scan(
     payload: bytes, layout: Layout, line: int, offset: int
 ) -> tuple[int, int, list[tuple[int, list[bytes | None]]], list[tuple[int, int, int, int]]]: ...
+def search(payload: bytes, jobs: Collection[int]) -> tuple[list[int], list[int], int]: ...

@@ -3,7 +3,7 @@
 """The compiled reader of plain lines: drives ``scan.hpp`` and hands its columns over as bytes."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
@@ -62,6 +62,15 @@ cdef extern from "scan.hpp" namespace "ccpipe::gridengine" nogil:
         void run(const char*, size_t, int64_t, int64_t) except +
 
 
+cdef extern from "search.hpp" namespace "ccpipe::gridengine" nogil:
+    cdef cppclass Search:
+        vector[uint64_t] jobs
+        vector[int64_t] starts
+        vector[int64_t] numbers
+        int64_t lines
+        void run(const char*, size_t) except +
+
+
 cdef dict TYPES = {"integers": INTEGERS, "doubles": DOUBLES, "texts": TEXTS}
 
 
@@ -103,6 +112,17 @@ def scan(bytes payload, layout, int64_t line, int64_t offset):
         columns.append((column.nulls, parts))
     odd = [(each.row, each.line, each.start, each.end) for each in found.odd]
     return found.rows, found.lines, columns, odd
+
+
+def search(bytes payload, jobs):
+    """Find the lines that may be records of these jobs; see ``search.py``."""
+    cdef Search found
+    cdef const char* start = PyBytes_AS_STRING(payload)
+    cdef size_t size = PyBytes_GET_SIZE(payload)
+    found.jobs = [job for job in jobs if job < 2**63]
+    with nogil:
+        found.run(start, size)
+    return found.starts, found.numbers, found.lines
 
 
 cdef size_t lines_of(const char* p, size_t size) noexcept nogil:

@@ -5,6 +5,7 @@
 """
 
 import functools
+import math
 import re
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 EMPTY = frozenset({"", "-", "NONE", "none"})
-"""How writers say that nothing was requested."""
+"""Spellings of an empty category."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}  # fmt: skip
@@ -25,14 +26,14 @@ _GPU = ("gpu", "gpus", "ngpus", "gpu_count", "gpucount", "cuda")
 class Requests(msgspec.Struct, frozen=True):
     """The options of a category.
 
-    Resources (``-l``) lie apart by scope: those of the whole job, and what only the master or
-    only the slave tasks need. Everything is as written; the properties have units.
+    Resources (``-l``) are kept apart by scope: those of the whole job, of the master task and of
+    the slave tasks. Values are as written; the properties have units.
     """
 
     resources: dict[str, str] = {}
     """Hard requests of the whole job."""
     soft: dict[str, str] = {}
-    """Resources that were only wished for."""
+    """Soft requests."""
     master: dict[str, str] = {}
     slave: dict[str, str] = {}
     queues: tuple[str, ...] = ()
@@ -45,7 +46,7 @@ class Requests(msgspec.Struct, frozen=True):
     options: dict[str, str] = {}
     """All other options without their hyphen: ``ckpt``, ``ar``, ``U``, ``u``, ``I``, …"""
     unknown: tuple[str, ...] = ()
-    """Words that belong to no option."""
+    """Words that are not part of an option."""
 
     @property
     def h_rt(self) -> float | None:
@@ -59,13 +60,13 @@ class Requests(msgspec.Struct, frozen=True):
 
     @property
     def gpu(self) -> int | None:
-        """Accelerators, per slot or per job as the site has it; None where none was asked for."""
+        """Accelerators, per slot or per job as the site defines it; None without a request."""
         return _first({**self.slave, **self.master, **self.resources}, _GPU, size)
 
 
 @functools.lru_cache(maxsize=4096)  # a site has few categories, and each many records
 def parse_category(text: str) -> Requests:
-    """Read a category; it never fails: words that belong to no option are kept as unknown."""
+    """Read a category; it never fails: words that are not part of an option go to `unknown`."""
     if text in EMPTY:
         return Requests()
     words = deque(text.split())
@@ -108,7 +109,7 @@ def parse_category(text: str) -> Requests:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Read ``a=1,b``; a resource without a value is asked for as TRUE, as qsub reads it."""
+    """Read ``a=1,b``; a resource without a value is TRUE, as in qsub."""
     pairs = (pair.partition("=") for pair in text.split(",") if pair)
     return {name: value if equals else "TRUE" for name, equals, value in pairs}
 
@@ -116,7 +117,8 @@ def _pairs(text: str) -> dict[str, str]:
 def size(text: str) -> int | None:
     """Read an amount such as ``2G`` (2³⁰) or ``2g`` (10⁹) (sge_types(1), *memory_specifier*)."""
     found = _MEMORY.fullmatch(text)
-    return int(float(found[1]) * _UNITS[found[2]]) if found else None
+    number = float(found[1]) * _UNITS[found[2]] if found else math.inf
+    return int(number) if math.isfinite(number) else None
 
 
 def seconds(text: str) -> float | None:
@@ -124,7 +126,8 @@ def seconds(text: str) -> float | None:
     found = _TIME.fullmatch(text)
     if not found:
         return None
-    return int(found[1] or 0) * 3600 + int(found[2] or 0) * 60 + float(found[3])
+    number = float(found[1] or 0) * 3600 + float(found[2] or 0) * 60 + float(found[3])
+    return number if math.isfinite(number) else None
 
 
 _T = TypeVar("_T")
@@ -133,6 +136,6 @@ _T = TypeVar("_T")
 def _first(
     resources: dict[str, str], names: tuple[str, ...], read: Callable[[str], _T | None]
 ) -> _T | None:
-    """Return the first of these resources that is asked for and can be read."""
+    """Return the first of these resources that was requested and can be read."""
     values = (read(resources[name]) for name in names if name in resources)
     return next((value for value in values if value is not None), None)

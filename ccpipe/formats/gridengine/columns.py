@@ -1,39 +1,42 @@
-"""Accounting as columns: whole blocks at a time, for those who sum and search.
+"""Accounting as columns, a whole block at a time: for sums and searches.
 
 >>> read_columns(b"# nothing but a comment\\n", ["job_number", "cpu"]).table.num_rows
 0
 """
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO
 
-import pyarrow as pa
-
-from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.plain_lines import KERNEL, MAX_PAYLOAD, Plain, plain_lines
-from ccpipe.formats.gridengine.reader import Rejected, blocks, parse, parse_half
-from ccpipe.formats.gridengine.record import Origin
+from ccpipe.errors import DataError, MissingExtra
+from ccpipe.formats.files import Stream, read_full
+from ccpipe.formats.gridengine.plain_lines import KERNEL, MAX_PAYLOAD, plain_lines
+from ccpipe.formats.gridengine.reader import Rejected, blocks, parse, read
 from ccpipe.formats.gridengine.table import COLUMNS, PLACE, SCHEMA, from_records
+
+try:
+    import pyarrow as pa
+except ImportError:
+    raise MissingExtra("pyarrow", "parquet") from None
 
 __all__ = ["COLUMNS", "PLACE", "SCHEMA", "Columns", "read_columns", "read_columns_stream"]
 
 
 BLOCK = 4 * 2**20
-"""Bytes read at once: large enough for what each block costs."""
+"""Bytes read at once; each block has a fixed cost, so a large one is cheaper."""
 
 
 @dataclass(slots=True)
 class Columns:
-    """What a stretch of a file held."""
+    """The records of a part of a file."""
 
     table: pa.Table
     rejected: list[Rejected] = field(default_factory=list)
     size: int = 0
-    """Its bytes."""
+    """Bytes of the part."""
     lines: int = 0
-    """Its lines, with comments and empty ones."""
+    """Lines of the part, comments and empty ones included."""
 
 
 def read_columns(
@@ -41,10 +44,8 @@ def read_columns(
 ) -> Columns:
     """Read the lines of a payload as ``read`` does, into a table of these columns.
 
-    The result is that of reading line by line. Only the twin in Python, which runs where the
-    kernel was not built, has one exception: in colon-separated lines, fields that are not asked
-    for are not checked either, but for those that tell the variant. ``line`` and ``offset`` (see
-    ``PLACE``) are columns that one must ask for.
+    Every line is checked as a whole, whichever columns are asked for. `offset` and `line` say
+    where in its file the payload begins; the columns of that name (``PLACE``) are read on request.
 
     Raises
     ------
@@ -54,39 +55,40 @@ def read_columns(
     """
     for name in columns:
         SCHEMA.field(name)
-    if KERNEL is not None and len(payload) <= MAX_PAYLOAD:
-        plain = plain_lines(payload, columns, line, offset)
-    else:
-        from ccpipe.formats.gridengine.whole_blocks import plain_in_python
-
-        plain = plain_in_python(payload, columns, line, offset)
-    return with_odd(payload, plain, columns, line, offset)
+    if KERNEL is None or len(payload) > MAX_PAYLOAD:
+        return read_in_python(payload, columns, line, offset)
+    return read_compiled(payload, columns, line, offset)
 
 
-def read_columns_stream(stream: IO[bytes], columns: Sequence[str] = COLUMNS) -> Iterator[Columns]:
+def read_columns_stream(stream: Stream, columns: Sequence[str] = COLUMNS) -> Iterator[Columns]:
     """Read a whole file, block by block, in bounded memory."""
     offset, line = 0, 1
-    for block in blocks(stream, BLOCK):
+    for block in blocks(functools.partial(read_full, stream), BLOCK):
         part = read_columns(block, columns, offset=offset, line=line)
         offset += part.size
         line += part.lines
         yield part
 
 
-def with_odd(
-    payload: bytes, plain: Plain, columns: Sequence[str], line: int, offset: int
-) -> Columns:
-    """Read the odd lines one by one, and put their records among the plain ones."""
+def read_in_python(payload: bytes, columns: Sequence[str], line: int, offset: int) -> Columns:
+    """Read line by line; what the compiled kernel must agree with."""
+    reading = read(payload, offset=offset, line=line)
+    table = from_records(reading.records, columns)
+    return Columns(table, reading.rejected, reading.size, reading.lines)
+
+
+def read_compiled(payload: bytes, columns: Sequence[str], line: int, offset: int) -> Columns:
+    """Read plain lines with the kernel and the few others one by one, in the order of the file."""
+    plain = plain_lines(payload, columns, line, offset)
     result = Columns(plain.table, [], len(payload), plain.lines)
     records, rows = [], []
     for odd in plain.odd:
         text = payload[odd.start : odd.end]
-        place = Origin("", offset + odd.start, line + odd.line)
-        reads = parse if odd.end < len(payload) else parse_half
+        start, number = offset + odd.start, line + odd.line
         try:
-            record = reads(text, "", place.offset, place.line)
+            record = parse(text, "", start, number)
         except DataError as error:
-            result.rejected.append(Rejected(place.line, place.offset, str(error), text))
+            result.rejected.append(Rejected(number, start, str(error), text))
         else:
             if record is not None:
                 records.append(record)
@@ -98,7 +100,7 @@ def with_odd(
 
 
 def _order(count: int, rows: Sequence[int]) -> list[int]:
-    """Return the order of so many rows and of others behind them, each to go before one."""
+    """Return the order of `count` rows and further ones behind them, each inserted at its row."""
     order: list[int] = []
     for number, (after, before) in enumerate(itertools.pairwise([0, *rows])):
         order += (*range(after, before), count + number)

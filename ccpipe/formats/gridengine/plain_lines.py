@@ -1,29 +1,33 @@
-"""The plain lines of a payload as columns, and which lines are odd: what the kernel is told.
+"""The plain lines of a payload as columns, read by the compiled kernel.
 
-The kernel knows no names. A ``Layout`` says which fields come in which order, what each holds and
-to which column it goes; ``scan.hpp`` says what a plain line is.
+The kernel knows no names: a ``Layout`` lists the fields in their order, the type of each and its
+column. ``scan.hpp`` defines what a plain line is; all others are *odd* and left to Python.
 """
 
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
+from ccpipe.errors import MissingExtra
 from ccpipe.formats import kernel
 from ccpipe.formats.gridengine.classic import FIELDS, RUSAGE, SIGNED
 from ccpipe.formats.gridengine.jsonl import KEYS
 from ccpipe.formats.gridengine.record import Variant
-from ccpipe.formats.gridengine.table import EUSAGE, SCHEMA, TEXTS, TIMES, WHOLE
+from ccpipe.formats.gridengine.table import EUSAGE, JSON, SCHEMA, TEXTS, TIMES, WHOLE
+
+try:
+    import pyarrow as pa
+except ImportError:
+    raise MissingExtra("pyarrow", "parquet") from None
 
 KERNEL = kernel.load("ccpipe.formats.gridengine._kernel")
 
 MAX_PAYLOAD = 2**31 - 1
-"""Bytes of a payload whose texts surely fit Arrow's strings."""
+"""Bytes of a payload; the offsets of Arrow's strings are 32-bit integers."""
 
 
 class Odd(NamedTuple):
-    """A line that is not plain: the reader of single lines must look at it."""
+    """A line that is not plain and is left to the reader in Python."""
 
     row: int
     """Plain rows before it."""
@@ -34,19 +38,19 @@ class Odd(NamedTuple):
 
 
 class Plain(NamedTuple):
-    """What the plain lines of a payload hold."""
+    """The plain lines of a payload."""
 
     table: pa.Table
     odd: list[Odd]
     lines: int
-    """All of them, with the odd ones."""
+    """All lines, the odd ones included."""
 
 
 class Layout(NamedTuple):
-    """What the kernel needs to know, in its own types."""
+    """The fields and columns, in the kernel's types."""
 
     columns: list[tuple[str, bool]]
-    """Of each its type, and whether what is missing is null."""
+    """Of each its type, and whether a missing value is null."""
     classic: list[dict[str, int]]
     objects: list[list[dict[str, Any]]]
     variants: list[bytes]
@@ -59,20 +63,20 @@ KINDS = (
     "text", "category", "named", "filled", "given", "task", "acct",
     "whole", "signed", "seconds", "microseconds", "amount", "object",
 )  # fmt: skip
-"""What a field can hold, as ``scan.hpp`` numbers and explains it."""
+"""Types of fields, in the order of the enumeration ``Kind`` in ``scan.hpp``."""
 _KINDS = {
     "project": "named", "granted_pe": "named", "pe_taskid": "given", "deleted_by": "filled",
     "category": "category", "type": "acct",
 }  # fmt: skip
-"""Of texts that are not taken as they are."""
-_NULL = {*_KINDS, "submit_cmd_line", *TIMES, *RUSAGE, *EUSAGE} - {"category"}
-"""Columns that are null where their field is missing; others are 0 or empty."""
+"""Texts with values that have a meaning of their own, such as ``NONE``."""
+_NULL = {*_KINDS, "submit_cmd_line", *JSON, *TIMES, *RUSAGE, *EUSAGE} - {"category"}
+"""Columns that are null where the field is missing; others are 0 or empty."""
 _TYPES = {pa.int64(): "integers", pa.float64(): "doubles", pa.string(): "texts"}
 _VARIANTS = (Variant.CLASSIC_45, Variant.CLASSIC_43, Variant.JSONL)
 
 
 def plain_lines(payload: bytes, columns: Sequence[str], line: int, offset: int) -> Plain:
-    """Read a payload with the kernel."""
+    """Read the plain lines of a payload with the kernel."""
     assert KERNEL is not None
     names = tuple(dict.fromkeys(columns))
     rows, lines, memory, odd = KERNEL.scan(payload, _layout(names), line, offset)
@@ -121,7 +125,7 @@ def _layout(columns: tuple[str, ...]) -> Layout:
 
 
 def _kind(name: str, unit: str) -> str:
-    """Return what a field holds; times are in this unit."""
+    """Return the type of a field; times are in this unit."""
     if name in _KINDS:
         return _KINDS[name]
     if name in TEXTS:

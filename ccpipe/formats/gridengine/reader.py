@@ -1,11 +1,13 @@
-"""One reader for every variant: it looks at each line and says what it is."""
+"""The reader of every variant: it recognizes each line by itself."""
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from ccpipe.errors import DataError
+from ccpipe.formats.files import Stream, read_piece
 from ccpipe.formats.gridengine.classic import parse_classic
 from ccpipe.formats.gridengine.jsonl import parse_jsonl
 from ccpipe.formats.gridengine.record import Accounting
@@ -17,7 +19,7 @@ MAX_LINE_SIZE = 16 * 2**20
 
 
 class Rejected(NamedTuple):
-    """A line that fits nothing; it costs nobody but itself."""
+    """A line that is no record of any known form; the lines around it are read all the same."""
 
     line: int
     """Its number in the file, from 1."""
@@ -29,26 +31,26 @@ class Rejected(NamedTuple):
 
 @dataclass(slots=True)
 class Reading:
-    """What a stretch of a file held."""
+    """The records of a part of a file."""
 
     records: list[Accounting] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     size: int = 0
-    """Its bytes."""
+    """Bytes of the part."""
     lines: int = 0
-    """Its lines, with comments and empty ones."""
+    """Lines of the part, comments and empty ones included."""
 
 
 def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
-    """Read one line without its end; None where it holds no record and needs none.
+    """Read one line without its line end; None where it is no record and need not be one.
 
-    That is a comment, a line of one character or none, and what else a reporting file tells.
-    File, offset and line number are put into the record as its origin.
+    That is a comment, a line of at most one character, and other lines of a reporting file.
+    File, offset and line number become the record's origin.
 
     Raises
     ------
     DataError
-        where the line fits nothing, saying why.
+        where the line is no record, with the reason.
 
     """
     line = line.rstrip(b"\r")
@@ -64,22 +66,11 @@ def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Acco
         raise
 
 
-def parse_half(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
-    """Read a line that ends with the file instead of a line end, as ``parse`` does.
-
-    It may be half written: where it has no closing brace to tell, it is no record.
-    """
-    record = parse(line, file, offset, number)
-    if record is not None and not line.endswith(b"}"):
-        raise DataError("the line has no end: it may be half written")
-    return record
-
-
 REPORTS = (
     "new_job", "job_log", "online_usage", "queue", "queue_consumable", "host", "host_consumable",
     "new_ar", "ar_attr", "ar_attribute", "ar_log", "ar_acct", "sharelog",
 )  # fmt: skip
-"""What a reporting file tells beside ``acct``."""
+"""Types of lines in a reporting file other than ``acct``."""
 
 _OTHER_REPORT = re.compile(rf"[0-9]+:(?:{'|'.join(REPORTS)}):".encode())
 
@@ -87,14 +78,13 @@ _OTHER_REPORT = re.compile(rf"[0-9]+:(?:{'|'.join(REPORTS)}):".encode())
 def read(payload: bytes, *, file: str = "", offset: int = 0, line: int = 1) -> Reading:
     """Read the lines of a payload, which begins at `offset` of a file with its line `line`.
 
-    The last line may lack its end, see ``parse_half``.
+    The last line may lack its line end: it counts if it is a record, as in qacct.
     """
     reading = Reading(size=len(payload))
     lines = split_lines(payload)
-    ended = len(lines) - (not payload.endswith(b"\n"))
     for i, text in enumerate(lines):
         try:
-            record = (parse if i < ended else parse_half)(text, file, offset, line + i)
+            record = parse(text, file, offset, line + i)
         except DataError as error:
             reading.rejected.append(Rejected(line + i, offset, str(error), text))
         else:
@@ -106,30 +96,50 @@ def read(payload: bytes, *, file: str = "", offset: int = 0, line: int = 1) -> R
 
 
 def split_lines(payload: bytes) -> list[bytes]:
-    """Split at LF and nowhere else; ends are cut off."""
+    """Split at LF and nowhere else; the line ends are removed."""
     lines = payload.split(b"\n")
     if not lines[-1]:
         lines.pop()
     return lines
 
 
-def read_stream(stream: IO[bytes], *, file: str = "") -> Iterator[Reading]:
-    """Read a whole file, in blocks of whole lines, in bounded memory."""
+def read_stream(stream: Stream, *, file: str = "") -> Iterator[Reading]:
+    """Read a whole file, in blocks of whole lines, in bounded memory.
+
+    Raises
+    ------
+    DataError
+        where the rest of the file cannot be read, after all that could be.
+
+    """
     offset, line = 0, 1
-    for block in blocks(stream):
+    for block in blocks(functools.partial(read_piece, stream)):
         reading = read(block, file=file, offset=offset, line=line)
         offset += reading.size
         line += reading.lines
         yield reading
 
 
-def blocks(stream: IO[bytes], size: int = BLOCK) -> Iterator[bytes]:
-    """Yield a file's bytes in blocks that end with a line, but for the last.
+def blocks(read: Callable[[int], bytes], size: int = BLOCK) -> Iterator[bytes]:
+    """Yield a file's bytes in blocks that end with a line, except the last.
 
-    A line that is longer than ``LONGEST`` comes in pieces, which no reader takes for records.
+    A line longer than ``MAX_LINE_SIZE`` comes in pieces, none of which is read as a record.
+
+    Raises
+    ------
+    DataError
+        as `read` does, after everything before the damage.
+
     """
     held = b""
-    while chunk := stream.read(size):
+    damage = None
+    while True:
+        try:
+            chunk = read(size)
+        except DataError as error:
+            chunk, damage = b"", error
+        if not chunk:
+            break
         end = chunk.rfind(b"\n") + 1
         if not end and len(held) + len(chunk) <= MAX_LINE_SIZE:
             held += chunk
@@ -139,3 +149,5 @@ def blocks(stream: IO[bytes], size: int = BLOCK) -> Iterator[bytes]:
             held = chunk[end:]
     if held:
         yield held
+    if damage:
+        raise damage

@@ -44,7 +44,8 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 
 NOWHERE = Origin()
-_NO_DATA = 2.0**64
+NO_DATA = 2.0**64
+"""What OCS before 9.1.4 can write for an unknown ``maxrss`` (systemd's mark)."""
 
 
 class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -118,7 +119,7 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         OCS before 9.1.4 can write systemd's mark for "no data", 2⁶⁴, which is nothing better.
         """
         measured = self.amount("eusage", "maxrss")
-        if 0 < measured < _NO_DATA:
+        if 0 < measured < NO_DATA:
             return measured
         return 1024 * self.amount("rusage", "ru_maxrss")
 

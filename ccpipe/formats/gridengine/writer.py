@@ -1,7 +1,7 @@
-"""Writers of both formats, for replay and for tests: what they write reads as it was.
+"""Writers of both formats: reading what they write gives the same record.
 
-The classic format has no room for parts of a second, the command line, who deleted a job and
-custom usage; JSON lines have room for everything.
+The classic format cannot hold fractions of a second, the command line, ``deleted_by`` and custom
+usage; JSON lines hold everything.
 """
 
 import json
@@ -15,12 +15,12 @@ from ccpipe.formats.gridengine.classic import FIELDS, RUSAGE, TEXTS, TIMES
 from ccpipe.formats.gridengine.record import Accounting, Amount, Variant
 
 HEADER = b"# Version: 8.1.9\n# \n# DO NOT MODIFY THIS FILE MANUALLY!\n# \n"
-"""What a classic file begins with."""
+"""The header of a classic file."""
 
 _FLOATS = frozenset({
     "ru_utime", "ru_stime", "ru_maxrss", "ru_inblock", "cpu", "mem", "io", "iow", "maxvmem",
 })  # fmt: skip
-"""What is written with six decimals."""
+"""Fields that are written with six decimals."""
 
 
 def encode_classic(record: Accounting) -> bytes:
@@ -29,13 +29,18 @@ def encode_classic(record: Accounting) -> bytes:
     Raises
     ------
     EncodeError
-        where a text holds what ends a field or a line, because nothing can be escaped.
+        where a text holds a colon, a line end or half of a surrogate pair: the format has no
+        escapes.
 
     """
     fields = [_classic_field(record, name) for name in FIELDS[Variant.CLASSIC_45]]
     if record.reported is not None:
         fields[:0] = [str(record.reported // 10**9), "acct"]
-    return (":".join(fields) + "\n").encode("utf-8", "surrogateescape")
+    try:
+        return (":".join(fields) + "\n").encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        character = error.object[error.start]
+        raise EncodeError(f"job {record.job_number}: no UTF-8 for {character!a}") from None
 
 
 def _classic_field(record: Accounting, name: str) -> str:
@@ -60,7 +65,7 @@ def encode_jsonl(record: Accounting) -> bytes:
 
 
 def _members(record: Accounting) -> dict[str, str | None]:
-    """Return the keys in their order, with what they hold as JSON; None is left out."""
+    """Return the keys in their order with their values as JSON; None is left out."""
     reserved = record.arid != 0
     return {
         "time": _time(record.reported) if record.reported is not None else None,

@@ -1,4 +1,4 @@
-"""Accounting files in another form: what ``ccpipe convert --from gridengine`` writes."""
+"""The output formats of ``ccpipe convert --from gridengine``."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -13,7 +13,6 @@ from ccpipe.formats.gridengine import (
     Rejected,
     encode_classic,
     encode_jsonl,
-    read_stream,
 )
 from ccpipe.formats.lineprotocol import encode as encode_lines
 from ccpipe.message import Message
@@ -28,48 +27,24 @@ protocol, of jobs that ended; ``sonar`` is one envelope for each block of the fi
 
 
 class Writer(Protocol):
-    """Writes records in one format, to what it was made with."""
+    """Writes records in one format to its target."""
 
     def write(self, records: Sequence[Accounting]) -> None:
-        """Write records; raises EncodeError, before anything is written, where one cannot be."""
+        """Write records; raises EncodeError before writing any if one cannot be encoded."""
         ...
 
     def close(self) -> None:
-        """Write what is held, and the format's end."""
+        """Write what is held back and the end of the format."""
         ...
-
-
-def convert_accounting(
-    stream: IO[bytes],
-    target: IO[bytes],
-    to: Format,
-    *,
-    mapping: Mapping,
-    command_line: bool = False,
-    file: str = "",
-) -> Iterator[Rejected]:
-    """Read a file to its end and write what it holds; yield the lines that are left out.
-
-    Records that the format cannot carry are left out too. The command line, which may hold
-    secrets, is written only where `command_line` says so.
-
-    Raises
-    ------
-    MissingExtra
-        for ``csv`` and ``parquet`` without pyarrow.
-
-    """
-    writer = open_writer(to, target, mapping)
-    for reading in read_stream(stream, file=file):
-        yield from reading.rejected
-        yield from write(writer, reading.records, command_line=command_line)
-    writer.close()
 
 
 def write(
     writer: Writer, records: Sequence[Accounting], *, command_line: bool = False
 ) -> list[Rejected]:
-    """Write records; return those that the format cannot carry."""
+    """Write records and return those that the format cannot carry.
+
+    The command line, which may hold secrets, is written only if `command_line` is set.
+    """
     if not command_line:
         records = [msgspec.structs.replace(each, submit_cmd_line=None) for each in records]
     try:
@@ -91,7 +66,7 @@ def _one_by_one(writer: Writer, records: Sequence[Accounting]) -> Iterator[Rejec
 def open_writer(  # noqa: PLR0911 - one return for each format
     to: Format, target: IO[bytes], mapping: Mapping
 ) -> Writer:
-    """Return what writes a format; raises MissingExtra for tables without pyarrow."""
+    """Return the writer of a format; raises MissingExtra for tables without pyarrow."""
     match to:
         case "classic":
             return _Lines(target, encode_classic, HEADER)
@@ -155,7 +130,7 @@ class _Table:
 
 
 class _Jobs:
-    """What each job makes when it has ended."""
+    """Events and metrics of each job when it has ended."""
 
     def __init__(self, target: IO[bytes], encode: Callable[[Job], bytes]) -> None:
         self.target = target
@@ -171,7 +146,7 @@ class _Jobs:
 
 
 class _Sonar:
-    """An envelope for the jobs that ended within a block, stamped with the last one's end."""
+    """An envelope for the jobs that ended within a block; its time is the end of the last one."""
 
     def __init__(self, target: IO[bytes], mapping: Mapping) -> None:
         self.target = target

@@ -13,7 +13,7 @@ import pytest
 
 from ccpipe.formats.gridengine import Accounting, read
 from tests.cli.acct.acct_command import Acct
-from tests.cli.command import Ended
+from tests.cli.command import Ended, ccpipe
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -103,7 +103,7 @@ def test_damaged_files_are_told_and_the_others_read(acct: Acct, tmp_path: Path) 
     packed.write_bytes(gzip.compress(CLASSIC.read_bytes())[:-100])
     shown = acct(packed, CLASSIC, "-o", "json")
     assert shown.code == 65
-    assert f"{packed}: damaged gzip data" in shown.err
+    assert f"{packed}: the compressed file is truncated" in shown.err
     assert int(str(rows(shown)[0]["RECORDS"])) >= 128
 
 
@@ -270,6 +270,57 @@ def test_help_needs_no_pyarrow_and_the_rest_says_what_to_install() -> None:
 
 
 def test_a_bad_line_outweighs_a_job_that_is_not_there(acct: Acct, tmp_path: Path) -> None:
-    """The job may be the one in the line that could not be read."""
+    """It may be the record of that job, unless it has the number of another one."""
+    (tmp_path / "bad").write_text("all.q:n1:g:anna:sim:5:cut off\n")
+    assert acct(tmp_path / "bad", "-j", 5).code == 65
+    assert acct(tmp_path / "bad", "-j", 6).code == 1
     (tmp_path / "bad").write_text("nonsense\n")
     assert acct(tmp_path / "bad", "-j", 5).code == 65
+
+
+@pytest.mark.parametrize("file", [CLASSIC, JSONL])
+@pytest.mark.parametrize("by", ["outcome", "owner", "job"])
+def test_every_group_has_every_percentile(acct: Acct, tmp_path: Path, file: Path, by: str) -> None:
+    """Null where a group has no such value, as one of PE tasks only: a hyphen in a table."""
+    task = next(line for line in CLASSIC.read_text().splitlines() if ":1.node" in line)
+    (tmp_path / "tasks").write_text(
+        f"{task}\n".replace(":anna:", ":zoe:").replace(":0:0:", ":25:0:")
+    )
+    arguments = (file, tmp_path / "tasks", "--by", by, "--percentiles", 95)
+    table = acct(*arguments)
+    assert (table.code, table.err) == (0, "")
+    found = rows(acct(*arguments, "-o", "json"))
+    assert {"WAIT P95", "WALLCLOCK P95", "MEMORY PEAK P95"} <= set.intersection(*map(set, found))
+    assert len(table.out.splitlines()) == 1 + len(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--top", "-1"], "--top -1: at least one row must be shown"),
+        (["--top", "0"], "--top 0: at least one row must be shown"),
+        (["--percentiles", "50", "95"], "percentiles are written --percentiles 50 --percentiles"),
+        (["--percentiles", "101"], "percentages lie between 0 and 100"),
+    ],
+)
+def test_wrong_options_are_refused_with_a_sentence(
+    acct: Acct, arguments: list[str], sentence: str
+) -> None:
+    """Exit code 64, and nothing on stdout."""
+    shown = acct(CLASSIC, *arguments)
+    assert (shown.code, shown.out) == (64, "")
+    assert sentence in shown.err
+
+
+def test_kernel_and_python_give_one_answer(tmp_path: Path) -> None:
+    """The same sums, the same reports of damaged lines with their place, the same exit code."""
+    lines = CLASSIC.read_bytes().splitlines(keepends=True)
+    damaged = [lines[9].replace(b":0.0", b":0.x", 1), lines[10][:90] + b"\n", b"{}\n"]
+    (tmp_path / "a").write_bytes(b"".join([*lines[:20], *damaged, *lines[20:]]))
+    arguments = ("acct", tmp_path / "a", "--by", "owner", "-o", "csv")
+    compiled, python = (
+        ccpipe(*arguments, CCPIPE_KERNEL=kernel) for kernel in ("compiled", "python")
+    )
+    assert compiled == python
+    assert compiled.code == 65
+    assert [line.split(":")[1] for line in compiled.err.splitlines()[:3]] == ["21", "22", "23"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from ccpipe.cli.convert.gridengine import FromGridEngine, read_accounting
+from ccpipe.cli.convert.gridengine import FromGridEngine
 from ccpipe.formats.files import open_stream
 from ccpipe.formats.gridengine import read
 from ccpipe.formats.lineprotocol import decode
@@ -60,14 +60,6 @@ def test_problems_name_line_and_reason() -> None:
     assert [problem.split(",")[0].split(" at ")[0] for problem in reported] == [
         ":1: not JSON: Expecting '", ":6: not JSON: Expecting value", ":7: not JSON: Extra data",
     ]  # fmt: skip
-
-
-def test_accounting_can_be_validated() -> None:
-    """Counts of records and of rejected lines, block by block."""
-    with open_stream(DATA / "reporting.head") as stream:
-        parts = list(read_accounting(stream))
-    assert sum(len(part.records) for part in parts) == 53
-    assert sum(len(part.rejected) for part in parts) == 0
 
 
 def test_the_command_converts_and_validates_accounting() -> None:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.gridengine import read
-from ccpipe.formats.gridengine.columns import COLUMNS, read_columns
+from ccpipe.formats.gridengine.columns import COLUMNS
 from ccpipe.formats.gridengine.jsonl import KEYS
 from ccpipe.formats.gridengine.plain_lines import plain_lines
 from ccpipe.formats.gridengine.table import from_records
 from tests.conftest import needs_kernel
 from tests.formats.gridengine.test_columns import EVERYTHING, check, rows
-from tests.formats.gridengine.test_reader import CLASSIC, DATA, SAMPLES, TAIL, mutated
+from tests.formats.gridengine.test_reader import CLASSIC, DATA, TAIL
 
 
 @needs_kernel
@@ -34,18 +34,6 @@ def test_colons_in_a_category_cost_the_kernel_nothing(category: str) -> None:
     plain = plain_lines(payload, EVERYTHING, 1, 0)
     assert plain.odd == []
     assert rows(plain.table) == rows(from_records(read(payload).records, EVERYTHING))
-
-
-@needs_kernel
-@given(
-    st.sampled_from(SAMPLES).flatmap(mutated),
-    st.lists(st.sampled_from(EVERYTHING), min_size=1, max_size=6),
-)
-def test_some_columns_are_the_same_as_all(payload: bytes, names: list[str]) -> None:
-    """The kernel checks every field, whether it is asked for or not."""
-    some, everything = read_columns(payload, names), read_columns(payload, EVERYTHING)
-    assert some.rejected == everything.rejected
-    assert some.table.equals(everything.table.select(names))
 
 
 ODD = [

@@ -218,12 +218,14 @@ def test_what_fits_nothing_is_rejected_with_its_reason(line: str, why: str) -> N
     assert why in reason(line)
 
 
-def test_a_half_written_last_line_is_no_record() -> None:
-    """A classic line without its end could lack digits; a JSON object says itself that it ends."""
+def test_a_last_line_without_a_line_end_counts_if_it_is_a_record() -> None:
+    """As in qacct; where fields are missing it is rejected."""
     whole = f"{CLASSIC}NONE:{TAIL}:0:0".encode()
-    assert read(whole).records == []
-    assert read(whole + b"\n").records
+    assert read(whole).records == read(whole + b"\n").records != []
     assert read(data_line("derived.jsonl")).records
+    for cut in (whole[: whole.index(b"NONE")], data_line("derived.jsonl")[:-1]):
+        reading = read(cut)
+        assert (len(reading.records), len(reading.rejected)) == (0, 1)
 
 
 def data_line(name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What runs now: the reporting file's job_log, qstat and qhost."""
+"""What runs now, from the XML of qstat and qhost."""
 
 import contextlib
 from datetime import UTC, timedelta, timezone
@@ -8,49 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine import read
-from ccpipe.formats.gridengine.reporting import read_job_log, starts
 from ccpipe.formats.gridengine.status import Running, Share, read_shares, running
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
-
-
-def test_every_job_log_line_is_read() -> None:
-    """279 of the 400 lines; an empty project is none."""
-    logs, rejected = read_job_log((DATA / "reporting.head").read_bytes())
-    assert (len(logs), rejected) == (279, [])
-    assert {log.event for log in logs} >= {"pending", "sent", "delivered", "finished", "deleted"}
-    assert (logs[0].project, logs[0].time) == ("astro", 1795170750 * 10**9)
-    assert None in {log.project for log in logs}
-
-
-def test_a_message_may_hold_colons() -> None:
-    """It is the last field, so that it is all that is left."""
-    line = (DATA / "reporting.head").read_bytes().split(b"\n")[17]
-    (log,), _ = read_job_log(line.replace(b"new job", b"a: b:c") + b"\n")
-    assert log.message == "a: b:c"
-
-
-def test_each_run_starts_once_whether_or_not_it_was_delivered() -> None:
-    """As many starts as runs: what accounting ended began with ``sent``, at most a second apart."""
-    payload = (DATA / "reporting.head").read_bytes()
-    began = {
-        (log.job_number, log.task_number): log.time for log in starts(read_job_log(payload)[0])
-    }
-    ran = [r for r in read(payload).records if r.start_time and r.pe_taskid is None]
-    assert len(ran) > 30
-    for record in ran:
-        assert (record.job_number, record.task_number) in began
-    first = next(r for r in ran if r.job_number == 2)
-    assert began[2, 0] == first.start_time
-
-
-def test_a_broken_job_log_line_is_rejected_with_its_place() -> None:
-    """It costs itself; other kinds of lines are passed over."""
-    payload = b"1:queue:x\n1:job_log:1:sent:x\n" + (DATA / "reporting.head").read_bytes()
-    logs, (bad,) = read_job_log(payload)
-    assert (len(logs), bad.line, bad.offset) == (279, 2, 10)
 
 
 ZONE = timezone(timedelta(hours=2))
@@ -117,4 +78,3 @@ def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
     """No bytes raise anything but the named error."""
     with contextlib.suppress(DataError):
         read_shares(payload)
-    read_job_log(b"1:job_log:" + payload)

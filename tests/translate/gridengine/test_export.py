@@ -2,9 +2,13 @@
 
 import csv
 import io
+import json
+import re
 
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ccpipe.formats.gridengine import read
 from ccpipe.formats.gridengine.table import from_records
@@ -12,7 +16,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import JobsData
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.translate.gridengine.events import MEASURES, Mapping
-from ccpipe.translate.gridengine.export import FORMATS, Format, convert_accounting
+from ccpipe.translate.gridengine.export import FORMATS, Format, open_writer, write
 from tests.translate.gridengine.test_assembler import DATA
 
 CLASSIC = (DATA / "accounting").read_bytes()
@@ -22,11 +26,11 @@ JSONL = (DATA / "derived.jsonl").read_bytes()
 def converted(payload: bytes, to: Format, *, command_line: bool = False) -> tuple[bytes, list[str]]:
     """Convert, and return what was written and the reasons of what was left out."""
     target = io.BytesIO()
-    rejected = convert_accounting(
-        io.BytesIO(payload), target, to, mapping=Mapping(cluster="fox"), command_line=command_line
-    )
-    reasons = [bad.reason for bad in rejected]
-    return target.getvalue(), reasons
+    reading = read(payload)
+    writer = open_writer(to, target, Mapping(cluster="fox"))
+    left_out = write(writer, reading.records, command_line=command_line)
+    writer.close()
+    return target.getvalue(), [bad.reason for bad in (*reading.rejected, *left_out)]
 
 
 def test_grid_engines_own_formats() -> None:
@@ -55,6 +59,22 @@ def test_tables_have_a_row_for_each_record() -> None:
     assert table.equals(from_records(read(JSONL).records))
 
 
+def test_tables_keep_custom_usage_and_unknown_keys() -> None:
+    """What has no column is JSON in one: nothing of a record is lost."""
+    custom = b'"usage":{"sensors":{"energy":7.5,"host":"n1"},"rusage":{"ru_custom":3},'
+    payload = JSONL.split(b"\n")[1].replace(b'"usage":{', custom).replace(b"{", b'{"site":[1],', 1)
+    (record,) = read(payload).records
+    assert record.usage["sensors"] == {"energy": 7.5, "host": "n1"}
+    parquet, _ = converted(payload, "parquet")
+    (row,) = pyarrow.parquet.read_table(io.BytesIO(parquet)).to_pylist()
+    text, _ = converted(payload, "csv")
+    (csv_row,) = csv.DictReader(io.StringIO(text.decode()))
+    for found in (row, csv_row):
+        assert json.loads(found["usage_json"])["sensors"] == {"energy": 7.5, "host": "n1"}
+        assert json.loads(found["extra_json"]) == {"site": [1]}
+    assert converted(CLASSIC, "csv")[0].splitlines()[1].endswith(b",,")
+
+
 def test_jobs_in_line_protocol_and_sonar() -> None:
     """Two events and the metrics for each job that ran, an envelope for all."""
     events, _ = converted(CLASSIC, "events")
@@ -66,6 +86,24 @@ def test_jobs_in_line_protocol_and_sonar() -> None:
     (envelope,) = decode_sonar(sonar).envelopes
     assert isinstance(envelope.data, JobsData)
     assert len(envelope.data.attributes.slurm_jobs) == 128
+
+
+@pytest.mark.parametrize("to", FORMATS)
+@given(
+    text=st.binary(max_size=6) | st.sampled_from([b"\\ud800", b"\\udce9", b"\\n", b"\xed\xa0\x80"]),
+    key=st.sampled_from(["job_name", "owner", "hostname", "category", "project"]),
+)
+def test_any_text_can_be_written_or_is_refused(to: Format, text: bytes, key: str) -> None:
+    """Bytes that are not UTF-8 are kept in Grid Engine's own formats and U+FFFD in the others."""
+    line = JSONL.split(b"\n")[1]
+    payload = re.sub(
+        rb'"%b":"[^"]*"' % key.encode(), lambda _: b'"%b":"%b"' % (key.encode(), text), line
+    )
+    written, _ = converted(payload, to)
+    if to not in {"classic", "json", "parquet"}:
+        written.decode()
+    elif to == "json":
+        assert [r.owner for r in read(written).records] == [r.owner for r in read(payload).records]
 
 
 @pytest.mark.parametrize("to", FORMATS)

@@ -3,7 +3,7 @@
 Records come in any order, again and again, and from several sources; each says what one of them
 knows. The rules:
 
-- A later record overrides an earlier one field by field.
+- A later record overrides an earlier one field by field; nothing overrides the end of a run.
 - A start is emitted as soon as it is known whose the job is, when it began and where; a stop when
   the job has ended and its start was emitted. A job that is first seen at its end has both.
 - Both are emitted once. What comes later about a run that ended changes nothing.
@@ -20,12 +20,12 @@ knows. The rules:
 import logging
 import time as clocks
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from ccpipe.jobs.job import PENDING, Job
-from ccpipe.pipeline.state import StateStore
+from ccpipe.pipeline.state import StateStore, StateTable
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ MAX_JOBS = 100_000
 
 Key = tuple[str, int]
 Function = Literal["start_job", "stop_job"]
+V = TypeVar("V")
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -102,10 +103,9 @@ class Lifecycle:
         """
         self.delay = delay
         self.clock = clock
-        key = tuple[str, int]
-        self._pending = state.table("pending", key, _Open, maximum=maximum)
-        self._running = state.table("running", key, _Open, maximum=maximum)
-        self._ended = state.table("ended", key, _Ended, maximum=maximum)
+        self._pending = _table(state, "pending", _Open, maximum)
+        self._running = _table(state, "running", _Open, maximum)
+        self._ended = _table(state, "ended", _Ended, maximum)
         self._events: dict[Key, list[Event]] = {}
 
     def __len__(self) -> int:
@@ -117,20 +117,22 @@ class Lifecycle:
         key = job.key
         known = self._open(key)
         ended = self._ended.get(key)
+        if ended is not None and not _follows(job, time, ended):
+            if known is None or (job.start and not known.start):
+                return  # of the run that ended
         if known is None:
-            if ended is not None and not _follows(job, time, ended):
-                return
             new = _Open(job, time)
         elif known.start and _precedes(job, known):
             if ended is None or job.start > ended.end:
-                self._add_earlier(job, time, ended)
+                self._add_earlier(job, time)
             return
         elif _is_later_run(job, known):
             if known.start:
                 self._supersede(known, job, time)
             new = _Open(job, time)
         else:
-            older, newer = (known.job, job) if time >= known.time else (job, known.job)
+            is_newer = time >= known.time or (job.has_ended and job.start == known.start)
+            older, newer = (known.job, job) if is_newer else (job, known.job)
             new = msgspec.structs.replace(
                 known, job=older.updated(newer), time=max(time, known.time)
             )
@@ -165,13 +167,12 @@ class Lifecycle:
         elif new != known:
             self._store(new)
 
-    def _add_earlier(self, job: Job, time: int, ended: _Ended | None) -> None:
+    def _add_earlier(self, job: Job, time: int) -> None:
         """Emit a whole run that lies before the one that is known, and was never seen."""
         if job.has_ended and job.can_be_reported:
             sent = self._emit("start_job", job, time)
             self._emit("stop_job", job, time)
-            if ended is None:
-                self._ended.put(job.key, _Ended(job.start, job.end, time, job.run, sent))
+            self._ended.put(job.key, _Ended(job.start, job.end, time, job.run, sent))
 
     def _supersede(self, known: _Open, job: Job, time: int) -> None:
         """End a run whose end was never seen, since a later one has begun."""
@@ -215,10 +216,22 @@ class Lifecycle:
         return max(now, not_before)
 
 
+def _table(state: StateStore, name: str, value: type[V], maximum: int) -> StateTable[Key, V]:
+    """Create a table; its values are JSON, which holds integers of any size."""
+    return state.table(
+        name,
+        tuple[str, int],
+        value,
+        maximum=maximum,
+        encode=msgspec.json.encode,
+        decode=msgspec.json.Decoder(value).decode,
+    )
+
+
 def _follows(job: Job, time: int, ended: _Ended) -> bool:
     """Return whether a record is of a later run than the one that ended."""
     if job.start:
-        return job.start > ended.end or job.run > ended.run
+        return job.start > ended.end or (job.start > ended.start and job.run > ended.run)
     return time > ended.time and not job.has_ended
 
 

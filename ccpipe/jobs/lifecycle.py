@@ -117,9 +117,9 @@ class Lifecycle:
         key = job.key
         known = self._open(key)
         ended = self._ended.get(key)
-        if ended is not None and not _follows(job, time, ended):
-            if known is None or (job.start and not known.start):
-                return  # of the run that ended
+        is_new = known is None or (job.start > 0 and not known.start)
+        if is_new and ended is not None and not _follows(job, time, ended):
+            return
         if known is None:
             new = _Open(job, time)
         elif known.start and _precedes(job, known):

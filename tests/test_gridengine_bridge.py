@@ -143,7 +143,7 @@ def changed(folder: Path) -> int:
 def unwritten(state: Path) -> int:
     """Count the batches of events of which the state does not know that they were written."""
     with contextlib.closing(sqlite3.connect(state)) as file:
-        ((count,),) = file.execute("SELECT count(*) FROM kept WHERE shelf = 'given'")
+        ((count,),) = file.execute("SELECT count(*) FROM state WHERE name = 'made'")
         return int(count)
 
 

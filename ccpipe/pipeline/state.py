@@ -1,7 +1,7 @@
-"""What a translator must not forget when its process is killed: mappings in a SQLite file.
+"""What a translator must remember when its process is killed: tables in a SQLite file.
 
-They live in memory. ``commit()`` writes what has changed since, as one transaction; what was not
-committed never was. Without a path nothing is written, and the mappings work all the same.
+They live in memory. ``commit()`` writes what has changed since the last one, as one transaction.
+Without a path nothing is written, and the tables work all the same.
 """
 
 import contextlib
@@ -19,78 +19,81 @@ from ccpipe.errors import ConfigError, UnavailableError
 K = TypeVar("K")
 V = TypeVar("V")
 
-VERSION = 1
-"""Of what the file holds; another one is refused."""
+VERSION = 2
+"""Of the file's layout; a file of another version is refused."""
 
 
 class StateTable(Generic[K, V]):
-    """One mapping, in the order in which its keys were last put, and no longer than `most`."""
+    """One mapping, ordered by when each key was last put, of at most `maximum` keys."""
 
     def __init__(self, maximum: int, *, is_persistent: bool) -> None:
-        """Begin empty; `is_kept` where changes are to be written."""
+        """Begin empty; `is_persistent` where changes are to be written."""
         self.maximum = maximum
-        self._held: OrderedDict[K, V] = OrderedDict()
-        self._is_kept = is_persistent
+        self._rows: OrderedDict[K, V] = OrderedDict()
+        self._is_persistent = is_persistent
         self._changed: dict[K, None] = {}
 
     def __len__(self) -> int:
-        """Count the keys."""
-        return len(self._held)
+        """Return the number of keys."""
+        return len(self._rows)
 
     def __contains__(self, key: object) -> bool:
-        """Say whether there is such a key."""
-        return key in self._held
+        """Return whether there is such a key."""
+        return key in self._rows
 
     def __iter__(self) -> Iterator[K]:
-        """Yield the keys, that of the longest ago first."""
-        return iter(self._held)
+        """Yield the keys, the one put least recently first."""
+        return iter(self._rows)
 
     def get(self, key: K) -> V | None:
         """Return the value of a key; None where there is none."""
-        return self._held.get(key)
+        return self._rows.get(key)
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """Yield keys and values, those of the longest ago first."""
-        return iter(self._held.items())
+        """Yield keys and values, those put least recently first."""
+        return iter(self._rows.items())
 
     def put(self, key: K, value: V) -> None:
-        """Set a key's value, and forget those of the longest ago where there are too many."""
-        self._held[key] = value
-        self._held.move_to_end(key)
+        """Set a key's value; beyond the maximum, remove the keys put least recently."""
+        self._rows[key] = value
+        self._rows.move_to_end(key)
         self._note(key)
-        while len(self._held) > self.maximum:
-            self.pop(next(iter(self._held)))
+        while len(self._rows) > self.maximum:
+            self.pop(next(iter(self._rows)))
 
     def pop(self, key: K) -> V | None:
-        """Forget a key and return its value; None where there is none."""
-        if key not in self._held:
+        """Remove a key and return its value; None where there is none."""
+        if key not in self._rows:
             return None
         self._note(key)
-        return self._held.pop(key)
+        return self._rows.pop(key)
 
     def _note(self, key: K) -> None:
-        if self._is_kept:
-            self._changed.pop(key, None)  # its place is behind those that changed before
+        if self._is_persistent:
+            self._changed.pop(key, None)  # its place is after those that changed before
             self._changed[key] = None
 
-    def take_changes(self) -> Iterator[tuple[K, V | None]]:
-        """Yield keys that changed, in order, with their values; None where one is gone."""
+    def changes(self) -> Iterator[tuple[K, V | None]]:
+        """Yield keys that changed, in order, with their values; None where one was removed."""
         for key in self._changed:
-            yield key, self._held.get(key)
+            yield key, self._rows.get(key)
+
+    def clear_changes(self) -> None:
+        """Begin anew: what has changed is written."""
         self._changed.clear()
 
     def load(self, rows: Iterator[tuple[K, V]]) -> None:
-        """Take what was kept."""
-        self._held.update(rows)
+        """Take what the file holds."""
+        self._rows.update(rows)
 
 
 class StateStore:
-    """The shelves of one file. Only one process at a time may use it; keep it on a local disk."""
+    """The tables of one file, for one process at a time; it must be on a local disk."""
 
     def __init__(self, path: str = "") -> None:
-        """Keep nothing where there is no path. The file is opened with ``open()``."""
+        """Write nothing where there is no path. ``open()`` opens the file."""
         self.path = Path(path) if path else None
-        self._tables: dict[str, _Kept] = {}
+        self._tables: dict[str, _Stored] = {}
         self._file: sqlite3.Connection | None = None
 
     @property
@@ -108,43 +111,43 @@ class StateStore:
         encode: Callable[[V], bytes] = msgspec.msgpack.encode,
         decode: Callable[[bytes], V] | None = None,
     ) -> StateTable[K, V]:
-        """Make a shelf, before the file is opened.
+        """Create a table, before the file is opened.
 
         Parameters
         ----------
         name
-            What it is called in the file.
+            Its name in the file.
         key, value
-            Their types, as msgspec knows them. No value may be None.
-        most
-            Keys that are held at most.
+            Their types, as msgspec reads them. No value may be None.
+        maximum
+            Number of keys; beyond, those put least recently are removed.
         encode, decode
-            How a value is written, where msgspec alone does not do.
+            How a value is written and read, where not by msgspec.
 
         """
         table: StateTable[K, V] = StateTable(maximum, is_persistent=self.is_persistent)
         reader = decode or msgspec.msgpack.Decoder(value).decode
-        self._tables[name] = _Kept(table, msgspec.json.Decoder(key).decode, encode, reader)
+        self._tables[name] = _Stored(table, msgspec.json.Decoder(key).decode, encode, reader)
         return table
 
     def open(self) -> None:
-        """Read what was kept.
+        """Read the file, once.
 
         Raises
         ------
         ConfigError
-            where the file cannot be used, holds something else, or another process uses it.
+            where the file cannot be used, is no such file, or another process uses it.
 
         """
         if self.path is None or self._file is not None:
             return
         try:
             self._file = self._connect(self.path)
-            for name, kept in self._tables.items():
+            for name, stored in self._tables.items():
                 rows = self._file.execute(
-                    "SELECT key, value FROM kept WHERE shelf = ? ORDER BY rowid", (name,)
+                    "SELECT key, value FROM state WHERE name = ? ORDER BY rowid", (name,)
                 )
-                kept.table.load((kept.key(key), kept.decode(value)) for key, value in rows)
+                stored.table.load((stored.key(key), stored.decode(value)) for key, value in rows)
         except (sqlite3.Error, msgspec.MsgspecError, UnicodeError) as error:
             raise ConfigError(f"state: {self.path}: {error}") from None
 
@@ -158,8 +161,8 @@ class StateStore:
             if version not in (0, VERSION):
                 raise ConfigError(f"state: {path} is of version {version}, not {VERSION}")
             file.execute(
-                "CREATE TABLE IF NOT EXISTS kept "
-                "(shelf TEXT, key BLOB, value BLOB, UNIQUE (shelf, key))"
+                "CREATE TABLE IF NOT EXISTS state "
+                "(name TEXT, key BLOB, value BLOB, UNIQUE (name, key))"
             )
             file.execute(f"PRAGMA user_version = {VERSION}")
         except sqlite3.OperationalError as error:
@@ -171,13 +174,13 @@ class StateStore:
     def commit(self, *, is_durable: bool) -> None:
         """Write what has changed.
 
-        Where it need not be durable, it outlives the process, but perhaps not the machine: it
-        does once a later change is.
+        Where it need not be durable, it outlives the process but perhaps not a power cut, until a
+        later change is written durably.
 
         Raises
         ------
         UnavailableError
-            where the disk does not take it.
+            where the disk fails or is full.
 
         """
         if self._file is None:
@@ -185,14 +188,14 @@ class StateStore:
         try:
             self._file.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             self._file.execute("BEGIN IMMEDIATE")
-            for name, kept in self._tables.items():
-                changes = [(kept.row(name, key, value)) for key, value in kept.table.take_changes()]
+            for name, stored in self._tables.items():
+                changes = [stored.row(name, *change) for change in stored.table.changes()]
                 self._file.executemany(
-                    "DELETE FROM kept WHERE shelf = ? AND key = ?",
+                    "DELETE FROM state WHERE name = ? AND key = ?",
                     [row[:2] for row in changes],
                 )
                 self._file.executemany(
-                    "INSERT INTO kept VALUES (?, ?, ?)",
+                    "INSERT INTO state VALUES (?, ?, ?)",
                     [row for row in changes if row[2] is not None],
                 )
             self._file.execute("COMMIT")
@@ -200,10 +203,12 @@ class StateStore:
             with contextlib.suppress(sqlite3.Error):
                 self._file.execute("ROLLBACK")
             raise UnavailableError(f"state: {self.path}: {error}") from None
+        for stored in self._tables.values():
+            stored.table.clear_changes()
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    """A shelf, and how its keys and values are written."""
+class _Stored(msgspec.Struct, frozen=True):
+    """A table, and how its keys and values are written."""
 
     table: StateTable[Any, Any]
     key: Callable[[bytes], Any]

@@ -1,4 +1,4 @@
-"""What is kept in a file: what was committed, in its order, and nothing else."""
+"""A state file holds what was committed, in its order, and nothing else."""
 
 import sqlite3
 from pathlib import Path
@@ -14,7 +14,7 @@ from ccpipe.pipeline.state import StateStore, StateTable
 def opened(
     path: Path | str, maximum: int = 3
 ) -> tuple[StateStore, StateTable[tuple[str, int], str]]:
-    """Open a memory with one shelf."""
+    """Open a store with one table."""
     state = StateStore(str(path))
     table = state.table("one", tuple[str, int], str, maximum=maximum)
     state.open()
@@ -34,8 +34,8 @@ def test_what_was_committed_comes_back_and_what_was_not_never_was(tmp_path: Path
     assert list(again.items()) == [(("c", 3), "cc"), (("a", 1), "aa")]
 
 
-def test_a_shelf_forgets_what_was_put_the_longest_ago(tmp_path: Path) -> None:
-    """It never holds more than it was told, in memory nor in the file."""
+def test_a_table_removes_what_was_put_least_recently(tmp_path: Path) -> None:
+    """It never holds more than its maximum, in memory or in the file."""
     state, table = opened(tmp_path / "state")
     for number in range(5):
         table.put(("a", number), "")
@@ -43,7 +43,7 @@ def test_a_shelf_forgets_what_was_put_the_longest_ago(tmp_path: Path) -> None:
     assert list(table) == [("a", 2), ("a", 3), ("a", 4)]
     del state, table
     with sqlite3.connect(tmp_path / "state") as file:
-        assert file.execute("SELECT count(*) FROM kept").fetchone() == (3,)
+        assert file.execute("SELECT count(*) FROM state").fetchone() == (3,)
     file.close()
 
 
@@ -53,10 +53,10 @@ steps = st.lists(
 
 
 @given(steps)
-def test_the_file_holds_what_the_shelf_held(tmp_path_factory: pytest.TempPathFactory,
+def test_the_file_holds_what_the_table_held(tmp_path_factory: pytest.TempPathFactory,
                                             what: list[tuple[str, int]]) -> None:  # fmt: skip
-    """Whatever was put, forgotten and committed before."""
-    path = tmp_path_factory.mktemp("memory") / "state"
+    """Whatever was put, removed and committed before."""
+    path = tmp_path_factory.mktemp("store") / "state"
     state, table = opened(path, maximum=4)
     for action, number in what:
         if action == "put":
@@ -72,7 +72,7 @@ def test_the_file_holds_what_the_shelf_held(tmp_path_factory: pytest.TempPathFac
 
 
 def test_only_one_process_uses_a_file(tmp_path: Path) -> None:
-    """A second one is refused, by a message that says why."""
+    """A second one is refused, with the reason."""
     state, _ = opened(tmp_path / "state")
     with pytest.raises(ConfigError, match="state: another process uses .*/state"):
         opened(tmp_path / "state")
@@ -80,7 +80,7 @@ def test_only_one_process_uses_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """A folder that is missing, another file, and one of another version."""
+    """A missing folder, a file of something else, and one of another version."""
     with pytest.raises(ConfigError, match=r"state: /no/such/state: unable to open"):
         opened("/no/such/state")
     (tmp_path / "text").write_text("no database at all, but long enough to be one" * 30)
@@ -89,22 +89,27 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "new") as file:
         file.execute("PRAGMA user_version = 7")
     file.close()
-    with pytest.raises(ConfigError, match=r"state: .*/new is of version 7, not 1"):
+    with pytest.raises(ConfigError, match=r"state: .*/new is of version 7, not 2"):
         opened(tmp_path / "new")
 
 
-def test_a_disk_that_does_not_take_it_is_unavailable(tmp_path: Path) -> None:
-    """The pipe then ends, and nothing is acknowledged that was not kept."""
+def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
+    """What could not be written is written by the next commit that succeeds."""
     state, table = opened(tmp_path / "state")
     assert state._file is not None
     state._file.execute("PRAGMA max_page_count = 5")
     table.put(("a", 1), "x" * 100_000)
     with pytest.raises(UnavailableError, match=r"state: .*/state: database or disk is full"):
         state.commit(is_durable=True)
+    state._file.execute("PRAGMA max_page_count = 5000")
+    state.commit(is_durable=True)
+    del state, table
+    _, again = opened(tmp_path / "state")
+    assert again.get(("a", 1)) == "x" * 100_000
 
 
 def test_without_a_path_nothing_is_written() -> None:
-    """Shelves work all the same."""
+    """Tables work all the same."""
     state, table = opened("")
     table.put(("a", 1), "x")
     state.commit(is_durable=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from ccpipe.config import Duration
 from ccpipe.errors import EncodeError
 from ccpipe.formats.files import Stream, read_blocks, read_piece, report_rejected
 from ccpipe.formats.lineprotocol import Lines
@@ -92,7 +93,7 @@ class FromSonar:
     ) -> None:
         self.profile = profile
         self.head, self.encode = target
-        self.translator = SonarToCc(envelopes=envelopes)
+        self.translator = SonarToCc(envelopes=envelopes, stop_delay=Duration(0))
 
     def convert(self, stream: Stream, problem: Problem) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""

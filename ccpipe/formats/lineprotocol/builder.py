@@ -31,7 +31,7 @@ class LinesBuilder:
 
     def code(self, name: str, tags: Mapping[str, str]) -> int:
         """Return the number of a series; empty tags are left out."""
-        series = {key: _valid_tag(value) for key, value in sorted(tags.items()) if value}
+        series = {key: valid_tag(value) for key, value in sorted(tags.items()) if value}
         return self.table.code_of(Series(name, series, write_series(name, series)))
 
     def codes(self, names: Iterable[str], tags: Mapping[str, str]) -> Codes:
@@ -112,7 +112,7 @@ class NumberRows:
         return bad
 
 
-def _valid_tag(text: str) -> str:
+def valid_tag(text: str) -> str:
     """Return a text as a valid tag value: percent-encoded where it could not be one."""
     try:
         check_name(text)

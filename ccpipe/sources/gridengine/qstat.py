@@ -14,9 +14,10 @@ from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.gridengine.status import Running, read_shares, running
 from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.jobs import message
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch, Source, wait_for_event
-from ccpipe.translate.gridengine.events import MAX_ARRAY_TASKS, Mapping, start_running
+from ccpipe.translate.gridengine.events import MAX_ARRAY_TASKS, Mapping, running_job
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Qstat(Source):
         there = {(job.job_number, job.task_number, job.start_time): job for job in jobs}
         new = [job for key, job in there.items() if key not in self._known]
         self._known = set(there)
-        return [start_running(job, self.mapping) for job in new if job.owner]
+        return [message("start_job", running_job(job, self.mapping)) for job in new if job.owner]
 
     async def _ask(self) -> bytes:
         """Run the command; raises DataError where it fails, TimeoutError where it takes long."""

@@ -16,7 +16,7 @@ from ccpipe.formats.gridengine import (
 )
 from ccpipe.formats.lineprotocol import encode as encode_lines
 from ccpipe.message import Message
-from ccpipe.translate.gridengine.assembler import Assembler, Job
+from ccpipe.translate.gridengine.assembler import Assembler, JobRecords
 from ccpipe.translate.gridengine.events import Mapping, events, metrics
 
 FORMATS = ("classic", "json", "csv", "parquet", "line", "metrics", "events", "sonar")
@@ -132,7 +132,7 @@ class _Table:
 class _Jobs:
     """Events and metrics of each job when it has ended."""
 
-    def __init__(self, target: IO[bytes], encode: Callable[[Job], bytes]) -> None:
+    def __init__(self, target: IO[bytes], encode: Callable[[JobRecords], bytes]) -> None:
         self.target = target
         self.encode = encode
         self.assembler = Assembler()
@@ -159,7 +159,7 @@ class _Sonar:
     def close(self) -> None:
         self.put(list(self.assembler.flush()))
 
-    def put(self, jobs: Sequence[Job]) -> None:
+    def put(self, jobs: Sequence[JobRecords]) -> None:
         from ccpipe.formats.sonar import encode
         from ccpipe.translate.gridengine.to_sonar import jobs_to_sonar
 

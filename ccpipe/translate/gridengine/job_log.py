@@ -1,8 +1,7 @@
 """Lines of the reporting file's ``job_log`` as events, which is how they travel, and back.
 
-Only those travel that say when a job started or was deleted: the others tell nothing that an
-accounting record does not say better. As with records, the place where a line was read is in the
-event, so that no two are the same.
+Only lines that report a start or a deletion travel; accounting records report the rest better.
+As with records, an event holds the place where its line was read, so that no two are the same.
 """
 
 import msgspec
@@ -19,7 +18,7 @@ FUNCTION = "job_log"
 DELETED = "deleted"
 
 
-class Told(msgspec.Struct, frozen=True):
+class LoggedEvent(msgspec.Struct, frozen=True):
     """A line, and where it was read."""
 
     log: JobLog
@@ -27,16 +26,18 @@ class Told(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[int, int]:
-        """Job number and array task; task -1 where the whole job is meant."""
+        """Job number and array task; task -1 stands for the whole job."""
         return self.log.job_number, self.log.task_number
 
 
-def read(payload: bytes, *, file: str, offset: int, line: int) -> tuple[list[Told], list[Rejected]]:
-    """Read what the lines of a payload tell of starts and deletions.
+def read(
+    payload: bytes, *, file: str, offset: int, line: int
+) -> tuple[list[LoggedEvent], list[Rejected]]:
+    """Read the starts and deletions in a payload, and what of it is broken.
 
     The payload begins at `offset` of a file with its line `line`.
     """
-    found: list[Told] = []
+    found: list[LoggedEvent] = []
     rejected: list[Rejected] = []
     for number, text in enumerate(split_lines(payload), line):
         try:
@@ -45,13 +46,13 @@ def read(payload: bytes, *, file: str, offset: int, line: int) -> tuple[list[Tol
             rejected.append(Rejected(number, offset, str(error), text))
         else:
             if log is not None and (log.is_start or log.event == DELETED):
-                found.append(Told(log, Origin(file, offset, number)))
+                found.append(LoggedEvent(log, Origin(file, offset, number)))
         offset += len(text) + 1
     return found, rejected
 
 
-def to_event(reported: Told, *, cluster: str) -> Message:
-    """Return a line as an event of class ``accounting``, at the moment that it tells of."""
+def to_event(reported: LoggedEvent, *, cluster: str) -> Message:
+    """Return a line as an event of class ``accounting``, with the line's time."""
     texts = {
         key: clean(value) if isinstance(value, str) else value
         for key, value in msgspec.structs.asdict(reported.log).items()
@@ -63,23 +64,23 @@ def to_event(reported: Told, *, cluster: str) -> Message:
 
 
 def is_event(message: Message) -> bool:
-    """Say whether a message is such an event."""
+    """Return whether a message is such an event."""
     return (message.name, message.field, message.tags.get("function")) == (NAME, "event", FUNCTION)
 
 
-def from_event(message: Message) -> Told:
+def from_event(message: Message) -> LoggedEvent:
     """Return the line of such an event.
 
     Raises
     ------
     DataError
-        where its payload is none.
+        where its payload holds no line.
 
     """
     try:
         content = str(message.value).encode()
         log = msgspec.json.decode(content, type=JobLog)
-        return Told(log, msgspec.json.decode(content, type=_Place).origin)
+        return LoggedEvent(log, msgspec.json.decode(content, type=_Place).origin)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise DataError(f"an event that holds no job_log line: {error}") from None
 

@@ -1,7 +1,6 @@
-"""Grid Engine's jobs as Sonar's ``job`` envelopes, which JobAnalyzer and others know from Slurm.
+"""Grid Engine's jobs as Sonar's ``job`` envelopes.
 
-What has no place there (the memory integral, ioops, iow, failed, custom usage, who deleted a job)
-stays behind; docs/gridengine.md has the table.
+docs/gridengine.md says what becomes what, and what has no place there.
 """
 
 import math
@@ -20,7 +19,7 @@ from ccpipe.formats.sonar import (
     SlurmJob,
     timestamp,
 )
-from ccpipe.translate.gridengine.assembler import Job
+from ccpipe.translate.gridengine.assembler import JobRecords
 from ccpipe.translate.gridengine.events import Mapping, clean, state_of
 
 STATES = {
@@ -31,15 +30,15 @@ STATES = {
     "preempted": "PENDING",
     "node_fail": "FAILED",
 }
-"""ClusterCockpit's words in those that Sonar has."""
+"""Sonar's state for each of ClusterCockpit's."""
 
 KIB = 1024
 
 
-def jobs_to_sonar(jobs: Iterable[Job], mapping: Mapping, *, time: int) -> JobsEnvelope:
-    """Return an envelope of jobs that ended; `time` is when they were read, in nanoseconds.
+def jobs_to_sonar(jobs: Iterable[JobRecords], mapping: Mapping, *, time: int) -> JobsEnvelope:
+    """Return an envelope of jobs that ended, made at `time`, in nanoseconds since the epoch.
 
-    A job is one record without a step, and one for each PE task with its id as the step.
+    A job is one record without a step, and one for each PE task with the task's id as the step.
     """
     records = tuple(record for job in jobs for record in _records(job, mapping))
     attributes = JobsAttributes(
@@ -49,7 +48,7 @@ def jobs_to_sonar(jobs: Iterable[Job], mapping: Mapping, *, time: int) -> JobsEn
     return JobsEnvelope(meta=meta, data=JobsData(attributes=attributes))
 
 
-def _records(job: Job, mapping: Mapping) -> Iterable[SlurmJob]:
+def _records(job: JobRecords, mapping: Mapping) -> Iterable[SlurmJob]:
     yield _record(job.last, job.hosts, mapping)
     for task in job.tasks:
         yield _record(task, (task.hostname,), mapping)
@@ -58,7 +57,7 @@ def _records(job: Job, mapping: Mapping) -> Iterable[SlurmJob]:
 def _record(record: Accounting, hosts: tuple[str, ...], mapping: Mapping) -> SlurmJob:
     asked, slots = record.requests, record.slots
     times = max(slots, 1) if mapping.per_slot else 1
-    state = (asked.h_vmem or 0) * times // max(len(hosts), 1)
+    memory_per_node = (asked.h_vmem or 0) * times // max(len(hosts), 1)
     resources = _tres(slots, (asked.h_vmem or 0) * times, (asked.gpu or 0) * times)
     never = record.outcome is Outcome.START_FAILED and not record.is_final
     return SlurmJob(
@@ -70,16 +69,16 @@ def _record(record: Accounting, hosts: tuple[str, ...], mapping: Mapping) -> Slu
         array_task_id=record.task_number,
         user_name=clean(record.owner),
         account=clean(record.project or record.account),
-        submit_time=_moment(record.submission_time),
+        submit_time=_time(record.submission_time),
         time_limit=UNSET if asked.h_rt is None else ExtendedUint(math.ceil(asked.h_rt / 60)),
         partition=clean(record.qname),
         reservation=str(record.arid) if record.arid else "",
         nodes=tuple(clean(mapping.node(host)) for host in hosts if mapping.node(host)),
         requested_cpus=max(slots, 0),
-        requested_memory_per_node=state // KIB,
+        requested_memory_per_node=memory_per_node // KIB,
         requested_node_count=len(hosts),
-        start_time=_moment(record.start_time),
-        end_time=_moment(record.end_time),
+        start_time=_time(record.start_time),
+        end_time=_time(record.end_time),
         exit_code=max(record.exit_status, 0),
         sacct=_sacct(record, resources),
         requested_resources=resources,
@@ -101,13 +100,13 @@ def _sacct(record: Accounting, resources: str) -> SacctData:
 
 
 def _whole(amount: float) -> int:
-    """Round to what 64 bits hold; what they cannot was no measurement, and is 0."""
+    """Round; 0 for what 64 bits cannot hold, which is no measurement."""
     whole = round(amount)
     return whole if 0 <= whole < 2**63 else 0
 
 
-def _tres(slots: int, state: int, gpus: int) -> str:
-    parts = {"cpu": slots, "mem": state // KIB, "gres/gpu": gpus}
+def _tres(slots: int, memory: int, gpus: int) -> str:
+    parts = {"cpu": slots, "mem": memory // KIB, "gres/gpu": gpus}
     return ",".join(
         f"{name}={value}{'K' if name == 'mem' else ''}"
         for name, value in parts.items()
@@ -115,5 +114,5 @@ def _tres(slots: int, state: int, gpus: int) -> str:
     )
 
 
-def _moment(time: int | None) -> str:
+def _time(time: int | None) -> str:
     return "" if time is None else timestamp.write(time)

@@ -1,4 +1,4 @@
-"""Sonar's envelopes to ClusterCockpit's messages; docs/sonar-metrics.md says what becomes what."""
+"""Sonar's envelopes to ClusterCockpit's messages, as docs/sonar-metrics.md says."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ccpipe.config import Duration
 from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import Accelerator, NodeState, NodeStates, Topology
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
@@ -27,24 +28,28 @@ from ccpipe.formats.sonar import (
 )
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.timestamp import parse as parse_time
+from ccpipe.jobs import Lifecycle, Outbox
+from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
-from ccpipe.translate.sonar.sonar_to_cc_jobs import Jobs, Shared
+from ccpipe.pipeline.state import StateStore
+from ccpipe.translate.sonar.sonar_to_cc_jobs import Shared, job_of
 from ccpipe.translate.sonar.sonar_to_cc_sample import Node
 
 MAX_NODES = 50_000
-"""Nodes of which the last counters are kept; the one goes first that was silent for longest."""
+"""Nodes whose last counters are remembered; the one that was silent longest is forgotten first."""
 SPARE_SERIES = 20_000
-"""Series beyond twice those in use at which their table begins anew: jobs come and go."""
+"""Series beyond twice those in use at which their table is made anew, since jobs come and go."""
 MAX_STATES = 1000
-"""Nodes in one event ``nodestate``, so that it stays below what a broker takes at once."""
+"""Nodes in one event ``nodestate``, so that it stays below a broker's maximum payload."""
+SECOND = 10**9
 
 
 class SonarToCc(Translator):
-    """Makes lines of envelopes: metrics, events and log lines.
+    """Turns envelopes into lines: metrics, events and log lines.
 
-    Counters become what they grew by, so it remembers each node's last sample. Nothing else is
-    held back.
+    Counters become their increase, so it remembers each node's last sample. Of jobs it sends each
+    start and each stop once; with a `state` file also after a restart or SIGKILL.
     """
 
     takes = Envelopes
@@ -57,34 +62,54 @@ class SonarToCc(Translator):
         all_jobs: bool = False,
         shared: Shared = "none",
         hostname: str = "",
+        stop_delay: Duration = Duration(2),
+        state: str = "",
     ) -> None:
         """Take the options.
 
         Parameters
         ----------
         envelopes
-            Whether each envelope travels along whole, in an event ``sonar``, so that nothing of
-            it is lost.
+            Whether each envelope is sent as a whole too, in an event ``sonar``, so that nothing
+            of it is lost.
         all_jobs
-            Whether jobs that are no batch jobs have metrics too: every process group is one.
+            Whether jobs that are no batch jobs, such as process groups, have metrics too.
         shared
-            What cc-backend is told of every job's nodes, since Sonar does not know.
+            What every start says of the job's nodes, since Sonar does not know.
         hostname
-            What the tag ``hostname`` says where a message is about the whole cluster; empty for
-            the cluster's name.
+            The tag ``hostname`` of messages about the whole cluster; empty for its name.
+        stop_delay
+            Time between a start and a stop that are known at different times; see ``Lifecycle``.
+        state
+            A file, on a local disk, that keeps which starts and stops were sent. Without it a
+            start is sent again after a restart.
 
         """
         self.envelopes = envelopes
         self.all_jobs = all_jobs
         self.hostname = hostname
         self._rejected: list[tuple[Envelope, str]] = []
-        self._jobs = Jobs(shared=shared)
+        """Envelopes that could not be turned, and why."""
+        self.shared: Shared = shared
+        self._state = StateStore(state)
+        self._jobs = Lifecycle(self._state, delay=round(stop_delay * SECOND))
+        self._outbox = Outbox(self._state)
         self._table = SeriesTable()
         self._nodes: OrderedDict[tuple[str, str], Node] = OrderedDict()
         self._live = 0  # series of these nodes
 
+    @property
+    def oldest_held(self) -> int | None:
+        """The oldest feed of which a stop is held back; see ``Translator``."""
+        return self._outbox.oldest_held
+
+    def commit(self, feed: int) -> None:
+        """Forget what was returned up to a feed: it is safe downstream; see ``Translator``."""
+        self._outbox.commit(feed)
+
     def feed(self, records: Sequence[Envelope]) -> Lines:
         """Return the lines that the envelopes make."""
+        self._state.open()
         if len(self._table) > SPARE_SERIES + 2 * self._live:
             self._table = SeriesTable()
         columns = LinesBuilder(self._table)
@@ -93,6 +118,7 @@ class SonarToCc(Translator):
                 self._add(envelope, columns)
             except DataError as error:
                 self._rejected.append((envelope, str(error)))
+        _add_messages(columns, self._outbox.put(self._job_events()))
         return columns.lines()
 
     def take_rejected(self) -> list[tuple[Any, str]]:
@@ -101,8 +127,21 @@ class SonarToCc(Translator):
         return rejected
 
     def flush(self) -> Lines:
-        """Return nothing: nothing is held."""
-        return Lines()
+        """Return the stops that are held back."""
+        columns = LinesBuilder(self._table)
+        _add_messages(columns, self._outbox.flush())
+        return columns.lines()
+
+    def _job_events(self) -> Iterator[tuple[Message, int]]:
+        """Yield the starts and stops of this feed, and the time before which each is held back.
+
+        They have the envelope's time and the cluster's host name, by which ``cc_to_sonar`` knows
+        that they came of it.
+        """
+        for event in self._jobs.take():
+            hostname = self.hostname or event.job.cluster
+            message = job_message(event.function, event.job, time=event.time, hostname=hostname)
+            yield message, event.not_before
 
     def _add(self, envelope: Envelope, columns: LinesBuilder) -> None:
         kind, cluster, node, time = about(envelope)
@@ -124,9 +163,10 @@ class SonarToCc(Translator):
             case SysinfoData(attributes=node):
                 _event(columns, "topology", "sysinfo", topology(node), tags)
             case JobsData(attributes=jobs):
-                for function, reported in self._jobs.feed(jobs, time):
-                    payload = msgspec.json.encode(reported).decode()
-                    _event(columns, "job", function, payload, tags)
+                for record in jobs.slurm_jobs:
+                    job = job_of(jobs.cluster, record, self.shared)
+                    if job is not None:
+                        self._jobs.add(job, time)
             case ClusterData(attributes=cluster):
                 for payload in node_states(cluster):
                     _event(columns, "nodestate", "nodestate", payload, tags)
@@ -156,7 +196,7 @@ class SonarToCc(Translator):
 
 
 class About(NamedTuple):
-    """What an envelope is about: by this messages are known to be made of it."""
+    """What an envelope is about, by which the messages made of it are recognised."""
 
     kind: str
     """``sample``, ``sysinfo``, ``job``, ``cluster`` or ``error``."""
@@ -164,20 +204,20 @@ class About(NamedTuple):
     node: str
     """Empty where it is about the whole cluster."""
     time: int
-    """Nanoseconds since the epoch; ``NO_TIME`` where it tells none that can be written."""
+    """Nanoseconds since the epoch; ``NO_TIME`` where it has none that can be written."""
 
 
 def about(envelope: Envelope) -> About:
-    """Say what an envelope is about."""
+    """Return what an envelope is about."""
     if envelope.data is None:
         first = envelope.errors[0]
-        return About("error", first.cluster, first.node, _moment(first.time))
+        return About("error", first.cluster, first.node, _time(first.time))
     attributes = envelope.data.attributes
     node = getattr(attributes, "node", "")
-    return About(envelope.data.type, attributes.cluster, node, _moment(attributes.time))
+    return About(envelope.data.type, attributes.cluster, node, _time(attributes.time))
 
 
-def _moment(text: str) -> int:
+def _time(text: str) -> int:
     time = parse_time(text)
     return time if time is not None and INT64_MIN < time <= INT64_MAX else NO_TIME
 
@@ -188,21 +228,28 @@ def _event(
     columns.text(cls, "event", payload, {**tags, "function": function})
 
 
+def _add_messages(columns: LinesBuilder, messages: Sequence[Message]) -> None:
+    for message in messages:
+        assert message.time is not None
+        columns.begin(message.time)
+        columns.text(message.name, message.field, str(message.value), dict(message.tags))
+
+
 def _log(
     columns: LinesBuilder, level: str, errors: Sequence[ErrorObject], tags: dict[str, str]
 ) -> None:
-    """Write errors as log lines at the envelope's time, by which they are known to be of it."""
+    """Add errors as log lines with the envelope's time, by which they are recognised."""
     for error in errors:
         columns.text("sonar", "log", error.detail, {**tags, "loglevel": level})
 
 
 def node_states(cluster: ClusterAttributes) -> Iterator[str]:
-    """Yield the payloads of events ``nodestate``; a node that stands twice has all its states.
+    """Yield the payloads of events ``nodestate``; a node that is listed twice has all its states.
 
     Raises
     ------
     DataError
-        at the end, where some names are no list of nodes.
+        after the last one, where some names are no list of nodes.
 
     """
     states: dict[str, list[str]] = {}
@@ -261,12 +308,3 @@ def topology(node: SysinfoAttributes) -> str:
         accelerators=cards,
     )
     return msgspec.json.encode(reported).decode()
-
-
-def topology_reply(request: Message, node: SysinfoAttributes, time: int) -> Message:
-    """Answer a control request ``topology``, as cc-node-controller does: by a log line.
-
-    It has the request's name and tags, and a level.
-    """
-    tags = {**request.tags, "loglevel": "info"}
-    return Message(request.name, tags, topology(node), time, "log")

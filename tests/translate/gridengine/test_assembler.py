@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ccpipe.formats.gridengine import Accounting, Origin, Outcome, read
 from ccpipe.formats.gridengine.event import from_event, to_event
 from ccpipe.pipeline.state import StateStore
-from ccpipe.translate.gridengine.assembler import DAY, Assembler, Job
+from ccpipe.translate.gridengine.assembler import DAY, Assembler, JobRecords
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -35,7 +35,7 @@ def record(number: int = 1, begin: int = 10, **known: Any) -> Accounting:
     )
 
 
-def jobs(*records: Accounting, assembler: Assembler | None = None) -> list[Job]:
+def jobs(*records: Accounting, assembler: Assembler | None = None) -> list[JobRecords]:
     """Put records together, to the end."""
     assembler = assembler or Assembler()
     return [*assembler.feed(records), *assembler.flush()]
@@ -205,6 +205,6 @@ def test_a_process_that_ends_between_records_makes_no_difference(
     assert found == [bare(job) for job in whole.feed(every)]
 
 
-def bare(job: Job) -> list[tuple[Accounting, ...]]:
+def bare(job: JobRecords) -> list[tuple[Accounting, ...]]:
     """Return a job's records."""
     return [(job.last,), job.tasks, job.earlier]

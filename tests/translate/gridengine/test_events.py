@@ -1,4 +1,4 @@
-"""Job events: what cc-backend takes, key by key, and never a start twice."""
+"""Job events: what cc-backend accepts, key by key, and never a start twice."""
 
 import json
 from datetime import UTC
@@ -8,19 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.config import Site
+from ccpipe.config import Duration, Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
 from ccpipe.formats.gridengine.event import to_event
 from ccpipe.formats.gridengine.status import Running, read_shares, running
 from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.jobs import message as job_message
 from ccpipe.message import Message, event, metric
-from ccpipe.translate.gridengine.assembler import Job
+from ccpipe.translate.gridengine.assembler import JobRecords
 from ccpipe.translate.gridengine.events import (
     MEASURES,
     Mapping,
     events,
     metrics,
-    start_running,
+    running_job,
     state_of,
 )
 from ccpipe.translate.gridengine.translator import AccountingJobs
@@ -42,14 +43,14 @@ STATES = {
 
 
 class Backend:
-    """The rules of cc-backend's ``internal/api/nats.go``, as the reference notes them."""
+    """The rules of cc-backend's ``internal/api/nats.go``."""
 
     def __init__(self) -> None:
         self.running: dict[tuple[int, str], int] = {}
         self.starts: dict[tuple[int, str], int] = {}
 
     def take(self, message: Message) -> None:
-        """Take an event, or fail as cc-backend would refuse it."""
+        """Accept an event, or fail where cc-backend refuses it."""
         assert (message.name, message.field) == ("job", "event")
         payload = json.loads(str(message.value))
         known = {"start_job": START_KEYS, "stop_job": STOP_KEYS}[message.tags["function"]]
@@ -63,7 +64,7 @@ class Backend:
             assert payload["jobState"] in STATES
 
     def start(self, name: tuple[int, str], payload: dict[str, Any]) -> None:
-        """Take a start."""
+        """Accept a start."""
         assert payload["user"]
         assert payload["numNodes"] == len(payload["resources"]) >= 1
         assert all(set(node) == {"hostname"} and node["hostname"] for node in payload["resources"])
@@ -81,7 +82,7 @@ def translated(records: list[Accounting], **options: Any) -> list[Message]:
 
 
 @pytest.mark.parametrize("name", ["accounting", "derived.jsonl", "reporting.head"])
-def test_cc_backend_takes_every_event_of_the_samples(name: str) -> None:
+def test_cc_backend_accepts_every_event_of_the_samples(name: str) -> None:
     """Known keys of the right types, one start for each job, each stopped after it."""
     backend = Backend()
     found = translated(read((DATA / name).read_bytes(), file=name).records)
@@ -101,17 +102,18 @@ def test_a_start_says_what_is_known() -> None:
     )  # fmt: skip
     task = record(77, task_number=3, pe_taskid="1.n2", hostname="n2.cluster.example")
     earlier = record(77, begin=1, task_number=3, failed=25, exit_status=99)
-    job = Job(master, (task,), (earlier,))
+    job = JobRecords(master, (task,), (earlier,))
     start, stop = events(job, Mapping(cluster="fox"))
     assert json.loads(str(start.value)) == {
         "jobId": 77000003, "user": "anna", "cluster": "fox", "startTime": NOW // SECOND + 1,
         "numNodes": 2, "resources": [{"hostname": "n1"}, {"hostname": "n2"}],
         "partition": "all.q", "project": "astro", "walltime": 3600, "numHwthreads": 4,
-        "numAcc": 4, "shared": "none", "arrayJobId": 77, "requestedMemory": 8589,
+        "numAcc": 4, "shared": "none", "arrayJobId": 77, "submitTime": NOW // SECOND,
+        "requestedMemory": 8589,
         "metaData": {
             "jobName": "burn", "account": "sge", "category": master.category,
             "submitTime": str(NOW // SECOND), "pe": "mpi", "exitStatus": "0",
-            "failed": "0: no failure", "peTasks": "1", "restarts": "1",
+            "failed": "0: no failure", "peTasks": "1", "restarts": "1", "arrayTaskId": "3",
         },
     }  # fmt: skip
     assert json.loads(str(stop.value)) == {
@@ -123,7 +125,7 @@ def test_a_start_says_what_is_known() -> None:
 
 def test_the_command_line_is_kept_back_unless_asked_for() -> None:
     """It may hold secrets."""
-    job = Job(record(submit_cmd_line="qsub -v TOKEN=x"))
+    job = JobRecords(record(submit_cmd_line="qsub -v TOKEN=x"))
     silent = "".join(str(m.value) for m in events(job, Mapping(cluster="fox")))
     reported = "".join(str(m.value) for m in events(job, Mapping(cluster="fox", command_line=True)))
     assert ("TOKEN" in silent, "TOKEN" in reported) == (False, True)
@@ -146,47 +148,44 @@ def test_the_command_line_is_kept_back_unless_asked_for() -> None:
     ],
 )
 def test_outcomes_have_cc_backends_words(known: dict[str, Any], state: str) -> None:
-    """Qdel of an old Grid Engine looks like SIGKILL, and is told by the lack of limits."""
+    """Before OCS 9.1.2 qdel is SIGKILL where no limit was requested."""
     assert state_of(record(**known)) == state
 
 
 def test_a_job_that_never_began_is_no_event_and_no_metric() -> None:
-    """Nothing is made up for records without times."""
-    job = Job(record(failed=8, start_time=None, end_time=None))
+    """A record without times makes nothing."""
+    job = JobRecords(record(failed=8, start_time=None, end_time=None))
     assert list(events(job, Mapping(cluster="fox"))) == []
     assert list(metrics(job, Mapping(cluster="fox"))) == []
 
 
-def test_a_second_start_within_a_day_is_not_sent(caplog: pytest.LogCaptureFixture) -> None:
-    """cc-backend would refuse it, and its stop would end the wrong job; we say so."""
-    twice = [record(begin=b, origin=Origin("f", b)) for b in (10, 1000, 90_000)]
-    found = translated(twice)
-    backend = Backend()
-    for message in found:
-        backend.take(message)
-    assert [m.tags["function"] for m in found] == ["start_job", "stop_job"] * 2
-    assert "started again within a day" in caplog.text
+def test_a_run_after_the_end_is_a_job_of_its_own() -> None:
+    """A late run, or a job number used again; the same run again, as two equal lines, is not."""
+    begins = (10, 1000, 90_000, 90_000)
+    records = [record(begin=b, origin=Origin("f", at)) for at, b in enumerate(begins)]
+    found = [json.loads(str(m.value))["startTime"] for m in translated(records)]
+    assert found == [NOW // SECOND + b for b in (10, 10, 1000, 1000, 90_000, 90_000)]
 
 
 def test_what_runs_now_can_start_too() -> None:
-    """Each job that qstat lists makes a start that cc-backend takes, with all its nodes."""
+    """Each job that qstat lists makes a start that cc-backend accepts, with all its nodes."""
     shares = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
     backend = Backend()
     for job in running(shares):
-        backend.take(start_running(job, Mapping(cluster="fox")))
+        backend.take(job_message("start_job", running_job(job, Mapping(cluster="fox"))))
     assert (92, "fox") in backend.running
     assert (103000001, "fox") in backend.running
 
 
 def test_a_live_start_gets_its_stop_only() -> None:
-    """What started before our eyes is stopped as what it started as; the others start late."""
+    """The stop has the start that another source sent; a job without one has both."""
     live = record(92, hostname="n1")
     begun = Running(
         job_number=92, task_number=0, name="a", owner="anna", queue="all.q", hosts=("n1",),
         slots=1, start_time=NOW + 9 * SECOND,
     )  # fmt: skip
-    start = start_running(begun, Mapping(cluster="fox"))
-    translator = AccountingJobs(site=SITE, live=True)
+    start = job_message("start_job", running_job(begun, Mapping(cluster="fox")))
+    translator = AccountingJobs(site=SITE, live=True, stop_delay=Duration(0))
     ends = [to_event(each, cluster="fox") for each in (live, record(93))]
     found = translator.feed([start, *ends])
     assert [m.tags["function"] for m in found] == ["stop_job", "start_job", "stop_job"]
@@ -197,14 +196,14 @@ def test_a_live_start_gets_its_stop_only() -> None:
 
 
 def test_records_can_be_kept_beside_events() -> None:
-    """With ``records`` the accounting event travels on, before what became of it."""
+    """With ``records`` the accounting event is passed on, before the events that it makes."""
     found = translated([record()], emit=["records", "events"])
     assert [m.name for m in found] == ["accounting", "job", "job"]
 
 
 def test_metrics_of_a_finished_job() -> None:
-    """One of each measure, at its end, with tags to group by."""
-    job = Job(record(slots=2, project="astro", qname="all.q"), (record(pe_taskid="1.n2"),))
+    """One of each, with the time of its end and tags to group by."""
+    job = JobRecords(record(slots=2, project="astro", qname="all.q"), (record(pe_taskid="1.n2"),))
     found = {message.name: message for message in metrics(job, Mapping(cluster="fox"))}
     assert found.keys() == MEASURES.keys()
     assert found["job_efficiency"].value == 0.5
@@ -217,7 +216,7 @@ def test_metrics_of_a_finished_job() -> None:
 
 
 def test_what_is_no_accounting_passes_through() -> None:
-    """Other messages travel on as they are; an event that cannot be read is refused."""
+    """Other messages pass unchanged; an event that cannot be read is refused."""
     tags = {"hostname": "n1", "type": "node"}
     other = metric("cpu_load", 1.0, time=1, tags=tags)
     broken = event("accounting", "record", "{", time=1, tags=tags)
@@ -238,10 +237,21 @@ texts = st.text(max_size=6) | st.just("caf\udce9")
     )
 )  # fmt: skip
 def test_any_texts_make_events_that_can_be_sent(each: Accounting) -> None:
-    """Whatever a record holds, cc-backend takes the events and the wire carries them."""
+    """Whatever a record holds, cc-backend accepts the events and they can be encoded."""
     backend = Backend()
-    found = list(events(Job(each), Mapping(cluster="fox")))
+    found = list(events(JobRecords(each), Mapping(cluster="fox")))
     for message in found:
         backend.take(message)
-    wire = encode([*found, *metrics(Job(each), Mapping(cluster="fox"))], precision="auto")
+    wire = encode([*found, *metrics(JobRecords(each), Mapping(cluster="fox"))], precision="auto")
     assert decode(wire).rejected == []
+
+
+def test_a_record_without_any_time_is_sent_with_one() -> None:
+    """OCS writes only zeros for a run that never started; cc-backend drops what follows a 0."""
+    times: dict[str, Any] = {"submission_time": None, "start_time": None, "end_time": None}
+    never = record(2, failed=8, **times)
+    assert to_event(never, cluster="fox").time is None
+    first, second = translated([record(), never], emit=["records"])
+    assert first.time == second.time == NOW + 20 * SECOND
+    (alone,) = translated([never], emit=["records"])
+    assert alone.time

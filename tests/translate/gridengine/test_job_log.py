@@ -9,7 +9,7 @@ from ccpipe.formats.gridengine import Origin
 from ccpipe.formats.gridengine.reporting import JobLog
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.translate.gridengine import job_log
-from ccpipe.translate.gridengine.job_log import Told
+from ccpipe.translate.gridengine.job_log import LoggedEvent
 from tests.translate.gridengine.test_assembler import DATA
 
 REPORTING = (DATA / "reporting.head").read_bytes()
@@ -53,7 +53,7 @@ logs = st.builds(
 @given(logs, st.builds(Origin, st.text(max_size=3), st.integers(0, 2**40), st.integers(0, 9)))
 def test_a_line_survives_the_wire(log: JobLog, origin: Origin) -> None:
     """Whatever texts it holds; bytes that are no UTF-8 become U+FFFD."""
-    event = job_log.to_event(Told(log, origin), cluster="fox")
+    event = job_log.to_event(LoggedEvent(log, origin), cluster="fox")
     lines = decode(encode([event], precision="auto"))
     assert lines.rejected == []
     reported = job_log.from_event(lines[0])

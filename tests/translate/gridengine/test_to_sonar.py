@@ -4,7 +4,7 @@ import pytest
 
 from ccpipe.formats.gridengine import read
 from ccpipe.formats.sonar import JobsData, SlurmJob, decode, encode, problems
-from ccpipe.translate.gridengine.assembler import Job
+from ccpipe.translate.gridengine.assembler import JobRecords
 from ccpipe.translate.gridengine.events import Mapping
 from ccpipe.translate.gridengine.to_sonar import jobs_to_sonar
 from tests.translate.gridengine.test_assembler import DATA, NOW, jobs, record
@@ -12,7 +12,7 @@ from tests.translate.gridengine.test_assembler import DATA, NOW, jobs, record
 MAPPING = Mapping(cluster="fox")
 
 
-def sonar(*found: Job) -> tuple[SlurmJob, ...]:
+def sonar(*found: JobRecords) -> tuple[SlurmJob, ...]:
     """Return the records of jobs, by way of the wire."""
     envelope = jobs_to_sonar(found, MAPPING, time=NOW)
     assert problems(envelope, strict=True) == []
@@ -37,7 +37,9 @@ def test_units_and_words_are_sonars() -> None:
         usage={"rusage": {"ru_wallclock": 90, "ru_utime": 1.6, "ru_maxrss": 2048},
                "eusage": {"cpu": 80.4, "maxvmem": 4096.0, "maxrss": 1.8446744073709552e19}},
     )  # fmt: skip
-    job, task = sonar(Job(master, (record(7, task_number=2, pe_taskid="1.n2", hostname="n2.x"),)))
+    job, task = sonar(
+        JobRecords(master, (record(7, task_number=2, pe_taskid="1.n2", hostname="n2.x"),))
+    )
     assert (job.job_id, job.array_job_id, job.array_task_id) == (7000002, 7, 2)
     assert (job.time_limit.value, job.job_state, job.exit_code) == (2, "TIMEOUT", 137)
     assert (job.nodes, job.requested_node_count, job.requested_cpus) == (("n1", "n2"), 2, 4)
@@ -52,5 +54,5 @@ def test_units_and_words_are_sonars() -> None:
 
 def test_a_job_that_never_began_is_pending_without_times() -> None:
     """It is queued again, and nothing is made up."""
-    (job,) = sonar(Job(record(failed=8, start_time=None, end_time=None)))
+    (job,) = sonar(JobRecords(record(failed=8, start_time=None, end_time=None)))
     assert (job.job_state, job.start_time, job.end_time) == ("PENDING", "", "")

@@ -1,6 +1,7 @@
-"""Starts and stops that outlive the process, and starts that the reporting file tells of."""
+"""Starts and stops that outlive the process, and starts from the reporting file."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.config import Site
+from ccpipe.config import Duration, Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
 from ccpipe.formats.gridengine.event import to_event
 from ccpipe.formats.gridengine.reporting import JobLog
@@ -35,7 +36,12 @@ def line(event: str, number: int = 1, at: int = 10, task: int = 0, **known: Any)
             **known,
         }
     )  # fmt: skip
-    return job_log.to_event(job_log.Told(log, Origin()), cluster="fox")
+    return job_log.to_event(job_log.LoggedEvent(log, Origin()), cluster="fox")
+
+
+def translator_of(**options: Any) -> AccountingJobs:
+    """Make a translator that holds no stop back."""
+    return AccountingJobs(**{"site": SITE, "stop_delay": Duration(0), **options})
 
 
 def accounting(*records: Accounting) -> list[Message]:
@@ -52,9 +58,9 @@ def reported(messages: Any) -> list[tuple[str, int, int]]:
 BEGIN = NOW // SECOND
 
 
-def test_a_start_is_told_when_it_is_sent_and_once() -> None:
-    """``sent`` or ``delivered``, whichever comes; the stop has the start that was told."""
-    translator, backend = AccountingJobs(site=SITE), Backend()
+def test_a_job_starts_when_it_is_sent_and_once() -> None:
+    """By ``sent`` or ``delivered``, whichever comes first; the stop has the same start."""
+    translator, backend = translator_of(), Backend()
     first = translator.feed([line("sent", at=9), line("delivered", at=11)])
     assert reported(first) == [("start_job", 1, BEGIN + 9)]
     start = json.loads(str(first[0].value))
@@ -67,18 +73,18 @@ def test_a_start_is_told_when_it_is_sent_and_once() -> None:
 
 
 @pytest.mark.parametrize(("sub_cluster", "count"), [("", 1), ("main", 0)])
-def test_a_start_without_a_node_is_warned_of_once(
+def test_a_start_without_a_node_is_warned_about_once(
     sub_cluster: str, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """cc-backend finds the subcluster by the nodes, and refuses a job where it cannot."""
-    translator = AccountingJobs(site=SITE, sub_cluster=sub_cluster)
+    translator = translator_of(sub_cluster=sub_cluster)
     translator.feed([line("sent", 1), line("sent", 2)])
     assert caplog.text.count("sub_cluster is configured") == count
 
 
-def test_a_start_that_is_read_after_the_end_is_not_told() -> None:
-    """The two files are not written at the same moment."""
-    translator = AccountingJobs(site=SITE)
+def test_a_start_that_is_read_after_the_end_makes_nothing() -> None:
+    """The two files are written at different times."""
+    translator = translator_of()
     assert reported(translator.feed(accounting(record(begin=10)))) == [
         ("start_job", 1, BEGIN + 10),
         ("stop_job", 1, BEGIN + 10),
@@ -87,17 +93,17 @@ def test_a_start_that_is_read_after_the_end_is_not_told() -> None:
 
 
 def test_a_job_that_runs_again_has_one_start_and_one_stop() -> None:
-    """That of its first run, wherever it was told, and that of its last."""
-    translator = AccountingJobs(site=SITE)
+    """The start of its first run, from either file, and the stop of its last."""
+    translator = translator_of()
     failed = record(begin=10, failed=25, exit_status=99)
-    told_late = translator.feed([*accounting(failed), line("sent", at=10), line("sent", at=30)])
-    assert reported(told_late) == [("start_job", 1, BEGIN + 10)]
+    starts = translator.feed([*accounting(failed), line("sent", at=10), line("sent", at=30)])
+    assert reported(starts) == [("start_job", 1, BEGIN + 10)]
     assert reported(translator.feed(accounting(record(begin=31)))) == [("stop_job", 1, BEGIN + 10)]
 
 
 def test_a_start_that_failed_is_stopped_too() -> None:
     """No run of it has a time: it ended when it began, once the job is deleted."""
-    translator = AccountingJobs(site=SITE)
+    translator = translator_of()
     never = record(failed=8, start_time=None, end_time=None)
     found = translator.feed([line("sent", at=5), *accounting(never), line("deleted", at=60)])
     assert reported(found) == [("start_job", 1, BEGIN + 5)]
@@ -113,7 +119,7 @@ def test_a_start_that_failed_is_stopped_too() -> None:
 @pytest.mark.parametrize("comes", ["before", "after"])
 def test_a_deleted_job_does_not_wait_for_days(task: int, comes: str) -> None:
     """When other records have come for ten minutes more, whichever file is read first."""
-    translator = AccountingJobs(site=SITE)
+    translator = translator_of()
     waiting = accounting(record(begin=10, task_number=task, failed=25, exit_status=99))
     deleted = [line("deleted", at=30, task=-1 if comes == "after" else task)]
     lines = [*deleted, *waiting] if comes == "before" else [*waiting, *deleted]
@@ -124,9 +130,9 @@ def test_a_deleted_job_does_not_wait_for_days(task: int, comes: str) -> None:
     assert {each[1] for each in reported(found)} == {3, name}
 
 
-def test_a_number_that_is_used_again_starts_anew(caplog: pytest.LogCaptureFixture) -> None:
-    """A job whose end nobody told does not take the start of another one, years later."""
-    translator = AccountingJobs(site=SITE)
+def test_a_job_number_that_is_used_again_starts_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """A job whose end was never seen does not give its start to another one, years later."""
+    translator = translator_of()
     later = 400 * DAY
     old = translator.feed([line("sent")])
     seconds = later // SECOND
@@ -135,21 +141,21 @@ def test_a_number_that_is_used_again_starts_anew(caplog: pytest.LogCaptureFixtur
         ("start_job", 1, BEGIN + 10),
         ("start_job", 1, BEGIN + seconds),
     ]
-    assert "job 1 started, its number was used again" in caplog.text
+    assert "job 1 of fox: its id is used again, its end is unknown" in caplog.text
     end = record(submission_time=NOW + later, begin=seconds)
     assert reported(translator.feed(accounting(end))) == [("stop_job", 1, BEGIN + seconds)]
 
 
-def test_only_events_that_are_asked_for_are_told() -> None:
-    """Lines travel on beside records, each once; without ``events`` there is no start."""
-    translator = AccountingJobs(site=SITE, emit=["records"])
+def test_only_what_is_asked_for_is_sent() -> None:
+    """Lines and records pass, each once; without ``events`` there is no start."""
+    translator = translator_of(emit=["records"])
     each, begun = accounting(record(origin=Origin("f", 0))), line("sent")
     assert translator.feed([begun, *each, *each]) == [begun, *each]
 
 
 def test_a_line_that_cannot_be_read_is_refused() -> None:
-    """It is a dead letter, and the others are read."""
-    translator = AccountingJobs(site=SITE)
+    """It becomes a dead letter, and the others are read."""
+    translator = translator_of()
     broken = msgspec.structs.replace(line("sent"), value="{}")
     assert len(translator.feed([broken, line("sent")])) == 1
     ((message, reason),) = translator.take_rejected()
@@ -157,8 +163,8 @@ def test_a_line_that_cannot_be_read_is_refused() -> None:
     assert "job_log" in reason
 
 
-def real_lives() -> list[Message]:
-    """Return what a real qmaster wrote of many jobs, in its order: records and job_log lines."""
+def real_messages() -> list[Message]:
+    """Return what a real qmaster wrote, in its order: records and job_log lines."""
     records = read(REPORTING, file="f").records
     logs, _ = job_log.read(REPORTING, file="f", offset=0, line=1)
     found = [(each.origin.offset, to_event(each, cluster="fox")) for each in records]
@@ -166,13 +172,13 @@ def real_lives() -> list[Message]:
     return [message for _, message in sorted(found, key=lambda pair: pair[0])]
 
 
-REAL = real_lives()
+REAL = real_messages()
 
 
-def test_the_real_jobs_start_live_and_cc_backend_takes_them() -> None:
-    """Every start of the sample is told when it is sent; what ended, stops."""
+def test_the_real_jobs_start_live_and_cc_backend_accepts_them() -> None:
+    """Every ``sent`` of the sample makes a start; every job that ended stops."""
     backend = Backend()
-    for message in AccountingJobs(site=SITE).feed(decode(encode(REAL, precision="auto"))):
+    for message in translator_of().feed(decode(encode(REAL, precision="auto"))):
         backend.take(message)
     starts = {
         (log.job_number, log.task_number)
@@ -183,7 +189,7 @@ def test_the_real_jobs_start_live_and_cc_backend_takes_them() -> None:
 
 
 class Bridge:
-    """A pipe in small: a source that repeats, the translator, and a sink; it may die anywhere."""
+    """A source that repeats, the translator and a sink; it may die between any two steps."""
 
     def __init__(self, state: Path, batches: list[list[Message]]) -> None:
         self.state = state
@@ -191,20 +197,18 @@ class Bridge:
         self.acknowledged = 0
         self.written: list[Message] = []
 
-    def live(self, dies: str, after: int) -> None:
-        """Work on from what was acknowledged; die at a point of the batch of that number."""
-        translator = AccountingJobs(
-            site=SITE, state=str(self.state), emit=["records", "events", "metrics"]
-        )
+    def run(self, dies: str, after: int) -> None:
+        """Continue after what was acknowledged; die in the batch of that number."""
+        translator = translator_of(state=str(self.state), emit=["records", "events", "metrics"])
         for number, batch in enumerate(self.batches[self.acknowledged :]):
             is_last = number == after
             found = translator.feed(batch)
             if is_last and dies == "before it writes":
                 return
             self.written += found
-            if is_last and dies == "before it says so":
+            if is_last and dies == "before it commits":
                 return
-            translator.commit(translator._feeds)
+            translator.commit(translator._outbox.feed)
             if is_last and dies == "before it acknowledges":
                 return
             self.acknowledged += 1
@@ -214,13 +218,13 @@ class Bridge:
 def once(batches: list[list[Message]], folder: Path) -> list[Message]:
     """Return what a bridge writes that never dies."""
     bridge = Bridge(folder / "whole", batches)
-    bridge.live("never", 0)
+    bridge.run("never", 0)
     return bridge.written
 
 
 deaths = st.lists(
     st.tuples(
-        st.sampled_from(["before it writes", "before it says so", "before it acknowledges"]),
+        st.sampled_from(["before it writes", "before it commits", "before it acknowledges"]),
         st.integers(0, 5),
     ),
     max_size=8,
@@ -229,38 +233,38 @@ deaths = st.lists(
 
 @settings(max_examples=25)
 @given(deaths, st.integers(5, 60))
-def test_a_bridge_that_dies_writes_what_one_does_that_lives(
+def test_a_bridge_that_dies_writes_what_one_does_that_does_not(
     tmp_path_factory: pytest.TempPathFactory, dies: list[tuple[str, int]], size: int
 ) -> None:
-    """Every event, none twice; where it dies before it is said to be written, the same again."""
+    """Every event once; where it dies before the commit, the same bytes again."""
     folder = tmp_path_factory.mktemp("bridge")
     batches = [REAL[i : i + size] for i in range(0, len(REAL), size)]
     bridge = Bridge(folder / "state", batches)
     for how, after in dies:
-        bridge.live(how, after)
-    bridge.live("never", 0)
+        bridge.run(how, after)
+    bridge.run("never", 0)
     known = {how for how, _ in dies}
     expected = once(batches, folder)
-    if "before it says so" in known:  # then the broker knows them by their content
+    if "before it commits" in known:  # then a broker recognises them by their content
         assert set(map(key, bridge.written)) == set(map(key, expected))
     else:
         assert sorted(map(key, bridge.written)) == sorted(map(key, expected))
 
 
 def key(message: Message) -> bytes:
-    """Return what a message says, as a broker knows it."""
+    """Return a message's bytes, by which a broker recognises it."""
     return encode([message], precision="auto")
 
 
 def test_batches_that_come_in_another_order_after_a_crash_change_nothing(tmp_path: Path) -> None:
-    """What was decided is decided: a start that was told is not told anew with other nodes."""
+    """A start that was made is not made again with other nodes."""
     site = Site(cluster="fox", hostname="master")
     begun = msgspec.structs.replace(line("sent"), value=_at(line("sent"), "r", 0))
     ended = accounting(record(begin=10, origin=Origin("a", 0)))
-    first = AccountingJobs(site=site, state=str(tmp_path / "state"))
+    first = translator_of(site=site, state=str(tmp_path / "state"))
     given = first.feed([begun])
     del first  # killed before it was written
-    second = AccountingJobs(site=site, state=str(tmp_path / "state"))
+    second = translator_of(site=site, state=str(tmp_path / "state"))
     found = second.feed(ended)
     assert found[: len(given)] == given
     assert [each[0] for each in reported(found)] == ["start_job", "stop_job"]
@@ -274,7 +278,7 @@ def _at(message: Message, file: str, offset: int) -> str:
 
 
 def test_two_days_of_waiting_are_kept(tmp_path: Path) -> None:
-    """PE tasks and earlier runs that came in one life are in the job that ends in another."""
+    """PE tasks and earlier runs from before a restart belong to the job that ends after it."""
     state = str(tmp_path / "state")
     lives = [
         [record(begin=10, failed=25, exit_status=99, origin=Origin("f", 0))],
@@ -283,8 +287,62 @@ def test_two_days_of_waiting_are_kept(tmp_path: Path) -> None:
     ]
     found: list[Message] = []
     for records in lives:
-        found = list(AccountingJobs(site=SITE, state=state).feed(accounting(*records)))
+        found = list(translator_of(state=state).feed(accounting(*records)))
     first = json.loads(str(found[0].value))
     assert [node["hostname"] for node in first["resources"]] == ["n1", "n2"]
     assert first["startTime"] == BEGIN + 10
     assert first["metaData"]["restarts"] == "1"
+
+
+def test_a_stop_waits_until_its_start_is_long_sent() -> None:
+    """cc-backend handles messages in no order: a stop that overtakes its start is lost."""
+    translator = AccountingJobs(site=SITE, stop_delay=Duration(0.2))
+    assert reported(translator.feed([line("sent")])) == [("start_job", 1, BEGIN + 10)]
+    assert not translator.oldest_held
+    assert translator.feed(accounting(record(begin=10))) == []
+    assert translator.feed([]) == []
+    held: int | None = translator.oldest_held
+    assert held == 2
+    time.sleep(0.21)
+    assert reported(translator.feed([])) == [("stop_job", 1, BEGIN + 10)]
+    assert translator.oldest_held is None
+
+
+def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path: Path) -> None:
+    """It is in the state, and its feed is not committed before it was written."""
+    options: dict[str, Any] = {
+        "site": SITE,
+        "state": str(tmp_path / "state"),
+        "stop_delay": Duration(600),
+    }
+    translator = AccountingJobs(**options)
+    translator.feed([line("sent")])
+    translator.commit(1)
+    assert translator.feed(accounting(record(begin=10))) == []
+    del translator  # killed
+    translator = AccountingJobs(**options)
+    assert reported(translator.feed([])) == [("stop_job", 1, BEGIN + 10)]
+    translator.commit(1)
+    translator.feed([line("sent", 2)])
+    assert translator.feed(accounting(record(2, begin=10))) == []
+    assert reported(translator.flush()) == [("stop_job", 2, BEGIN + 10)]
+    translator.commit(3)
+    del translator
+    assert AccountingJobs(**options).feed([]) == []
+
+
+def test_a_start_and_a_stop_of_one_feed_are_neighbours() -> None:
+    """So that they travel in one message, whatever stands between their records."""
+    started = [line("sent", number) for number in (1, 2, 3)]
+    ended = accounting(*(record(number) for number in (3, 1)))
+    found = reported(AccountingJobs(site=SITE).feed([*started, *ended]))
+    assert [(function, job) for function, job, _ in found] == [
+        ("start_job", 1), ("stop_job", 1), ("start_job", 2), ("start_job", 3), ("stop_job", 3),
+    ]  # fmt: skip
+
+
+def test_a_stop_names_the_partition() -> None:
+    """cc-energy-manager ignores one without; the start from the reporting file has none yet."""
+    start, stop = translator_of().feed([line("sent"), *accounting(record(qname="all.q"))])
+    assert (start.tags.get("partition"), stop.tags["partition"]) == (None, "all.q")
+    assert stop.tags["hostname"] == "n1"

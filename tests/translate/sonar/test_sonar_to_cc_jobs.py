@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from ccpipe.config import Duration
 from ccpipe.formats.sonar import (
     INFINITE,
     ClusterAttributes,
@@ -26,9 +27,8 @@ from ccpipe.formats.sonar import (
     SysinfoEnvelope,
     SysinfoGpuCard,
 )
-from ccpipe.message import control
-from ccpipe.translate.sonar import sonar_to_cc, sonar_to_cc_jobs
-from ccpipe.translate.sonar.sonar_to_cc import SonarToCc, topology_reply
+from ccpipe.translate.sonar import sonar_to_cc
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.sonar_samples import META, START, at
 
 KEYS_OF_START = {
@@ -79,8 +79,8 @@ def reported(translator: SonarToCc, *envelopes: Envelope) -> list[tuple[str, dic
 
 @pytest.fixture
 def translator() -> SonarToCc:
-    """Give a test a translator of its own."""
-    return SonarToCc(envelopes=False)
+    """Return a translator that holds no stop back."""
+    return SonarToCc(envelopes=False, stop_delay=Duration(0))
 
 
 def test_a_job_is_told_when_it_starts_and_when_it_stops(translator: SonarToCc) -> None:
@@ -235,15 +235,6 @@ def test_clusters_share_no_numbers(translator: SonarToCc) -> None:
     assert [payload["cluster"] for _, payload in events] == ["fox", "wolf"]
 
 
-def test_jobs_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded on a stream of any length."""
-    monkeypatch.setattr(sonar_to_cc_jobs, "MAX_JOBS", 10)
-    jobs = sonar_to_cc_jobs.Jobs()
-    for number in range(1, 100):
-        list(jobs.feed(JobsAttributes("", "fox", (replace(PENDING, job_id=number),)), number))
-    assert [job for _, job in jobs._known] == list(range(90, 100))
-
-
 def test_states_of_nodes_become_events(
     translator: SonarToCc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,10 +282,6 @@ def test_a_node_is_told_by_its_topology(translator: SonarToCc) -> None:
     assert payload["accelerators"] == [
         {"id": "GPU-1", "type": "NVIDIA", "model": "H200", "index": 1, "memory": 7}
     ]
-    request = control("topology", "GET", "", time=1, tags={"hostname": "c1", "type": "node"})
-    reply = topology_reply(request, node, time=5)
-    assert (reply.field, reply.value, reply.time) == ("log", line.value, 5)
-    assert reply.tags == {**request.tags, "loglevel": "info"}
 
 
 def test_hard_errors_become_log_lines(translator: SonarToCc) -> None:

@@ -1,0 +1,26 @@
+"""Jobs of any scheduler: one record, one lifecycle, one way to report starts and stops.
+
+A translator fills a ``Job`` from whatever its scheduler writes and adds it to a ``Lifecycle``,
+which emits each start and each stop once. An ``Outbox`` keeps what was emitted until it is safe
+downstream. Both live in a ``StateStore``, so that neither a crash nor a restart changes the result.
+"""
+
+from ccpipe.jobs.events import is_complete, is_stop_of, message
+from ccpipe.jobs.job import PENDING, RUNNING, Job, Node, is_final
+from ccpipe.jobs.lifecycle import REUSED, Event, Lifecycle
+from ccpipe.jobs.outbox import Outbox
+
+__all__ = [
+    "PENDING",
+    "REUSED",
+    "RUNNING",
+    "Event",
+    "Job",
+    "Lifecycle",
+    "Node",
+    "Outbox",
+    "is_complete",
+    "is_final",
+    "is_stop_of",
+    "message",
+]

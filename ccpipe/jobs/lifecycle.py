@@ -1,0 +1,251 @@
+"""The lifecycle of jobs: of many partial records each start and each stop, once.
+
+Records come in any order, again and again, and from several sources; each says what one of them
+knows. The rules:
+
+- A later record overrides an earlier one field by field; nothing overrides the end of a run.
+- A start is emitted as soon as it is known whose the job is, when it began and where; a stop when
+  the job has ended and its start was emitted. A job that is first seen at its end has both.
+- Both are emitted once. What comes later about a run that ended changes nothing.
+- A record of a later run of the same id begins a new job: it starts after the end of the run
+  before or, where that end was never seen, was submitted after its start, is a higher ``run``, or
+  follows a record that has the job pending again. The run before is stopped as ``preempted``.
+- Ids are used again some day. Where submissions lie more than ``REUSED`` apart, the end of the
+  former job is unknown, and no stop is made up for it.
+- A start and a stop that become known together are neighbours in what ``take()`` returns, so that
+  they travel in one message. A stop in another message waits until ``delay`` after its start:
+  cc-backend handles eight messages at a time in no order, and a stop before its start is lost.
+"""
+
+import logging
+import time as clocks
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import msgspec
+
+from ccpipe.jobs.job import PENDING, Job
+from ccpipe.pipeline.state import StateStore, StateTable
+
+log = logging.getLogger(__name__)
+
+SECOND = 10**9
+REUSED = 30 * 86400 * SECOND
+"""Nanoseconds between two submissions of one id from which on they are of different jobs."""
+MAX_JOBS = 100_000
+"""Jobs of each kind (pending, running, ended) that are remembered; the oldest are forgotten."""
+
+Key = tuple[str, int]
+Function = Literal["start_job", "stop_job"]
+V = TypeVar("V")
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A start or a stop to be sent."""
+
+    function: Function
+    job: Job
+    """What was known then; of a stop, ``start`` is the one that was emitted."""
+    time: int
+    """The time of the record that caused it."""
+    not_before: int = 0
+    """Nanoseconds since the epoch, by this machine's clock; 0 for at once."""
+
+
+class _Open(msgspec.Struct, frozen=True):
+    """A job that has not ended."""
+
+    job: Job
+    time: int
+    """The time of its latest record."""
+    start: int = 0
+    """The start that was emitted; 0 for none."""
+    sent: int = 0
+    """When that was or will be sent, by this machine's clock."""
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    """The last run of a job that ended."""
+
+    start: int
+    end: int
+    time: int
+    """The time of the record that said so."""
+    run: int
+    sent: int
+    """When its stop was or will be sent, by this machine's clock."""
+
+
+class Lifecycle:
+    """Turns records of jobs into starts and stops. Its tables are those of a ``StateStore``."""
+
+    def __init__(
+        self,
+        state: StateStore,
+        *,
+        delay: int = 0,
+        maximum: int = MAX_JOBS,
+        clock: Callable[[], int] = clocks.time_ns,
+    ) -> None:
+        """Create the tables, before the store is opened.
+
+        Parameters
+        ----------
+        state
+            What outlives the process.
+        delay
+            Nanoseconds between a start and a stop that travel in different messages.
+        maximum
+            Jobs of each kind that are remembered.
+        clock
+            The time in nanoseconds.
+
+        """
+        self.delay = delay
+        self.clock = clock
+        self._pending = _table(state, "pending", _Open, maximum)
+        self._running = _table(state, "running", _Open, maximum)
+        self._ended = _table(state, "ended", _Ended, maximum)
+        self._events: dict[Key, list[Event]] = {}
+
+    def __len__(self) -> int:
+        """Return the number of jobs that are remembered."""
+        return len(self._pending) + len(self._running) + len(self._ended)
+
+    def add(self, job: Job, time: int) -> None:
+        """Take a record that was made at `time`, in nanoseconds since the epoch."""
+        key = job.key
+        known = self._open(key)
+        ended = self._ended.get(key)
+        is_new = known is None or (job.start > 0 and not known.start)
+        if is_new and ended is not None and not _follows(job, time, ended):
+            return
+        if known is None:
+            new = _Open(job, time)
+        elif known.start and _precedes(job, known):
+            if ended is None or job.start > ended.end:
+                self._add_earlier(job, time)
+            return
+        elif _is_later_run(job, known):
+            if known.start:
+                self._supersede(known, job, time)
+            new = _Open(job, time)
+        else:
+            is_newer = time >= known.time or (job.has_ended and job.start == known.start)
+            older, newer = (known.job, job) if is_newer else (job, known.job)
+            new = msgspec.structs.replace(
+                known, job=older.updated(newer), time=max(time, known.time)
+            )
+        self._advance(new, known, time)
+
+    def note_start(self, job: Job, time: int) -> None:
+        """Remember a start that somebody else sent; the stop follows from here."""
+        ended = self._ended.get(job.key)
+        if ended is None or _follows(job, time, ended):
+            self._store(_Open(job, time, job.start, self.clock()))
+
+    def started(self, cluster: str, id_: int) -> Job | None:
+        """Return a job whose start was sent and not its stop, with that start."""
+        known = self._running.get((cluster, id_))
+        return None if known is None else msgspec.structs.replace(known.job, start=known.start)
+
+    def take(self) -> list[Event]:
+        """Return the events since the last call, those of one job side by side."""
+        events, self._events = self._events, {}
+        return [event for group in events.values() for event in group]
+
+    def _open(self, key: Key) -> _Open | None:
+        return self._running.get(key) or self._pending.get(key)
+
+    def _advance(self, new: _Open, known: _Open | None, time: int) -> None:
+        """Emit what has become known, and remember it."""
+        if not new.start and new.job.can_be_reported:
+            sent = self._emit("start_job", new.job, time, new.sent)
+            new = msgspec.structs.replace(new, start=new.job.start, sent=sent)
+        if new.start and new.job.has_ended:
+            self._stop(new, new.job, time)
+        elif new != known:
+            self._store(new)
+
+    def _add_earlier(self, job: Job, time: int) -> None:
+        """Emit a whole run that lies before the one that is known, and was never seen."""
+        if job.has_ended and job.can_be_reported:
+            sent = self._emit("start_job", job, time)
+            self._emit("stop_job", job, time)
+            self._ended.put(job.key, _Ended(job.start, job.end, time, job.run, sent))
+
+    def _supersede(self, known: _Open, job: Job, time: int) -> None:
+        """End a run whose end was never seen, since a later one has begun."""
+        before = known.job
+        if before.submit and job.submit - before.submit > REUSED:
+            log.warning("job %d of %s: its id is used again, its end is unknown", *job.key[::-1])
+            self._forget(job.key)
+            return
+        end = job.submit if known.start < job.submit <= job.start else job.start
+        self._stop(known, msgspec.structs.replace(before, end=end, state="preempted"), time)
+
+    def _stop(self, known: _Open, job: Job, time: int) -> None:
+        stop = msgspec.structs.replace(job, start=known.start, end=max(job.end, known.start))
+        sent = self._emit("stop_job", stop, time, known.sent)
+        self._forget(job.key)
+        self._ended.put(job.key, _Ended(stop.start, stop.end, time, stop.run, sent))
+
+    def _store(self, known: _Open) -> None:
+        key = known.job.key
+        table, other = (
+            (self._running, self._pending) if known.start else (self._pending, self._running)
+        )
+        other.pop(key)
+        table.put(key, known)
+
+    def _forget(self, key: Key) -> None:
+        self._pending.pop(key)
+        self._running.pop(key)
+
+    def _emit(self, function: Function, job: Job, time: int, before: int = 0) -> int:
+        """Add an event; return when it will be sent. The one before was sent at `before`."""
+        now = self.clock()
+        group = self._events.setdefault(job.key, [])
+        if group:
+            not_before = group[-1].not_before
+        else:
+            ended = self._ended.get(job.key)
+            before = max(before, ended.sent if ended else 0)
+            not_before = min(before, now) + self.delay if before + self.delay > now else 0
+        group.append(Event(function, job, time, not_before))
+        return max(now, not_before)
+
+
+def _table(state: StateStore, name: str, value: type[V], maximum: int) -> StateTable[Key, V]:
+    """Create a table; its values are JSON, which holds integers of any size."""
+    return state.table(
+        name,
+        tuple[str, int],
+        value,
+        maximum=maximum,
+        encode=msgspec.json.encode,
+        decode=msgspec.json.Decoder(value).decode,
+    )
+
+
+def _follows(job: Job, time: int, ended: _Ended) -> bool:
+    """Return whether a record is of a later run than the one that ended."""
+    if job.start:
+        return job.start > ended.end or (job.start > ended.start and job.run > ended.run)
+    return time > ended.time and not job.has_ended
+
+
+def _precedes(job: Job, known: _Open) -> bool:
+    """Return whether a record is of a run that ended before the known one began."""
+    return 0 < job.start < known.start and 0 < job.end <= known.start
+
+
+def _is_later_run(job: Job, known: _Open) -> bool:
+    """Return whether a record is of a later run than the known one, which has not ended."""
+    if not known.start:
+        return known.job.has_ended and max(job.start, job.submit) > known.job.end
+    return (
+        job.state != PENDING
+        and job.start > known.start
+        and (job.run > known.job.run or known.job.state == PENDING or job.submit > known.start)
+    )

@@ -1,0 +1,101 @@
+"""Messages that were made and are not known to be safe downstream.
+
+With a ``StateStore`` that has a file they survive a crash in three steps:
+
+1. What a feed made is written, with the state that it came of, in one transaction before the
+   feed returns.
+2. When the pipe reports that it was written downstream, it is removed, durably.
+3. Only then is the batch acknowledged upstream.
+
+After a crash what was not removed is returned again, byte for byte, with the first feed. So
+nothing is lost; what is sent twice died between the sink's write and 2., and a broker recognises
+it by its message id.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+from ccpipe.message import Message
+from ccpipe.pipeline.state import StateStore
+
+
+class Outbox:
+    """What a translator made, feed by feed; feeds are numbered from 1 in each process."""
+
+    def __init__(self, state: StateStore, *, clock: Callable[[], int] = time.time_ns) -> None:
+        """Create the tables, before the store is opened."""
+        self.feed = 0
+        """Number of the latest feed."""
+        self.clock = clock
+        self._state = state
+        self._made = state.table("made", int, list[Message], maximum=2**63)
+        self._committed = state.table("committed", int, int, maximum=1)
+        self._held: list[tuple[int, int, Message]] = []  # time, feed, message
+        self._is_open = False
+
+    @property
+    def oldest_held(self) -> int | None:
+        """The oldest feed of which something is held back."""
+        return min((feed for _, feed, _ in self._held), default=None)
+
+    def put(self, messages: Iterable[tuple[Message, int]]) -> list[Message]:
+        """End a feed with what it made; return what is to be sent now.
+
+        Beside each message stands the time before which it is held back, in nanoseconds since
+        the epoch, or 0. What the process before left comes first.
+
+        Raises
+        ------
+        ConfigError, UnavailableError
+            where the state cannot be read or written.
+
+        """
+        left = self._recall()
+        self.feed += 1
+        now, made = self.clock(), list(left)
+        send = left + self._release(now)
+        for message, not_before in messages:
+            made.append(message)
+            if not_before > now:
+                self._held.append((not_before, self.feed, message))
+            else:
+                send.append(message)
+        if made and self._state.is_persistent:
+            self._made.put(self.feed, made)
+        self._state.commit(is_durable=False)
+        return send
+
+    def flush(self) -> list[Message]:
+        """Return what is held back."""
+        return self._release(2**63)
+
+    def commit(self, feed: int) -> None:
+        """Remove what was made up to a feed: it is safe downstream.
+
+        Raises
+        ------
+        UnavailableError
+            where that cannot be written.
+
+        """
+        for number in [number for number in self._made if number <= feed]:
+            self._made.pop(number)
+        self._committed.put(0, feed)  # a change, so that the state of the feed becomes durable
+        self._state.commit(is_durable=True)
+
+    def _release(self, now: int) -> list[Message]:
+        """Take out what need not be held back any longer, in its order."""
+        due = [message for not_before, _, message in self._held if not_before <= now]
+        if due:
+            self._held = [held for held in self._held if held[0] > now]
+        return due
+
+    def _recall(self) -> list[Message]:
+        """Once, take out what the process before did not commit."""
+        if self._is_open:
+            return []
+        self._is_open = True
+        left = [message for _, messages in self._made.items() for message in messages]
+        for number in list(self._made):
+            self._made.pop(number)
+        return left

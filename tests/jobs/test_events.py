@@ -1,0 +1,112 @@
+"""Starts and stops as cc-backend reads them."""
+
+import json
+
+import msgspec
+import pytest
+
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.jobs import RUNNING, Job, Node, is_complete, is_stop_of, message
+
+SECOND = 10**9
+BASE = 1_795_170_000
+JOB = Job(
+    cluster="fox",
+    id=7,
+    array_id=5,
+    array_task=0,
+    het_id=6,
+    het_offset=0,
+    state="timeout",
+    user="ann",
+    project="nn1",
+    partition="gpu a,b",
+    sub_cluster="main",
+    submit=(BASE + 90) * SECOND,
+    start=(BASE + 100) * SECOND,
+    end=(BASE + 160) * SECOND,
+    nodes=(Node("n1", (0, 1), ("GPU-1",)), Node("n2")),
+    requested_hwthreads=4,
+    accelerators=1,
+    memory=2000,
+    shared="multi_user",
+    walltime=60,
+    exit_code=137,
+    metadata={"jobName": "burn", "empty": ""},
+)
+
+
+def test_a_start_has_every_key() -> None:
+    """Requested hardware threads stand in for those that the job has."""
+    start = message("start_job", JOB)
+    assert json.loads(str(start.value)) == {
+        "jobId": 7, "user": "ann", "cluster": "fox", "startTime": BASE + 100, "numNodes": 2,
+        "resources": [
+            {"hostname": "n1", "hwthreads": [0, 1], "accelerators": ["GPU-1"]}, {"hostname": "n2"},
+        ],
+        "project": "nn1", "subCluster": "main", "partition": "gpu a,b", "arrayJobId": 5,
+        "numHwthreads": 4, "numAcc": 1, "shared": "multi_user", "walltime": 60,
+        "submitTime": BASE + 90, "requestedMemory": 2000,
+        "metaData": {
+            "jobName": "burn", "arrayTaskId": "0", "hetJobId": "6", "hetJobOffset": "0",
+            "exitStatus": "137",
+        },
+    }  # fmt: skip
+    assert (start.time, start.tags["hostname"]) == ((BASE + 100) * SECOND, "n1")
+
+
+def test_a_stop_has_the_start_and_the_partition() -> None:
+    """cc-energy-manager ignores a stop without the tag; commas and spaces are escaped."""
+    stop = message("stop_job", JOB)
+    assert json.loads(str(stop.value)) == {
+        "jobId": 7, "cluster": "fox", "startTime": BASE + 100, "stopTime": BASE + 160,
+        "jobState": "timeout",
+    }  # fmt: skip
+    assert (stop.time, stop.tags["partition"]) == ((BASE + 160) * SECOND, "gpu a,b")
+    (again,) = decode(encode([stop], precision="ns"))
+    assert again == stop
+    assert "partition" not in message("stop_job", msgspec.structs.replace(JOB, partition="")).tags
+
+
+def test_a_stop_is_never_before_its_start() -> None:
+    """cc-backend refuses it; clocks do go wrong."""
+    stop = message("stop_job", msgspec.structs.replace(JOB, end=1))
+    assert json.loads(str(stop.value))["stopTime"] == BASE + 100
+
+
+def test_time_and_hostname_can_be_those_of_the_source() -> None:
+    """Messages made of an envelope have its time and its cluster's host name."""
+    start = message("start_job", JOB, time=3, hostname="fox")
+    assert (start.time, start.tags["hostname"]) == (3, "fox")
+
+
+def test_bytes_that_are_not_utf_8_become_replacement_characters() -> None:
+    """No JSON can hold them; the rest of the event is sent."""
+    start = message("start_job", msgspec.structs.replace(JOB, user="caf\udce9", project="ß"))
+    payload = json.loads(str(start.value))
+    assert (payload["user"], payload["project"]) == ("caf\ufffd", "ß")
+
+
+def test_only_a_complete_job_has_both_events() -> None:
+    """It began and ended."""
+    assert is_complete(JOB)
+    assert not is_complete(msgspec.structs.replace(JOB, state=RUNNING))
+    assert not is_complete(msgspec.structs.replace(JOB, user=""))
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"), [({}, True), ({"id": 8}, False), ({"cluster": "wolf"}, False)]
+)
+def test_a_stop_belongs_to_the_start_of_its_own_job(known: dict[str, int], expected: bool) -> None:
+    """Only such two must share a message."""
+    other = message("stop_job", msgspec.structs.replace(JOB, **known))
+    assert is_stop_of(message("start_job", JOB), other) is expected
+    assert not is_stop_of(other, message("start_job", JOB))
+
+
+def test_what_is_no_job_event_belongs_to_nothing() -> None:
+    """A broken payload is for whoever reads it to report."""
+    start, stop = message("start_job", JOB), message("stop_job", JOB)
+    broken = msgspec.structs.replace(stop, value="{")
+    assert not is_stop_of(start, broken)
+    assert not is_stop_of(start, msgspec.structs.replace(stop, name="jobs"))

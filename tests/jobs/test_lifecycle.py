@@ -1,0 +1,282 @@
+"""Each start and each stop once, whatever records come, in which order, and however often."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccpipe.jobs import PENDING, REUSED, RUNNING, Job, Lifecycle, Node
+from ccpipe.pipeline.state import StateStore
+
+SECOND = 10**9
+BASE = 1_795_170_750
+
+
+def at(second: float) -> int:
+    """Return a time so many seconds after the base."""
+    return int((BASE + second) * SECOND)
+
+
+def job(state: str = RUNNING, begin: float = 10, **known: Any) -> Job:
+    """Return a record of a job that was submitted at 0."""
+    times = {"submit": at(0), "start": at(begin) if state != PENDING else 0}
+    nodes = () if state == PENDING else (Node("n1"),)
+    fields = {"cluster": "fox", "id": 7, "state": state, "user": "ann", "nodes": nodes}
+    return Job(**{**fields, **times, **known})
+
+
+def ended(begin: float = 10, end: float = 50, state: str = "completed", **known: Any) -> Job:
+    """Return a record of a job that has ended."""
+    return job(state, begin, end=at(end), **known)
+
+
+def lifecycle(**options: Any) -> Lifecycle:
+    """Return one without a file."""
+    return Lifecycle(StateStore(), **options)
+
+
+def fed(life: Lifecycle, *records: Job) -> list[tuple[str, float, float]]:
+    """Add records, one a feed and a second; return function, start and end of the events."""
+    events = []
+    for second, record in enumerate(records):
+        life.add(record, at(1000 + second))
+        events += life.take()
+    return [
+        (
+            event.function.removesuffix("_job"),
+            event.job.start // SECOND - BASE,
+            event.job.end // SECOND - BASE if event.function == "stop_job" else 0,
+        )
+        for event in events
+    ]
+
+
+START, STOP = ("start", 10, 0), ("stop", 10, 50)
+
+
+def test_a_start_and_a_stop_are_emitted_once() -> None:
+    """Whatever comes again, also after the end."""
+    records = [job(PENDING), job(), job(), ended(), ended(), job(), job(PENDING, submit=at(-1))]
+    assert fed(lifecycle(), *records) == [START, STOP]
+
+
+def test_a_job_that_is_first_seen_at_its_end_has_both() -> None:
+    """Start and stop together."""
+    assert fed(lifecycle(), ended(), job()) == [START, STOP]
+
+
+def test_a_job_that_never_started_makes_nothing() -> None:
+    """Cancelled while it was pending."""
+    assert fed(lifecycle(), job(PENDING), job("cancelled", start=0, end=at(5), nodes=())) == []
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_partial_records_make_one_job_in_any_order(order: tuple[int, ...]) -> None:
+    """One knows whose the job is, one where it runs, one that it ended."""
+    parts = [
+        (job(PENDING), at(1)),
+        (job(user="", partition="gpu"), at(20)),
+        (Job(cluster="fox", id=7, state="completed", start=at(10), end=at(50)), at(60)),
+    ]
+    life = lifecycle()
+    for part in order:
+        life.add(*parts[part])
+    start, stop = life.take()
+    assert (start.function, start.job.user, start.job.partition) == ("start_job", "ann", "gpu")
+    assert (stop.function, stop.job.start, stop.job.end) == ("stop_job", at(10), at(50))
+
+
+def test_an_end_stays_an_end() -> None:
+    """Also where a record that was made later still has the job running."""
+    life = lifecycle()
+    life.add(job(), at(70))
+    life.add(ended(), at(60))
+    assert [event.function for event in life.take()] == ["start_job", "stop_job"]
+
+
+def test_an_older_record_does_not_override_a_newer_one() -> None:
+    """By the records' times, whichever comes first."""
+    life = lifecycle()
+    life.add(job(partition="new"), at(20))
+    life.add(job(PENDING, partition="old", project="nn1"), at(1))
+    life.add(ended(partition=""), at(60))
+    assert [event.job.partition for event in life.take()] == ["new", "new"]
+
+
+def test_a_requeued_job_starts_again() -> None:
+    """The same id with a start after the end of the run before is another run."""
+    again: dict[str, Any] = {"submit": at(60)}
+    records = [job(), ended(), job(PENDING, **again), job(begin=90, **again), ended(90, 99)]
+    assert fed(lifecycle(), *records) == [START, STOP, ("start", 90, 0), ("stop", 90, 99)]
+
+
+@pytest.mark.parametrize(
+    ("records", "stop"),
+    [
+        ([job(PENDING), job(begin=90)], 90),
+        ([job(begin=90, submit=at(60))], 60),
+        ([job(begin=90, run=1)], 90),
+    ],
+)
+def test_a_run_whose_end_was_never_seen_is_stopped_by_the_next(
+    records: list[Job], stop: int
+) -> None:
+    """Pending again, submitted after its start, or a higher count: each tells a requeue."""
+    life = lifecycle()
+    found = fed(life, job(), *records)
+    assert found == [START, ("stop", 10, stop), ("start", 90, 0)]
+    assert fed(life, ended(90, 99)) == [("stop", 90, 99)]
+
+
+def test_another_start_alone_is_no_requeue() -> None:
+    """Sonar's times shift by an hour when summer time ends: the job keeps its start."""
+    shifted = ended(begin=10 + 3600, end=9000)
+    assert fed(lifecycle(), job(), shifted) == [START, ("stop", 10, 9000)]
+
+
+def test_an_earlier_run_that_comes_late_is_whole() -> None:
+    """It neither ends nor changes the run that is known; seen again it makes nothing."""
+    earlier = ended(begin=-50, end=-20, submit=at(-60), state="node_fail")
+    found = fed(lifecycle(), job(), earlier, earlier, ended())
+    assert found == [START, ("start", -50, 0), ("stop", -50, -20), STOP]
+
+
+def test_an_id_that_is_used_again_starts_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """No end is made up for a job that nobody saw end."""
+    later = REUSED // SECOND + 1
+    records = [job(), job(begin=later + 10, submit=at(later))]
+    assert fed(lifecycle(), *records) == [START, ("start", later + 10, 0)]
+    assert "job 7 of fox: its id is used again, its end is unknown" in caplog.text
+    assert fed(lifecycle(), ended(), records[1]) == [START, STOP, ("start", later + 10, 0)]
+
+
+def test_clusters_share_no_ids() -> None:
+    """Job 7 of one is not job 7 of the other."""
+    assert fed(lifecycle(), job(), job(cluster="wolf")) == [START, START]
+
+
+def test_a_start_that_somebody_else_sent_is_stopped_only() -> None:
+    """Ours, which come back on the same bus, change nothing."""
+    life = lifecycle()
+    life.note_start(Job(cluster="fox", id=7, start=at(9)), at(9))
+    assert fed(life, ended(begin=9)) == [("stop", 9, 50)]
+    life.note_start(Job(cluster="fox", id=7, start=at(9)), at(9))
+    assert life.started("fox", 7) is None
+
+
+def test_events_of_one_job_are_neighbours() -> None:
+    """So that they travel in one message, in order."""
+    life = lifecycle()
+    for record in (job(), job(id=8), job(id=9), ended(id=9), ended()):
+        life.add(record, at(60))
+    events = [(event.function, event.job.id) for event in life.take()]
+    assert events == [
+        ("start_job", 7), ("stop_job", 7), ("start_job", 8), ("start_job", 9), ("stop_job", 9),
+    ]  # fmt: skip
+    assert life.take() == []
+
+
+def test_a_stop_in_another_message_waits() -> None:
+    """For the delay after its start; a next run waits for it in turn."""
+    now = at(0)
+    life = lifecycle(delay=5 * SECOND, clock=lambda: now)
+    life.add(job(), at(10))
+    (start,) = life.take()
+    now = at(1)
+    life.add(ended(), at(50))
+    (stop,) = life.take()
+    now = at(2)
+    life.add(ended(begin=90, end=99), at(100))
+    both = life.take()
+    assert [each.not_before - BASE * SECOND for each in (start, stop, *both)] == [
+        -BASE * SECOND, 5 * SECOND, 7 * SECOND, 7 * SECOND,
+    ]  # fmt: skip
+    now = at(100)
+    life.add(ended(begin=190, end=199), at(200))
+    assert [each.not_before for each in life.take()] == [0, 0]
+
+
+def test_memory_is_bounded() -> None:
+    """On a stream of any length; jobs that ended do not push out those that run."""
+    life = lifecycle(maximum=10)
+    life.add(job(), at(10))
+    for number in range(100, 300):
+        life.add(job(PENDING, id=number), at(10))
+    for number in range(300, 500):
+        life.add(ended(id=number), at(60))
+    life.take()
+    assert len(life) == 21
+    assert fed(life, ended()) == [STOP]
+
+
+records = st.builds(
+    lambda state, begin, length, **known: (
+        ended(begin, begin + length, state, **known)
+        if state not in (PENDING, RUNNING)
+        else job(state, begin, **known)
+    ),
+    st.sampled_from([PENDING, RUNNING, "completed", "failed"]),
+    st.integers(0, 100),
+    st.integers(0, 30),
+    id=st.integers(1, 2),
+    submit=st.integers(-10, 100).map(at),
+    user=st.sampled_from(["", "ann"]),
+    run=st.integers(0, 2),
+)
+
+
+@given(st.lists(st.tuples(records, st.integers(0, 200)), max_size=30))
+def test_starts_and_stops_alternate(found: list[tuple[Job, int]]) -> None:
+    """Of each job: a stop follows its own start, no run starts twice, none overlaps another."""
+    life = lifecycle()
+    running: dict[int, int] = {}
+    known: set[tuple[int, int]] = set()
+    for record, second in found:
+        life.add(record, at(second))
+        for event in life.take():
+            name, start = event.job.id, event.job.start
+            if event.function == "start_job":
+                assert (name, start) not in known
+                known.add((name, start))
+                running[name] = running.get(name, 0) + 1
+            else:
+                assert (name, start) in known
+                assert event.job.end >= start
+                running[name] -= 1
+            assert 0 <= running[name] <= 2  # an earlier run may come late, as a whole
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.tuples(records, st.integers(0, 200)), max_size=6), max_size=6))
+def test_a_restart_makes_no_difference(
+    tmp_path_factory: pytest.TempPathFactory, lives: list[list[tuple[Job, int]]]
+) -> None:
+    """What was committed is known to the next process."""
+    path = str(tmp_path_factory.mktemp("jobs") / "state")
+    found, whole, expected = [], lifecycle(), []
+    for life in lives:
+        state = StateStore(path)
+        jobs = Lifecycle(state)
+        state.open()
+        for record, second in life:
+            jobs.add(record, at(second))
+            whole.add(record, at(second))
+        found += jobs.take()
+        expected += whole.take()
+        state.commit(is_durable=False)
+        del state, jobs
+    assert found == expected
+
+
+def test_a_damaged_record_does_not_end_the_process(tmp_path: Path) -> None:
+    """Integers beyond 64 bits, as in the year 9999, can be kept."""
+    state = StateStore(str(tmp_path / "state"))
+    life = Lifecycle(state)
+    state.open()
+    life.add(msgspec.structs.replace(job(), start=253402300799 * SECOND), at(10))
+    state.commit(is_durable=True)
+    assert [event.function for event in life.take()] == ["start_job"]

@@ -1,0 +1,156 @@
+"""The recipe sonar-to-cc, killed at any time: each run of a job starts once and stops once."""
+
+import asyncio
+import json
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.child_process import die_with_parent
+from ccpipe.config import Site
+from ccpipe.formats.sonar import (
+    JobsAttributes,
+    JobsData,
+    JobsEnvelope,
+    MetadataObject,
+    SlurmJob,
+)
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import command, environment
+from tests.paths import ROOT
+
+RECIPE = (ROOT / "bridges/sonar-to-cc.toml").read_text()
+META = MetadataObject(producer="sonar", version="0.19.0")
+BASE = 1_795_170_750
+JOBS = 300
+WINDOW = 30
+"""Polls for which a job that ended is still listed."""
+KILLS = 4
+
+
+def recipe(folder: Path) -> Path:
+    """Write the shipped recipe for a folder; one event a message, so that the stream counts."""
+    text = RECIPE
+    changes = {'"/var/lib/ccpipe/': f'"{folder}/', 'use = "nats"\n': 'use = "nats"\nlines = 1\n'}
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "recipe.toml").write_text(text)
+    return folder / "recipe.toml"
+
+
+def at(second: int) -> str:
+    """Return a time in Sonar's form."""
+    return datetime.fromtimestamp(BASE + second, UTC).isoformat()
+
+
+def runs(number: int) -> list[tuple[int, int]]:
+    """Return start and end of a job's runs: every seventh job is put back into the queue."""
+    begin = 2 * number
+    length = number % 5
+    first = begin, begin + length
+    return [first, (begin + 40, begin + 60)] if number % 7 == 0 else [first]
+
+
+def record(number: int, now: int) -> SlurmJob | None:
+    """Return what Slurm says of a job at a time; None before and long after."""
+    begin, last = runs(number)[0][0], runs(number)[-1][1]
+    if not begin - 20 <= now <= last + 2 * WINDOW:
+        return None
+    job: dict[str, Any] = {
+        "job_id": number,
+        "user_name": "ann",
+        "partition": "main",
+        "submit_time": at(begin - 20),
+    }
+    started = [run for run in runs(number) if run[0] <= now]
+    if not started or (started[-1][1] + 20 < now and started[-1] != runs(number)[-1]):
+        return SlurmJob(**job, job_state="PENDING")
+    start, end = started[-1]
+    job |= {"start_time": at(start), "nodes": ("c[1-2]",)}
+    if end > now:
+        return SlurmJob(**job, job_state="RUNNING")
+    is_last = (start, end) == runs(number)[-1]
+    return SlurmJob(**job, job_state="COMPLETED" if is_last else "NODE_FAIL", end_time=at(end))
+
+
+def polls() -> Iterator[JobsEnvelope]:
+    """Yield what is asked of Slurm every two seconds."""
+    for now in range(0, 2 * JOBS + 200, 2):
+        records = [found for n in range(1, JOBS + 1) if (found := record(n, now)) is not None]
+        attributes = JobsAttributes(at(now), "fox.test", tuple(records))
+        yield JobsEnvelope(META, JobsData(attributes))
+
+
+async def publish(site: Site) -> None:
+    """Publish all polls."""
+    async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec()) as sink:
+        while not sink.bus.is_connected:
+            await asyncio.sleep(0.01)
+        for envelope in polls():
+            await sink.write([envelope])
+            await asyncio.sleep(0.02)
+
+
+async def collect(site: Site, found: list[tuple[str, int, int]]) -> None:
+    """Gather function, job and start of every job event in the stream."""
+    source = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
+    async with source:
+        async for batch in source:
+            for message in batch.records:
+                payload = json.loads(str(message.value))
+                function = message.tags["function"]
+                found.append((function, payload["jobId"], payload["startTime"] - BASE))
+            await batch.ack()
+
+
+async def test_each_run_starts_once_and_stops_once_however_the_bridge_is_killed(
+    tmp_path: Path, nats_server: Server, site: Site
+) -> None:
+    """SIGKILL at random while records come again and again, also of jobs that ended."""
+    arguments = command("bridge", recipe(tmp_path))
+    env = environment(CCPIPE_BUS__SERVERS=nats_server.url, CCPIPE_CLUSTER=site.cluster)
+    dice = random.Random(3)
+    found: list[tuple[str, int, int]] = []
+    collecting = asyncio.create_task(collect(site, found))
+    publishing = asyncio.create_task(publish(site))
+    kills = 0
+    while not publishing.done():
+        before = len(found)
+        bridge = await asyncio.create_subprocess_exec(
+            *arguments, env=env, preexec_fn=die_with_parent
+        )
+        while not publishing.done() and len(found) == before:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(dice.random())  # it is at work
+        assert bridge.returncode is None, "the bridge ended by itself"
+        bridge.send_signal(signal.SIGKILL)
+        await bridge.wait()
+        kills += 1
+    await publishing
+    expected = Counter(
+        (function, number, start)
+        for number in range(1, JOBS + 1)
+        for start, _ in runs(number)
+        for function in ("start_job", "stop_job")
+    )
+    last = await asyncio.create_subprocess_exec(*arguments, env=env, preexec_fn=die_with_parent)
+    for _ in range(300):
+        if set(found) >= set(expected):
+            break
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(3)  # what comes twice comes within this time
+    last.terminate()
+    assert await asyncio.wait_for(last.wait(), 20) == 0
+    collecting.cancel()
+    await asyncio.wait({collecting})
+    assert kills >= KILLS
+    assert Counter(found) == expected

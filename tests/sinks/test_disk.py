@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import ConfigError, DeniedError
-from ccpipe.sinks import disk
 from ccpipe.sinks.disk import check_folder, make_folder
 from tests.sinks.conftest import forbidden
 
@@ -44,7 +43,7 @@ def test_every_new_folder_is_synced_to_the_disk(
         synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
         real(descriptor)
 
-    monkeypatch.setattr(disk.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     make_folder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
     assert synced == [tmp_path.name, "a"]

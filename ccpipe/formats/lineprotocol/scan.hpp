@@ -113,7 +113,7 @@ inline void unescape(const char* p, const char* end, bool influx, std::string& o
 
 constexpr int64_t NO_TIME = std::numeric_limits<int64_t>::min();
 constexpr ptrdiff_t MAX_KEY = 65535;
-constexpr ptrdiff_t NEAR = 512;  // how far the end of a series is searched before its grammar is checked
+constexpr ptrdiff_t NEAR = 512;  // bytes searched for the end of a series before it is parsed
 constexpr int LUCK = 8;  // wrong guesses in a row after which guessing stops
 constexpr size_t KEPT = 1 << 18;  // rows whose memory is kept for the next payload
 

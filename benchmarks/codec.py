@@ -1,4 +1,4 @@
-"""Decoding and encoding, beside what else there is in Python."""
+"""Decoding and encoding, compared with other Python libraries."""
 
 import functools
 from collections.abc import Callable
@@ -21,7 +21,7 @@ SIZES = (1, 10, 100, 1000)
 
 
 def decoders() -> dict[str, Callable[[bytes], object]]:
-    """Return what is measured: each takes a payload and reads all its lines."""
+    """Return the decoders to measure, each a function of a payload."""
     table, other = SeriesTable(), SeriesTable()
     found: dict[str, Callable[[bytes], object]] = {
         "line_protocol_parser": parse_each,
@@ -34,16 +34,16 @@ def decoders() -> dict[str, Callable[[bytes], object]]:
 
 
 def parse_each(text: bytes) -> None:
-    """Read line by line with ``line_protocol_parser``, which wants text and one line at a time.
+    """Read with ``line_protocol_parser``, which takes text, one line at a time.
 
-    What it read is let go at once, so that it pays for no garbage collection.
+    The results are dropped at once, so that its time includes no garbage collection.
     """
     for line in text.decode().splitlines():
         parse_line(line)
 
 
 def arrow_csv(text: bytes) -> pa.Table:
-    """Read as a table of three columns: fast, but it neither checks nor unescapes anything."""
+    """Read as a table of three columns: fast, but nothing is checked or unescaped."""
     table = csv.read_csv(
         BytesIO(text),
         read_options=csv.ReadOptions(column_names=["series", "field", "time"], use_threads=False),
@@ -89,7 +89,7 @@ def decoding() -> dict[str, list[Result]]:
 
 
 def encoding() -> list[Result]:
-    """Measure all ways out."""
+    """Measure all encoders and conversions."""
     lines = realistic(50_000)
     columns = decode(payload(lines))
     messages = list(columns)
@@ -109,12 +109,12 @@ def encoding() -> list[Result]:
         measured["columns → Prometheus remote write"] = lambda: remote.write_request(columns)
         measured["columns → the same, snappy"] = lambda: remote.encode(columns)
     except Exception as error:  # noqa: BLE001 - an extra that is not installed here
-        print(f"Prometheus remote write is left out: {error}")
+        print(f"skipping Prometheus remote write: {error}")
     return [Result(what, rate(work, len(lines))) for what, work in measured.items()]
 
 
 def fstrings(messages: list[Message]) -> bytes:
-    """Write lines the shortest way there is: no escapes, no checks, tags in their order."""
+    """Write lines with the least possible code: no escapes, no checks, tags in their order."""
     return "\n".join(
         [
             f"{m.name},{','.join([f'{k}={v}' for k, v in m.tags.items()])}"

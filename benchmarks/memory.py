@@ -1,4 +1,4 @@
-"""What a table of series holds, in bytes, and that it stays within its cap."""
+"""Memory of a table of series, and whether it stays within its cap."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def resident():
 
 decode = decode_in_python if KERNEL is None else decode_compiled
 series, cap = int(sys.argv[1]), int(sys.argv[2])
-table, start, peak, most = SeriesTable(cap=cap), resident(), 0, 0
+table, start, peak, maximum = SeriesTable(cap=cap), resident(), 0, 0
 for first in range(0, series, 10_000):
     payload = b"".join(
         b"proc,cluster=fritz,hostname=f%04d,pid=%d,type=node value=1.5 1740027951\\n" % (n % 64, n)
@@ -26,23 +26,23 @@ for first in range(0, series, 10_000):
     table = table.current()
     lines = decode(payload, table, "auto", False)
     assert len(lines) == 10_000
-    peak, most = max(peak, resident()), max(most, len(table.codes))
-print(peak - start, most)
+    peak, maximum = max(peak, resident()), max(maximum, len(table.codes))
+print(peak - start, maximum)
 """
 
 
 class Memory(msgspec.Struct):
-    """What a process grew by while it met series it had never seen."""
+    """Growth of a process that decodes new series."""
 
     series: int
     cap: int
     bytes: int
     maximum: int
-    """The most spellings that the table held at a time."""
+    """The largest number of encodings in the table at a time."""
 
 
 def growth(series: int, cap: int) -> Memory:
-    """Decode lines of ever new series in a process of its own."""
+    """Decode lines of new series in a process of its own."""
     done = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-c", _PROGRAM, str(series), str(cap)],
         check=True,

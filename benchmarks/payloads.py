@@ -1,4 +1,4 @@
-"""Payloads as nodes send them: made anew each time, always the same."""
+"""Payloads as nodes send them, generated and always the same."""
 
 import random
 from collections.abc import Iterator
@@ -27,10 +27,10 @@ def series() -> Iterator[str]:
 
 
 def realistic(count: int, *, shuffle: bool = False) -> list[str]:
-    """Return lines of about 95 bytes, three of four with 16 or 17 digits, one round after another.
+    """Return lines of about 95 bytes, three of four with 16 or 17 digits, sample by sample.
 
-    Every node tells all its metrics in one order every ten seconds; `shuffle` mixes them, which no
-    program does, and which shows what the order is worth.
+    Every node sends all its metrics in the same order every ten seconds; `shuffle` mixes them,
+    which no program does: it shows the effect of the order.
     """
     chance = random.Random(1)
     keys = list(series())

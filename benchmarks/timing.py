@@ -1,4 +1,4 @@
-"""Work done per second of CPU: the machine's other work then costs little."""
+"""Work per second of CPU time, which other work on the machine affects little."""
 
 import gc
 import time
@@ -12,14 +12,14 @@ class Result(msgspec.Struct):
 
     what: str
     lines_per_second: float
-    """Lines for one second of CPU, user and system together."""
+    """Lines per second of CPU time, user and system together."""
     note: str = ""
 
 
 def rate(work: Callable[[], object], lines: int, *, seconds: float = 0.4, rounds: int = 5) -> float:
-    """Return the lines that `work` does per CPU-second, in the best of some rounds.
+    """Return the lines per second of CPU time that `work` does, in the best of some rounds.
 
-    The best, because whatever else runs here can only make a round slower.
+    The best, because other work on the machine can only make a round slower.
     """
     work()  # warm: tables, caches, branch predictors
     begin = time.process_time()

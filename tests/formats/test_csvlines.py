@@ -49,13 +49,13 @@ def tags_of(text: str) -> dict[str, str]:
 
 
 def spelling(value: Value) -> str:
-    """Say how a value must be spelled."""
+    """Return how a value must be written."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @given(st.lists(messages, max_size=4))
 def test_what_is_written_can_be_read(messages: list[Message]) -> None:
-    """Every cell, every tag and every line end inside a text comes back."""
+    """Every cell, every tag and every line end inside a text is read back."""
     found = rows(encode(messages))
     assert len(found) == len(messages)
     for row, message in zip(found, messages, strict=True):
@@ -89,7 +89,7 @@ def test_the_spelling() -> None:
 
 
 def test_data_frames_read_it(tmp_path: Path) -> None:
-    """DuckDB sees the times as times and the numbers as numbers, without being told."""
+    """DuckDB sees the times as times and the numbers as numbers, without any hint."""
     payload = encode([Message("m", {"hostname": "n1"}, n / 2, n * 10**9 + n) for n in range(3)])
     path = tmp_path / "rows.csv"
     path.write_bytes(HEADER + payload)

@@ -44,7 +44,7 @@ PAYLOADS = st.lists(PIECES | st.binary(max_size=3), max_size=40).map(b"".join)
 
 
 class Dribble:
-    """A stream that hands over whatever sizes it was told, as a pipe does."""
+    """A stream that returns blocks of given sizes, as a pipe may."""
 
     def __init__(self, payload: bytes, sizes: list[int]) -> None:
         self.rest = payload
@@ -83,7 +83,7 @@ def collect(
 def test_any_blocks_give_what_one_decode_gives(
     payload: bytes, sizes: list[int], block: int, dialect: Dialect, lenient: bool
 ) -> None:
-    """Wherever a stream is cut: the same messages, the same rejected lines at the same places."""
+    """Wherever a stream is cut: the same messages, the same rejected lines and positions."""
     read = functools.partial(decode, dialect=dialect, lenient=lenient)
     whole = read(payload)
     messages, rejected, numbers = collect(Dribble(payload, sizes), read, block=block)
@@ -93,7 +93,7 @@ def test_any_blocks_give_what_one_decode_gives(
 
 
 def test_a_block_is_handed_over_before_the_next_is_read() -> None:
-    """Memory holds one block, not the file."""
+    """One block is in memory, not the file."""
     stream = Dribble(b"m value=1 1\n" * 100, [])
     block = next(read_blocks(stream, decode, block=120))
     assert len(block.lines) == 10
@@ -101,7 +101,7 @@ def test_a_block_is_handed_over_before_the_next_is_read() -> None:
 
 
 def test_an_open_string_is_waited_for_and_no_longer() -> None:
-    """A line with a missing quote costs itself; what is kept for it is bounded."""
+    """A line with a missing quote costs only itself; what is buffered for it is bounded."""
     bad, good = b'm f="open\n', b"m value=1 1740027951\n"
     stream = Dribble(bad + good * 99, [])
     blocks = list(read_blocks(stream, decode, block=50, max_length=200))
@@ -121,7 +121,7 @@ def test_a_string_over_many_blocks_is_read_whole() -> None:
 
 
 def test_a_line_without_end_is_refused() -> None:
-    """What is no line protocol at all must not fill the memory."""
+    """A file of something else must not fill the memory."""
     with pytest.raises(DataError, match="line 2 is longer than 1000 bytes"):
         collect(Dribble(b"m value=1 1\n" + b"x" * 5000, []), decode, block=100, max_length=1000)
 

@@ -40,7 +40,7 @@ def objects(payload: bytes) -> list[dict[str, Any]]:
 
 @given(st.lists(messages, max_size=4))
 def test_what_is_written_can_be_read(messages: list[Message]) -> None:
-    """Every line is one object that says exactly what the message says, in a fixed order."""
+    """Every line is one object with exactly the contents of the message, in a fixed order."""
     found = objects(encode(messages))
     assert found == [
         {
@@ -86,12 +86,12 @@ def test_numbers_and_mappings_of_others() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), "\ud800", 1j])
 def test_values_that_json_cannot_carry(value: Any) -> None:
-    """They are errors that name the record, never a null in its place."""
+    """They are errors that name the record, never a null."""
     with pytest.raises(EncodeError, match="'cpu_load' {'hostname': 'n1'}: "):
         encode([Message("cpu_load", {"hostname": "n1"}, value, 0)])
 
 
 def test_a_time_that_json_cannot_carry() -> None:
-    """A time that no calendar knows is an error that names the record."""
+    """It is an error that names the record."""
     with pytest.raises(EncodeError, match="'cpu_load' {}: time .* is outside"):
         encode([Message("cpu_load", {}, 1.0, 10**40)])

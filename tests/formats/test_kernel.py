@@ -1,4 +1,4 @@
-"""Which readers run is told by ``CCPIPE_KERNEL``, and a kernel that is missing costs speed only."""
+"""``CCPIPE_KERNEL`` selects the compiled kernel or the Python code; without a kernel all works."""
 
 import math
 
@@ -9,7 +9,7 @@ from ccpipe.formats import kernel
 
 
 def test_a_kernel_is_taken_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless the twins are asked for; any module will do to see that."""
+    """Unless the Python code is asked for; any module serves to test that."""
     monkeypatch.delenv("CCPIPE_KERNEL", raising=False)
     assert kernel.load("math") is math
     monkeypatch.setenv("CCPIPE_KERNEL", "compiled")
@@ -21,7 +21,7 @@ def test_a_kernel_is_taken_where_it_is_there(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_missing_kernel_is_an_error_only_where_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The error names the variable that asks."""
+    """The error names the variable."""
     monkeypatch.delenv("CCPIPE_KERNEL", raising=False)
     assert kernel.load("ccpipe._no_such_kernel") is None
     monkeypatch.setenv("CCPIPE_KERNEL", "compiled")
@@ -30,7 +30,7 @@ def test_a_missing_kernel_is_an_error_only_where_it_is_asked_for(
 
 
 def test_another_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is to believe that a misspelt wish was granted."""
+    """A misspelt value must not go unnoticed."""
     monkeypatch.setenv("CCPIPE_KERNEL", "Compiled")
     with pytest.raises(ConfigError, match="'Compiled', not one of python, compiled"):
         kernel.load("math")

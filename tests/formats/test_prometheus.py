@@ -90,7 +90,7 @@ def test_a_request_says_metric_labels_and_samples() -> None:
 
 
 def test_samples_of_a_series_stand_in_order_one_for_each_moment() -> None:
-    """Prometheus refuses others; of two values of one millisecond the last counts."""
+    """Prometheus rejects others; of two values of one millisecond the last counts."""
     lines = decode(b"m v=3 3\nm v=1 1\nn v=9 1\nm v=2 2\nm v=4 3\nm v=0 -1\n")
     assert read(RemoteWrite().write_request(lines)) == [
         ({"__name__": "m_v"}, [(-1000, 0.0), (1000, 1.0), (2000, 2.0), (3000, 4.0)]),
@@ -125,13 +125,13 @@ def test_a_body_is_snappy_without_frames() -> None:
 
 
 def test_a_sample_needs_a_time() -> None:
-    """Nobody guesses one here."""
+    """A time is not guessed."""
     with pytest.raises(EncodeError, match="without time"):
         RemoteWrite().encode(decode(b"m v=1"))
 
 
 def test_labels_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Job ids in tags do not let the memory of labels grow without end."""
+    """Job ids in tags do not let the cache of labels grow without limit."""
     monkeypatch.setattr(prometheus, "_MAX_LABELS", 10)
     remote = RemoteWrite()
     for job in range(100):
@@ -146,7 +146,7 @@ def _get(url: str) -> bytes:
 
 
 def test_a_real_store_takes_it(tmp_path: Path) -> None:
-    """VictoriaMetrics answers 204 and holds the very numbers."""
+    """VictoriaMetrics answers 204 and has the same numbers."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     store = subprocess.Popen(
         [program("victoria-metrics", "victoria-metrics"), f"-httpListenAddr=127.0.0.1:{port}",

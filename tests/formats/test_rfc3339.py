@@ -1,4 +1,4 @@
-"""``rfc3339``: nothing of a time is lost, and every reader takes it."""
+"""``rfc3339``: times are exact, and other readers accept them."""
 
 from datetime import UTC, datetime
 
@@ -23,13 +23,13 @@ from ccpipe.formats.rfc3339 import rfc3339
     ],
 )
 def test_moments(nanoseconds: int, text: str) -> None:
-    """Whole seconds stand without decimals, any other time with nine."""
+    """Whole seconds have no decimals, any other time has nine."""
     assert rfc3339(nanoseconds) == text
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_the_standard_library_reads_it(nanoseconds: int) -> None:
-    """``datetime`` reads back the same moment, down to the microseconds that it knows."""
+    """``datetime`` reads back the same time, to the microsecond."""
     read = datetime.fromisoformat(rfc3339(nanoseconds)) - datetime(1970, 1, 1, tzinfo=UTC)
     microseconds = (read.days * 86400 + read.seconds) * 10**6 + read.microseconds
     assert microseconds == nanoseconds // 1000
@@ -37,6 +37,6 @@ def test_the_standard_library_reads_it(nanoseconds: int) -> None:
 
 @pytest.mark.parametrize("seconds", [253402300800, -62135596801, 10**30])
 def test_years_that_it_cannot_say(seconds: int) -> None:
-    """A time outside of the years 1 to 9999 is an error that names it."""
+    """A time outside the years 1 to 9999 is an error that names it."""
     with pytest.raises(EncodeError, match=f"time {seconds} s is outside"):
         rfc3339(seconds * 10**9)

@@ -1,4 +1,4 @@
-"""``ccpipe.formats.units``: units are read as the field writes them, and conversion is exact."""
+"""``ccpipe.formats.units``: units in the notation of the field, and exact conversion."""
 
 import math
 from fractions import Fraction
@@ -53,14 +53,14 @@ def test_units_are_read_as_the_field_writes_them(text: str, measure: str, scale:
     "text", ["", "foobar", "Gb", "b", "bytes/", "/s", "k", "bytes/s/s", "0 bytes", "bytes/foo"]
 )
 def test_what_is_no_unit_is_refused_by_name(text: str) -> None:
-    """A unit that two people read differently is none either."""
+    """An ambiguous unit is rejected too."""
     with pytest.raises(DataError, match="not a") as refused:
         parse_unit(text)
     assert repr(text) in str(refused.value)
 
 
 def test_all_units_of_our_own_collectors_are_known() -> None:
-    """What a node says can be converted."""
+    """Every metric of a node can be converted."""
     for name, unit in metrics.units().items():
         assert parse_unit(unit).scale > 0, name
 
@@ -82,7 +82,7 @@ def test_all_units_of_our_own_collectors_are_known() -> None:
     ],
 )
 def test_values_are_converted(value: float, unit: str, to: str, expected: float | None) -> None:
-    """Worked examples, of the type that they are."""
+    """Examples, with their types."""
     if expected is None:
         with pytest.raises(DataError):
             conversion(unit, to)
@@ -93,7 +93,7 @@ def test_values_are_converted(value: float, unit: str, to: str, expected: float 
 
 
 def test_what_measures_something_else_is_refused() -> None:
-    """Watts are no bytes."""
+    """Watts are not bytes."""
     with pytest.raises(DataError, match=r"'W' is of watt, 'MB' is of byte"):
         conversion("W", "MB")
 
@@ -106,7 +106,7 @@ INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2**64 - 1).map(Uint
 
 @given(INTEGERS, PAIRS)
 def test_integers_are_exact_where_the_factor_allows(value: int, pair: tuple[str, str]) -> None:
-    """Against exact fractions: an integer of its own type, a rounded float, or nothing."""
+    """Against exact fractions: an integer of the same type, a rounded float, or None."""
     old, new = (parse_unit(unit) for unit in pair)
     true = (value * old.scale + old.zero - new.zero) / new.scale
     converted = conversion(*pair)(value)

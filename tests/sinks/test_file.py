@@ -1,4 +1,4 @@
-"""``FileSink``: whole batches, safe on disk, whatever happens to the file meanwhile."""
+"""``FileSink``: whole batches, safe on disk, whatever happens to the file."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from tests.sinks.conftest import Given, carry, forbidden, full_disk, messages_wi
 
 
 def lines_of(path: Path) -> list[Message]:
-    """Read back what a file holds; none of it may be unreadable."""
+    """Read a file back; all of it must be readable."""
     lines = decode(path.read_bytes(), precision="ns")
     assert lines.rejected == []
     return list(lines)
@@ -53,7 +53,7 @@ def test_what_is_written_can_be_read(batches: list[list[Message]]) -> None:
     ],
 )
 async def test_bytes_pass_through(tmp_path: Path, precision: Precision, written: bytes) -> None:
-    """Checked lines are kept as the bytes they are, unless another precision is asked for."""
+    """Valid lines are written byte for byte, unless another precision is set."""
     lines = decode(b'a,b=2,a=1 value=1 1740052800123\r\nbad\nlog log="x" 1740052800000')
     path = tmp_path / "records.lp"
     async with FileSink(path=str(path), precision=precision) as sink:
@@ -73,7 +73,7 @@ async def test_json(tmp_path: Path) -> None:
 async def test_it_is_on_the_disk_before_write_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is synced when it holds the whole batch, and the folder when it is new."""
+    """The file is synced with the whole batch, and the folder when it is new."""
     synced: list[tuple[bool, int]] = []
     fsync = os.fsync
 
@@ -92,7 +92,7 @@ async def test_it_is_on_the_disk_before_write_returns(
 
 
 async def test_rotation(tmp_path: Path) -> None:
-    """A file that is renamed, removed or emptied is followed at the next write."""
+    """After the file was renamed, removed or truncated, the next write goes to the right file."""
     path, old = tmp_path / "records.lp", tmp_path / "records.lp.1"
     async with FileSink(path=str(path), precision="ns") as sink:
         await sink.write([metric(1.0)])
@@ -115,7 +115,7 @@ async def test_rotation(tmp_path: Path) -> None:
 @settings(max_examples=60)
 @given(st.lists(messages_with(), min_size=1, max_size=3), st.data())
 def test_a_torn_line(torn: list[Message], data: st.DataObject) -> None:
-    """Wherever a crash cut the last line off, it never passes for a whole one, nor harms others."""
+    """Wherever a crash cut off the last line, it is invalid afterwards, and others are intact."""
     payload = encode(torn, precision="ns")
     cut = payload[: data.draw(st.integers(1, len(payload) - 1))]
     whole = list(decode(cut[: cut.rfind(b"\n") + 1], precision="ns"))
@@ -135,7 +135,7 @@ def test_a_torn_line(torn: list[Message], data: st.DataObject) -> None:
 
 
 async def test_a_torn_line_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever runs the bridge learns that the last run ended in a crash."""
+    """The log says that the last run ended in a crash."""
     path = tmp_path / "records.lp"
     path.write_bytes(b"cpu_load,hostname=n1 value=123")
     async with FileSink(path=str(path)):
@@ -144,7 +144,7 @@ async def test_a_torn_line_is_reported(tmp_path: Path, caplog: pytest.LogCapture
 
 
 async def test_a_full_disk(tmp_path: Path) -> None:
-    """A batch of which only a part had room leaves nothing, so that a retry does not double it."""
+    """A batch that did not fit leaves nothing, so that a retry does not duplicate it."""
     path = tmp_path / "records.lp"
     many = [metric(float(n), hostname=f"n{n}") for n in range(20_000)]
     async with FileSink(path=str(path), precision="ns") as sink:
@@ -158,7 +158,7 @@ async def test_a_full_disk(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
-    """Where no file can be, the bridge does not start, and the error names the path."""
+    """Where no file can be created, the bridge does not start, and the error names the path."""
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match=r"file/records\.lp: "):
         async with FileSink(path=str(tmp_path / "file" / "records.lp")):
@@ -166,7 +166,7 @@ async def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
 
 
 async def test_check(tmp_path: Path) -> None:
-    """``check()`` says beforehand whether the file can be written to, and makes nothing."""
+    """``check()`` says whether the file can be written, and creates nothing."""
     path = tmp_path / "new" / "records.lp"
     await FileSink(path=str(path)).check()
     assert list(tmp_path.iterdir()) == []
@@ -176,7 +176,7 @@ async def test_check(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_is_forbidden(tmp_path: Path) -> None:
-    """Where we may not write, ``check()`` says so, and the bridge does not start."""
+    """Without write permission ``check()`` fails, and the bridge does not start."""
     with forbidden(tmp_path / "folder") as folder:
         sink = FileSink(path=str(folder / "records.lp"))
         with pytest.raises(DeniedError, match="no write permission"):

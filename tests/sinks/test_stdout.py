@@ -1,4 +1,4 @@
-"""``StdoutSink``: what passes is on standard output when ``write()`` returns."""
+"""``StdoutSink``: records are on standard output when ``write()`` returns."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ async def test_lines(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
 
 
 async def test_precision(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """A precision that is asked for is the unit of all timestamps."""
+    """A given precision is the unit of all timestamps."""
     await StdoutSink(precision="ms").write(decode(b"a,hostname=n1 value=1 1740052800\n"))
     assert capsysbinary.readouterr().out == b"a,hostname=n1 value=1.0 1740052800000\n"
 
@@ -39,7 +39,7 @@ async def test_json(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
 
 
 async def test_a_record_that_json_cannot_carry(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """One record that cannot be written costs itself only: the batch is halved down to it."""
+    """One record that cannot be written costs only itself: the batch is split."""
     records = [metric(float(n)) for n in range(5)]
     records[3] = metric(float("nan"))
     letters = await carry(Given(records), StdoutSink(format="json"))
@@ -50,7 +50,7 @@ async def test_a_record_that_json_cannot_carry(capsysbinary: pytest.CaptureFixtu
 
 @contextmanager
 def standard_output(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[None]:
-    """Put an open file in place of standard output."""
+    """Replace standard output with an open file."""
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=file))
         yield
@@ -58,7 +58,7 @@ def standard_output(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterato
 
 
 async def test_a_reader_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken pipe passes through as it is, for the command to end quietly."""
+    """A broken pipe is raised as it is, for the command to end quietly."""
     reading, writing = os.pipe()
     os.close(reading)
     with standard_output(monkeypatch, writing), pytest.raises(BrokenPipeError):
@@ -66,7 +66,7 @@ async def test_a_reader_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Output that cannot take more may be tried again."""
+    """Output that fails for now may be retried."""
     full = os.open("/dev/full", os.O_WRONLY)
     with (
         standard_output(monkeypatch, full),

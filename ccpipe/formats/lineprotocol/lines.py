@@ -109,8 +109,7 @@ class Lines(Sequence[Message]):
     def __getitem__(self, index: slice) -> "Lines": ...
     def __getitem__(self, index: int | slice) -> "Message | Lines":
         if isinstance(index, slice):
-            verbatim = self.verbatim and not self._cuts_a_line(index)
-            return self._with_columns([column[index] for column in self.columns], verbatim=verbatim)
+            return self._slice(index)
         name, tags, _ = self.table.series[self.series[index]]
         time = self.times[index]
         return Message(
@@ -253,6 +252,10 @@ class Lines(Sequence[Message]):
             self.texts.extend(part.texts, offset)
         self.extend(columns)
         self.rejected.extend(part.rejected)
+
+    def _slice(self, rows: slice) -> "Lines":
+        verbatim = self.verbatim and not self._cuts_a_line(rows)
+        return self._with_columns([column[rows] for column in self.columns], verbatim=verbatim)
 
     def _with_columns(self, columns: Iterable[Column], *, verbatim: bool) -> "Lines":
         """Return other rows of the same payload, without its rejected lines."""

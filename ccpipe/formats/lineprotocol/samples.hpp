@@ -1,4 +1,4 @@
-// Rows to a Prometheus remote-write request, fast: what `_kernel.pyx` drives.
+// Rows to a Prometheus remote-write request, fast: called by `_kernel.pyx`.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ public:
         samples_.push_back({slot, milliseconds, value});
     }
 
-    // Order by series, then by time; of two samples of one moment the last counts.
+    // Order by series, then by time; of two samples of one time the last counts.
     void order() {
         auto before = [](const Sample& a, const Sample& b) {
             return a.pair != b.pair ? a.pair < b.pair : a.time < b.time;
@@ -69,7 +69,7 @@ private:
     size_t next_ = 0;
 
     size_t place(int32_t series, int32_t field) const {
-        // Numbers of a table, not bytes of a stranger: any mixing will do.
+        // Numbers of a table, not bytes from outside: any mixing will do.
         uint64_t key = static_cast<uint64_t>(series) << 20 ^ static_cast<uint64_t>(field);
         size_t mask = slots_.size() - 1;
         for (size_t i = (key * 0x9E3779B97F4A7C15u) >> 32;; ++i) {

@@ -1,10 +1,10 @@
-// Plain lines of line protocol to rows, fast: what `_kernel.pyx` drives.
+// Usual lines of line protocol to rows, fast: called by `_kernel.pyx`.
 //
-// It knows the lines that programs write all day. Whatever else it meets it leaves where it is
-// (ODD), and the pure-Python decoder, which is the specification, reads, repairs or rejects that
-// one line. So nothing here judges a line; it only must never take one that Python would not.
+// It reads the lines that programs usually write. Any other line it leaves (ODD) to the Python
+// decoder, which is the reference and reads, repairs or rejects that one line. So nothing here
+// rejects a line; it only must never accept one that Python would not.
 //
-// All pointers lie in a buffer that ends in NUL, so one byte beyond the end may be looked at.
+// All pointers are into a buffer that ends in NUL, so one byte beyond the end may be read.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct Text {
     int64_t start, end;  // inside the quotes
 };
 
-// Numbers a series or a field that no table holds yet; -1 where its bytes break a rule.
+// Returns the number of a new series or field; -1 where its bytes break a rule.
 using Resolve = int32_t (*)(void* table, What what, const char* raw, size_t size);
 
 inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
@@ -46,7 +46,7 @@ inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; 
 inline const char* digits(const char* p, const char* end, uint64_t& value) {
     static constexpr uint64_t power[] = {1,      10,      100,      1000,     10000,
                                          100000, 1000000, 10000000, 100000000};
-    // Eight at a time, without a branch on how many they are.
+    // Eight at a time, without a branch on their count.
     while (end - p >= 8) {
         uint64_t word = load64(p);
         uint64_t other = ((word + 0x4646464646464646u) | (word - 0x3030303030303030u)) &
@@ -94,7 +94,7 @@ inline bool is_utf8(const char* text, const char* end) {
     return true;
 }
 
-// Undo the escapes of a string; InfluxDB's own strings know two of them.
+// Undo the escapes of a string; InfluxDB's strings have two of them.
 inline void unescape(const char* p, const char* end, bool influx, std::string& out) {
     out.clear();
     for (; p < end; ++p) {
@@ -113,8 +113,8 @@ inline void unescape(const char* p, const char* end, bool influx, std::string& o
 
 constexpr int64_t NO_TIME = std::numeric_limits<int64_t>::min();
 constexpr ptrdiff_t MAX_KEY = 65535;
-constexpr ptrdiff_t NEAR = 512;  // how far a series is looked for before its grammar is
-constexpr int LUCK = 8;  // wrong guesses in a row after which guessing is given up
+constexpr ptrdiff_t NEAR = 512;  // bytes searched for the end of a series before it is parsed
+constexpr int LUCK = 8;  // wrong guesses in a row after which guessing stops
 constexpr size_t KEPT = 1 << 18;  // rows whose memory is kept for the next payload
 
 // Powers of ten: a double holds them exactly up to 1e22, a long double of 64 bits up to 1e27.
@@ -123,11 +123,11 @@ constexpr Real TENS[] = {1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L, 
                          1e10L, 1e11L, 1e12L, 1e13L, 1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L,
                          1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L};
 
-// The double nearest to mantissa * 10^power, where one exact step tells it.
+// The double nearest to mantissa * 10^power, where one exact step gives it.
 //
-// Clinger's way: what both operands say exactly, one operation rounds once. A long double of 64
+// Clinger's method: where both operands are exact, one operation rounds once. A long double of 64
 // bits (x86) holds all of `mantissa`; its result, rounded to 53 bits, is right unless the bits that
-// fall away are just one half, since only then the first rounding may have turned the balance.
+// are dropped are exactly one half: only then the first rounding may have decided the second.
 inline bool nearest(uint64_t mantissa, ptrdiff_t power, double& number) {
     if (mantissa <= uint64_t{1} << 53 && -22 <= power && power <= 22) {
         auto exact = static_cast<double>(mantissa);
@@ -148,7 +148,7 @@ inline bool nearest(uint64_t mantissa, ptrdiff_t power, double& number) {
 
 class Scan {
 public:
-    // `influx` chooses InfluxDB's grammar over ClusterCockpit's.
+    // `influx` selects InfluxDB's grammar instead of ClusterCockpit's.
     Scan(const Seed& seed, bool influx, Resolve resolve, void* table)
         : series(seed), fields(seed), resolve_(resolve), table_(table) {
         for (int c = 0; c < 256; ++c) {
@@ -163,7 +163,7 @@ public:
     std::vector<Text> texts;
     unsigned units = 0;  // of the timestamps, as bits: s, ms, us, ns, none
 
-    // Read on at `position` of a payload; `unit` is 0 to 3 for s to ns, or -1 for auto.
+    // Start at `position` of a payload; `unit` is 0 to 3 for s to ns, or -1 for auto.
     void begin(const char* payload, size_t size, size_t position, int unit) {
         base_ = payload;
         end_ = payload + size;
@@ -177,7 +177,7 @@ public:
 
     size_t position() const { return at_ - base_; }
 
-    // Take lines until the end, or until one needs help; `position` is then that line's.
+    // Read lines up to the end, or up to one for Python; `position` is then that line's.
     Result run() {
         for (;;) {
             if (!skip_blank()) return DONE;
@@ -209,12 +209,12 @@ public:
     }
 
 private:
-    bool in_name_[256], in_key_[256];  // what may stand unescaped in a measurement, in a key
+    bool in_name_[256], in_key_[256];  // what needs no escape in a measurement, in a key
     const char *base_, *end_, *at_;
     int unit_;
-    std::vector<size_t> seen_;  // for each field, the row of a line with several where it stood
+    std::vector<size_t> seen_;  // for each field, its row in a line with several
     int32_t series_ = -1, field_ = -1;  // the entries read last
-    int luck_ = 0;                      // how many wrong guesses at the next series are left
+    int luck_ = 0;                      // wrong guesses at the next series that are left
     Resolve resolve_;
     void* table_;
 
@@ -236,8 +236,8 @@ private:
 
     Result line() {
         const char* p = at_;
-        // Programs repeat themselves: after a series comes the one that came after it last time.
-        // Where they do not, guessing is given up until it would have been right.
+        // Programs repeat themselves: after a series comes the one that followed it last time.
+        // Where that is wrong, guessing stops until it would have been right.
         int32_t entry = luck_ > 0 ? series.follows(series_, p, end_) : -1;
         if (entry < 0 || p[series.size(entry)] != ' ') {
             entry = series_at(p);
@@ -254,8 +254,8 @@ private:
 
     // The entry of the series at `p`, known or new, or -1.
     int32_t series_at(const char* p) {
-        // The bytes up to the next space are a series if they stand in the table: they were
-        // looked at when they came in, and none of them ends in a backslash.
+        // The bytes up to the next space are a series if they are in the table: they were
+        // checked when they were added, and none of them ends in a backslash.
         auto space = static_cast<const char*>(std::memchr(p, ' ', std::min(end_ - p, NEAR)));
         int32_t entry = space ? series.find(p, space - p) : -1;
         if (entry >= 0) return entry;
@@ -324,7 +324,7 @@ private:
         return p + fields.size(entry);
     }
 
-    // Of a field that stands twice in a line, whose rows begin at `first`, the last value counts.
+    // Of a duplicate field in a line, whose rows begin at `first`, the last value counts.
     void once(size_t first) {
         size_t last = rows.size() - 1;
         auto field = static_cast<size_t>(rows[last].field);
@@ -338,7 +338,7 @@ private:
         }
     }
 
-    // Read a value; the byte at the returned place ends it. Null where Python must look.
+    // Read a value; the byte at the returned place ends it. Null where Python must decide.
     const char* value(const char* p, Row& row) {
         const char* end;
         switch (*p) {
@@ -429,7 +429,7 @@ private:
 
     static const char* integer(const char* p, ptrdiff_t count, bool negative, uint64_t size,
                                Row& row) {
-        if (count == 0 || count > 19) return nullptr;  // rarely 20 digits: Python knows
+        if (count == 0 || count > 19) return nullptr;  // rarely 20 digits: left to Python
         if (*p == 'u') {
             if (negative) return nullptr;
             row.type = UINT;

@@ -1,7 +1,7 @@
-// Rows and messages to line protocol, fast: what `_kernel.pyx` drives.
+// Rows and messages to line protocol, fast: called by `_kernel.pyx`.
 //
-// As with `scan.hpp`, nothing is judged here: what cannot be written is left to the Python encoder,
-// whose every byte this one writes alike.
+// As in `scan.hpp`, nothing is rejected here: what cannot be written is left to the Python encoder,
+// which gives the same bytes.
 #pragma once
 
 #include <charconv>
@@ -20,7 +20,7 @@ public:
     void raw(const char* bytes, size_t size) { out.append(bytes, size); }
     void raw(char byte) { out.push_back(byte); }
 
-    // A measurement, or a tag or field key or tag value; false where no escape can carry it.
+    // A measurement, or a tag or field key or tag value; false where that is impossible.
     bool name(const char* p, size_t size, bool is_measurement) {
         if (size == 0 || p[size - 1] == '\\' || (is_measurement && *p == '#')) return false;
         char* to = room(2 * size);
@@ -99,7 +99,7 @@ public:
     }
 
 private:
-    int64_t stamped_ = std::numeric_limits<int64_t>::min();  // the time written last: mostly the next
+    int64_t stamped_ = std::numeric_limits<int64_t>::min();  // the latest time, mostly the next one too
     int unit_ = 0;
     char stamp_[24];
     size_t stamp_size_ = 0;

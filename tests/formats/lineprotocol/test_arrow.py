@@ -34,7 +34,7 @@ def _expected(message: Message) -> dict[str, Any]:
 def test_the_table_says_what_the_messages_say(
     records: list[Message], tag: str, rows: slice
 ) -> None:
-    """Every value exactly, of its own type; texts and absent tags null where they must be."""
+    """Every value exactly and of its type; missing texts and tags are null."""
     records = [
         Message(m.name, {tag: "x", **m.tags} if i % 2 else m.tags, m.value, m.time, m.field)
         for i, m in enumerate(records)

@@ -29,7 +29,7 @@ def test_all_samples_are_here() -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_decoder_agrees_with_clustercockpits(name: str) -> None:
-    """What ClusterCockpit's decoder takes we take whole; what it rejects we reject."""
+    """We accept all that ClusterCockpit's decoder accepts, and reject what it rejects."""
     lines = sample(name)
     if SAMPLES[name][1] == "OK":
         assert lines.rejected == []
@@ -84,7 +84,7 @@ def test_the_specifications_log() -> None:
     ids=["event", "control"],
 )
 def test_the_specifications_unquoted_examples(line: bytes, kind: Kind, value: str) -> None:
-    """Rejected with the column of the missing quote; taken as meant under ``lenient``."""
+    """Rejected with the column of the missing quote; repaired under ``lenient``."""
     (bad,) = decode(line).rejected
     place = line.index(b"=", line.index(b" ")) + 1
     assert (bad.rule, bad.column) == (Rule.VALUE, place + 1)
@@ -120,7 +120,7 @@ def test_a_string_among_numbers_costs_nothing() -> None:
 
 
 def test_a_line_without_cluster_keeps_none() -> None:
-    """Where cc-metric-store files it under the cluster before, tags stay apart (S47)."""
+    """cc-metric-store takes the cluster of the line before; here the tags are separate (S47)."""
     assert [m.tags.get("cluster") for m in sample("S47")] == ["alex", None]
 
 
@@ -128,5 +128,5 @@ def test_a_line_without_cluster_keeps_none() -> None:
     ("name", "count"), [("S2", 1), ("S3", 1), ("S25", 1), ("S18", 0), ("S43", 0)]
 )
 def test_lenient_takes_what_was_meant_and_nothing_else(name: str, count: int) -> None:
-    """Known offences are repaired; a torn string and NaN stay rejected."""
+    """Known errors are repaired; a torn string and NaN stay rejected."""
     assert len(sample(name, lenient=True)) == count

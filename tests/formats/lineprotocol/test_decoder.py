@@ -1,4 +1,4 @@
-"""Decoding: the grammar rule by rule, and what holds for any bytes."""
+"""Decoding: the grammar rule by rule, and what is true for any bytes."""
 
 import re
 
@@ -20,7 +20,7 @@ SECOND = 10**9
 def test_a_broken_line_is_named_by_line_offset_column_and_rule(
     line: bytes, rule: Rule, offset: int
 ) -> None:
-    """Each rejection says which rule was broken and where; neighbours are not harmed."""
+    """Each rejected line has its rule and position; its neighbours are decoded."""
     before, after = b"a value=1 1\n", b"\nb value=2 2"
     alone = decode(line)
     assert [(bad.rule, bad.offset, bad.column) for bad in alone.rejected] == [
@@ -37,7 +37,7 @@ def test_a_broken_line_is_named_by_line_offset_column_and_rule(
 
 
 def test_influxdb_takes_a_tag_once_only() -> None:
-    """InfluxDB refuses a tag that stands twice (``models.ParsePoints``: "duplicate tags")."""
+    """InfluxDB rejects duplicate tags (``models.ParsePoints``: "duplicate tags")."""
     for line, offset in [(b"load,a=1,b=2,a=3 value=1", 13), (b"load,a\\ =1,a\\ =2 value=1", 11)]:
         (bad,) = decode(line, dialect="influx").rejected
         assert (bad.rule, bad.offset) == (Rule.DUPLICATE_TAG, offset)
@@ -110,12 +110,12 @@ def test_a_value_keeps_its_type_and_every_bit(token: bytes, value: Value) -> Non
 
 
 def test_negative_zero_keeps_its_sign() -> None:
-    """-0.0 is a double of its own."""
+    """-0.0 is another double than 0.0."""
     assert str(decode(b"load value=-0")[0].value) == "-0.0"
 
 
 def test_several_fields_are_several_rows_of_one_line() -> None:
-    """A field that stands twice keeps the place of the first and the value of the last."""
+    """A duplicate field has the position of the first and the value of the last."""
     lines = decode(b'load,host=a rank=0i,value=66,note="x,y=z",value=67 5\n')
     assert [(m.field, m.value, m.time) for m in lines] == [
         ("rank", 0, 5 * SECOND),
@@ -133,7 +133,7 @@ def test_comments_and_blank_lines_are_nothing() -> None:
 
 
 def test_influx_keeps_backslash_n_as_two_characters() -> None:
-    """InfluxDB's strings escape quote and backslash only; its names may hold control bytes."""
+    """InfluxDB's strings escape quote and backslash only; its names may contain control bytes."""
     line = b'm,t=a\tb f="x\\ny\\\\\\"" 1'
     (message,) = decode(line, dialect="influx")
     assert (message.value, message.tags) == ('x\\ny\\"', {"t": "a\tb"})
@@ -145,7 +145,7 @@ def test_influx_keeps_backslash_n_as_two_characters() -> None:
     [("s", 5 * 10**9), ("ms", 5 * 10**6), ("us", 5 * 10**3), ("ns", 5), ("auto", 5 * 10**9)],
 )
 def test_the_precision_says_the_unit(precision: str, time: int) -> None:
-    """A named unit is believed, whatever the magnitude."""
+    """A given unit is used, whatever the magnitude."""
     assert decode(b"m v=1 5", precision=precision)[0].time == time  # type: ignore[arg-type]
 
 
@@ -165,7 +165,7 @@ def test_what_is_no_precision_or_dialect_is_a_usage_error() -> None:
 
 
 def test_an_open_string_costs_its_line_only() -> None:
-    """What an open string swallowed is read again: good lines after it are kept."""
+    """The lines after an unclosed string are read again, and kept."""
     lines = decode(b'm v=1 1\nlog log="open 2\nm v=3 3\nm v=4 4\n')
     assert [m.value for m in lines] == [1.0, 3.0, 4.0]
     (bad,) = lines.rejected
@@ -182,7 +182,7 @@ def test_one_bad_line_of_many_costs_one_line() -> None:
 
 
 def test_hostile_strings_end_with_their_line_once_the_budget_is_spent() -> None:
-    """Every line here reads to the payload's end; good lines still arrive, each line is judged."""
+    """Every string here extends to the payload's end; good lines still arrive."""
     hostile = b'm v=1",w="\n' * 2000
     payload = hostile + b"good value=1 1\n" + b'"'
     lines = decode(payload)
@@ -292,8 +292,8 @@ def test_a_payload_without_lines_is_empty() -> None:
         assert (len(lines), lines.rejected, lines.passthrough()) == (0, [], None)
 
 
-def test_great_things_are_read() -> None:
-    """A megabyte of text, a million tags and a hundred thousand fields neither break nor linger."""
+def test_large_payloads_are_read() -> None:
+    """A megabyte of text, a million tags, a hundred thousand fields: decoded in linear time."""
     text = b"x" * 2**20
     assert decode(b'log log="%b" 1' % text)[0].value == text.decode()
     fields = b",".join(b"f%d=%di" % (i, i) for i in range(100_000))

@@ -1,4 +1,4 @@
-"""Encoding: canonical bytes that decode to what was meant."""
+"""Encoding: canonical bytes that decode to the same records."""
 
 import math
 from random import Random
@@ -41,7 +41,7 @@ def test_auto_loses_nothing_in_our_times(time: int, unit: int) -> None:
 
 @given(messages)
 def test_columns_and_messages_encode_alike(records: list[Message]) -> None:
-    """The bytes do not depend on the way: messages, columns, decoded columns, one by one."""
+    """Messages, columns and decoded columns give the same bytes, at once or one by one."""
     payload = encode(records, precision="ns")
     assert encode(to_lines(records), precision="ns") == payload
     assert encode(decode(payload, precision="ns"), precision="ns") == payload
@@ -74,7 +74,7 @@ def test_the_order_of_tags_does_not_matter(record: Message, random: Random) -> N
     ],
 )
 def test_the_canonical_form(message: Message, line: bytes) -> None:
-    """Tags sorted, empty tags left out, each value in the one spelling of its type."""
+    """Tags sorted, empty tags left out, each value in the canonical form of its type."""
     assert encode([message]) == line
     assert encode(to_lines([message])) == line
 

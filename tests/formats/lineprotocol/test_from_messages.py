@@ -11,7 +11,7 @@ from ccpipe.message import Message
 
 @given(st.lists(st.from_type(Message), max_size=8))
 def test_messages_survive_columns(records: list[Message]) -> None:
-    """The columns are a sequence of the very messages, values with their types."""
+    """The columns are a sequence of equal messages, with values of the same types."""
     lines = to_lines(records)
     assert list(lines) == records
     assert len(lines) == len(records)

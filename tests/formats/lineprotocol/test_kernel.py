@@ -1,4 +1,4 @@
-"""The compiled kernel: on every input the same as its twin in Python."""
+"""The compiled kernel: on every input the same as the Python code."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ from tests.conftest import needs_kernel
 
 
 def reported(lines: Lines) -> list[object]:
-    """Say everything about decoded lines that does not depend on numbers in a table."""
+    """Return everything about decoded lines but the numbers of series and fields in a table."""
     return [
         *(memoryview(column).tobytes() for column in lines.columns[2:]),
         [lines.table.series[code] for code in lines.series],
@@ -103,10 +103,10 @@ dialects: st.SearchStrategy[Dialect] = st.sampled_from(["cc", "influx"])
 
 @needs_kernel
 @given(st.lists(payloads, max_size=3), precisions, dialects, st.booleans())
-def test_the_kernel_is_its_twin(
+def test_kernel_and_python_decode_alike(
     payloads: list[bytes], precision: Precision | None, dialect: Dialect, lenient: bool
 ) -> None:
-    """Columns, texts, rejections and reasons are equal; also with a table that is warm."""
+    """Columns, texts, rejected lines and reasons are equal; also with known series."""
     ours, theirs = (SeriesTable(_GRAMMARS[dialect], cap=20) for _ in range(2))
     for payload in payloads:
         ours, theirs = ours.current(), theirs.current()
@@ -166,8 +166,8 @@ def test_every_operation_has_one_result(
 
 
 @needs_kernel
-def test_a_place_in_memory_ends_a_payload() -> None:
-    """Every prefix of a payload is read as itself, whatever once stood behind it."""
+def test_nothing_beyond_the_payload_is_read() -> None:
+    """Nothing beyond the end of a payload is read, whatever is there in memory."""
     payload = (
         b'load,host=n1 value=1.5,x=12345678i,y=t,z="\\n" 1740027951\r\n'
         b"# x\nm v=123456789.12345678 5"
@@ -182,7 +182,7 @@ def test_a_place_in_memory_ends_a_payload() -> None:
 
 @needs_kernel
 def test_threads_decode_at_once() -> None:
-    """Great payloads are read without the interpreter's lock; each thread has its own table."""
+    """Large payloads are read without the interpreter lock; each thread has its own table."""
 
     def work(start: int) -> list[str]:
         payload = b"".join(b"m,job=%d value=%d 5\n" % (n, n) for n in range(start, start + 5000))
@@ -200,7 +200,7 @@ def test_threads_decode_at_once() -> None:
     ("wanted", "said"), [("python", "python"), ("quick", "not one of python, compiled")]
 )
 def test_the_environment_chooses(wanted: str, said: str) -> None:
-    """``CCPIPE_KERNEL=python`` forces the twin; nonsense is refused."""
+    """``CCPIPE_KERNEL=python`` forces the Python code; other values are errors."""
     code = "from ccpipe.formats.lineprotocol.kernel import KERNEL; print(KERNEL or 'python')"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -216,10 +216,10 @@ def test_the_environment_chooses(wanted: str, said: str) -> None:
 @given(
     st.lists(st.from_type(Message), max_size=6), st.sampled_from(["s", "ms", "us", "ns", "auto"])
 )
-def test_the_kernel_writes_what_its_twin_writes(
+def test_kernel_and_python_encode_alike(
     messages: list[Message], precision: Literal["s", "ms", "us", "ns", "auto"]
 ) -> None:
-    """Byte for byte, from messages and from columns; floats in Python's own shortest form."""
+    """Byte for byte, from messages and from columns; floats in Python's shortest form."""
     with pytest.MonkeyPatch.context() as patch:
         both = (messages, to_lines(messages))
         compiled = [encode(records, precision=precision) for records in both]
@@ -241,7 +241,7 @@ def test_a_float_is_written_as_python_writes_it(value: float) -> None:
 
 @needs_kernel
 def test_columns_that_do_not_fit_are_refused() -> None:
-    """Whoever builds ``Lines`` by hand gets an error, not a crash."""
+    """Inconsistent columns give an error, not a crash."""
     lines = to_lines([Message("m", {}, "x")])
     for column, bad in [("series", 2**30), ("series", -(2**30)), ("exact", 7), ("exact", -7)]:
         broken = to_lines([Message("m", {}, "x")])
@@ -255,7 +255,7 @@ def test_columns_that_do_not_fit_are_refused() -> None:
 
 @needs_kernel
 def test_nothing_leaks() -> None:
-    """Rows, texts, rejections and new series are all given back, whichever code made them."""
+    """The memory of rows, texts, rejected lines and new series is freed."""
     payload = b'm,a=b value=1.5 1\nm log="\\"x\\"",v=t,n=5i 2\nbad\nm,t=\xff v=1\n' * 50
 
     def work(times: int) -> int:

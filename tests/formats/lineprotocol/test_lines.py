@@ -62,7 +62,7 @@ def test_a_slice_holds_the_rows_of_its_range(records: list[Message], rows: slice
 
 
 def test_columns_are_buffers_of_equal_length() -> None:
-    """Whoever takes buffers takes them without copying; no library is needed for that."""
+    """They can be used without copying, and need no library."""
     lines = decode(PAYLOAD)
     sizes = {
         name: memoryview(column).nbytes for name, column in zip(COLUMNS, lines.columns, strict=True)
@@ -77,7 +77,7 @@ def test_columns_are_buffers_of_equal_length() -> None:
 
 
 def test_the_valid_lines_bytes_pass_through() -> None:
-    """Bad lines, comments and stray spaces are cut out; the rest stays byte for byte."""
+    """Without bad lines, comments and stray spaces; otherwise byte for byte."""
     lines = decode(PAYLOAD)
     assert lines.passthrough() == (
         b"load,hostname=a value=1.5 1740027951\n"
@@ -100,14 +100,14 @@ def test_what_passes_through_decodes_to_the_same_rows(rows: slice) -> None:
 @pytest.mark.parametrize(
     "payload", [b"m v=1", b"m v=1 1\nm v=2", b"m v=1 1\nm v=2 1740027951000"], ids=repr
 )
-def test_nothing_passes_where_times_miss_or_differ_in_unit(payload: bytes) -> None:
-    """A destination reads all stamps of a payload in one unit."""
+def test_nothing_passes_where_times_are_missing_or_differ_in_unit(payload: bytes) -> None:
+    """A receiver reads all timestamps of a payload in one unit."""
     assert decode(payload).precision is None
     assert decode(payload).passthrough() is None
 
 
 def test_repaired_and_added_rows_do_not_pass_through() -> None:
-    """Their bytes are not what they mean."""
+    """Their bytes in the payload mean something else."""
     repaired = decode(b"name, value=1 5", lenient=True)
     assert repaired.passthrough() is None
     lines = decode(b"m v=1 1")

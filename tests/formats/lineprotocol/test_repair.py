@@ -1,4 +1,4 @@
-"""``lenient``: what real programs write against the grammar, made right."""
+"""``lenient``: what real programs write in breach of the grammar, repaired."""
 
 import pytest
 
@@ -35,10 +35,10 @@ SECOND = 10**9
         (b"load,a= event=x\r", Rule.TAG_VALUE, Message("load", {}, "x", None, "event")),
     ],
 )  # fmt: skip
-def test_known_offences_are_repaired_on_request_only(
+def test_known_errors_are_repaired_on_request_only(
     line: bytes, rule: Rule, message: Message
 ) -> None:
-    """Strictly they are rejected by name; leniently they mean what their author meant."""
+    """Strictly they are rejected with their rule; leniently they are read as they were meant."""
     assert [bad.rule for bad in decode(line).rejected] == [rule]
     lines = decode(b"a v=1 1\n" + line + b"\nb v=2 2", lenient=True)
     assert (list(lines)[1:-1], lines.rejected) == ([message], [])
@@ -52,7 +52,7 @@ def test_known_offences_are_repaired_on_request_only(
      b"job event={\xff} 5", b"load,a= value=1e999", b'job event={"a": 1', b"x,t=\xff, v=1 1"],
 )  # fmt: skip
 def test_what_nobody_writes_stays_rejected(line: bytes) -> None:
-    """Repair is no guesswork; the reason is that of the line as it stands."""
+    """Repair does not guess; the reason is that of the original line."""
     strict, lenient = decode(line), decode(line, lenient=True)
     assert lenient.rejected == strict.rejected
     assert len(lenient.rejected) == 1
@@ -60,6 +60,6 @@ def test_what_nobody_writes_stays_rejected(line: bytes) -> None:
 
 
 def test_a_million_escaped_commas_are_repaired_in_linear_time() -> None:
-    """Each comma is looked at once (quadratic time would take hours here)."""
+    """Each comma is read once (quadratic time would take hours here)."""
     line = b"m,a" + b"\\," * 500_000 + b"=,b= v=1"
     assert len(decode(line, lenient=True)) == 1

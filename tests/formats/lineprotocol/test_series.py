@@ -1,4 +1,4 @@
-"""The series table: one number for one series, bounded, right across generations."""
+"""The series table: one number for each series, bounded memory."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from ccpipe.formats.lineprotocol.series import DuplicateTag, read_series, write_
 from ccpipe.message import Message
 
 
-def test_two_spellings_are_one_series() -> None:
+def test_two_encodings_are_one_series() -> None:
     """Order of tags and needless duplicates do not make a new series."""
     table = SeriesTable()
     codes = {table.add(raw) for raw in (b"m,a=1,b=2", b"m,b=2,a=1", b"m,b=9,a=1,b=2", b"m,a=1,b=2")}
@@ -27,8 +27,8 @@ def test_a_written_series_reads_back(message: Message) -> None:
     assert list(series.tags) == sorted(series.tags)
 
 
-def test_a_table_is_bounded_and_remembers_what_is_seen_again() -> None:
-    """Beyond its cap a fresh table takes over what is seen again; numbers stay true."""
+def test_a_table_is_bounded() -> None:
+    """At its cap a fresh table replaces it; old numbers stay valid."""
     table = first = SeriesTable(cap=100)
     generations = 0
     for number in range(1000):
@@ -54,14 +54,14 @@ def test_fields_are_bounded_too() -> None:
 
 
 def test_lines_keep_the_table_they_were_decoded_with() -> None:
-    """Rows decoded before a change of generations still name their series."""
+    """Rows decoded with an earlier table still have their series."""
     before = decode(b"m,host=a value=1 1")
     for number in range(100):
         decode(b"m,job=%d value=1 1" % number)
     assert before[0].tags == {"host": "a"}
 
 
-def test_a_tag_that_stands_twice_is_found_where_it_stands() -> None:
+def test_a_duplicate_tag_is_located() -> None:
     """The offset is that of the second key; escapes do not hide it."""
     with pytest.raises(DuplicateTag) as caught:
         read_series(b"m,a\\ b=1,c=2,a\\ b=3", INFLUX)

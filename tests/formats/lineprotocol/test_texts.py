@@ -1,4 +1,4 @@
-"""Texts: places in a payload that read as strings."""
+"""Texts: positions in a payload that read as strings."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ def test_texts_hold_no_copy_of_the_payload() -> None:
     assert (list(texts.spans), texts.own) == ([7, 10**6 + 7], [])
 
 
-def test_texts_that_stand_in_no_payload_are_kept() -> None:
+def test_texts_that_are_in_no_payload_are_kept() -> None:
     """Those of repaired lines and of rows added by hand."""
     lines = decode(b'm event={"a": 1} 1\nm event="x" 1\n', lenient=True)
     assert (list(lines.texts), lines.texts.own) == (['{"a": 1}', "x"], ['{"a": 1}'])
@@ -36,7 +36,7 @@ def test_texts_that_stand_in_no_payload_are_kept() -> None:
 
 
 def test_joined_texts_keep_their_meaning() -> None:
-    """Own texts, others' places and two dialects of escapes are told apart."""
+    """Texts in payloads, texts of their own and two dialects of escapes."""
     parts = [
         decode(b'm log="cc\\n" 1\n'),
         decode(b'm log="influx\\n" 1\n', dialect="influx"),
@@ -49,8 +49,8 @@ def test_joined_texts_keep_their_meaning() -> None:
     assert list(Lines.concat([whole, whole]).texts) == [*whole.texts, *whole.texts]
 
 
-def test_letting_go_keeps_the_first() -> None:
-    """A line that is rejected after its text was read takes it back."""
+def test_truncating_keeps_the_first() -> None:
+    """The text of a line that is rejected after all is removed."""
     texts = Texts(b"abc", CC.unescape)
     texts.append("x")
     texts.append("y")
@@ -67,7 +67,7 @@ def test_letting_go_keeps_the_first() -> None:
     st.sampled_from(["cc", "influx"]),
 )
 def test_a_text_of_any_dialect_is_written_in_ours(text: bytes, dialect: Dialect) -> None:
-    """What it means is encoded, not how it was escaped; with the kernel and without."""
+    """The text is encoded, not its escapes; with the kernel and without."""
     lines = decode(b'm log="%b" 1\n' % text, dialect=dialect)
     assert lines.table.grammar is (CC if dialect == "cc" else INFLUX)
     encoded = encode(lines)

@@ -60,7 +60,7 @@ def test_the_node_says_what_its_hardware_threads_say_together(
 
 
 def test_each_socket_says_what_its_own_parts_say() -> None:
-    """By what the topology says; hardware threads and NUMA domains alike."""
+    """By the topology; hardware threads and NUMA domains alike."""
     tags = {"hostname": "a", "type": "socket"}
     assert made(THREADS, per="socket", topology=TOPOLOGY) == [
         Message("flops_any", {**tags, "type-id": "0"}, 4.0, 10),
@@ -97,7 +97,7 @@ def test_what_differs_in_more_than_its_number_is_not_mixed() -> None:
 
 
 def test_only_numbers_of_metrics_count() -> None:
-    """Texts, booleans, other fields and other types are no parts."""
+    """Texts, booleans, other fields and other types are not parts."""
     others = [
         Message("flops_any", hwthread(1, 1.0).tags, "x", 10),
         Message("flops_any", hwthread(1, 1.0).tags, True, 10),
@@ -141,7 +141,7 @@ def test_metrics_go_into_one_where_the_name_says_no_star() -> None:
 
 
 def test_fewer_parts_than_asked_for_make_no_aggregate() -> None:
-    """What is there is aggregated; whoever knows how many there must be can insist."""
+    """Available parts are aggregated; `minimum` requires a number of them."""
     assert made(THREADS[:3], minimum=4) == []
     assert made(THREADS[:3], minimum=3)[0].value == 8.0
     assert made(THREADS[:1])[0].value == 1.5
@@ -150,7 +150,7 @@ def test_fewer_parts_than_asked_for_make_no_aggregate() -> None:
 def test_a_part_that_the_topology_does_not_know_is_left_out_and_the_log_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A processor that was plugged in since belongs to no socket that is known."""
+    """A processor that was added later has no known socket."""
     with caplog.at_level(logging.WARNING):
         assert made([hwthread(0, 1.0), hwthread(9, 1.0)], per="socket", topology=TOPOLOGY) == [
             Message("flops_any", {"hostname": "a", "type": "socket", "type-id": "0"}, 1.0, 10)
@@ -191,7 +191,7 @@ def test_integers_are_added_up_exactly(values: list[int]) -> None:
 
 @given(st.lists(FLOATS | INTEGERS, min_size=1))
 def test_sums_do_not_depend_on_the_order_of_the_parts(values: list[float]) -> None:
-    """Floats are added up without error on the way; what is beyond them is not told of."""
+    """Floats are added up without rounding in between; an infinite sum is left out."""
     parts = [hwthread(number, value) for number, value in enumerate(values)]
     there = [message.value for message in made(parts)]
     assert there == [message.value for message in made(parts[::-1])]
@@ -199,7 +199,7 @@ def test_sums_do_not_depend_on_the_order_of_the_parts(values: list[float]) -> No
 
 
 def test_columns_get_their_aggregates_after_their_rows() -> None:
-    """What was decoded is written with them, and cannot pass as the bytes that it was."""
+    """The decoded rows are encoded with them; their old bytes do not pass through."""
     lines = decode(
         b"m,hostname=a,type=hwthread,type-id=0 value=1i 1740027951\n"
         b"m,hostname=a,type=hwthread,type-id=1 value=2i 1740027951\n"
@@ -224,7 +224,7 @@ def test_columns_get_their_aggregates_after_their_rows() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_aggregated_is_refused(options: dict[str, Any], reason: str) -> None:
-    """A bridge knows no node's topology; the error says where it would come from."""
+    """A bridge knows no node's topology; the error says where to get it."""
     options = {"function": "sum", "of": "hwthread", "per": "node", **options}
     with pytest.raises(ConfigError, match=rf"^r\.toml: translate\[0\].*{reason}"):
         construct(Aggregate, options, where="r.toml", path="translate[0]", context={})

@@ -1,4 +1,4 @@
-"""``ccpipe.translate.rules.convert``: value and tag together, or neither."""
+"""``ccpipe.translate.rules.convert``: value and tag together, or neither of them."""
 
 import logging
 from typing import Any
@@ -12,14 +12,14 @@ from ccpipe.translate.rules.convert import Convert
 
 
 def converted(value: Value, unit: str | None = None, name: str = "m", /, **options: Any) -> Message:
-    """Return a metric afterwards."""
+    """Return a metric after the rule."""
     tags = {"type": "node"} if unit is None else {"type": "node", "unit": unit}
     (message,) = Convert(**options).feed([Message(name, tags, value, 1)])
     return message
 
 
 def test_the_tag_says_the_unit_and_is_changed_with_the_value() -> None:
-    """A reader can never take the one for the other."""
+    """Value and unit always match."""
     lines = decode(b"m,hostname=a,type=node,unit=kB value=1500i 1740027951\n")
     assert encode(Convert(to="MB").feed(lines)) == (
         b"m,hostname=a,type=node,unit=MB value=1.5 1740027951\n"
@@ -27,7 +27,7 @@ def test_the_tag_says_the_unit_and_is_changed_with_the_value() -> None:
 
 
 def test_units_come_from_the_option_then_the_tag_then_the_collectors() -> None:
-    """Peers' tags are wrong now and then, and whoever configures knows."""
+    """Tags of other programs may be wrong; the configuration overrides them."""
     known = {"m": "GB"}
     assert converted(1, None, to="bytes", units=known).value == 10**9
     assert converted(1, "kB", to="bytes", units=known).value == 1000
@@ -35,7 +35,7 @@ def test_units_come_from_the_option_then_the_tag_then_the_collectors() -> None:
 
 
 def test_the_new_unit_is_told_of_where_none_was() -> None:
-    """Else a second rule would convert once more, by the unit that the metric had before."""
+    """Otherwise a second rule would convert again from the old unit."""
     once = Convert(to="MB", units={"m": "kB"})
     (message,) = once.feed([metric("m", 1000, time=1, tags={})])
     assert message == Message("m", {"unit": "MB"}, 1.0, 1)
@@ -56,7 +56,7 @@ def test_the_new_unit_is_told_of_where_none_was() -> None:
 def test_values_keep_their_type_where_the_factor_allows(
     value: float, unit: str, to: str, expected: float
 ) -> None:
-    """All values of a series stay of one type: by the factor, not by what a value happens to be."""
+    """All values of a series have one type, which depends on the factor alone."""
     message = converted(value, unit, to=to)
     assert message.value == expected
     assert type(message.value) is type(expected)
@@ -66,7 +66,7 @@ def test_values_keep_their_type_where_the_factor_allows(
 
 @pytest.mark.parametrize("value", [2**62, Uint(2**63), 1e308])
 def test_a_result_that_cannot_be_written_leaves_the_metric_as_it_is(value: float) -> None:
-    """Nothing is lost, and the tag still says what the value is in."""
+    """Nothing is lost, and the tag is still that of the value."""
     message = converted(value, "GB", to="bytes")
     assert (message.value, message.tags["unit"]) == (value, "GB")
 
@@ -82,7 +82,7 @@ def test_what_is_no_number_of_a_metric_stays_as_it_is() -> None:
 def test_a_metric_of_another_measure_stays_and_the_log_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A rule for ``*`` meets watts too; it does not fill the log every ten seconds."""
+    """A rule for ``*`` sees watts too; it does not fill the log every ten seconds."""
     convert = Convert(to="MB")
     watts, nothing = metric("p", 1.0, time=1, tags={"unit": "W"}), metric("n", 1, time=1, tags={})
     with caplog.at_level(logging.WARNING):
@@ -97,7 +97,7 @@ def test_a_metric_of_another_measure_stays_and_the_log_says_so_once(
 
 
 def test_only_what_fits_is_converted() -> None:
-    """Names and tags both must fit."""
+    """Names and tags both must match."""
     assert converted(1, "kB", "x", to="MB", names=["m*"]).value == 1
     assert converted(1, "kB", to="MB", tags={"type": "core"}).value == 1
     assert converted(1, "kB", to="MB", names=["m*"], tags={"type": "node"}).value == 0.001

@@ -42,7 +42,7 @@ BATCHES = st.lists(st.lists(MESSAGES, max_size=10), max_size=3)
 
 
 def exactly(records: Any) -> list[tuple[Message, type]]:
-    """Return records with the types of their values: 1 and 1.0 are not written alike."""
+    """Return records with the types of their values: 1 and 1.0 are encoded differently."""
     return [(message, type(message.value)) for message in records]
 
 
@@ -50,7 +50,7 @@ def exactly(records: Any) -> list[tuple[Message, type]]:
 def test_columns_and_messages_come_out_alike(
     rule: Callable[[], Translator], batches: list[list[Message]], one_table: bool
 ) -> None:
-    """A rule says the same of columns as of messages, whatever came before, and columns stay.
+    """A rule gives the same for columns and messages, whatever came before, and keeps columns.
 
     What it was fed stays as it was: others may hold it too.
     """
@@ -70,7 +70,7 @@ def test_columns_and_messages_come_out_alike(
 def test_columns_are_written_as_their_messages_are(
     rule: Callable[[], Translator], batch: list[Message]
 ) -> None:
-    """No old bytes travel on; what comes out can be written wherever what went in could."""
+    """No old bytes pass through; the result can be encoded if the input could."""
     passed = rule().feed(decode(encode(batch, precision="ns"), precision="ns"))
     assert encode(passed, precision="ns") == encode(list(passed), precision="ns")
     assert passed.passthrough() in (None, encode(passed, precision="ns"))
@@ -80,7 +80,7 @@ def test_columns_are_written_as_their_messages_are(
 def test_nothing_is_invented_and_the_order_is_kept(
     rule: Callable[[], Translator], batch: list[Message]
 ) -> None:
-    """Records keep moment, field and order; only aggregates come on top, at the end."""
+    """Records keep time, field and order; only aggregates are added, at the end."""
     translator, batch = rule(), list(to_lines(batch))
     places = [(message.time, message.field) for message in batch]
     passed = [(message.time, message.field) for message in translator.feed(batch)]
@@ -98,7 +98,7 @@ def test_nothing_is_invented_and_the_order_is_kept(
 def test_values_are_left_alone_by_all_but_convert(
     rule: Callable[[], Translator], batch: list[Message]
 ) -> None:
-    """A rule changes what it is named for and nothing else."""
+    """Only ``convert`` changes values."""
     translator, batch = rule(), list(to_lines(batch))
     passed = list(translator.feed(batch))
     if isinstance(translator, Rename | Tag | Aggregate):
@@ -116,7 +116,7 @@ def other_tags(message: Message) -> dict[str, str]:
 
 
 def test_rejected_lines_stay_with_their_payload() -> None:
-    """A rule is no reason to forget what could not be read."""
+    """A rule does not drop them."""
     lines = decode(b"broken\ncpu_load,hostname=e1,type=core,type-id=0 value=3 1740027951\n")
     for rule in RULES:
         assert rule().feed(lines).rejected == lines.rejected
@@ -133,7 +133,7 @@ def test_rejected_lines_stay_with_their_payload() -> None:
     ],
 )
 def test_a_recipe_can_name_each(name: str, options: dict[str, Any], cls: type[Any]) -> None:
-    """Each is registered; a node's own knowledge is given to those that ask for it."""
+    """Each is registered; those that need units or topology of the node get them."""
     place = {"where": "ccpipe.toml", "path": "publish.translate[0]"}
     for context in ({}, {"units": {"x": "kB"}, "topology": TOPOLOGY}):
         made = build("translators", {"use": name, **options}, context=context, **place)
@@ -165,7 +165,7 @@ def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch, as_li
 
 
 def test_a_batch_of_more_series_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is decided whole, and again once there are others."""
+    """All of it is decided, and again after other batches."""
     monkeypatch.setattr(per_series, "MAX_DECISIONS", 10)
     large = to_lines([Message(f"m{number}", {}, 1.0) for number in range(20)])
     known = PerSeries(lambda name, _: name)
@@ -175,7 +175,7 @@ def test_a_batch_of_more_series_than_are_remembered(monkeypatch: pytest.MonkeyPa
 
 
 class CountingList(list[Any]):
-    """A list that counts look-ups and refuses to be read from end to end."""
+    """A list that counts look-ups and cannot be iterated."""
 
     lookups = 0
 
@@ -214,7 +214,7 @@ def lookups(rule: Callable[[], Translator], known: int) -> tuple[int, int]:
     ],
 )
 def test_a_batch_costs_what_is_in_it(rule: Callable[[], Translator]) -> None:
-    """Somebody's random field names and series do not make every later payload dear."""
+    """A publisher of random field names and series does not slow down every later payload."""
     series, fields = lookups(rule, 0)
     assert lookups(rule, 2000) == (series, fields)
     assert series <= 2 * 3  # two decisions for each series, once

@@ -1,4 +1,4 @@
-"""``ccpipe.translate.rules.rename``: other names, the same series otherwise."""
+"""``ccpipe.translate.rules.rename``: another name, the same tags."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from ccpipe.translate.rules.rename import Rename
 
 
 def renamed(name: str, names: dict[str, str], **tags: str) -> str:
-    """Return what a metric of a name is called afterwards."""
+    """Return the new name of a metric."""
     (message,) = Rename(names=names, tags={"type": "node"}).feed(
         [metric(name, 1.0, time=1, tags={"type": "node", **tags})]
     )
@@ -38,7 +38,7 @@ def test_names_are_taken_from_the_first_pair_that_fits(
 
 
 def test_a_name_that_cannot_be_written_is_not_given() -> None:
-    """A metric keeps its name where nothing, or the mark of a comment, would be left of it."""
+    """A metric keeps its name where the new one would be empty or a comment."""
     assert renamed("nv_", {"nv_*": "*"}) == "nv_"
     assert renamed("nv_#x", {"nv_*": "*"}) == "nv_#x"
 

@@ -1,4 +1,4 @@
-"""``ccpipe.translate.rules.select``: columns give the same choice as one message after another."""
+"""``ccpipe.translate.rules.select``: columns are selected as messages are."""
 
 import fnmatch
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ RULES = st.fixed_dictionaries(
 
 
 def is_wanted(message: Message, rules: dict[str, Any]) -> bool:
-    """Decide about one message in the plainest words: the rule that columns are held to."""
+    """Decide about one message, in the simplest way: what columns are compared with."""
 
     def fits(text: str | None, patterns: Sequence[str]) -> bool:
         if not text:
@@ -57,7 +57,7 @@ def is_wanted(message: Message, rules: dict[str, Any]) -> bool:
 def test_columns_choose_as_one_would_message_by_message(
     batches: list[list[Message]], rules: dict[str, Any], one_table: bool
 ) -> None:
-    """Whatever is asked for, over several payloads, with one series table or a new one each."""
+    """For any options, over several payloads, with one series table or several."""
     select = Select(**rules)
     table = SeriesTable()
     for batch in batches:
@@ -75,7 +75,7 @@ def test_columns_choose_as_one_would_message_by_message(
 def test_what_is_kept_can_be_written_as_before(
     messages: list[Message], rules: dict[str, Any]
 ) -> None:
-    """Chosen rows encode to the lines that the chosen messages encode to."""
+    """Selected rows encode to the same lines as the selected messages."""
     lines = decode(encode(messages, precision="ns"), precision="ns")
     kept = Select(**rules).feed(lines)
     assert encode(kept, precision="ns") == b"".join(
@@ -84,7 +84,7 @@ def test_what_is_kept_can_be_written_as_before(
 
 
 def test_records_themselves_come_back_where_all_match() -> None:
-    """Nothing is copied for a filter that lets all pass."""
+    """Nothing is copied where everything matches."""
     lines = decode(b"cpu,hostname=a value=1 1\ncpu,hostname=b value=2 1\n")
     assert Select(kinds=["metric"], nodes=["[ab]"]).feed(lines) is lines
     messages = list(lines)
@@ -94,7 +94,7 @@ def test_records_themselves_come_back_where_all_match() -> None:
 def test_columns_are_chosen_without_a_message_for_each_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Per-line work in Python happens only where a line becomes something else."""
+    """Selecting needs no message per line."""
     lines = decode(b"cpu,hostname=a value=1 1\ncpu,hostname=b value=2 1\n")
     with monkeypatch.context() as patch:
         patch.setattr(Lines, "__getitem__", lambda *_: pytest.fail("a message was built"))
@@ -103,7 +103,7 @@ def test_columns_are_chosen_without_a_message_for_each_row(
 
 
 def test_a_line_of_which_a_field_was_dropped_does_not_travel_as_its_old_bytes() -> None:
-    """What was filtered out must not come back when bytes are passed through."""
+    """What was dropped must not come back with the old bytes."""
     lines = decode(b"m,hostname=a value=1,load=2 1740027951\nm,hostname=b value=3 1740027951\n")
     kept = Select(kinds=["metric"]).feed(lines)
     assert isinstance(kept, Lines)
@@ -112,7 +112,7 @@ def test_a_line_of_which_a_field_was_dropped_does_not_travel_as_its_old_bytes() 
 
 
 def test_whole_lines_still_travel_as_the_bytes_they_were() -> None:
-    """Dropping other lines costs nobody the way without encoding."""
+    """Dropping other lines does not require encoding."""
     lines = decode(b"m,hostname=b,a=1 value=1,load=2 1740027951\nm,hostname=c value=3 1740027951\n")
     kept = Select(nodes=["b"]).feed(lines)
     assert isinstance(kept, Lines)
@@ -120,7 +120,7 @@ def test_whole_lines_still_travel_as_the_bytes_they_were() -> None:
 
 
 def test_rejected_lines_stay_with_their_payload() -> None:
-    """A filter is no reason to forget what could not be read."""
+    """A filter does not drop them."""
     lines = decode(b"broken\nm,hostname=b value=3 1740027951\n")
     kept = Select(nodes=["x"]).feed(lines)
     assert isinstance(kept, Lines)
@@ -129,7 +129,7 @@ def test_rejected_lines_stay_with_their_payload() -> None:
 
 
 def test_a_missing_tag_matches_the_empty_pattern_alone() -> None:
-    """``*`` asks for a tag that is there, nothing for one that is not."""
+    """``*`` requires the tag, the empty pattern requires that it is missing."""
     message = metric("m", 1.0, time=1, tags={})
     assert not Select(nodes=["*"]).matches(message)
     assert not Select(tags={"stype": "*"}).matches(message)
@@ -139,7 +139,7 @@ def test_a_missing_tag_matches_the_empty_pattern_alone() -> None:
 
 @given(st.lists(MESSAGES, max_size=8), RULES)
 def test_what_one_keeps_the_other_drops(messages: list[Message], rules: dict[str, Any]) -> None:
-    """Each record is kept by exactly one of ``select`` and ``drop`` with the same words."""
+    """Each record is kept by exactly one of ``select`` and ``drop`` with the same options."""
     rules = {key: value for key, value in rules.items() if key != "numeric"}
     assume(any(rules.values()))
     lines = to_lines(messages)

@@ -1,4 +1,4 @@
-"""``ccpipe.translate.rules.tag``: tags come and go, and all else stays."""
+"""``ccpipe.translate.rules.tag``: tags are added and removed, all else is kept."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,14 +12,14 @@ from ccpipe.translate.rules.tag import Tag
 
 
 def tagged(tags: Mapping[str, str], /, **options: Any) -> dict[str, str]:
-    """Return the tags of a metric afterwards."""
+    """Return the tags of a metric after the rule."""
     (message,) = Tag(**options).feed([metric("m", 1.0, time=1, tags=tags)])
     assert list(message.tags) == sorted(message.tags)
     return dict(message.tags)
 
 
 def test_tags_are_added_in_their_order() -> None:
-    """Tags stay sorted, as everybody downstream expects of them."""
+    """Tags stay sorted."""
     lines = decode(b"m,hostname=a,type=node value=1i 1740027951\n")
     passed = Tag(add={"partition": "main", "zone": "b c"}).feed(lines)
     assert encode(passed) == (
@@ -28,7 +28,7 @@ def test_tags_are_added_in_their_order() -> None:
 
 
 def test_what_is_added_replaces_what_the_tag_said() -> None:
-    """Whoever names a tag and a value wants that value."""
+    """A tag that is added replaces one of the same name."""
     assert tagged({"cluster": "x", "type": "node"}, add={"cluster": "fritz"}) == {
         "cluster": "fritz",
         "type": "node",
@@ -36,14 +36,14 @@ def test_what_is_added_replaces_what_the_tag_said() -> None:
 
 
 def test_tags_are_taken_away_before_others_are_added() -> None:
-    """A tag that is not there is no error."""
+    """A missing tag is no error."""
     tags = {"device": "sda", "unit": "kB"}
     assert tagged(tags, remove=["unit", "other"]) == {"device": "sda"}
     assert tagged(tags, remove=["unit"], add={"unit": "KiB"}) == {"device": "sda", "unit": "KiB"}
 
 
 def test_only_series_that_fit_are_changed() -> None:
-    """Names and tags both must fit."""
+    """Names and tags both must match."""
     assert tagged({"type": "node"}, add={"a": "b"}, names=["x"]) == {"type": "node"}
     assert tagged({"type": "node"}, add={"a": "b"}, tags={"type": "core"}) == {"type": "node"}
     assert tagged({"type": "node"}, add={"a": "b"}, names=["m"], tags={"type": "n*"}) == {

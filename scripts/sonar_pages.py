@@ -63,9 +63,10 @@ for bad in decoded.rejected:  # each with line, offset, path, rule, value and it
 line = sonar.encode(envelope, profile="jobanalyzer")
 ```
 
-`sonar.Decoder` takes a stream block by block, in bounded memory. `sonar.group` and `sonar.Tracker`
-say which records speak of one job, `sonar.roll_up` makes one record of processes that are the
-same, and `ccpipe.formats.nodelist` reads and writes lists of nodes.
+`sonar.Decoder` takes a stream block by block, in bounded memory; `sonar.Envelopes` is a batch of
+envelopes in a pipe. `sonar.group_by_job` and `sonar.JobTracker` find the records of one job,
+`sonar.roll_up` makes one record of alike processes, with a synthetic process ID beyond `pid_max`
+that is the same in every sample, and `ccpipe.formats.nodelist` reads and writes lists of nodes.
 
 An omitted field has the default value of its type: zero, the empty string, false, the empty
 array. Memory and volumes are in kilobytes of 1024 bytes, clocks in megahertz, power in watts,
@@ -76,8 +77,16 @@ default, also accepts what real archives hold: the tags `jobs` and `slurm_jobs` 
 that are missing, empty or `null` where the rules ask for one; times with a fraction of a second or
 with `+00:00`; `"errors":[]` beside data; `os`, `os-version`, `resident`, `virtual`, `slurm-jobs`
 and sacct's own columns as names of fields; and unknown fields, which it keeps and the encoder
-writes back. Both refuse data beside errors, wrong types, integers beyond 64 bits and times that
+writes back. It also reads the JSON of Sonar's old format (before 0.17), whose objects are flat: a
+performance state `P8` or a description "2x14 (hyperthreaded) Intel …" becomes the fields of today,
+jobs are dated by the latest time that they mention, and nothing says which cluster it is. A job
+number there is taken for a batch job's; processes without one are jobs of their own, with epoch 1.
+Both read what Sonar's daemon prints on standard output, `{"topic", "key", "client", "value"}`, and
+both refuse data beside errors, wrong types, integers beyond 64 bits and times that
 cannot be read.
+
+`ccpipe convert` and `ccpipe validate` also read Sonar's old CSV, recognized by how a file begins:
+`v=0.13.0,time=…,host=…` and, before 0.7, fields without names.
 """
 
 

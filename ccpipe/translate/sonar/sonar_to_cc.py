@@ -25,7 +25,6 @@ from ccpipe.formats.sonar import (
     encode,
 )
 from ccpipe.formats.sonar.timestamp import parse as parse_time
-from ccpipe.message import Message
 from ccpipe.translate.sonar.sonar_to_cc_jobs import Jobs, Shared
 from ccpipe.translate.sonar.sonar_to_cc_sample import Node
 
@@ -248,12 +247,3 @@ def topology(node: SysinfoAttributes) -> str:
         accelerators=cards,
     )
     return msgspec.json.encode(reported).decode()
-
-
-def topology_reply(request: Message, node: SysinfoAttributes, time: int) -> Message:
-    """Answer a control request ``topology``, as cc-node-controller does: by a log line.
-
-    It has the request's name and tags, and a level.
-    """
-    tags = {**request.tags, "loglevel": "info"}
-    return Message(request.name, tags, topology(node), time, "log")

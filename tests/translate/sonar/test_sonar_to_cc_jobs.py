@@ -26,9 +26,8 @@ from ccpipe.formats.sonar import (
     SysinfoEnvelope,
     SysinfoGpuCard,
 )
-from ccpipe.message import control
 from ccpipe.translate.sonar import sonar_to_cc, sonar_to_cc_jobs
-from ccpipe.translate.sonar.sonar_to_cc import SonarToCc, topology_reply
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.sonar_samples import META, START, at
 
 KEYS_OF_START = {
@@ -277,8 +276,8 @@ def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarT
     assert "None assigned" in reason
 
 
-def test_a_node_is_told_by_its_topology(translator: SonarToCc) -> None:
-    """As an event, and as the answer to a control request, which has the request's tags."""
+def test_a_node_becomes_an_event_topology(translator: SonarToCc) -> None:
+    """With its processors and cards."""
     card = SysinfoGpuCard(index=1, uuid="GPU-1", manufacturer="NVIDIA", model="H200", memory=7)
     node = SysinfoAttributes(
         time=at(0), cluster="fox", node="c1", sockets=2, cores_per_socket=64, threads_per_core=2,
@@ -291,10 +290,6 @@ def test_a_node_is_told_by_its_topology(translator: SonarToCc) -> None:
     assert payload["accelerators"] == [
         {"id": "GPU-1", "type": "NVIDIA", "model": "H200", "index": 1, "memory": 7}
     ]
-    request = control("topology", "GET", "", time=1, tags={"hostname": "c1", "type": "node"})
-    reply = topology_reply(request, node, time=5)
-    assert (reply.field, reply.value, reply.time) == ("log", line.value, 5)
-    assert reply.tags == {**request.tags, "loglevel": "info"}
 
 
 def test_hard_errors_become_log_lines(translator: SonarToCc) -> None:

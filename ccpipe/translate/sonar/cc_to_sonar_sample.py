@@ -21,7 +21,7 @@ from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.primitives import Record
 from ccpipe.formats.sonar.rollup import synthetic_pid
 from ccpipe.message import Kind
-from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes
+from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes, NodeJob
 from ccpipe.translate.sonar.sonar_metrics import (
     BOOT,
     GPU,
@@ -161,7 +161,9 @@ class PartialSample:
         pids: set[int] = set()
         for key, known in jobs.items():
             if "cpu_util" in known:
-                used = cpu_times.add((*place, *key), self.time, known["cpu_util"])
+                used = cpu_times.add(
+                    NodeJob(*place, key.job, key.epoch, key.user), self.time, known["cpu_util"]
+                )
                 known |= {"cpu_time": round(used.seconds), "cpu_avg": round(used.average, 1)}
             made.append(_job(key, known, cards.get(key, {}), pids))
             pids.add(made[-1].processes[0].pid)

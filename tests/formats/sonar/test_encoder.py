@@ -263,7 +263,7 @@ def test_auto_reads_back_what_spec_and_sonar_write(
     envelope = replace(envelope, meta=meta)
     for profile in ("spec", "sonar"):
         try:
-            written = encode(envelope, profile=profile)  # type: ignore[arg-type]
+            written = encode(envelope, profile=profile)
         except EncodeError:
             assert profile == "sonar"
             continue

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import bus, codec, memory
+from benchmarks import bus, codec, memory, rules
 from benchmarks.timing import Result
 from ccpipe.formats.kernel import kernels
 
@@ -26,6 +26,7 @@ class Results(msgspec.Struct):
     libraries: dict[str, str]
     decoding: dict[str, list[Result]]
     encoding: list[Result]
+    rules: dict[str, list[Result]]
     end_to_end: list[Result]
     memory: list[memory.Memory]
     one_line_microseconds: float
@@ -45,6 +46,7 @@ def measure(*, quick: bool) -> Results:
         libraries={name: version(name) for name in ("line-protocol-parser", "pyarrow", "nats-py")},
         decoding=decoding,
         encoding=codec.encoding(),
+        rules=rules.rules(),
         end_to_end=asyncio.run(bus.end_to_end(quick=quick)),
         memory=[
             memory.growth(100_000, 1_000_000) if quick else memory.growth(1_000_000, 10_000_000),
@@ -79,6 +81,10 @@ def markdown(results: Results) -> str:
             "## Encoding: 50 000 lines",
             "",
             *_table(results.encoding, results.encoding[0]),
+            "",
+            "## Rules: payloads of 8 lines",
+            "",
+            *_rules(results),
             "",
             "## NATS, 500 lines in a message",
             "",
@@ -123,6 +129,18 @@ def _decoding(results: Results) -> list[str]:
         if r.what not in names
     ]
     return rows
+
+
+def _rules(results: Results) -> list[str]:
+    columns = [result.what for result in next(iter(results.rules.values()))]
+    return [
+        f"| rule | {' | '.join(columns)} |",
+        "|---|" + "---:|" * len(columns),
+        *(
+            f"| {name} | {' | '.join(f'{8e6 / r.lines_per_second:.0f} µs' for r in measured)} |"
+            for name, measured in results.rules.items()
+        ),
+    ]
 
 
 def _table(results: list[Result], base: Result) -> list[str]:

@@ -11,7 +11,8 @@ from pyarrow import csv
 
 from benchmarks.payloads import first_bytes, payload, realistic
 from benchmarks.timing import Result, rate
-from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode
+from ccpipe.formats.lineprotocol import SeriesTable, decode, encode, to_lines
+from ccpipe.formats.lineprotocol.arrow import to_arrow
 from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.message import Message
@@ -98,8 +99,8 @@ def encoding() -> list[Result]:
         "ccpipe, from columns": lambda: encode(columns),
         "ccpipe, valid bytes passed through": columns.passthrough,
         "columns → messages": lambda: list(columns),
-        "messages → columns": lambda: Lines.of(messages),
-        "columns → Arrow table": columns.to_arrow,
+        "messages → columns": lambda: to_lines(messages),
+        "columns → Arrow table": lambda: to_arrow(columns),
     }
     try:
         from ccpipe.formats.prometheus import RemoteWrite

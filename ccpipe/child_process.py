@@ -1,4 +1,4 @@
-"""Child processes that end with us, however we end."""
+"""Child processes that end with this process, however it ends."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ async def start(
 
 
 async def end(process: Process | None, seconds: float) -> bool:
-    """Ask a child to end and, after so many seconds, end it; return whether it did so by itself."""
+    """Ask a child to end and kill it after a timeout; return whether it ended by itself."""
     if process is None or process.returncode is not None:
         return True
     process.terminate()
@@ -44,7 +44,7 @@ async def end(process: Process | None, seconds: float) -> bool:
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this child when its parent is killed (Linux; elsewhere nothing)."""
+    """Have the kernel kill this child when its parent dies (Linux only)."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):

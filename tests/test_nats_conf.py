@@ -9,8 +9,9 @@ import pytest
 
 from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import server_program
-from ccpipe.bus.nats.sink import NatsDeadLetterSink, NatsSink
+from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
 from ccpipe.errors import DeniedError, UnavailableError

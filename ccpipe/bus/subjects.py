@@ -1,4 +1,4 @@
-"""Subjects: where each kind of message travels. Nobody parses a name back out of one.
+"""Subjects: where each kind of message is published. No name is ever parsed out of a subject.
 
 Source: ClusterCockpit specification, *Messaging subjects*. Real sites use flat subjects
 (``hpc-nats``, ``jobs``, ``cc.job.event``), so every one is a template that configuration may
@@ -70,7 +70,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 def minimal(patterns: Iterable[str]) -> list[str]:
-    """Leave out the patterns that another one covers: a stream's subjects must not overlap."""
+    """Leave out the patterns that another one covers: subjects of a stream must not overlap."""
     wanted = list(dict.fromkeys(patterns))
     return [p for p in wanted if not any(q != p and matches(q, p) for q in wanted)]
 
@@ -80,11 +80,13 @@ class Subjects:
     """The subjects of one cluster."""
 
     cluster: str
+    hostname: str
+    """Our own node: that of envelopes that name none."""
     templates: Mapping[str, str]
 
     @classmethod
     def of(cls, site: Site) -> "Subjects":
-        """Take the specification's subjects with a site's own on top.
+        """Return the specification's subjects, overridden by the site's.
 
         Raises
         ------
@@ -94,7 +96,7 @@ class Subjects:
         """
         for name, template in site.bus.subjects.items():
             _check(name, template)
-        return cls(site.cluster, {**TEMPLATES, **site.bus.subjects})
+        return cls(site.cluster, site.hostname, {**TEMPLATES, **site.bus.subjects})
 
     def of_message(self, message: Message) -> str:
         """Return the subject that a message is published on.
@@ -156,4 +158,4 @@ def _check(name: str, template: str) -> None:
             raise ConfigError(f"{path}: unknown placeholder {{{placeholder}}}; known are {choices}")
     filled = template.format(**dict.fromkeys(PLACEHOLDERS, "x"))
     if not all(filled.split(".")) or re.search(r"[\s*>]", filled):
-        raise ConfigError(f"{path}: {template!r} is no subject")
+        raise ConfigError(f"{path}: {template!r} is not a subject")

@@ -9,7 +9,7 @@ import msgspec
 
 from ccpipe.cli.output import MessageTable, encoder, print_json
 from ccpipe.message import Message
-from ccpipe.pipeline import Records, Translator, join
+from ccpipe.pipeline import Translator
 from ccpipe.terminal import printable
 
 _SHOWN = 8
@@ -43,7 +43,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(
-    records: Records,
+    records: Sequence[Message],
     translators: Sequence[Translator],
     names: Sequence[str],
     output: Literal["line", "json", "table"] = "line",
@@ -82,14 +82,14 @@ def explain(
 
 
 def passed(
-    records: Records, translators: Sequence[Translator], names: Sequence[str]
-) -> tuple[list[Explained], Records]:
+    records: Sequence[Message], translators: Sequence[Translator], names: Sequence[str]
+) -> tuple[list[Explained], Sequence[Message]]:
     """Have records pass translators; return what each one did, and what came out."""
     rules = []
     for number, (translator, name) in enumerate(zip(translators, names, strict=True), 1):
         before = list(records)
-        records = join([translator.feed(records), translator.flush()])
-        refused = [f"{_record(it)}: {why}" for it, why in getattr(translator, "refused", [])]
+        records = [*translator.feed(records), *translator.flush()]
+        refused = [f"{_record(it)}: {why}" for it, why in translator.take_rejected()]
         rules.append(_explained(number, name, before, list(records), refused))
     return rules, records
 

@@ -10,12 +10,13 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Kind, Message
+from ccpipe.pipeline import Sink
 from ccpipe.terminal import paint, printable
 
 if TYPE_CHECKING:  # they take their time, and most commands start without
     from ccpipe.formats.lineprotocol import Precision
-    from ccpipe.pipeline import Records
 
 TableOrJson = Literal["table", "json"]
 Format = Literal["line", "json", "csv"]
@@ -66,7 +67,7 @@ def fold(text: str, room: int) -> list[str]:
 
 def encoder(
     output: Format, precision: "Precision | Literal['auto']" = "auto"
-) -> tuple[bytes, Callable[["Records"], bytes]]:
+) -> tuple[bytes, Callable[[Sequence[Message]], bytes]]:
     """Return what stands at the head of a format, and the codec; `precision` is line's only."""
     if output == "json":
         from ccpipe.formats import jsonlines
@@ -167,13 +168,15 @@ def _value(message: Message) -> str:
     return text if message.kind is Kind.METRIC else f"{message.field}={text}"
 
 
-class TableSink:
+class TableSink(Sink):
     """Prints records on stdout as a table."""
+
+    takes = Messages
 
     def __init__(self) -> None:
         """Lay out for stdout."""
         self._table = MessageTable(sys.stdout)
 
-    async def write(self, records: "Records") -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """Print the records."""
         print(self._table.render(records), end="", flush=True)

@@ -3,8 +3,9 @@
 import logging
 from collections.abc import Sequence
 
-from ccpipe.pipeline import DeadLetterSink, Limits, Sink, Source, Translator, run
+from ccpipe.pipeline import DeadLetterSink, Limits, Sink, Source, Stages, run
 from ccpipe.pipeline.signals import stop_signals
+from ccpipe.pipeline.stages import AnyTranslator
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -17,7 +18,7 @@ async def run_pipe(
     name: str,
     telemetry: Telemetry,
     listen: str = "",
-    translators: Sequence[Translator] = (),
+    translators: Sequence[AnyTranslator] | Stages = (),
     dead_letter_sink: DeadLetterSink | None = None,
     limits: Limits | None = None,
     seconds: float | None = None,

@@ -2,14 +2,15 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from ccpipe.cli.options import Where, seconds
 from ccpipe.cli.pipe import run_pipe
 from ccpipe.errors import UsageError
-from ccpipe.pipeline import Sink, join
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.pipeline import Sink
 from ccpipe.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -75,10 +76,11 @@ async def publish(
 
 async def _explain(agent: "Agent", output: Output) -> None:
     from ccpipe.cli.explain import explain
+    from ccpipe.formats.lineprotocol.messages import Messages
 
     if not agent.once or output == "sonar":
         raise UsageError("--explain is for metrics, with --once")
-    records = join([batch.records async for batch in agent.metrics])
+    records = Messages.concat([Messages.of(batch.records) async for batch in agent.metrics])
     names = [table["use"] for table in agent.site.publish.translate]
     explain(records, agent.parts.translators, names, output)
 
@@ -93,8 +95,8 @@ async def _print(agent: "Agent", output: Output, after: float | None) -> None:
         name="publisher",
         telemetry=agent.telemetry,
         listen=agent.site.telemetry.listen,
-        translators=() if output == "sonar" else [agent.chain],
-        limits=getattr(sink, "limits", None),
+        translators=() if output == "sonar" else agent.stages,
+        limits=sink.limits,
         dead_letter_sink=DeadLetterFile(agent.dead_letter_file()),
         seconds=after,
     )
@@ -112,10 +114,10 @@ def _printer(output: Output) -> Sink:
     return StdoutSink(format=output)
 
 
-class EnvelopePrinter:
+class EnvelopePrinter(Sink):
     """Prints envelopes on stdout, one a line."""
 
-    takes: ClassVar[str] = "envelopes"
+    takes = Envelopes
 
     async def write(self, records: "Sequence[Envelope]") -> None:
         """Print the envelopes."""

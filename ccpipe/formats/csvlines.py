@@ -1,6 +1,6 @@
 """CSV (RFC 4180, but with LF): one row for each message, for spreadsheets and data frames.
 
-The columns never change, whatever tags come, so that rows can be streamed.
+The columns are always the same, whatever the tags, so that rows can be streamed.
 
 >>> from ccpipe.message import metric
 >>> tags = {"hostname": "e1208", "type": "node", "unit": "GB/s"}
@@ -17,7 +17,7 @@ from ccpipe.formats.rfc3339 import rfc3339
 from ccpipe.message import Message, Value
 
 TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
-"""Tags that have a column of their own; the others share the column ``tags``."""
+"""Tags with a column each; the others share the column ``tags``."""
 
 COLUMNS = ("time", "name", "field", *TAG_COLUMNS, "tags", "value")
 
@@ -28,32 +28,32 @@ HEADER = (",".join(COLUMNS) + "\n").encode()
 def encode(records: Iterable[Message]) -> bytes:
     """Encode records as rows of CSV, each ending in LF.
 
-    ``time`` is written as RFC 3339 says it; ``tags`` is ``key=value`` joined with spaces, where a
-    backslash stands before a space, ``=`` or backslash of a tag's own; booleans are ``true`` and
-    ``false``. What a record does not have is empty.
+    ``time`` is RFC 3339; ``tags`` is ``key=value`` joined with spaces, with a backslash before a
+    space, ``=`` or backslash in a tag; booleans are ``true`` and ``false``. What is missing is
+    empty.
 
     Raises
     ------
     EncodeError
-        for half characters and times that RFC 3339 cannot say. It names the record.
+        for half a surrogate pair and times beyond RFC 3339. It names the record.
 
     """
-    rows = _Rows()
+    rows = _RowList()
     writer = csv.writer(rows)
     for message in records:
         try:
             writer.writerow(_row(message))
             rows[-1].encode()
         except (EncodeError, UnicodeEncodeError) as error:
-            place = f"{message.name[:80]!r} {dict(message.tags)!r:.200}"
-            raise EncodeError(f"{place}: {error}") from None
-    # Written with CRLF and changed here: the csv module quotes only what its line end holds, and
-    # a lone CR inside a text must be quoted too.
+            record = f"{message.name[:80]!r} {dict(message.tags)!r:.200}"
+            raise EncodeError(f"{record}: {error}") from None
+    # Written with CRLF and changed here: the csv module quotes only the characters of its line
+    # end, and a lone CR inside a text must be quoted too.
     return "".join(row[:-2] + "\n" for row in rows).encode()
 
 
-class _Rows(list[str]):
-    """A file of the kind that ``csv.writer`` writes to, which keeps its rows apart."""
+class _RowList(list[str]):
+    """A list of rows that ``csv.writer`` can write to."""
 
     write = list.append
 
@@ -66,7 +66,7 @@ def _row(message: Message) -> list[str]:
         message.field,
         *(tags.get(tag, "") for tag in TAG_COLUMNS),
         _other_tags(tags),
-        _spell(message.value),
+        _value(message.value),
     ]
 
 
@@ -81,7 +81,7 @@ def _other_tags(tags: Mapping[str, str]) -> str:
     )
 
 
-def _spell(value: Value) -> str:
+def _value(value: Value) -> str:
     match value:
         case bool():
             return "true" if value else "false"

@@ -14,30 +14,30 @@ from ccpipe.errors import DataError, UsageError
 from ccpipe.message import Message
 from ccpipe.terminal import note
 
-if TYPE_CHECKING:  # who only opens files starts without it
+if TYPE_CHECKING:  # a command that only opens files starts faster without it
     from ccpipe.formats.lineprotocol import Lines
 
 BLOCK = 2**18
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 
 MAX_LINE_SIZE = 16 * 2**20
-"""Bytes of the longest line that is waited for, line ends inside its strings included."""
+"""Bytes of the longest line, line ends inside its strings included."""
 
 
 class Stream(Protocol):
-    """What can be read: a file, stdin, an unpacked gzip file."""
+    """A readable stream: a file, stdin, a gzip file."""
 
     def read1(self, size: int, /) -> bytes:
-        """Return what is there, up to `size` bytes; nothing at the end."""
+        """Return what is available, up to `size` bytes; nothing at the end."""
         ...
 
 
 class Block(NamedTuple):
-    """Some lines of a file; numbers in ``lines.rejected`` count from the file's begin."""
+    """Some lines of a file; line numbers in ``lines.rejected`` are those of the file."""
 
     lines: "Lines"
     before: int
-    """How many lines of the file came before."""
+    """Number of lines of the file before these."""
 
     def numbered(self) -> Iterator[tuple[int, Message]]:
         """Yield the messages, each with the number of its line in the file, from 1."""
@@ -50,7 +50,7 @@ class Block(NamedTuple):
 
 @contextmanager
 def open_stream(path: Path) -> Iterator[Stream]:
-    """Open a file for reading: ``-`` is stdin, the suffix ``.gz`` means gzip; raises UsageError."""
+    """Open a file for reading: ``-`` is stdin, ``.gz`` is unpacked; raises UsageError."""
     if str(path) == "-":
         if sys.stdin.isatty():
             note("reading standard input; Ctrl-D ends it")
@@ -77,47 +77,47 @@ def read_blocks(
     block: int = BLOCK,
     max_length: int = MAX_LINE_SIZE,
 ) -> Iterator[Block]:
-    """Decode a stream block by block, with the result that decoding it at once would have.
+    """Decode a stream block by block, with the same result as decoding it at once.
 
-    A block ends where a line ends for sure. A string in quotes may hold line ends, so a line
-    whose string is still open is kept until more is read; when it is longer than `longest`, its
+    A block ends at a line end that is certain. A string in quotes may contain line ends, so a line
+    whose string is still open is kept until more is read; when it is longer than `max_length`, its
     closing quote counts as missing.
 
     Raises
     ------
     DataError
-        where a line without any end is longer than `longest`, or compressed data are damaged.
+        where a line is longer than `max_length`, or compressed data are damaged.
 
     """
-    carry, is_open = b"", False
+    rest, is_open = b"", False
     before = offset = 0
     while True:
-        fresh = read_piece(stream, max(block, len(carry)))
-        carry += fresh
-        if fresh and is_open and b'"' not in fresh and len(carry) < max_length:
-            continue  # the string is still open: to decode again would tell nothing new
-        end = carry.rfind(b"\n") + 1 if fresh else len(carry)
-        if end == 0 and len(carry) > max_length:
+        fresh = read_piece(stream, max(block, len(rest)))
+        rest += fresh
+        if fresh and is_open and b'"' not in fresh and len(rest) < max_length:
+            continue  # the string is still open: decoding again would give the same
+        end = rest.rfind(b"\n") + 1 if fresh else len(rest)
+        if end == 0 and len(rest) > max_length:
             raise DataError(f"line {before + 1} is longer than {max_length} bytes")
-        lines = decode(carry[:end])
-        settled = _settled(lines, max_length) if fresh else end
-        is_open = settled < end
+        lines = decode(rest[:end])
+        complete = _complete(lines, max_length) if fresh else end
+        is_open = complete < end
         if is_open:
-            lines = _cut(lines, settled, before_line=carry.count(b"\n", 0, settled) + 1)
+            lines = _cut(lines, complete, before_line=rest.count(b"\n", 0, complete) + 1)
         lines.rejected = [
             bad._replace(line=bad.line + before, offset=bad.offset + offset)
             for bad in lines.rejected
         ]
         yield Block(lines, before)
-        before += carry.count(b"\n", 0, settled)
-        offset += settled
-        carry = carry[settled:]
+        before += rest.count(b"\n", 0, complete)
+        offset += complete
+        rest = rest[complete:]
         if not fresh:
             return
 
 
 def read_piece(stream: Stream, size: int = BLOCK) -> bytes:
-    """Read what is there, up to `size` bytes; nothing at the end; raises DataError."""
+    """Return what is available, up to `size` bytes; nothing at the end; raises DataError."""
     try:
         return stream.read1(size)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -126,8 +126,8 @@ def read_piece(stream: Stream, size: int = BLOCK) -> bytes:
         raise DataError(f"cannot be read: {error.strerror}") from None
 
 
-def _settled(lines: "Lines", max_length: int) -> int:
-    """Return up to where more bytes can change nothing: the first line with an open string."""
+def _complete(lines: "Lines", max_length: int) -> int:
+    """Return up to which offset more bytes change nothing: the first line with an open string."""
     from ccpipe.formats.lineprotocol import Rule
 
     payload = lines.payload
@@ -150,6 +150,6 @@ def _cut(lines: "Lines", end: int, before_line: int) -> "Lines":
 
 
 def report_rejected(block: Block, problem: Callable[[str], None]) -> None:
-    """Tell the lines that could not be read."""
+    """Report the lines that could not be read."""
     for bad in block.lines.rejected:
-        problem(f":{bad.line}: column {bad.column}: {bad.rule}: {bad.excerpt}")
+        problem(f":{bad.line}: column {bad.column}: {bad.reason}: {bad.excerpt}")

@@ -18,7 +18,7 @@ from ccpipe.message import Message
 
 
 def _plain(value: Any) -> float | str:
-    """Turn what msgspec does not know, such as ``Uint`` or NumPy's numbers, into what it does."""
+    """Convert a type that msgspec does not know, such as ``Uint`` or a NumPy number."""
     for kind in (int, float, str):
         if isinstance(value, kind):
             return kind(value)
@@ -39,14 +39,14 @@ class _Line(msgspec.Struct):
 def encode(records: Iterable[Message]) -> bytes:
     """Encode records as JSON lines, each ending in LF.
 
-    Integers are written with all their digits (readers that take every number for a double round
-    those beyond 2⁵³), ``time`` as RFC 3339 says it, or null where a record has none.
+    Integers keep all their digits (readers that use doubles round those beyond 2⁵³); ``time`` is
+    RFC 3339, or null where a record has none.
 
     Raises
     ------
     EncodeError
-        for what JSON cannot carry: NaN, infinity, half characters, and times that RFC 3339
-        cannot say. It names the record.
+        for what JSON cannot carry: NaN, infinity, half a surrogate pair, and times beyond RFC 3339.
+        It names the record.
 
     """
     return b"".join(map(_encode_message, records))

@@ -1,4 +1,4 @@
-"""Prometheus remote write: columns to one request's body.
+"""Prometheus remote write: ``Lines`` to the body of one request.
 
 Source: *Prometheus Remote-Write 1.0 specification*; ``prompb/remote.proto`` and ``types.proto``::
 
@@ -24,12 +24,12 @@ HEADERS = {
     "X-Prometheus-Remote-Write-Version": "0.1.0",
 }
 
-_MOST_LABELS = 200_000
+_MAX_LABELS = 200_000
 _MILLISECOND = 10**6
 
 
 class RemoteWrite:
-    """Encodes requests; remembers the labels of the series that it has seen."""
+    """Encodes requests; caches the labels of series."""
 
     def __init__(self) -> None:
         try:
@@ -42,14 +42,14 @@ class RemoteWrite:
     def encode(self, lines: Lines) -> bytes:
         """Encode the numbers of `lines` as a compressed ``WriteRequest``.
 
-        A metric is named after its measurement, and after its field too where that is not
-        ``value``; booleans are 0 and 1, texts have no place in Prometheus and are left out.
-        The samples of one series stand in order of time, one for each millisecond.
+        The name of a metric is its measurement, with its field where that is not ``value``.
+        Booleans are 0 and 1; texts are left out, as Prometheus has none. The samples of a series
+        are sorted by time, one for each millisecond.
 
         Raises
         ------
         EncodeError
-            where a row carries no time: ``Lines.stamped`` gives it one.
+            where a row has no time: see ``Lines.fill_missing_times``.
 
         """
         return bytes(self._compress(self.write_request(lines)))
@@ -58,7 +58,7 @@ class RemoteWrite:
         """Encode as ``encode`` does, without compression."""
         if lines.precision is None and NO_TIME in lines.times:
             raise EncodeError("a sample without time cannot be written to Prometheus")
-        if len(self._labels) > _MOST_LABELS:
+        if len(self._labels) > _MAX_LABELS:
             self._labels.clear()
         if KERNEL is None:
             return self._in_python(lines)
@@ -73,7 +73,7 @@ class RemoteWrite:
         return labels
 
     def _in_python(self, lines: Lines) -> bytes:
-        """Encode as the compiled kernel does: its specification."""
+        """Encode as the compiled kernel does."""
         samples: dict[tuple[int, int], dict[int, float]] = {}
         for series, field, kind, number, time in zip(
             lines.series, lines.fields, lines.types, lines.numbers, lines.times, strict=True
@@ -92,7 +92,7 @@ class RemoteWrite:
 
 
 def write_labels(series: Series, field: str) -> bytes:
-    """Write the labels of a metric: sorted by name, in the characters that Prometheus allows."""
+    """Encode the labels of a metric: sorted by name, in the characters that Prometheus allows."""
     name = series.name if field == "value" else f"{series.name}_{field}"
     labels = {_LABEL_BAD.sub("_", key): value for key, value in series.tags.items()}
     labels["__name__"] = _NAME_BAD.sub("_", name)

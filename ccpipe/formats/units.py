@@ -1,9 +1,9 @@
 """Units of metrics, as ClusterCockpit writes them: ``MByte/s``, ``kB``, ``GHz``, ``W``, ``degC``.
 
 Source: cc-lib's package ``ccUnits``. As there, a small ``m`` before what has no thousandths (bytes,
-flops, packets, events, cycles, requests) is mega, and ``k`` is 1000 while ``Ki`` is 1024. Beyond it
-there are bits, minutes, hours, days, watt-hours, Linux's ``512 bytes`` and what is only ever
-counted. A lone small ``b`` is refused: some mean bits by it, some bytes.
+flops, packets, events, cycles, requests) is mega, and ``k`` is 1000 while ``Ki`` is 1024. In
+addition there are bits, minutes, hours, days, watt-hours, Linux's ``512 bytes`` and units of
+counts. A lone small ``b`` is rejected, being used for both bits and bytes.
 """
 
 import functools
@@ -68,58 +68,58 @@ _DEGREES = {
     **dict.fromkeys(("degf", "°f", "degreef"), (Fraction(5, 9), Fraction(-160, 9))),
 }
 _WHOLE = frozenset({"byte", "flop", "packet", "event", "cycle", "request"})
-"""What has no thousandths, so that a small ``m`` is mega."""
+"""Measures without thousandths, where a small ``m`` is mega."""
 
 _FORM = re.compile(r"(?:([1-9]\d{0,5}) )?([^\s/]{1,20})(?:/([^\s/]{1,20}))?", re.ASCII)
 _PREFIXED = re.compile(r"([KkMGTPE]i|[nuµmkKMGTPEgtp])(.+)")
 
 
 class Unit(NamedTuple):
-    """A unit by what it measures: a value of it times `scale` plus `zero` is in the base unit."""
+    """A unit of a measure: a value in it, times `scale` plus `zero`, is in the base unit."""
 
     measure: str
-    """Such as ``byte`` or ``byte/second``; only what measures the same can be converted."""
+    """Such as ``byte`` or ``byte/second``; only units of the same measure can be converted."""
     scale: Fraction
     zero: Fraction = Fraction(0)
 
 
 class Conversion(NamedTuple):
-    """The way from one unit to another, exact: ``(value * times + plus) / over``."""
+    """The exact conversion between two units: ``(value * times + plus) / divisor``."""
 
     times: int
     plus: int
-    using: int
+    divisor: int
 
     @property
     def is_whole(self) -> bool:
         """Whether integers stay integers."""
-        return self.using == 1
+        return self.divisor == 1
 
     def __call__(self, value: float) -> float | None:
         """Convert a value; None where the result cannot be written as a metric.
 
-        An integer stays one, of its own type, where the conversion is whole; else the result is
-        a float. So the values of one series are of one type.
+        An integer stays an integer of its type where the conversion is whole; otherwise the result
+        is a float. So all values of a series have one type.
         """
         if isinstance(value, int):
             exact = value * self.times + self.plus
             if not self.is_whole:
-                return exact / self.using
+                return exact / self.divisor
             unsigned = isinstance(value, Uint)
             minimum, beyond = (0, 2**64) if unsigned else (-(2**63), 2**63)
             if not minimum <= exact < beyond:
                 return None
             return Uint(exact) if unsigned else exact
-        result = (value * self.times + self.plus) / self.using
+        result = (value * self.times + self.plus) / self.divisor
         return result if math.isfinite(result) else None
 
 
 @functools.lru_cache(maxsize=1024)
-def read(text: str) -> Unit:
-    """Read a unit, such as ``MByte/s``; raises DataError for what is none."""
+def parse_unit(text: str) -> Unit:
+    """Parse a unit, such as ``MByte/s``; raises DataError for anything else."""
     found = _FORM.fullmatch(text)
     if found is None:
-        raise DataError(f"{text!r:.40} is no unit")
+        raise DataError(f"not a unit: {text!r:.40}")
     count, word, below = found.groups()
     try:
         unit = _single(word)
@@ -127,12 +127,12 @@ def read(text: str) -> Unit:
             divisor = _single(below)
             unit = Unit(f"{unit.measure}/{divisor.measure}", unit.scale / divisor.scale)
     except KeyError:
-        raise DataError(f"{text!r:.40} is no unit that is known") from None
+        raise DataError(f"not a known unit: {text!r:.40}") from None
     return unit._replace(scale=unit.scale * int(count or 1))
 
 
 def _single(word: str) -> Unit:
-    """Read a unit without divisor; raises KeyError where it is not known."""
+    """Parse a unit without divisor; raises KeyError where it is not known."""
     if word.lower() in _DEGREES:
         return Unit("temperature", *_DEGREES[word.lower()])
     prefix = ""
@@ -153,17 +153,17 @@ def _measure(word: str) -> tuple[str, Fraction] | None:
 
 
 def conversion(unit: str, to: str) -> Conversion:
-    """Return the way from one unit to another.
+    """Return the conversion from one unit to another.
 
     Raises
     ------
     DataError
-        where one of them is no unit, or they do not measure the same.
+        where one of them is not a unit, or they are of different measures.
 
     """
-    old, new = read(unit), read(to)
+    old, new = parse_unit(unit), parse_unit(to)
     if old.measure != new.measure:
         raise DataError(f"{unit!r} is of {old.measure}, {to!r} is of {new.measure}")
     factor, plus = old.scale / new.scale, (old.zero - new.zero) / new.scale
-    using = math.lcm(factor.denominator, plus.denominator)
-    return Conversion(int(factor * using), int(plus * using), using)
+    divisor = math.lcm(factor.denominator, plus.denominator)
+    return Conversion(int(factor * divisor), int(plus * divisor), divisor)

@@ -1,4 +1,4 @@
-"""The plug: a source, translators and a sink, and ``run()``, which joins them.
+"""The pipe: a source, translators and a sink, and ``run()``, which joins them.
 
 ``run()`` alone owns queueing, batching, bounded memory, back-pressure, retry, splitting of a
 rejected batch, dead letters, acknowledgement after write, flushing and counting. That is why a
@@ -10,31 +10,30 @@ from ccpipe.pipeline.plug import (
     Batch,
     DeadLetter,
     DeadLetterSink,
-    Holding,
     Limits,
     Records,
-    Remembering,
+    RecordType,
+    Rejected,
     Sink,
     Source,
     Translator,
-    check_fit,
-    join,
     wait_for_event,
 )
+from ccpipe.pipeline.stages import Stages, check_fit
 
 __all__ = [
     "Batch",
     "DeadLetter",
     "DeadLetterSink",
-    "Holding",
     "Limits",
+    "RecordType",
     "Records",
-    "Remembering",
+    "Rejected",
     "Sink",
     "Source",
+    "Stages",
     "Translator",
     "check_fit",
-    "join",
     "run",
     "wait_for_event",
 ]

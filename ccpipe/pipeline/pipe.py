@@ -5,38 +5,48 @@ import contextlib
 import functools
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from itertools import chain, repeat
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import tenacity
 
 from ccpipe.errors import CcpipeError, DataError, EncodeError, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines
 from ccpipe.pipeline.plug import (
     Batch,
     DeadLetter,
     DeadLetterSink,
     Limits,
+    Records,
+    RecordType,
     Sink,
     Source,
-    Translator,
-    check_fit,
-    join,
     wait_for_event,
 )
 from ccpipe.pipeline.queue import Item, Queue, now
-from ccpipe.pipeline.stage import Stage, acknowledge, note_written, to_dead_letter
+from ccpipe.pipeline.stages import (
+    AnyTranslator,
+    Stages,
+    Translated,
+    acknowledge,
+    check_fit,
+    commit,
+)
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+"""How often translators that hold something back are fed where no batch comes."""
 
 
 async def run(
     source: Source,
     sink: Sink,
     *,
-    translators: Sequence[Translator] = (),
+    translators: Sequence[AnyTranslator] | Stages = (),
     dead_letter_sink: DeadLetterSink | None = None,
     limits: Limits | None = None,
     telemetry: Telemetry | None = None,
@@ -46,7 +56,10 @@ async def run(
 
     Setting `stop` asks the source to end; what it has handed over by then is still written, for
     ``limits.grace`` seconds if the sink fails. It is the same where the source itself fails.
-    What could not be written and has no one upstream to hand it over again is then buried.
+    What could not be written and has no upstream that hands it over again becomes dead letters.
+
+    `dead_letter_sink` and `limits` are the source's and the sink's own where none are given.
+    `translators` may be ``Stages`` where they are to be replaced while the pipe runs.
 
     Raises
     ------
@@ -56,27 +69,31 @@ async def run(
         where source or sink cannot work at all, or the parts do not fit together.
 
     """
-    check_fit(source, translators, sink)
-    limits, telemetry, stop = limits or Limits(), telemetry or Telemetry(), stop or asyncio.Event()
-    pipe = _Pipe(source, sink, translators, dead_letter_sink, limits, telemetry)
+    stages = check_fit(source, translators, sink)
+    dead_letter_sink = dead_letter_sink or source.dead_letter_sink
+    limits, telemetry, stop = (
+        limits or sink.limits,
+        telemetry or Telemetry(),
+        stop or asyncio.Event(),
+    )
+    pipe = _Pipe(source, sink, stages, dead_letter_sink, limits, telemetry)
     async with contextlib.AsyncExitStack() as stack:
-        parts: list[object] = [dead_letter_sink, sink, source]
-        for part in parts:
-            if isinstance(part, contextlib.AbstractAsyncContextManager) and not await _is_entered(
-                stack, part, stop
-            ):
+        for part in (dead_letter_sink, sink, source):
+            if part is not None and not await _is_entered(stack, part, stop):
                 return
-        watcher = asyncio.create_task(pipe.watch(stop), name="ccpipe-stop")
-        reader = asyncio.create_task(pipe.read(), name="ccpipe-read")
+        tasks = {asyncio.create_task(pipe.watch(stop), name="ccpipe-stop")}
+        tasks.add(reader := asyncio.create_task(pipe.read(), name="ccpipe-read"))
+        if len(stages) or stages is translators:  # some that may be replaced may come to hold
+            tasks.add(asyncio.create_task(pipe.tick(), name="ccpipe-tick"))
         telemetry.ready = True
         try:
             await pipe.write()
             await reader  # it has ended, or there would be more to write; its error is raised here
         finally:
             telemetry.ready = False
-            for task in (reader, watcher):
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait({reader, watcher})
+            await asyncio.wait(tasks)
 
 
 async def _is_entered(
@@ -99,8 +116,53 @@ async def _is_entered(
     return True
 
 
-_Portion = tuple[Any, Sequence[Item]]
-"""Records for one write; beside each stands the item that it came with."""
+@dataclass(slots=True)
+class _Portion:
+    """Records for one write, and the items that they came with."""
+
+    records: Records
+    type: RecordType
+    rows: Sequence[tuple[Item, int]]
+    """Of each record its item and its index there; a ``_Rows`` as long as nothing was split."""
+
+    def letter(self, index: int, reason: str) -> DeadLetter:
+        """Return one record as a dead letter."""
+        item, row = self.rows[index]
+        batch = item.batch
+        origin = batch.origin_of(row) if batch.origin_of else batch.origin
+        return DeadLetter(self.records.original(index), reason, origin)
+
+    def without(self, bad: Sequence[int]) -> "list[_Portion]":
+        """Return what is left without some records."""
+        good = sorted(set(range(len(self.records))).difference(bad))
+        if not good:
+            return []
+        records = self.type.of([self.records[i] for i in good])
+        return [_Portion(records, self.type, [self.rows[i] for i in good])]
+
+    def halves(self) -> "list[_Portion]":
+        """Return two portions, the first one last."""
+        half = len(self.records) // 2
+        rows = [self.rows[i] for i in range(len(self.records))]
+        return [
+            _Portion(self.records[half:], self.type, rows[half:]),
+            _Portion(self.records[:half], self.type, rows[:half]),
+        ]
+
+
+class _Rows(Sequence[tuple[Item, int]]):
+    """The item of each record and its index there, looked up only for the few that need it."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = items
+        self._ends = list(accumulate(len(item.batch.records) for item in items))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, index: Any) -> Any:
+        place = bisect_right(self._ends, index)
+        return self._items[place], index - (self._ends[place - 1] if place else 0)
 
 
 class _Pipe:
@@ -110,19 +172,20 @@ class _Pipe:
         self,
         source: Source,
         sink: Sink,
-        translators: Sequence[Translator],
+        stages: Stages,
         dead_letter_sink: DeadLetterSink | None,
         limits: Limits,
         telemetry: Telemetry,
     ) -> None:
         self.source = source
         self.sink = sink
-        self.stages = [Stage(translator) for translator in translators]
+        self.stages = stages
         self.latest = Batch(())  # that was read
         self.dead_letter_sink = dead_letter_sink
         self.limits = limits
         self.telemetry = telemetry
         self.queue = Queue(limits, telemetry)
+        self.translating = asyncio.Lock()
         self.unwritten: list[_Portion] = []  # of what was taken off the queue; the next one last
         self.ending = asyncio.Event()
         self.grace_end = math.inf
@@ -132,7 +195,7 @@ class _Pipe:
         self.begin_shutdown()
 
     def begin_shutdown(self) -> None:
-        """Ask the source to end; what fails from now on is tried for the grace only."""
+        """Ask the source to end; what fails from now on is retried for the grace only."""
         if not self.ending.is_set():
             self.ending.set()
             self.grace_end = now() + self.limits.grace
@@ -153,58 +216,60 @@ class _Pipe:
 
     async def read_source(self) -> None:
         batches = aiter(self.source)
-        is_holding = any(stage.is_holding for stage in self.stages)
-        coming = _with_ticks(batches) if is_holding else batches
         try:
-            async for batch in coming:
+            async for batch in batches:
+                batch.records = self.source.gives.of(batch.records)
                 self.telemetry.count(self.telemetry.read, self.source, len(batch.records))
-                await self.translate(batch)
+                async with self.translating:
+                    await self.translate(batch)
         finally:
-            for generator in (coming, batches):
-                if isinstance(generator, AsyncGenerator):
-                    await generator.aclose()
+            if isinstance(batches, AsyncGenerator):
+                await batches.aclose()
+
+    async def tick(self) -> None:
+        """Feed translators that hold something back, also where no batch comes."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            async with self.translating:
+                if self.stages.is_holding:
+                    await self.put(self.stages.feed(None))
 
     async def translate(self, batch: Batch) -> None:
         """Queue a batch, or what the translators have ready after it."""
-        letters = _unreadable(batch)
-        if not self.stages:
+        self.latest = batch
+        letters = [
+            DeadLetter(bad.original, bad.reason, batch.origin, bad.line, bad.offset)
+            for bad in batch.records.rejected
+        ]
+        if not len(self.stages) and not self.stages.is_holding:
             await self.queue.put(Item(batch, letters))
             return
-        records, batch.records = batch.records, ()
-        complete = []
-        if batch is not _TICK:
-            self.latest, complete = batch, [batch]
-        for stage in self.stages:
-            records, complete = stage.feed(records, complete, self.latest.origin)
-        await self.put(records, complete, letters)
+        results = self.stages.feed(batch)
+        results[-1].letters[:0] = letters
+        await self.put(results)
 
     async def flush(self) -> None:
         """Queue what the translators still hold."""
-        for position, stage in enumerate(self.stages, 1):
-            records, complete = stage.flush(self.latest.origin)
-            for later in self.stages[position:]:
-                records, complete = later.feed(records, complete, self.latest.origin)
-            await self.put(records, complete, [])
+        async with self.translating:
+            await self.put(self.stages.flush())
 
-    async def put(self, records: Any, complete: list[Batch], letters: list[DeadLetter]) -> None:
-        """Queue what translators made; with it the batches are safe that it completes."""
-        for stage in self.stages:
-            letters += stage.letters
-            stage.letters.clear()
-        if not (len(records) or complete or letters):
-            return
-        batch = Batch(records, origin=self.latest.origin)
-        batch.notes = [note for each in complete for note in each.notes]
-        if self.latest.has_upstream:
-            batch.ack = functools.partial(acknowledge, complete)
-        await self.queue.put(Item(batch, letters))
+    async def put(self, results: Sequence[Translated]) -> None:
+        """Queue what translators returned; with it the batches are safe that it completes."""
+        for result in results:
+            if not (len(result.records) or result.complete or result.letters):
+                continue
+            batch = Batch(result.records, origin=self.latest.origin)
+            batch.commits = [commit for each in result.complete for commit in each.commits]
+            if self.latest.has_upstream:
+                batch.ack = functools.partial(acknowledge, result.complete)
+            await self.queue.put(Item(batch, result.letters))
 
     async def write(self) -> None:
-        """Write until the queue ends; where that fails, see to what could not be written."""
+        """Write until the queue ends; where that fails, keep what could not be written."""
         items: list[Item] = []
         try:
             while items := await self.queue.take():
-                self.unwritten = _portions(items)
+                self.unwritten = self.portions(items)
                 await self.deliver()
                 await self.write_dead_letters([letter for item in items for letter in item.letters])
                 await self.acknowledge(items)
@@ -214,46 +279,53 @@ class _Pipe:
             await self.keep(items, f"not delivered: {error}")
             raise
 
+    def portions(self, items: Sequence[Item]) -> list[_Portion]:
+        """Join items for one write; there is none where they hold no records."""
+        filled = [item for item in items if len(item.batch.records)]
+        if not filled:
+            return []
+        takes = self.sink.takes
+        return [_Portion(takes.concat([i.batch.records for i in filled]), takes, _Rows(filled))]
+
     async def deliver(self) -> None:
         """Write what is unwritten; halve what is rejected until the bad records are found."""
         while self.unwritten:
-            records, owners = self.unwritten[-1]
+            portion = self.unwritten[-1]
             smaller: list[_Portion] = []
             try:
-                await self.retry(functools.partial(self.sink.write, records), self.sink)
+                await self.retry(functools.partial(self.sink.write, portion.records), self.sink)
             except (RejectedError, EncodeError) as error:
-                bad = _bad_records(error, len(records))
+                bad = _bad_records(error, len(portion.records))
                 for i in bad:
-                    letter = to_dead_letter(records[i], str(error), owners[i].batch.origin)
-                    owners[i].letters.append(letter)
-                smaller = _without(bad, records, owners) if bad else _halves(records, owners)
+                    portion.rows[i][0].letters.append(portion.letter(i, str(error)))
+                smaller = portion.without(bad) if bad else portion.halves()
             else:
-                self.telemetry.wrote(self.sink, len(records))
+                self.telemetry.wrote(self.sink, len(portion.records))
             self.unwritten[-1:] = smaller
 
     async def acknowledge(self, items: Sequence[Item]) -> None:
         try:
-            note_written([item.batch for item in items])
+            commit([item.batch for item in items])
         except UnavailableError as error:
-            log.warning("%s; what was written will come again", error)
+            log.warning("%s; what was written will be delivered again", error)
             return
         for item in items:
             try:
                 await item.batch.ack()
             except UnavailableError as error:
-                log.warning("%s: %s; it will come again", item.batch.origin, error)
+                log.warning("%s: %s; it will be delivered again", item.batch.origin, error)
 
     async def keep(self, items: Sequence[Item], reason: str) -> None:
-        """Bury what nobody upstream hands over again, until the source has ended too."""
+        """Make dead letters of what has no upstream, until the source has ended too."""
         self.queue.flush_now = True
-        timeout = now() + self.limits.grace
+        deadline = now() + self.limits.grace
         while items:
             letters = [bad for item in items if not item.batch.has_upstream for bad in item.letters]
             letters += [
-                to_dead_letter(record, reason, owner.batch.origin)
-                for records, owners in reversed(self.unwritten)
-                for record, owner in zip(records, owners, strict=True)
-                if not owner.batch.has_upstream
+                portion.letter(i, reason)
+                for portion in reversed(self.unwritten)
+                for i in range(len(portion.records))
+                if not portion.rows[i][0].batch.has_upstream
             ]
             try:
                 await self.write_dead_letters(letters)
@@ -262,9 +334,9 @@ class _Pipe:
             self.queue.release(items)
             items = []
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(timeout):
+                async with asyncio.timeout_at(deadline):
                     items = await self.queue.take()
-            self.unwritten = _portions(items)
+            self.unwritten = self.portions(items)
 
     async def write_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
         if not letters:
@@ -278,18 +350,16 @@ class _Pipe:
         self.telemetry.count(self.telemetry.dead, self.source, len(letters))
         self.telemetry.ready = True
 
-    async def write_singly(
-        self, letters: Sequence[DeadLetter], dead_letter_sink: DeadLetterSink
-    ) -> None:
-        """Write letters, one by one where the sink refuses them together."""
+    async def write_singly(self, letters: Sequence[DeadLetter], sink: DeadLetterSink) -> None:
+        """Write letters, one by one where the sink rejects them together."""
         try:
-            await self.retry(functools.partial(dead_letter_sink.write, letters), dead_letter_sink)
+            await self.retry(functools.partial(sink.write, letters), sink)
         except DataError as error:
             if len(letters) > 1:
                 for letter in letters:
-                    await self.write_singly([letter], dead_letter_sink)
+                    await self.write_singly([letter], sink)
             else:
-                log.error("%s; this letter is lost: %s", letters[0], error)  # noqa: TRY400
+                log.error("%s; this dead letter is lost: %s", letters[0], error)  # noqa: TRY400
 
     async def retry(self, attempt: Callable[[], Awaitable[None]], part: object) -> None:
         """Try until it works; once the pipe is ending, only for the grace that is left."""
@@ -311,7 +381,7 @@ class _Pipe:
                 await attempt()
 
     async def pause(self, seconds: float) -> None:
-        """Sleep, but no longer than a moment once the pipe is ending."""
+        """Sleep, but only briefly once the pipe is ending."""
         if self.ending.is_set():
             await asyncio.sleep(min(seconds, 0.1))
         else:
@@ -321,61 +391,9 @@ class _Pipe:
 _LOGGED = 10
 
 
-def _portions(items: Sequence[Item]) -> list[_Portion]:
-    """Join items for one write; there is none where they hold no records."""
-    owners = [*chain.from_iterable(repeat(item, len(item.batch.records)) for item in items)]
-    return [(join([item.batch.records for item in items]), owners)] if owners else []
-
-
 def _bad_records(error: RejectedError | EncodeError, total: int) -> list[int]:
     """Return which records of a write the error is about; empty where it does not say."""
     if total == 1:
         return [0]
     named = error.indices if isinstance(error, RejectedError) else None
     return sorted({i for i in named or () if 0 <= i < total})
-
-
-def _without(bad: Sequence[int], records: Any, owners: Sequence[Item]) -> list[_Portion]:
-    good = sorted(set(range(len(records))).difference(bad))
-    return [([records[i] for i in good], [owners[i] for i in good])] if good else []
-
-
-def _halves(records: Any, owners: Sequence[Item]) -> list[_Portion]:
-    half = len(records) // 2
-    return [(records[half:], owners[half:]), (records[:half], owners[:half])]
-
-
-def _unreadable(batch: Batch) -> list[DeadLetter]:
-    rejected = batch.records.rejected if isinstance(batch.records, Lines) else []
-    return [
-        *batch.letters,
-        *(
-            DeadLetter(bad.original, str(bad.rule), batch.origin, bad.line, bad.offset)
-            for bad in rejected
-        ),
-    ]
-
-
-_TICK = Batch(())
-"""Stands for a second in which no batch came."""
-
-
-async def _with_ticks(batches: AsyncIterator[Batch]) -> AsyncIterator[Batch]:
-    """Yield batches, and a tick whenever none came for a second."""
-    coming: asyncio.Future[Batch | None] | None = None
-    try:
-        while True:
-            if coming is None:
-                coming = asyncio.ensure_future(anext(batches, None))
-            done, _ = await asyncio.wait({coming}, timeout=1)
-            if not done:
-                yield _TICK
-                continue
-            batch, coming = coming.result(), None
-            if batch is None:
-                return
-            yield batch
-    finally:
-        if coming is not None:
-            coming.cancel()
-            await asyncio.wait({coming})

@@ -1,33 +1,75 @@
-"""The plug: source, translator, sink and cemetery, and what passes between them."""
+"""The interface between the parts of a pipe: records, batches, sources, translators and sinks.
+
+Parts subclass ``Source``, ``Translator`` or ``Sink`` and say by their attributes what they can do;
+``run()`` asks for nothing else. What travels between them meets ``Records``, whatever its format.
+"""
 
 import asyncio
 import contextlib
-import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self
 
 import msgspec
 
-from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines
-from ccpipe.message import Message
 
-Records = Lines | Sequence[Message]
-"""What travels: columns where bytes were decoded, messages where they were made.
+class Rejected(Protocol):
+    """A piece of a payload that could not be read."""
 
-Where parts say so (see ``check_fit``) it is Sonar's envelopes instead, as a sequence. Nothing
-between source and sink looks into a record, so the plug leaves its type open.
-"""
+    @property
+    def original(self) -> bytes:
+        """Its bytes."""
+
+    @property
+    def reason(self) -> str:
+        """Why it could not be read."""
+
+    @property
+    def line(self) -> int:
+        """Number of the line in its payload, from 1."""
+
+    @property
+    def offset(self) -> int:
+        """Position in its payload, from 0."""
 
 
-def join(parts: Sequence[Any]) -> Any:
-    """Join records into one batch; columns stay columns."""
-    parts = [part for part in parts if len(part)]
-    lines = [part for part in parts if isinstance(part, Lines)]
-    if lines and len(lines) == len(parts):
-        return Lines.concat(lines)
-    return [record for part in parts for record in part]
+class Records(Protocol):
+    """Some records of one format, such as ``Lines``, ``Messages`` or ``Envelopes``."""
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the records."""
+
+    def __getitem__(self, index: Any, /) -> Any:
+        """Return one record, or some of them for a slice."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that they take in memory, roughly."""
+
+    @property
+    def rejected(self) -> Sequence[Rejected]:
+        """What of their payload could not be read."""
+
+    def original(self, index: int) -> bytes:
+        """Return one record as a dead letter holds it."""
+
+
+class RecordType(Protocol):
+    """A format of records: the class that holds them, not an instance."""
+
+    @property
+    def name(self) -> str:
+        """What error messages call it."""
+
+    def of(self, records: Iterable[Any]) -> Records:
+        """Return records as this type: as they are where they meet ``Records`` already."""
+
+    def concat(self, parts: Sequence[Any]) -> Records:
+        """Join records in their order."""
 
 
 async def _nothing_to_acknowledge() -> None:
@@ -39,17 +81,15 @@ class Batch:
     """Records that belong to one acknowledgement."""
 
     records: Any
-    """``Records``, or envelopes."""
+    """``Records``; a source may hand over any sequence, which ``Source.gives`` then wraps."""
     ack: Callable[[], Awaitable[None]] = _nothing_to_acknowledge
     """Called once, when the records are safe downstream or kept as dead letters."""
     origin: str = ""
-    """Where they came from, for whoever reads a dead letter: a subject, a file."""
-    letters: Sequence["DeadLetter"] = ()
-    """What could not be read, beside ``Lines.rejected``."""
-    size: int = 0
-    """Bytes of the payload, where the records themselves do not tell."""
-    notes: list[tuple["Remembering", int]] = field(default_factory=list)
-    """Translators that want to hear, before ``ack``, which of their feeds is safe."""
+    """Where they came from, for the reader of a dead letter: a subject, a file."""
+    origin_of: Callable[[int], str] | None = None
+    """The origin of one record by its index, where a batch has several."""
+    commits: list[tuple["Translator", int]] = field(default_factory=list)
+    """Translators to call with a feed's number before ``ack``; see ``Translator.commit``."""
 
     @property
     def has_upstream(self) -> bool:
@@ -57,143 +97,114 @@ class Batch:
         return self.ack is not _nothing_to_acknowledge
 
 
-async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set, at most so long: the sleep of a source that may be told to stop.
-
-    ``asyncio.wait_for`` would now and then swallow a cancellation on Python 3.11.
-    """
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-
-
-class Source(Protocol):
-    """Hands over batches. One that holds a connection is an async context manager too."""
-
-    def __aiter__(self) -> AsyncIterator[Batch]:
-        """Yield batches until the source ends or is stopped."""
-        ...
-
-    def stop(self) -> None:
-        """Ask for the end: hand over what is in hand, fetch nothing new, then end.
-
-        It may be called before the first batch was asked for, and after the end.
-        """
-        ...
-
-
-class Translator(Protocol):
-    """Turns records into other records; pure, synchronous, may hold a window.
-
-    One that cannot turn a record puts it into a list ``refused``, with the reason: ``run()``
-    makes dead letters of them. One that holds records has an attribute ``holds``; see `Holding`.
-    One that outlives its process is `Remembering`.
-    """
-
-    def feed(self, records: Any) -> Any:
-        """Take records, return those that are ready."""
-        ...
-
-    def flush(self) -> Any:
-        """Return what is still held; called at the end."""
-        ...
-
-
-@runtime_checkable
-class Holding(Protocol):
-    """A translator that keeps records from one feed for later.
-
-    What it holds is not safe, so the batches that it came with are acknowledged only when it was
-    written. ``run()`` feeds it an empty sequence every second, which is when it lets go of what
-    it has held for long enough.
-    """
-
-    @property
-    def holds(self) -> int:
-        """Of how many of the latest feeds it may still hold something; 0 where it holds none."""
-        ...
-
-
-@runtime_checkable
-class Remembering(Protocol):
-    """A translator that outlives its process by a file.
-
-    It keeps what it gave until it is told that it was written, and gives it again after a crash.
-    """
-
-    @property
-    def given(self) -> int:
-        """Number of the latest feed."""
-        ...
-
-    def written(self, given: int) -> None:
-        """Hear that what feeds up to this number gave is safe downstream, or a dead letter."""
-        ...
-
-
-class Sink(Protocol):
-    """Writes records. One that holds a connection is an async context manager too."""
-
-    async def write(self, records: Any) -> None:
-        """Make the records safe, or raise; never retry, log, count or wait without end.
-
-        Raises
-        ------
-        UnavailableError
-            where the same write may succeed later.
-        RejectedError, EncodeError
-            where it never will.
-
-        """
-        ...
-
-
-def check_fit(source: object, translators: Sequence[object], sink: object) -> None:
-    """Refuse parts of which one hands over what the next does not take.
-
-    A part says so by the attributes ``takes`` and ``gives``: "lines", which is what those without
-    them mean, or "envelopes".
-
-    Raises
-    ------
-    ConfigError
-        naming both parts.
-
-    """
-    parts = [source, *translators, sink]
-    for before, after in itertools.pairwise(parts):
-        given, taken = getattr(before, "gives", "lines"), getattr(after, "takes", "lines")
-        if given != taken:
-            raise ConfigError(
-                f"{type(before).__name__} hands over {given}, and {type(after).__name__} takes "
-                f"{taken}: a translator is missing between them"
-            )
-
-
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Something that nothing downstream would take, kept with its reason."""
+    """Something that nothing downstream accepts, kept with its reason."""
 
     original: bytes
     reason: str
     origin: str = ""
     line: int = 0
-    """Number of the line in its payload, from 1; 0 where a store refused a record."""
+    """Number of the line in its payload, from 1; 0 where a store rejected a record."""
     offset: int = 0
 
     def __str__(self) -> str:
-        place = f" line {self.line}, offset {self.offset}" if self.line else ""
+        where = f" line {self.line}, offset {self.offset}" if self.line else ""
         return (
-            f"dead letter from {self.origin or '?'}{place}: {self.reason}: {self.original!r:.120}"
+            f"dead letter from {self.origin or '?'}{where}: {self.reason}: {self.original!r:.120}"
         )
 
 
-class DeadLetterSink(Protocol):
-    """Where dead letters are kept; burying one that is buried already does no harm."""
+class _Part:
+    """What sources and sinks may override where they hold a connection or a file."""
 
+    async def __aenter__(self) -> Self:
+        """Open what the part needs; ``run()`` does it before the first batch."""
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Close it."""
+
+    async def check(self) -> None:
+        """Check address and credentials, for ``ccpipe validate --connect``."""
+
+
+class DeadLetterSink(_Part):
+    """Where dead letters are kept; writing one again does no harm."""
+
+    @abstractmethod
     async def write(self, letters: Sequence[DeadLetter]) -> None:
         """Make the letters safe, or raise as ``Sink.write`` does."""
-        ...
+
+
+class Source(_Part):
+    """Hands over batches."""
+
+    gives: RecordType
+    """The type of the records."""
+
+    @property
+    def dead_letter_sink(self) -> DeadLetterSink | None:
+        """Where dead letters of its records belong; None where the source does not care."""
+        return None
+
+    @abstractmethod
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield batches until the source ends or is stopped."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask for the end: hand over what is in hand, fetch nothing new, then end.
+
+        It may be called before the first batch was asked for, and after the end.
+        """
+
+
+class Translator(ABC):
+    """Turns records into other records; synchronous, without input or output.
+
+    Where one needs no state, a plain function from records to records does as well. ``run()``
+    numbers the feeds of each translator from 1; the last two members speak of those numbers.
+    """
+
+    takes: RecordType
+    gives: RecordType
+
+    @abstractmethod
+    def feed(self, records: Any) -> Any:
+        """Take records, return those that are ready.
+
+        While something is held back it is called every second, with no records where none came.
+        """
+
+    def flush(self) -> Any:
+        """Return what is still held back; called at the end."""
+        return ()
+
+    def take_rejected(self) -> list[tuple[Any, str]]:
+        """Return the records that could not be turned since the last call, with reasons."""
+        return []
+
+    @property
+    def oldest_held(self) -> int | None:
+        """The number of the oldest feed of which something is held back; None for none.
+
+        Batches are acknowledged only when all that came of them was written.
+        """
+        return None
+
+    def commit(self, feed: int) -> None:  # noqa: B027 - few translators need it
+        """Learn that all that was returned up to this feed is safe downstream.
+
+        A translator that outlives its process by a ``StateStore`` returns what was not committed
+        again, with the first feed of the next process.
+
+        Raises
+        ------
+        UnavailableError
+            where that could not be noted: the batch is then not acknowledged.
+
+        """
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -208,6 +219,38 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: int = 64 * 2**20
     """Bytes held at most, written or not: beyond, the source is not read (back-pressure)."""
     grace: float = 3.0
-    """Seconds that a sink which fails is still tried after the pipe was told to stop."""
+    """Seconds for which writes are still retried after the pipe was told to stop."""
     backoff: float = 30.0
     """Longest pause between two tries, in seconds; pauses grow from 0.1 s and are jittered."""
+
+
+class Sink(_Part):
+    """Writes records."""
+
+    takes: RecordType
+    """The type of records that it writes."""
+    limits: Limits = Limits()
+    """Batch sizes that suit it, where the recipe does not say others."""
+
+    @abstractmethod
+    async def write(self, records: Any) -> None:
+        """Make the records safe, or raise; never retry, log, count or wait without end.
+
+        Raises
+        ------
+        UnavailableError
+            where the same write may succeed later.
+        RejectedError, EncodeError
+            where it never will.
+
+        """
+
+
+async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, at most so long: the sleep of a source that may be stopped.
+
+    ``asyncio.wait_for`` would now and then swallow a cancellation on Python 3.11.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ccpipe.formats.lineprotocol import Lines
-from ccpipe.message import Message
 from ccpipe.pipeline.plug import Batch, DeadLetter, Limits
 from ccpipe.telemetry import Telemetry
 
@@ -29,7 +27,8 @@ class Item:
     born: float = field(default_factory=now)
 
     def __post_init__(self) -> None:
-        self.size = _size(self.batch) + sum(len(bad.original) for bad in self.letters)
+        letters = sum(len(letter.original) for letter in self.letters)
+        self.size = _OVERHEAD + self.batch.records.size + letters
 
 
 class Queue:
@@ -123,12 +122,4 @@ class Queue:
 
 
 _OVERHEAD = 512
-
-
-def _size(batch: Batch) -> int:
-    """Estimate what a batch holds: half a kilobyte of its own, as much for each record."""
-    records = batch.records
-    if isinstance(records, Lines):
-        return _OVERHEAD + records.size
-    texts = (r.value for r in records if isinstance(r, Message) and isinstance(r.value, str))
-    return _OVERHEAD * (1 + len(records)) + sum(map(len, texts)) + batch.size
+"""Bytes of an item without its records."""

@@ -1,4 +1,4 @@
-"""Dead letters in a file, for whoever has no broker to keep them."""
+"""Dead letters in a file, where there is no broker."""
 
 import asyncio
 import os
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ccpipe.errors import UnavailableError
-from ccpipe.pipeline import DeadLetter
+from ccpipe.pipeline import DeadLetter, DeadLetterSink
 from ccpipe.sinks.disk import make_folder, sync_folder
 
 
-class DeadLetterFile:
+class DeadLetterFile(DeadLetterSink):
     """Appends each letter as a comment with its reason and the original line.
 
-    So the file is line protocol: mended, it can be fed back with ``ccpipe convert``.
+    The file is line protocol: once corrected, it can be read by ``ccpipe convert``.
     """
 
     def __init__(self, path: Path) -> None:
-        """Keep letters in the file at `path`, which is made when the first one comes."""
+        """Write to the file at `path`, which is created with the first letter."""
         self.path = path
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:

@@ -1,4 +1,4 @@
-"""Folders and names that a crash does not undo: until a folder is synced, a new name can vanish."""
+"""Durable folders: until a folder is synced, a crash can remove a new name from it."""
 
 import os
 from pathlib import Path
@@ -7,29 +7,29 @@ from ccpipe.errors import ConfigError, DeniedError
 
 
 def check_folder(folder: Path) -> None:
-    """Say whether we could write to a folder, or make it; nothing is touched.
+    """Check whether a folder can be written to, or created; change nothing.
 
     Raises
     ------
     ConfigError
-        where something that is no folder stands in the way.
+        where something else than a folder is in the way.
     DeniedError
-        where we may not.
+        where permissions are missing.
 
     """
-    there = next(path for path in (folder, *folder.absolute().parents) if _is_there(path))
-    if not there.is_dir():
-        raise ConfigError(f"{there} is not a folder")
-    if not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
-        raise DeniedError(f"{there}: we may not write there")
+    existing = next(path for path in (folder, *folder.absolute().parents) if _exists(path))
+    if not existing.is_dir():
+        raise ConfigError(f"{existing} is not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
+        raise DeniedError(f"{existing}: no write permission")
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     return os.access(path, os.F_OK, effective_ids=True)
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, safe on the disk; raises OSError."""
+    """Create a folder and its missing parents, durably; raises OSError."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -37,7 +37,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a folder's list of names to the disk; raises OSError."""
+    """Sync a folder's list of names to the disk; raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

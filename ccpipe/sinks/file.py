@@ -1,30 +1,35 @@
-"""A file that grows: line protocol or JSON lines, safe on the disk before ``write()`` returns."""
+"""Appends to a file: line protocol or JSON lines, on the disk before ``write()`` returns."""
 
 import asyncio
 import contextlib
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self
 
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.formats import jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Lines, Precision
-from ccpipe.pipeline import Limits, Records
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 
 log = logging.getLogger(__name__)
 
 TORN = b" torn\n"
-"""Ends a line that a crash cut off, so that it cannot pass for a whole one.
+"""Ends a line that a crash cut off, and makes it invalid.
 
-A bare line end would not do: half of ``value=123 1740027951`` is a line too, but a wrong one.
+A line end alone would not: half of ``value=123 1740027951`` is a valid line, but a wrong one.
 """
 
 
-class FileSink:
-    """Appends to a file, and follows when it is rotated away. One writer to one file."""
+class FileSink(Sink):
+    """Appends to a file, and to a new one after a rotation. A file has one writer."""
+
+    takes = Messages
 
     limits = Limits()
 
@@ -40,7 +45,7 @@ class FileSink:
         Parameters
         ----------
         path
-            The file; folders that are missing are made.
+            The file; missing folders are created.
         format
             ``line`` for line protocol, ``json`` for one JSON object a line.
         precision
@@ -51,21 +56,21 @@ class FileSink:
         self.format = format
         self.precision = precision
         self._file: int | None = None
-        self._busy = threading.Lock()  # a cancelled write() goes on in its thread for a moment
+        self._busy = threading.Lock()  # the thread of a cancelled write() may still run
 
     async def check(self) -> None:
-        """Say whether the file can be written to, for ``ccpipe validate``; touch nothing.
+        """Check whether the file can be written, for ``ccpipe validate``; change nothing.
 
         Raises
         ------
         ConfigError, DeniedError
-            where it cannot.
+            where it cannot be written.
 
         """
         check_folder(self.path.parent)
 
     async def __aenter__(self) -> Self:
-        """Open the file; raises DeniedError or UnavailableError where that cannot be."""
+        """Open the file; raises DeniedError or UnavailableError."""
         try:
             await asyncio.to_thread(self._open)
         except PermissionError as error:
@@ -79,24 +84,24 @@ class FileSink:
         with self._busy:
             self._close()
 
-    async def write(self, records: Records) -> None:
-        """Append the records and bring them to the disk: all of them, or none.
+    async def write(self, records: Sequence[Message]) -> None:
+        """Append the records and sync them to the disk: all of them, or none.
 
         Raises
         ------
         UnavailableError
-            where the disk is full or fails.
+            where the disk is full or broken.
         EncodeError
-            as the format does.
+            where the format cannot carry a record.
 
         """
         try:
-            await asyncio.to_thread(self._append, self._spell(records))
+            await asyncio.to_thread(self._append, self._encode(records))
         except OSError as error:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
-    def _spell(self, records: Records) -> bytes:
-        """Return the bytes to append: those that the records came as, where they can stand."""
+    def _encode(self, records: Sequence[Message]) -> bytes:
+        """Return the bytes to append: those that were received, if they are valid in the file."""
         if self.format == "json":
             return jsonlines.encode(records)
         if isinstance(records, Lines) and self.precision in ("auto", records.precision):
@@ -115,19 +120,19 @@ class FileSink:
                     rest = rest[os.write(file, rest) :]
                 os.fsync(file)
             except OSError:
-                # Half a batch must not stay: it will be written again.
+                # Half a batch must be removed, for it will be written again.
                 with contextlib.suppress(OSError):
                     os.ftruncate(file, size)
                 self._close()
                 raise
 
     def _current(self) -> int:
-        """Return the file that stands under our path now, which a rotation may have changed."""
+        """Return the file at our path, which a rotation may have replaced."""
         if self._file is not None:
             ours = os.fstat(self._file)
             with contextlib.suppress(FileNotFoundError):
-                there = self.path.stat()
-                if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
+                found = self.path.stat()
+                if (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino):
                     return self._file
         return self._open()
 
@@ -138,7 +143,7 @@ class FileSink:
         self._file = file
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
-            log.warning("%s ended in the middle of a line; it is marked as torn", self.path)
+            log.warning("%s ended in the middle of a line, which is now marked as torn", self.path)
             os.write(file, TORN)
         sync_folder(self.path.parent)
         return file

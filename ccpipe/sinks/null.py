@@ -1,33 +1,39 @@
-"""A store that keeps nothing: to measure a pipe, and the template for a new store.
+"""Discards everything: to measure a pipe, and as a template for a new store.
 
-A new store is three files; copy these three and change them: this one, ``bridges/null.toml`` and
-``tests/sinks/test_null.py``. ``bridges/README.md`` says how it gets its name.
+A new store is three files. Copy and change these: this one, ``bridges/null.toml`` and
+``tests/sinks/test_null.py``. ``bridges/README.md`` explains how to register its name.
 """
 
-from ccpipe.pipeline import Limits, Records
+from collections.abc import Sequence
+
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
 
 
-class NullSink:
-    """Takes everything and keeps nothing."""
+class NullSink(Sink):
+    """Discards everything."""
+
+    takes = Messages
 
     limits = Limits()
-    """How much is gathered for one ``write()``, unless the recipe's ``[batch]`` says otherwise.
+    """Size of the batches for ``write()``, unless the recipe's ``[batch]`` sets it.
 
-    Choose what suits the store: a database likes small batches often, a file large ones seldom.
+    Choose what suits the store: frequent small batches for a database, rare large ones for a file.
     """
 
-    # Options of the recipe's table [sink] are keyword arguments of __init__; their annotations are
-    # checked, and a wrong key is fatal before anything starts:
+    # Options of the recipe's table [sink] are keyword arguments of __init__. Their types are
+    # checked before anything starts, and an unknown key is an error:
     #
     #     def __init__(self, *, url: str, timeout: Duration = Duration(10)) -> None:
     #
-    # A store that holds a connection opens it in __aenter__ and closes it in __aexit__.
+    # Open a connection in __aenter__ and close it in __aexit__.
 
-    async def write(self, records: Records) -> None:
-        """Make `records` safe, or raise: returning means that they may be forgotten upstream.
+    async def write(self, records: Sequence[Message]) -> None:
+        """Store `records`, or raise: once this returns, they are acknowledged upstream.
 
-        ``Lines.of(records)`` gives columns, iterating gives messages: take what the store speaks.
-        Raise UnavailableError where the same write may succeed later and RejectedError where it
-        never will, naming the positions of the bad records where the store knows them. ``run()``
-        retries, splits, counts and logs: nothing of that belongs here.
+        ``to_lines(records)`` returns columns, iterating yields messages: use what suits the store.
+        Raise UnavailableError where the same write may succeed later, and RejectedError where it
+        never will, with the indices of the bad records if the store names them. ``run()`` retries,
+        splits, counts and logs; a sink does not.
         """

@@ -23,15 +23,18 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import quote
 
 from ccpipe.errors import ConfigError, DeniedError, MissingExtra, RejectedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines
-from ccpipe.pipeline import Limits, Records
+from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.formats.lineprotocol.arrow import to_arrow
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 
 try:
@@ -44,7 +47,7 @@ PATH_COLUMNS = pa.schema([("cluster", pa.string()), ("date", pa.date32())])
 """What the path says: the cluster and the day in UTC."""
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Stands in a path for what a row does not have: a tag ``cluster``, or a time."""
+"""In a path, what a row does not have: a tag ``cluster`` or a time."""
 
 MAX_NAME = 255
 """Bytes that Linux's file systems allow for the name of a folder."""
@@ -57,7 +60,7 @@ of a very slow one, its write fails and is tried again: nothing is lost.
 """
 
 
-class ParquetSink:
+class ParquetSink(Sink):
     """Writes each batch as one file per cluster and day; several bridges may share a folder.
 
     A file appears under its name when it is complete and safe on the disk, and only then does
@@ -65,6 +68,8 @@ class ParquetSink:
     wait. A crash between the files of one batch leaves those that are finished, and the batch is
     handed over again: rows may come twice, never less than once.
     """
+
+    takes = Messages
 
     limits = Limits(lines=500_000, bytes=64 * 2**20, age=60.0, memory=192 * 2**20)
 
@@ -95,7 +100,7 @@ class ParquetSink:
         self.compression = compression
 
     async def check(self) -> None:
-        """Say whether the folder can be written to, for ``ccpipe validate``; touch nothing.
+        """Check that the folder is writable, without writing.
 
         Raises
         ------
@@ -106,7 +111,7 @@ class ParquetSink:
         check_folder(self.folder)
 
     async def __aenter__(self) -> Self:
-        """Make the folder and remove what killed writers left unfinished.
+        """Create the folder and remove unfinished files of killed writers.
 
         Raises
         ------
@@ -125,7 +130,7 @@ class ParquetSink:
     async def __aexit__(self, *exit_: object) -> None:
         """Do nothing: no file stays open between writes."""
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """Write the records as complete files.
 
         Raises
@@ -151,9 +156,9 @@ class ParquetSink:
                 if time.time() - leftover.stat().st_mtime > LEFTOVER_AGE:
                     leftover.unlink()
 
-    def _write(self, records: Records) -> None:
-        """Write all files aside, then give them their names, so that a failure leaves none."""
-        parts = list(partitions(Lines.of(records).to_arrow()))
+    def _write(self, records: Sequence[Message]) -> None:
+        """Write all files under temporary names, then rename, so that a failure leaves none."""
+        parts = list(partitions(to_arrow(to_lines(records))))
         folders = set()
         with contextlib.ExitStack() as undo:
             files = []
@@ -210,7 +215,7 @@ def partitions(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _own_dictionaries(table: pa.Table) -> pa.Table:
-    """Leave out of the dictionaries what no row says: names of other clusters' nodes."""
+    """Drop unused values from the dictionaries, such as names of other clusters' nodes."""
     for place, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             texts = table.column(place).cast(field.type.value_type)

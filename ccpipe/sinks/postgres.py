@@ -38,9 +38,11 @@ from ccpipe.errors import (
     RejectedError,
     UnavailableError,
 )
-from ccpipe.formats.lineprotocol import Lines, ValueType
+from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import INT64_MIN, NO_TIME
-from ccpipe.pipeline import Limits, Records
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
 
 try:
     import asyncpg
@@ -93,13 +95,15 @@ _Pair = tuple[int, int]
 """Numbers of a series and a field in the table that lines came with."""
 
 
-class PostgresSink:
+class PostgresSink(Sink):
     """Writes each batch as one COPY; several bridges may share a database.
 
     A COPY is a transaction: all of a batch is kept or nothing. Where the connection breaks while
     the server says that it has kept it, the batch is handed over again: rows may come twice, never
     less than once.
     """
+
+    takes = Messages
 
     limits = Limits(lines=50_000, bytes=8 * 2**20, age=1.0)
 
@@ -110,7 +114,7 @@ class PostgresSink:
         password_file: str = "",
         timeout: Duration = Duration(10),
     ) -> None:
-        """Say where the database is and how to get in.
+        """Configure address and credentials.
 
         Parameters
         ----------
@@ -136,7 +140,7 @@ class PostgresSink:
         if not is_address:
             raise ConfigError(f"url: {url!r} is not a postgresql:// address")
         if address.password or "password" in parse_qs(address.query):
-            raise ConfigError("url: it must hold no secret; use password_file")
+            raise ConfigError("url: must not contain a password; use password_file")
         self.url = url
         self.place = f"{address.hostname or 'postgresql'}{address.path}"
         self.password_file = password_file
@@ -145,7 +149,7 @@ class PostgresSink:
         self._ids: dict[tuple[bytes, str], int] = {}  # by series' key and field
 
     async def check(self) -> None:
-        """Ask whether we could write to the database, without touching it.
+        """Check that the tables can be written, without writing.
 
         Raises
         ------
@@ -166,10 +170,10 @@ class PostgresSink:
         except _FAILURES as error:
             raise self._reported(error) from None
         if not may_write:
-            raise DeniedError(f"{self.place}: we may neither write to the tables nor make them")
+            raise DeniedError(f"{self.place}: no permission to write or create the tables")
 
     async def __aenter__(self) -> Self:
-        """Connect and make the tables; raises what ``check()`` does, but not for one that is down.
+        """Connect and create the tables; raises as ``check()``, but not where the server is down.
 
         A server that is only down now is asked again by ``write()``.
         """
@@ -184,7 +188,7 @@ class PostgresSink:
                 await self._connection.close(timeout=self.timeout)
         self._drop()
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """Copy the records into the table, all or none.
 
         Raises
@@ -199,7 +203,7 @@ class PostgresSink:
             where a message could not be written as a line either.
 
         """
-        lines = Lines.of(records)
+        lines = to_lines(records)
         if not len(lines):
             return
         if ValueType.TEXT in lines.types.tobytes():
@@ -220,7 +224,7 @@ class PostgresSink:
             if not isinstance(reported, RejectedError):  # then the connection is as good as before
                 self._drop()
             raise reported from None
-        except BaseException:  # given up half-way
+        except BaseException:  # cancelled half-way
             self._drop()
             raise
 
@@ -234,7 +238,7 @@ class PostgresSink:
                 command_timeout=self.timeout,
                 server_settings={
                     "application_name": "ccpipe",
-                    # The server gives up too: else it might write later what we write again.
+                    # The server must time out too, or it might commit later what we send again.
                     "statement_timeout": f"{self.timeout * 1000:.0f}",
                 },
             )
@@ -242,7 +246,7 @@ class PostgresSink:
             raise ConfigError(f"url: {error}") from None
 
     async def _open(self) -> None:
-        """Connect, and make the tables where they are missing."""
+        """Connect, and create missing tables."""
         try:
             self._connection = await self._connect()
             async with self._connection.transaction():
@@ -257,14 +261,14 @@ class PostgresSink:
             raise
 
     def _drop(self) -> None:
-        """Let go of the connection, and of ids: another server may answer next time."""
+        """Drop the connection and the ids: another server may answer next time."""
         if self._connection is not None:
             self._connection.terminate()
         self._connection = None
         self._ids.clear()
 
     async def _ids_of(self, lines: Lines) -> dict[_Pair, int]:
-        """Return the ids of the series that the rows speak of; new ones are made.
+        """Return the ids of the rows' series; new ones are created.
 
         That is a transaction of its own, and a short one: bridges that meet the same new series
         wait for each other only for it, and an id that is remembered is one that stays.
@@ -298,7 +302,7 @@ class PostgresSink:
         return dict(await self._connection.fetch(found, keys))
 
     def _reported(self, error: Exception) -> CcpipeError:
-        """Say what an error of the library means for the records.
+        """Translate an error of the library.
 
         Only a state that speaks of the rows condemns them. What may pass is tried again.
         """
@@ -349,7 +353,7 @@ def refuse_nul(lines: Lines) -> None:
         if "\0" in lines.texts[lines.exact[row]]
     ]
     if bad:
-        raise RejectedError("PostgreSQL keeps no text with the character NUL", bad)
+        raise RejectedError("PostgreSQL cannot store text containing NUL", bad)
 
 
 def _digest(lines: Lines, pair: _Pair) -> bytes:

@@ -1,19 +1,24 @@
-"""Standard output: to look at what passes, and to feed the next program of a shell pipe."""
+"""Standard output: to look at records, and for shell pipes."""
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from typing import Literal
 
 from ccpipe.errors import UnavailableError
 from ccpipe.formats import jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Precision
-from ccpipe.pipeline import Limits, Records
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
 
 
-class StdoutSink:
+class StdoutSink(Sink):
     """Writes records as lines to standard output."""
 
-    limits = Limits(age=0.1)  # someone is looking on
+    takes = Messages
+
+    limits = Limits(age=0.1)  # somebody may be watching
 
     def __init__(
         self,
@@ -34,17 +39,17 @@ class StdoutSink:
         self.format = format
         self.precision = precision
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """Write and flush.
 
         Raises
         ------
         BrokenPipeError
-            where the reader has gone away: that ends the command, and is no failure.
+            where the reader has closed the pipe: that ends the command, without an error.
         UnavailableError
-            where the output cannot take more now: a full disk behind ``>``.
+            where the output fails: a full disk behind ``>``.
         EncodeError
-            as the format does.
+            where the format cannot carry a record.
 
         """
         if self.format == "json":
@@ -52,7 +57,7 @@ class StdoutSink:
         else:
             payload = lineprotocol.encode(records, precision=self.precision)
         try:
-            # A reader that is slow must not keep the loop from its other duties.
+            # A slow reader must not block the event loop.
             await asyncio.to_thread(_write, payload)
         except BrokenPipeError:
             raise
@@ -64,5 +69,5 @@ def _write(payload: bytes) -> None:
     output = sys.stdout.buffer
     rest = memoryview(payload)
     while rest:
-        rest = rest[output.write(rest) :]  # all at once, unless PYTHONUNBUFFERED is set
+        rest = rest[output.write(rest) :]  # writes all, unless PYTHONUNBUFFERED is set
     output.flush()

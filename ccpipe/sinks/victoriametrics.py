@@ -19,6 +19,7 @@ It answers before its disk has the rows: a power cut of the store costs it the l
 import base64
 import re
 import ssl
+from collections.abc import Sequence
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -32,9 +33,10 @@ from ccpipe.errors import (
     RejectedError,
     UnavailableError,
 )
-from ccpipe.formats.lineprotocol import Lines, Precision, ValueType, encode
+from ccpipe.formats.lineprotocol import Lines, Precision, ValueType, encode, to_lines
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import Limits, Records
+from ccpipe.pipeline import Limits, Sink
 
 try:
     import aiohttp
@@ -42,8 +44,10 @@ except ImportError:
     raise MissingExtra("aiohttp", "http") from None
 
 
-class VictoriaMetricsSink:
+class VictoriaMetricsSink(Sink):
     """Sends numbers to a store that speaks VictoriaMetrics' ``/write``."""
+
+    takes = Messages
 
     limits = Limits(lines=50_000, bytes=4 * 2**20, age=1.0)
 
@@ -58,7 +62,7 @@ class VictoriaMetricsSink:
         token_file: str = "",
         ca_file: str = "",
     ) -> None:
-        """Say where the store is and how to get in.
+        """Configure address and credentials.
 
         Parameters
         ----------
@@ -86,11 +90,11 @@ class VictoriaMetricsSink:
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ConfigError(f"url: {url!r} is not an http:// or https:// address")
         if address.username or address.password:
-            raise ConfigError("url: it must hold no secret; use user and password_file")
+            raise ConfigError("url: must not contain a password; use user and password_file")
         if bool(user) != bool(password_file):
             raise ConfigError("user and password_file go together")
         if user and token_file:
-            raise ConfigError("token_file: there is a user already; choose one of them")
+            raise ConfigError("token_file: a user is configured too; use only one of them")
         self.url = url.rstrip("/") + "/write"
         self.timeout = aiohttp.ClientTimeout(total=float(timeout))
         self.gzip = gzip
@@ -99,14 +103,14 @@ class VictoriaMetricsSink:
         self._session: aiohttp.ClientSession | None = None
 
     async def check(self) -> None:
-        """Ask the store whether it takes lines at this address, without sending any.
+        """Check that the store accepts line protocol at this address, without sending any.
 
         Raises
         ------
         UnavailableError
             where it does not answer.
         ConfigError
-            where a file cannot be read or the address takes no lines.
+            where a file cannot be read or the address does not accept line protocol.
         DeniedError
             where the store refuses us.
 
@@ -115,7 +119,7 @@ class VictoriaMetricsSink:
             await self._ask()
 
     async def __aenter__(self) -> Self:
-        """Get ready; raises what ``check()`` does, but not for a store that is only down now."""
+        """Prepare; raises as ``check()`` does, but not for a store that is only down."""
         self._session = self._open()
         try:
             await self._ask()
@@ -131,8 +135,8 @@ class VictoriaMetricsSink:
         assert self._session is not None
         await self._session.close()
 
-    async def write(self, records: Records) -> None:
-        """Send the records, as the bytes that they came as where that is possible.
+    async def write(self, records: Sequence[Message]) -> None:
+        """Send the records, as the original bytes where possible.
 
         Raises
         ------
@@ -146,10 +150,10 @@ class VictoriaMetricsSink:
             where a message cannot be written as a line.
 
         """
-        lines = Lines.of(records)
+        lines = to_lines(records)
         if ValueType.TEXT in lines.types.tobytes():
             texts = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
-            raise RejectedError("VictoriaMetrics keeps numbers, not texts", texts)
+            raise RejectedError("VictoriaMetrics stores numbers, not text", texts)
         if len(lines):
             await self._post(*payload(lines))
 
@@ -162,7 +166,7 @@ class VictoriaMetricsSink:
         try:
             await self._post(b"", "s")
         except RejectedError as error:
-            raise ConfigError(f"url: {self.url} takes no lines: {error}") from None
+            raise ConfigError(f"url: {self.url} does not accept line protocol: {error}") from None
 
     async def _post(self, body: bytes, precision: Precision) -> None:
         assert self._session is not None, "a sink is entered before it is written to"
@@ -215,7 +219,7 @@ def payload(lines: Lines) -> tuple[bytes, Precision]:
 
 
 _MISREAD = re.compile(rb" value=-?(?:\.|[0-9]++\.[^0-9])")
-"""Numbers such as ``.5`` and ``1.``, of which the store makes 0 without a word."""
+"""Numbers such as ``.5`` and ``1.``, which the store silently reads as 0."""
 
 
 def named_after_field(message: Message) -> Message:
@@ -231,7 +235,7 @@ _ABOUT_US = {401, 403}  # unauthorized, forbidden
 
 
 def judge(status: int, reason: str) -> None:
-    """Say what an answer's status means for the records.
+    """Translate an HTTP status.
 
     Only a status that speaks of the body condemns it. Any other, a 404 of a proxy that has just
     lost its way among them, may pass, and records must not become dead letters for it.

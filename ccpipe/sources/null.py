@@ -9,11 +9,12 @@ import time
 from collections.abc import AsyncIterator
 
 from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import metric
-from ccpipe.pipeline import Batch
+from ccpipe.pipeline import Batch, Source
 
 
-class NullSource:
+class NullSource(Source):
     """Yields metrics that mean nothing: ``null`` of the node ``null``, counting up.
 
     Parameters
@@ -24,6 +25,8 @@ class NullSource:
         How many metrics each of them holds.
 
     """
+
+    gives = Messages
 
     # A recipe's table becomes these keyword arguments, and their annotations are what its values
     # are checked against. What the pipe knows itself can be asked for by name: `site: Site`,

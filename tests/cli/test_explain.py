@@ -8,6 +8,7 @@ import pytest
 
 from ccpipe.cli.explain import explain, passed
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, metric
 from ccpipe.pipeline import Translator
 from ccpipe.translate.rules.aggregate import Aggregate
@@ -130,22 +131,28 @@ def test_series_that_became_one_are_told_of() -> None:
     assert [rule.doubled for rule in reported] == [[], ["io,cluster=c"], []]
 
 
-class Window:
-    """A translator that holds records until the end, and refuses some."""
+class Window(Translator):
+    """A translator that holds records until the end, and rejects some."""
+
+    takes = gives = Messages
 
     def __init__(self) -> None:
         self.held: list[Message] = []
-        self.refused: list[tuple[Message, str]] = []
+        self.rejected: list[tuple[Message, str]] = []
 
     def feed(self, records: Sequence[Message]) -> list[Message]:
         """Hold all but the first, which it refuses."""
-        self.refused.append((records[0], "no number"))
+        self.rejected.append((records[0], "no number"))
         self.held += records[1:]
         return []
 
     def flush(self) -> list[Message]:
         """Return them."""
         return self.held
+
+    def take_rejected(self) -> list[tuple[Message, str]]:
+        """Return what was rejected."""
+        return self.rejected
 
 
 def test_what_is_held_comes_out_and_what_is_refused_is_told_of(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats import prometheus
-from ccpipe.formats.lineprotocol import Lines, decode
+from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.formats.prometheus import HEADERS, RemoteWrite
 from ccpipe.message import Message
 from tests.conftest import free_port, needs_kernel, program
@@ -109,7 +109,7 @@ def test_samples_of_a_series_stand_in_order_one_for_each_moment() -> None:
 ), max_size=30))  # fmt: skip
 def test_the_kernel_writes_what_its_twin_writes(messages: list[Message]) -> None:
     """Byte for byte."""
-    lines = Lines.of(messages)
+    lines = to_lines(messages)
     compiled = RemoteWrite().write_request(lines)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prometheus, "KERNEL", None)
@@ -132,7 +132,7 @@ def test_a_sample_needs_a_time() -> None:
 
 def test_labels_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Job ids in tags do not let the memory of labels grow without end."""
-    monkeypatch.setattr(prometheus, "_MOST_LABELS", 10)
+    monkeypatch.setattr(prometheus, "_MAX_LABELS", 10)
     remote = RemoteWrite()
     for job in range(100):
         remote.encode(decode(b"m,job=%d v=1 1" % job))

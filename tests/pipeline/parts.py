@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from typing import Any, Self, TypeVar
 
 from ccpipe.errors import CcpipeError
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, metric
-from ccpipe.pipeline import Batch, DeadLetter, Records
+from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, RecordType, Sink, Source
 
 T = TypeVar("T")
 Diary = list[tuple[str, Any]]
@@ -55,10 +56,10 @@ def clock() -> float:
     return asyncio.get_running_loop().time()
 
 
-def made(*numbers: int) -> list[Message]:
+def made(*numbers: int) -> Messages:
     """Make one metric for each number, which is its value."""
     tags = {"hostname": "n1", "type": "node"}
-    return [metric("m", number, time=number * 10**9, tags=tags) for number in numbers]
+    return Messages(metric("m", number, time=number * 10**9, tags=tags) for number in numbers)
 
 
 def values(records: Iterable[Message]) -> list[Any]:
@@ -80,7 +81,7 @@ class Part:
         self.diary.append(("leave", type(self).__name__))
 
 
-class ListSource(Part):
+class ListSource(Part, Source):
     """Hands over the records it was given, one batch each.
 
     With `upstream` its batches can be acknowledged: ``acked`` has their numbers. With `stay` it
@@ -88,9 +89,11 @@ class ListSource(Part):
     batch of that position.
     """
 
+    gives: RecordType = Messages
+
     def __init__(
         self,
-        records: Iterable[Records],
+        records: Iterable[Sequence[Message]],
         *,
         upstream: bool = True,
         stay: bool = False,
@@ -129,7 +132,7 @@ class ListSource(Part):
         finally:
             self.diary.append(("closed", type(self).__name__))
 
-    def batch(self, number: int, records: Records) -> Batch:
+    def batch(self, number: int, records: Sequence[Message]) -> Batch:
         """Make the batch of a number."""
 
         async def ack() -> None:
@@ -138,15 +141,18 @@ class ListSource(Part):
             self.acked.append(number)
 
         origin = f"batch {number}"
+        records = Messages.of(records)
         return Batch(records, ack, origin) if self.upstream else Batch(records, origin=origin)
 
 
-class ListSink(Part):
+class ListSink(Part, Sink):
     """Keeps what is written; `answer` is asked first and may raise. A write takes `seconds`."""
+
+    takes = Messages
 
     def __init__(
         self,
-        answer: Callable[[Records], object] = lambda _: None,
+        answer: Callable[[Sequence[Message]], object] = lambda _: None,
         *,
         seconds: float = 0,
         diary: Diary | None = None,
@@ -158,7 +164,7 @@ class ListSink(Part):
         self.sizes: list[int] = []
         self.written: list[Message] = []
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """See ``Sink.write``."""
         self.tries.append(clock())
         self.diary.append(("try", values(records)))
@@ -169,7 +175,7 @@ class ListSink(Part):
         self.diary.append(("written", values(records)))
 
 
-class ListDeadLetterSink(Part):
+class ListDeadLetterSink(Part, DeadLetterSink):
     """Keeps dead letters; `answer` is asked first and may raise."""
 
     def __init__(

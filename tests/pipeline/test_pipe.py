@@ -9,8 +9,9 @@ import pytest
 
 from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, decode
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import Limits, Records, Translator, run
+from ccpipe.pipeline import Limits, Sink, Translator, run
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Diary,
@@ -42,7 +43,7 @@ def test_writes_are_no_larger_than_the_limit() -> None:
 
 
 def test_a_slow_source_is_written_by_age() -> None:
-    """Records are written when the oldest of them is as old as the limit."""
+    """Sequence[Message] are written when the oldest of them is as old as the limit."""
     source = ListSource([made(1), made(2), made(3)], delays=[0, 7, 7])
     sink = ListSink()
     play(run(source, sink, limits=Limits(age=10)))
@@ -82,7 +83,7 @@ def test_a_source_without_end_is_not_read_beyond_memory() -> None:
         telemetry, go, stop = Telemetry(), asyncio.Event(), asyncio.Event()
 
         class Stuck(ListSink):
-            async def write(self, records: Records) -> None:
+            async def write(self, records: Sequence[Message]) -> None:
                 await go.wait()
                 await super().write(records)
 
@@ -123,44 +124,50 @@ def test_batches_without_records_are_acknowledged_and_not_written() -> None:
     assert sink.tries == []
 
 
-class Double:
+class Double(Translator):
     """Hands on every record twice."""
 
-    def feed(self, records: Records) -> Records:
+    takes = gives = Messages
+
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """See ``Translator.feed``."""
         return [record for record in records for _ in range(2)]
 
-    def flush(self) -> Records:
+    def flush(self) -> Sequence[Message]:
         """See ``Translator.flush``."""
         return []
 
 
-class Hold:
+class Hold(Translator):
     """Holds what it gets until `window` records are there, then hands them on together."""
+
+    takes = gives = Messages
 
     def __init__(self, window: int) -> None:
         self.window = window
         self.held: list[Message] = []
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """See ``Translator.feed``."""
         self.held += records
         return self.flush() if len(self.held) >= self.window else []
 
-    def flush(self) -> Records:
+    def flush(self) -> Sequence[Message]:
         """See ``Translator.flush``."""
         ready, self.held = self.held, []
         return ready
 
 
-class Drop:
+class Drop(Translator):
     """Hands on nothing."""
 
-    def feed(self, records: Records) -> Records:
+    takes = gives = Messages
+
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """See ``Translator.feed``."""
         return []
 
-    def flush(self) -> Records:
+    def flush(self) -> Sequence[Message]:
         """See ``Translator.flush``."""
         return []
 
@@ -185,10 +192,12 @@ def test_translators_chain_and_flush(
     assert source.acked == [0, 1, 2]
 
 
-class Plain:
+class Plain(Sink):
     """A sink that is nothing but ``write``."""
 
-    async def write(self, records: Records) -> None:
+    takes = Messages
+
+    async def write(self, records: Sequence[Message]) -> None:
         """See ``Sink.write``."""
 
 
@@ -254,7 +263,7 @@ def test_ready_means_running_and_writing() -> None:
                 await asyncio.sleep(2)
                 return self
 
-        def away_until_eight(_: Records) -> None:
+        def away_until_eight(_: Sequence[Message]) -> None:
             if clock() < 8:
                 raise UnavailableError("away")
 
@@ -276,7 +285,7 @@ def test_a_refusal_is_an_answer() -> None:
     answers = iter([UnavailableError("away"), RejectedError("too old")])
     was_ready: list[bool] = []
 
-    def answer(records: Records) -> None:
+    def answer(records: Sequence[Message]) -> None:
         was_ready.append(telemetry.ready)
         if error := next(answers, None):
             raise error

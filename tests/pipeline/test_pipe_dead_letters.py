@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError, EncodeError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import DeadLetter, Limits, Records, run
+from ccpipe.pipeline import DeadLetter, Limits, Translator, run
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Diary,
@@ -36,7 +37,7 @@ class Picky:
         self.named = named
         self.encoding = encoding
 
-    def __call__(self, records: Records) -> None:
+    def __call__(self, records: Sequence[Message]) -> None:
         """Raise, or do nothing."""
         found = [i for i, value in enumerate(values(records)) if value in self.bad]
         if found and self.encoding:
@@ -45,12 +46,12 @@ class Picky:
             raise RejectedError("refused", found[: self.named] if self.named else None)
 
 
-def lines(numbers: Sequence[int]) -> Records:
+def lines(numbers: Sequence[int]) -> Sequence[Message]:
     """Decode one metric for each number, which is its value."""
     return decode(b"".join(b"m,hostname=n1,type=node value=%di %d\n" % (n, n) for n in numbers))
 
 
-def batches(total: int, cuts: Sequence[int], *, columns: bool) -> list[Records]:
+def batches(total: int, cuts: Sequence[int], *, columns: bool) -> list[Sequence[Message]]:
     """Cut the numbers below `total` into batches."""
     bounds = sorted({0, total, *(cut % (total + 1) for cut in cuts)})
     pieces = [range(a, b) for a, b in itertools.pairwise(bounds)]
@@ -104,7 +105,7 @@ def test_halving_takes_a_logarithm_of_writes() -> None:
 def test_indices_that_cannot_be_are_not_believed(indices: list[int]) -> None:
     """A store that names records which were not written is taken to have named none."""
 
-    def answer(records: Records) -> None:
+    def answer(records: Sequence[Message]) -> None:
         if 1 in values(records):
             raise RejectedError("refused", indices)
 
@@ -170,11 +171,13 @@ def test_a_payload_of_nothing_but_bad_lines_is_acknowledged() -> None:
 def test_translators_do_not_lose_the_bad_lines() -> None:
     """A translator hands on other records: what could not be read before it is buried."""
 
-    class Nothing:
-        def feed(self, records: Records) -> Records:
+    class Nothing(Translator):
+        takes = gives = Messages
+
+        def feed(self, records: Sequence[Message]) -> Sequence[Message]:
             return []
 
-        def flush(self) -> Records:
+        def flush(self) -> Sequence[Message]:
             return []
 
     dead_letter_sink = ListDeadLetterSink()

@@ -10,8 +10,9 @@ import pytest
 
 from ccpipe.errors import DataError, DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch, Limits, Records, run
+from ccpipe.pipeline import Batch, Limits, Translator, run
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Diary,
@@ -93,7 +94,7 @@ def test_a_sink_that_fails_after_the_stop_is_tried_for_the_grace() -> None:
 def test_the_stop_cuts_a_long_pause_short() -> None:
     """A sink that is there again when the pipe is stopped gets everything at once."""
 
-    def away_until_stopped(_: Records) -> None:
+    def away_until_stopped(_: Sequence[Message]) -> None:
         if not source.stopped.is_set():
             raise AWAY
 
@@ -112,7 +113,7 @@ def test_the_stop_and_a_failure_at_the_same_moment_leave_the_grace() -> None:
     async def main() -> None:
         stop = asyncio.Event()
 
-        def stop_and_fail(_: Records) -> None:
+        def stop_and_fail(_: Sequence[Message]) -> None:
             if not stop.is_set():
                 stop.set()
                 raise AWAY
@@ -128,17 +129,19 @@ def test_the_stop_and_a_failure_at_the_same_moment_leave_the_grace() -> None:
 def test_what_nobody_would_hand_over_again_is_buried() -> None:
     """Wherever it is: in the sink's hands, in the queue, before it, in a translator's window."""
 
-    class Window:
+    class Window(Translator):
+        takes = gives = Messages
+
         held: Sequence[Message] = ()
 
-        def feed(self, records: Records) -> Records:
+        def feed(self, records: Sequence[Message]) -> Sequence[Message]:
             ready, self.held = self.held, list(records)
             return ready
 
-        def flush(self) -> Records:
+        def flush(self) -> Sequence[Message]:
             return self.held
 
-    payloads: list[Records] = [made(n) for n in range(20)]
+    payloads: list[Sequence[Message]] = [made(n) for n in range(20)]
     source = ListSource(payloads, upstream=False, stay=True)
     sink, dead_letter_sink, telemetry = (
         ListSink(Failing(AWAY, math.inf)),
@@ -179,7 +182,7 @@ def test_bad_lines_of_what_nobody_would_hand_over_again_are_buried_too(upstream:
 def test_what_was_written_before_the_sink_went_away_is_not_buried() -> None:
     """Half of a rejected write is safe when the other half cannot be delivered any more."""
 
-    def answer(records: Records) -> None:
+    def answer(records: Sequence[Message]) -> None:
         if 2 in values(records) and len(records) > 1:
             raise RejectedError("refused")
         if 2 in values(records):
@@ -217,7 +220,7 @@ def test_a_cemetery_that_fails_at_the_end_does_not_hide_why_it_ended(
 def test_a_sink_that_cannot_work_at_all_ends_the_pipe(error: Exception, upstream: bool) -> None:
     """At once and with its own error, no group of them; what has no upstream is kept."""
 
-    def answer(_: Records) -> None:
+    def answer(_: Sequence[Message]) -> None:
         raise error
 
     async def main() -> float:
@@ -277,32 +280,23 @@ def test_a_source_and_a_sink_that_both_fail_end_the_pipe_in_the_grace() -> None:
     assert dead_letter_sink.numbers == [1]
 
 
-def test_something_that_is_no_source_is_said_to_be_none() -> None:
-    """A part of the wrong kind is a bug that comes out; nothing hangs."""
-
-    class Stoppable:
-        def stop(self) -> None:
-            pass
-
-    with pytest.raises(TypeError, match="async iterable"):
-        play(run(Stoppable(), ListSink()))  # type: ignore[arg-type]
-
-
-class Broken:
+class Broken(Translator):
     """A translator with a bug, in ``feed`` or in ``flush``."""
+
+    takes = gives = Messages
 
     def __init__(self, where: str) -> None:
         self.where = where
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """See ``Translator.feed``."""
         return records if self.where == "flush" else self.fail()
 
-    def flush(self) -> Records:
+    def flush(self) -> Sequence[Message]:
         """See ``Translator.flush``."""
         return [] if self.where == "feed" else self.fail()
 
-    def fail(self) -> Records:
+    def fail(self) -> Sequence[Message]:
         """Show the bug."""
         raise ZeroDivisionError(self.where)
 
@@ -320,7 +314,7 @@ def test_an_acknowledgement_that_does_not_get_through_costs_nothing_but_a_repeti
     """The records are safe; upstream will hand them over again. The pipe goes on."""
 
     class Forgetful(ListSource):
-        def batch(self, number: int, records: Records) -> Batch:
+        def batch(self, number: int, records: Sequence[Message]) -> Batch:
             whole = super().batch(number, records)
 
             async def ack() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import CcpipeError, DataError, RejectedError, UnavailableError
-from ccpipe.pipeline import Limits, Records, run
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, run
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Failing,
@@ -31,7 +32,7 @@ class Moody(ListSink):
         self.moods = iter(moods)
         self.ever_after = ever_after
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         """See ``Sink.write``."""
         mood = next(self.moods, self.ever_after)
         await asyncio.sleep({"slow": 1, "away slowly": 1}.get(mood, 0))
@@ -75,7 +76,9 @@ def test_nothing_is_ever_lost(
     It is never both written and buried, order is kept, and nothing is acknowledged that is not
     safe.
     """
-    payloads: list[Records] = [made(*range(10 * n, 10 * n + k)) for n, k in enumerate(sizes)]
+    payloads: list[Sequence[Message]] = [
+        made(*range(10 * n, 10 * n + k)) for n, k in enumerate(sizes)
+    ]
     error = DataError("broken") if fails else None
     source = ListSource(payloads, upstream=upstream, delays=delays, fails=error)
     mood, dead = ever_after

@@ -1,37 +1,7 @@
 """What passes between the parts."""
 
-from ccpipe.formats.lineprotocol import Lines, decode
-from ccpipe.pipeline import Batch, DeadLetter, join
-from tests.pipeline.parts import made, play, values
-
-
-def lines(*numbers: int) -> Lines:
-    """Decode one metric for each number, which is its value."""
-    return decode(b"".join(b"m value=%d\n" % number for number in numbers))
-
-
-def test_columns_joined_stay_columns() -> None:
-    """Lines that are joined are Lines again, in their order."""
-    whole = join([lines(1, 2), lines(3)])
-    assert isinstance(whole, Lines)
-    assert values(whole) == [1, 2, 3]
-
-
-def test_messages_joined_keep_their_order() -> None:
-    """Messages and Lines together become messages."""
-    assert values(join([made(1), lines(2), made(3)])) == [1, 2, 3]
-
-
-def test_an_empty_batch_costs_nobody_their_columns() -> None:
-    """A translator that drops everything hands on an empty list: what it joins stays columns."""
-    whole = join([[], lines(1), [], lines(2)])
-    assert isinstance(whole, Lines)
-    assert values(whole) == [1, 2]
-
-
-def test_nothing_joined_is_nothing() -> None:
-    """There need be no parts, nor anything in them."""
-    assert len(join([])) == len(join([[], Lines()])) == 0
+from ccpipe.pipeline import Batch, DeadLetter
+from tests.pipeline.parts import play
 
 
 def test_a_batch_has_an_upstream_where_it_can_be_acknowledged() -> None:

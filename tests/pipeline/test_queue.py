@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import event
 from ccpipe.pipeline import Batch, Limits
 from ccpipe.pipeline.queue import Item, Queue
@@ -218,7 +219,7 @@ def test_every_batch_weighs_something() -> None:
 
     async def put_empty(waiting: Queue) -> None:
         for _ in range(1000):
-            await waiting.put(Item(Batch([])))
+            await waiting.put(Item(Batch(Messages())))
 
     play(main())
 
@@ -229,7 +230,7 @@ def test_long_texts_count() -> None:
     async def main() -> None:
         text = "x" * 2**20
         message = event("job", "start_job", text, time=1, tags={})
-        assert Item(Batch([message])).size > 2**20
+        assert Item(Batch(Messages([message]))).size > 2**20
         lines = decode(b'job event="' + text.encode() + b'" 1\n')
         assert Item(Batch(lines)).size > 2**20
         unreadable = decode(b"x" * 2**20)
@@ -319,7 +320,7 @@ def test_a_cancelled_writer_is_cancelled(when: float, age: float, late: bool) ->
 def test_many_small_batches_cost_no_more_each_than_few() -> None:
     """Counted, not timed: a batch's length is looked at a bounded number of times."""
 
-    class Counted(list[object]):
+    class Counted(Messages):
         looks = 0
 
         def __len__(self) -> int:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, Uint, Value
-from ccpipe.pipeline import Batch, DeadLetter, Limits, Records, Sink, run
+from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Limits, Sink, Source, run
 from ccpipe.telemetry import Telemetry
 
 SECOND = 10**9
@@ -49,10 +50,14 @@ def metric(value: Value, *, time: int = NOON, **tags: str) -> Message:
     )
 
 
-class Given:
+class Given(Source):
     """A source in memory; notes what was acknowledged, and acts when it is first asked."""
 
-    def __init__(self, *batches: Records, first: Callable[[], object] = lambda: None) -> None:
+    gives = Messages
+
+    def __init__(
+        self, *batches: Sequence[Message], first: Callable[[], object] = lambda: None
+    ) -> None:
         self.batches = batches
         self.first = first
         self.acknowledged: list[int] = []
@@ -70,7 +75,7 @@ class Given:
         """Do nothing: the end comes by itself."""
 
 
-class KeptLetters:
+class KeptLetters(DeadLetterSink):
     """A cemetery in memory."""
 
     def __init__(self) -> None:

@@ -179,7 +179,7 @@ async def test_a_folder_that_is_forbidden(tmp_path: Path) -> None:
     """Where we may not write, ``check()`` says so, and the bridge does not start."""
     with forbidden(tmp_path / "folder") as folder:
         sink = FileSink(path=str(folder / "records.lp"))
-        with pytest.raises(DeniedError, match="may not write"):
+        with pytest.raises(DeniedError, match="no write permission"):
             await sink.check()
         with pytest.raises(DeniedError, match="Permission denied"):
             async with sink:

@@ -274,7 +274,7 @@ async def test_check(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with forbidden(tmp_path / "folder") as folder:
         sink = ParquetSink(dir=str(folder / "store"))
-        with pytest.raises(DeniedError, match="may not write"):
+        with pytest.raises(DeniedError, match="no write permission"):
             await sink.check()
         with pytest.raises(DeniedError, match="Permission denied"):
             async with sink:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import logging
 import math
 import ssl
@@ -42,6 +43,21 @@ class Delivery(NamedTuple):
     headers: Mapping[str, str]
     reply: str
 
+    @property
+    def arrival(self) -> int:
+        """When the stream stored it, in nanoseconds since the epoch; now where none did.
+
+        Taken from the reply subject, a line without a timestamp keeps its time when it is
+        delivered again.
+        """
+        tokens = self.reply.split(".")
+        if tokens[:2] == ["$JS", "ACK"]:
+            old_form = 9
+            stamp = tokens[7] if len(tokens) == old_form else tokens[9]
+            if stamp.isdecimal():
+                return int(stamp)
+        return time.time_ns()
+
 
 class Connection:
     """One connection, as an async context manager.
@@ -59,7 +75,7 @@ class Connection:
         self.forever = forever
         self._options = _options(bus)
         if any(server.startswith(("ws://", "wss://")) for server in self.servers):
-            _bring_websockets()
+            _require_websockets()
         self._client = Client()
         self._subscriptions: list[tuple[str, str, Callable[[Msg], Awaitable[None]]]] = []
         self._reported: dict[str, float] = {}
@@ -281,7 +297,7 @@ class Connection:
 
 
 async def check(bus: Bus, telemetry: Telemetry) -> None:
-    """Ask once whether the broker lets us in; raises UnavailableError or DeniedError."""
+    """Connect once to check address and credentials; raises UnavailableError or DeniedError."""
     async with Connection(bus, name="check", telemetry=telemetry, forever=False):
         pass
 
@@ -294,15 +310,9 @@ def servers_of(bus: Bus) -> list[str]:
     return [local.url if local else DEFAULT_SERVER]
 
 
-def _bring_websockets() -> None:
-    """Give the client the library that ``bus/__init__.py`` keeps from it."""
-    import nats.aio.transport
-
-    try:
-        import aiohttp
-    except ImportError:
-        raise MissingExtra("aiohttp", "http") from None
-    nats.aio.transport.aiohttp = aiohttp  # type: ignore[attr-defined]
+def _require_websockets() -> None:
+    if importlib.util.find_spec("aiohttp") is None:
+        raise MissingExtra("aiohttp", "http")
 
 
 def _without_secrets(server: str) -> str:

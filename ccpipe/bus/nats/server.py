@@ -1,4 +1,4 @@
-"""The embedded nats-server: one child process, on loopback, with a password of its own."""
+"""The embedded nats-server: a child process on loopback with a random password."""
 
 import asyncio
 import contextlib
@@ -35,19 +35,19 @@ class Running:
     folder: str
 
     def announce(self) -> None:
-        """Let commands of the same user find it: a file that only the user can read."""
+        """Announce it to commands of the same user, in a file that only the user can read."""
         path = _announcement()
         path.parent.mkdir(parents=True, exist_ok=True)
         write_private(path, json.dumps(asdict(self)))
 
     def withdraw(self) -> None:
-        """Take the announcement back, unless another one has replaced it."""
+        """Withdraw the announcement, unless another one has replaced it."""
         if running() == self:
             _announcement().unlink(missing_ok=True)
 
 
 def running() -> Running | None:
-    """Return the ``ccpipe up`` that runs for this user, if one does."""
+    """Return this user's running ``ccpipe up``, if there is one."""
     try:
         found = Running(**json.loads(_announcement().read_text(encoding="utf-8")))
         os.kill(found.pid, 0)
@@ -136,7 +136,7 @@ class Server:
         )
 
     async def _answers(self) -> bool:
-        """Say whether it is our server, not somebody else's, that greets at the port."""
+        """Check that the server at the port is ours."""
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(1):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -168,7 +168,7 @@ class Server:
             "password": self._password(),
         }
         quoted = {key: json.dumps(value) for key, value in text.items()}
-        return f"""# Written by ccpipe at every start; a site has a nats.conf of its own.
+        return f"""# Written by ccpipe at every start; sites use their own nats.conf.
 listen: "127.0.0.1:{self.port}"
 server_name: "{self._name}"
 log_file: {quoted["log_file"]}
@@ -189,7 +189,7 @@ authorization {{ user: {USER}, password: {quoted["password"]} }}
 
 
 def _free_port() -> int:
-    """Return NATS's own port where it is free, else any."""
+    """Return NATS's default port where it is free, else any."""
     for port in (PREFERRED_PORT, 0):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Messages off the bus: through a durable JetStream consumer, or as core NATS hands them out."""
+"""Messages from NATS: through a durable JetStream consumer or a plain subscription."""
 
 import asyncio
 import contextlib
@@ -7,29 +7,33 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Literal, Self
+from collections.abc import AsyncIterator, Iterator
+from typing import Self
 
+from ccpipe.bus.codecs import Codec
+from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.lineprotocol import Precision, decode
-from ccpipe.pipeline import Batch, wait_for_event
+from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
+DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
+"""What is listened to where a recipe does not say, by type of records."""
 PULL = 500
 """Messages asked for at once; also how many may wait here undecoded."""
 PULL_BYTES = 16 * 2**20
 PULL_SECONDS = 3.0
-"""How long the broker keeps a request open that it has nothing for."""
+"""How long the broker keeps a request open while it has no messages."""
 
 
-class NatsSource:
-    """Hands over line-protocol payloads, one batch for each message.
+class NatsSource(Source):
+    """Hands over messages; small ones that wait together come as one batch.
 
     With a `durable` name it reads the cluster's stream: the broker remembers what was
     acknowledged, hands the rest over again after a crash, and several bridges of one name share
@@ -41,27 +45,29 @@ class NatsSource:
         *,
         site: Site,
         telemetry: Telemetry,
-        subjects: list[str] = ["metrics", "events", "log"],  # noqa: B006 - read, never changed
+        codec: Codec | None = None,
+        subjects: list[str] | None = None,
         durable: str = "",
         queue: str = "",
-        precision: Precision | Literal["auto"] = "auto",
-        lenient: bool = False,
         ack_wait: Duration = Duration(20),
         drain: Duration = Duration(0),
     ) -> None:
-        """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they stand.
+        """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they are.
 
+        Without a codec messages hold line protocol. Subjects are ``metrics``, ``events`` and
+        ``log``, or ``sonar`` for Sonar's codec, where none are given.
         `ack_wait` is after how long the broker hands a message to another bridge when this one
         has died; while it lives it says so. `drain` is how long to go on reading, after being
         told to stop, until the stream is empty. `queue` shares a plain subscription.
         """
         self.site = site
         self.telemetry = telemetry
+        self.codec = codec or LineCodec()
+        self.gives = self.codec.records
+        subjects = subjects or list(DEFAULT_SUBJECTS[self.gives.name])
         self.patterns = Subjects.of(site).patterns(subjects)
         self.durable = durable
         self.queue = queue
-        self.precision: Precision | Literal["auto"] = precision
-        self.lenient = lenient
         self.ack_wait = float(ack_wait)
         self.drain = float(drain)
         self.bus = Connection(site.bus, name=durable or "bridge", telemetry=telemetry)
@@ -69,11 +75,11 @@ class NatsSource:
         self._waiting_bytes = 0
         self._unacknowledged: dict[str, None] = {}
         self._stopped = asyncio.Event()
-        self._changed = asyncio.Event()  # something waits, or the end has come
+        self._changed = asyncio.Event()  # messages wait, or the end is reached
         self._emptied = asyncio.Event()  # there is room for more
         self._served = asyncio.Event()  # the open request needs no more waiting for
         self._asked = 0  # messages that the open request may still bring
-        self._received = 0
+        self._is_empty = False  # the stream, when it was last asked
         self._inbox = ""
         self._stream = ""
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,18 +99,18 @@ class NatsSource:
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Close the connection; what was not acknowledged will be handed over again."""
+        """Close the connection; what was not acknowledged is delivered again."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.bus.__aexit__(None, None, None)
 
     async def check(self) -> None:
-        """Ask whether the broker lets us in, without taking a message; see ``check``."""
+        """Check that the broker accepts our credentials; takes no message."""
         await check(self.site.bus, self.telemetry)
 
     def stop(self) -> None:
-        """End the iteration when what is here has been handed over; see `drain`."""
+        """End the iteration when what was received has been handed over; see `drain`."""
         self._stopped.set()
         self._changed.set()
         self._served.set()
@@ -114,14 +120,32 @@ class NatsSource:
         """Yield batches until stopped."""
         while True:
             while self._waiting:
-                delivery = self._waiting.popleft()
-                self._waiting_bytes -= len(delivery.payload)
-                yield self._batch(delivery)
+                for batch in self._batches(self._take()):
+                    yield batch
             self._emptied.set()
             if self._has_ended() and not self._waiting:
                 return
             self._changed.clear()
             await self._changed.wait()
+
+    def _take(self) -> list[Delivery]:
+        """Take what waits, up to what is decoded at once."""
+        taken: list[Delivery] = []
+        size = 0
+        while self._waiting and size < JOINED_BYTES:
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1].payload)
+        self._waiting_bytes -= size
+        return taken
+
+    def _batches(self, deliveries: list[Delivery]) -> Iterator[Batch]:
+        first = 0
+        for batch, count in self.codec.decode(deliveries):
+            if self.durable:
+                replies = [delivery.reply for delivery in deliveries[first : first + count]]
+                batch.ack = functools.partial(self._acknowledge, replies)
+            first += count
+            yield batch
 
     def _has_ended(self) -> bool:
         if not self._tasks:
@@ -131,22 +155,17 @@ class NatsSource:
             pulling.result()  # raises what ended it
         return pulling.done()
 
-    def _batch(self, delivery: Delivery) -> Batch:
-        batch = self.read(delivery)
-        if self.durable:
-            batch.ack = functools.partial(self._acknowledge, delivery.reply)
-        return batch
+    @property
+    def dead_letter_sink(self) -> NatsDeadLetterSink:
+        """Dead letters go back to the broker."""
+        return NatsDeadLetterSink(self.bus, self.site)
 
-    def read(self, delivery: Delivery) -> Batch:
-        """Decode one message."""
-        lines = decode(delivery.payload, precision=self.precision, lenient=self.lenient)
-        return Batch(lines.fill_missing_times(_arrival(delivery.reply)), origin=delivery.subject)
-
-    async def _acknowledge(self, reply: str) -> None:
-        self._unacknowledged.pop(reply, None)
+    async def _acknowledge(self, replies: list[str]) -> None:
         # An acknowledgement lost with the connection means one more delivery, never one less.
         with contextlib.suppress(UnavailableError):
-            await self.bus.publish(reply, b"+ACK")
+            for reply in replies:
+                self._unacknowledged.pop(reply, None)
+                await self.bus.publish(reply, b"+ACK")
 
     def _receive(self, delivery: Delivery) -> None:
         if not self.durable:
@@ -158,7 +177,6 @@ class NatsSource:
         self._waiting.append(delivery)
         self._waiting_bytes += len(delivery.payload)
         self._unacknowledged[delivery.reply] = None
-        self._received += 1
         self._asked -= 1
         if self._asked <= 0:
             self._served.set()
@@ -174,10 +192,12 @@ class NatsSource:
         self._changed.set()
 
     def _end_request(self, status: str, description: str) -> None:
-        """Take note that the broker closed our request, and why."""
+        """Note that the broker closed our request, and why."""
         if status == "503" or "deleted" in description.lower():
             self._stream = ""  # the broker lost it, with its disk perhaps: make it again
-        elif status not in ("404", "408", "409"):
+        elif status == "404":  # the answer to a request that does not wait
+            self._is_empty = True
+        elif status not in ("408", "409"):
             log.warning("NATS at %s: %s %s", self.bus.url, status, description)
         self._asked = 0
         self._served.set()
@@ -191,14 +211,13 @@ class NatsSource:
                 self._emptied.clear()
                 await self._emptied.wait()
         deadline = time.monotonic() + self.drain
-        received = -1
-        while self._stream and received < self._received and time.monotonic() < deadline:
-            received = self._received
+        self._is_empty = False
+        while self._stream and not self._is_empty and time.monotonic() < deadline:
             self._served.clear()
             await self._ask({"no_wait": True}, deadline - time.monotonic())
 
     async def _is_prepared(self) -> bool:
-        """Find or make stream and consumer; say whether they are there."""
+        """Find or create stream and consumer; return whether they exist."""
         if self._stream:
             return True
         jetstream = self.bus.jetstream()
@@ -214,7 +233,7 @@ class NatsSource:
         await wait_for_event(self._stopped, 1.0)
         return False
 
-    async def _ask(self, how: dict[str, object], timeout: float) -> None:
+    async def _ask(self, how: dict[str, object], seconds: float) -> None:
         """Send one request and wait until it is served, closed by the broker or lost."""
         request = {"batch": PULL, "max_bytes": PULL_BYTES, **how}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self.durable}"
@@ -226,26 +245,12 @@ class NatsSource:
         except UnavailableError:
             await wait_for_event(self._stopped, 0.1)
         else:
-            await wait_for_event(self._served, timeout)
+            await wait_for_event(self._served, seconds)
 
     async def _stay_alive(self) -> None:
-        """Tell the broker that what we hold is in work, so that it is not handed over again."""
+        """Report unacknowledged messages as in progress, so that none is redelivered."""
         while True:
             await asyncio.sleep(self.ack_wait / 3)
             with contextlib.suppress(UnavailableError):
                 for reply in list(self._unacknowledged):
                     await self.bus.publish(reply, b"+WPI")
-
-
-def _arrival(reply: str) -> int:
-    """Return when the stream stored a message, in nanoseconds, as its reply subject says it.
-
-    Taken from there, a line without a timestamp keeps its moment when it is handed over again.
-    """
-    tokens = reply.split(".")
-    if tokens[:2] == ["$JS", "ACK"]:
-        old_form = 9
-        stamp = tokens[7] if len(tokens) == old_form else tokens[9]
-        if stamp.isdecimal():
-            return int(stamp)
-    return time.time_ns()

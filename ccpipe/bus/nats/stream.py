@@ -1,4 +1,4 @@
-"""JetStream: the streams that keep a cluster's messages, and who reads how far."""
+"""JetStream: the streams that store a cluster's messages, and the consumers that read them."""
 
 import logging
 
@@ -13,7 +13,7 @@ from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 log = logging.getLogger(__name__)
 
 KEPT = ("metrics", "events", "log", "sonar")
-"""What the stream of a cluster keeps. Control is a request and its reply: nothing to keep."""
+"""What the stream of a cluster stores. Control is request and reply: nothing to store."""
 
 DUPLICATE_SECONDS = 120.0
 """How long the broker recognises a message that is published again."""
@@ -29,7 +29,7 @@ NAME_IN_USE = 10058
 async def ensure_stream(
     jetstream: JetStreamContext, bus: Bus, subjects: Subjects, patterns: list[str]
 ) -> str:
-    """Return the name of the stream that keeps `patterns`, making it where there is none.
+    """Return the name of the stream that stores `patterns`; create it where there is none.
 
     A stream that a site made itself is used as it is, whatever its name. Dead letters have a
     stream of their own, so that metrics cannot push them out.
@@ -67,7 +67,7 @@ async def ensure_stream(
 
 
 async def _make(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
-    """Make a stream, or have the one of that name keep more subjects."""
+    """Create a stream, or add subjects to the one of that name."""
     assert config.name is not None
     try:
         await jetstream.add_stream(config)
@@ -78,14 +78,14 @@ async def _make(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
         both = minimal([*(there.subjects or []), *(config.subjects or [])])
         config = there.evolve(subjects=both)
         await jetstream.update_stream(config)
-    log.info("the stream %s keeps %s", config.name, ", ".join(config.subjects or []))
+    log.info("the stream %s stores %s", config.name, ", ".join(config.subjects or []))
     return str(config.name)
 
 
 async def ensure_consumer(
     jetstream: JetStreamContext, stream: str, durable: str, patterns: list[str], ack_wait: float
 ) -> None:
-    """Make the durable consumer that remembers how far a bridge has read, or find it again.
+    """Create the durable consumer that remembers how far a bridge has read, or find it.
 
     Raises
     ------
@@ -112,7 +112,7 @@ async def ensure_consumer(
 
 
 def explain(error: Exception, doing: str) -> UnavailableError | DeniedError:
-    """Turn an error of the client into ours; `doing` says what we were at."""
+    """Turn an error of the client into ours; `doing` says what failed."""
     text = str(error) or type(error).__name__
     if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.errors.NoRespondersError):
         text = "JetStream does not answer; is it on? (else set bus.jetstream = false)"

@@ -13,7 +13,7 @@ from ccpipe.errors import DataError, EncodeError, UnavailableError, UsageError
 from ccpipe.formats import sonar
 from ccpipe.formats.files import Block, Stream, open_stream, read_blocks, report_rejected
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
-from ccpipe.pipeline import Records
+from ccpipe.message import Message
 from ccpipe.terminal import Progress, note, open_stdout, plural, printable
 
 STDIN = Path("-")
@@ -194,7 +194,9 @@ class Rows:
     unit = "value"
 
     def __init__(
-        self, read: Callable[[bytes], Lines], target: tuple[bytes, Callable[[Records], bytes]]
+        self,
+        read: Callable[[bytes], Lines],
+        target: tuple[bytes, Callable[[Sequence[Message]], bytes]],
     ) -> None:
         self.read = read
         self.head, self.encode = target

@@ -1,13 +1,13 @@
 """Sonar's formats in ``ccpipe convert`` and ``validate``."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.files import Stream, read_blocks, read_piece, report_rejected
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.sonar import Decoded, Decoder, Envelope, ReadProfile, WriteProfile, encode
 from ccpipe.formats.sonar.archive_csv import CsvDecoder, is_csv
-from ccpipe.pipeline import Records
+from ccpipe.message import Message
 from ccpipe.terminal import printable
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
@@ -54,9 +54,8 @@ def _write(
 
 
 def _report_refused(translator: SonarToCc | CcToSonar, problem: Report) -> None:
-    for _, reason in translator.refused:
+    for _, reason in translator.take_rejected():
         problem(f": {printable(reason)}")
-    translator.refused.clear()
 
 
 class Rewrite:
@@ -87,7 +86,7 @@ class FromSonar:
     def __init__(
         self,
         profile: ReadProfile,
-        target: tuple[bytes, Callable[[Records], bytes]],
+        target: tuple[bytes, Callable[[Sequence[Message]], bytes]],
         *,
         envelopes: bool,
     ) -> None:

@@ -10,9 +10,8 @@ import msgspec
 from ccpipe.cli.output import Format, MessageTable, encoder
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.pipeline import Records
+from ccpipe.message import Message
 from ccpipe.terminal import note, printable
-from ccpipe.translate.rules.select import take
 
 
 class RateLimiter:
@@ -44,7 +43,7 @@ def sample(lines: Lines, count: int) -> Lines:
     keep = bytearray(len(lines))
     for number in range(count):
         keep[number * len(lines) // count] = 1
-    return take(lines, keep)
+    return lines.take(keep)
 
 
 class View:
@@ -117,7 +116,7 @@ class View:
                     note(printable(str(error)), "red")
 
 
-Codec = Callable[[Records], bytes]
+Codec = Callable[[Sequence[Message]], bytes]
 
 
 def _codec(output: Literal["table"] | Format, *, strict: bool) -> tuple[bytes, Codec]:

@@ -9,14 +9,18 @@ b'cpu_load,hostname=e1208,type=node value=1.5 1740027951\\n'
 
 from ccpipe.formats.lineprotocol.decoder import Dialect, decode
 from ccpipe.formats.lineprotocol.encoder import encode, encode_each
+from ccpipe.formats.lineprotocol.from_messages import to_lines
 from ccpipe.formats.lineprotocol.grammar import Rule
-from ccpipe.formats.lineprotocol.lines import Lines, Rejected, ValueType
+from ccpipe.formats.lineprotocol.lines import Lines, Rejected
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import Precision
 from ccpipe.formats.lineprotocol.series import Series, SeriesTable
+from ccpipe.formats.lineprotocol.values import ValueType, is_number
 
 __all__ = [
     "Dialect",
     "Lines",
+    "Messages",
     "Precision",
     "Rejected",
     "Rule",
@@ -26,4 +30,6 @@ __all__ = [
     "decode",
     "encode",
     "encode_each",
+    "is_number",
+    "to_lines",
 ]

@@ -1,6 +1,6 @@
 # distutils: language = c++
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled kernel: drives ``scan.hpp`` and hands its rows to ``Lines``."""
+"""The compiled kernel: runs ``scan.hpp`` and adds its rows to ``Lines``."""
 
 cimport cython
 from cpython cimport array
@@ -18,7 +18,7 @@ from libcpp.vector cimport vector
 import array as arrays
 import os
 
-from ccpipe.formats.lineprotocol.series import Series, TagTwice
+from ccpipe.formats.lineprotocol.series import DuplicateTag, Series
 from ccpipe.message import Uint
 
 
@@ -41,12 +41,8 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
     struct Text:
         int64_t start
         int64_t end
-    cdef cppclass Index:
-        size_t bytes()
     cdef cppclass Scan:
         Scan(const Seed&, cbool influx, Resolve, void*) except +
-        Index series
-        Index fields
         vector[Row] rows
         vector[Text] texts
         unsigned units
@@ -89,7 +85,7 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int* overflow) except? -1
 
 
-cdef Py_ssize_t RELEASE = 64 * 1024  # bytes from which on another thread may run meanwhile
+cdef Py_ssize_t RELEASE = 64 * 1024  # bytes from which the interpreter lock is released
 
 cdef Seed _seed
 _seed.a = int.from_bytes(os.urandom(8), "little")
@@ -104,7 +100,7 @@ cdef array.array _INT64 = arrays.array("q")
 cdef int32_t _resolve(void* scanner, What what, const char* raw, size_t size) noexcept with gil:
     try:
         return (<Scanner>scanner).number_of(what, PyBytes_FromStringAndSize(raw, size))
-    except (UnicodeDecodeError, TagTwice):
+    except (UnicodeDecodeError, DuplicateTag):
         return -1
     except BaseException as error:
         (<Scanner>scanner).error = error
@@ -112,7 +108,7 @@ cdef int32_t _resolve(void* scanner, What what, const char* raw, size_t size) no
 
 
 def blank(kind, texts, bytes payload, table):
-    """Make ``Lines``, of the classes `kind` and `texts`, without columns, which ``Scanner.read`` then sets."""
+    """Make ``Lines``, of the classes `kind` and `texts`, without columns: ``Scanner.read`` sets them."""
     lines = kind.__new__(kind)
     lines.payload = payload
     lines.table = table
@@ -129,7 +125,7 @@ def blank(kind, texts, bytes payload, table):
 
 
 cdef canonical_series(bytes raw, dict words):
-    """Read a series that is written as we would write it, without escapes; None for any other."""
+    """Decode a series whose encoding is canonical and without escapes; None for any other."""
     cdef const char* p = PyBytes_AS_STRING(raw)
     cdef const char* end = p + PyBytes_GET_SIZE(raw)
     cdef const char* before = NULL
@@ -165,7 +161,7 @@ cdef word(const char* start, const char* end, dict words):
 
 
 cdef class Scanner:
-    """Takes the plain lines of payloads for one series table."""
+    """Reads the usual lines of payloads, with one series table."""
 
     cdef Scan* scan
     cdef object table, error
@@ -178,14 +174,11 @@ cdef class Scanner:
 
     @property
     def units(self):
-        """The units of the timestamps read last, as bits: s, ms, us, ns, none."""
+        """The units of the timestamps that the latest ``read`` met, as bits: s, ms, us, ns, none."""
         return self.scan.units
 
-    def __sizeof__(self):
-        return self.scan.series.bytes() + self.scan.fields.bytes()
-
     def read(self, lines, Py_ssize_t position, int unit):
-        """Append the rows of plain lines from `position` on; return where the first other is."""
+        """Add the rows of usual lines from `position` on; return where the first other line begins."""
         cdef bytes payload = lines.payload
         cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
         self.table = lines.table
@@ -201,7 +194,7 @@ cdef class Scanner:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
-        self.hand_over(lines)
+        self.add_rows(lines)
         return self.scan.position()
 
     cdef int32_t number_of(self, What what, bytes raw) except? -2:
@@ -214,7 +207,7 @@ cdef class Scanner:
         code = self.table.field_codes.get(raw)
         return self.table.add_field(raw) if code is None else code
 
-    cdef place_texts(self, texts):
+    cdef add_texts(self, texts):
         cdef Py_ssize_t base = len(texts), size = self.scan.texts.size(), number
         cdef array.array spans = array.clone(_INT64, 2 * size, False)
         cdef int64_t* places = <int64_t*>spans.data.as_voidptr
@@ -228,10 +221,10 @@ cdef class Scanner:
                 if self.scan.rows[row].type == TEXT:
                     self.scan.rows[row].exact += base
 
-    cdef hand_over(self, lines):
+    cdef add_rows(self, lines):
         cdef Py_ssize_t size = self.scan.rows.size()
         if self.scan.texts.size():
-            self.place_texts(lines.texts)
+            self.add_texts(lines.texts)
         cdef array.array series = array.clone(_INT32, size, False)
         cdef array.array fields = array.clone(_INT32, size, False)
         cdef array.array types = array.clone(_UINT8, size, False)
@@ -261,13 +254,13 @@ cdef class Scanner:
 
 
 def shifted(array.array column, int64_t by, array.array types = None, int only = 0):
-    """Copy a column with `by` added: to all, or to the rows whose type is `only`."""
+    """Return a column with `by` added: to all rows, or to those whose type is `only`."""
     cdef Py_ssize_t row, size = len(column)
     cdef array.array moved = array.clone(_INT64, size, False)
     cdef const int64_t* before = <const int64_t*>column.data.as_voidptr
     cdef int64_t* after = <int64_t*>moved.data.as_voidptr
     if column.typecode != "q" or (types is not None and len(types) != size):
-        raise ValueError("no column of 64-bit integers, or one of another length")
+        raise ValueError("not a column of 64-bit integers, or of another length")
     for row in range(size):
         after[row] = before[row]
         if types is None or types.data.as_uchars[row] == only:
@@ -276,7 +269,7 @@ def shifted(array.array column, int64_t by, array.array types = None, int only =
 
 
 def passthrough(lines):
-    """Join the rows' own lines, each once."""
+    """Join the original lines of the rows, each once."""
     cdef bytes payload = lines.payload
     cdef const char* text = PyBytes_AS_STRING(payload)
     cdef Py_ssize_t length = PyBytes_GET_SIZE(payload)
@@ -302,7 +295,7 @@ def passthrough(lines):
 
 @cython.boundscheck(True)
 def encode_lines(lines, dict fields, int unit):
-    """Encode rows canonically; `fields` holds the bytes for their numbers."""
+    """Encode rows canonically; `fields` has the encodings of their fields, by number."""
     cdef const int32_t* series = <const int32_t*>(<array.array?>lines.series).data.as_ints
     cdef const int32_t* field = <const int32_t*>(<array.array?>lines.fields).data.as_ints
     cdef const uint8_t* types = (<array.array?>lines.types).data.as_uchars
@@ -326,7 +319,7 @@ def encode_lines(lines, dict fields, int unit):
     for row in range(size):
         entry = keys[series[row]]
         if not isinstance(entry, Series):
-            raise TypeError("the table holds something that is no series")
+            raise TypeError("the table has something that is not a series")
         write_bytes(writer, <bytes?>(<tuple>entry)[2])
         writer.raw(b" ")
         if field[row] != last:
@@ -362,7 +355,7 @@ def encode_lines(lines, dict fields, int unit):
 
 
 def encode_messages(messages, int unit, in_python):
-    """Encode messages; what is odd about one, `in_python` must judge, which encodes one."""
+    """Encode messages; one that is unusual is left to `in_python`, which encodes one message."""
     cdef Writer writer
     cdef size_t before
     for message in messages:
@@ -495,7 +488,6 @@ def write_request(lines, labels_of):
 
 cdef Py_ssize_t same_length(lines) except -1:
     cdef Py_ssize_t size = len(lines)
-    columns = lines.fields, lines.types, lines.numbers, lines.exact, lines.times
-    if any(len(column) != size for column in columns):
+    if any(len(column) != size for column in lines.columns):
         raise ValueError("the columns differ in length")
     return size

@@ -1,10 +1,9 @@
-"""``Lines`` as an Arrow table: the columns of every store that keeps columns."""
-
-from typing import TYPE_CHECKING
+"""``Lines`` as an Arrow table."""
 
 from ccpipe.errors import MissingExtra
-from ccpipe.formats.lineprotocol.lines import Lines, ValueType
+from ccpipe.formats.lineprotocol.lines import Column, Lines
 from ccpipe.formats.lineprotocol.precision import NO_TIME
+from ccpipe.formats.lineprotocol.values import ValueType
 
 try:
     import pyarrow as pa
@@ -12,11 +11,8 @@ try:
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
-if TYPE_CHECKING:
-    from array import array
-
 TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
-"""Tags that have a column of their own, named with ``_`` for ``-``; the others share ``tags``."""
+"""Tags with a column each, named with ``_`` for ``-``; the others share the column ``tags``."""
 
 SCHEMA = pa.schema(
     [
@@ -35,7 +31,7 @@ SCHEMA = pa.schema(
 """One row for each field of each line.
 
 ``value`` holds every number (booleans as 0 and 1) and is null for texts; ``int``, ``uint`` and
-``bool`` hold the exact value beside it where the line said one, so that nothing is lost.
+``bool`` hold the exact value of an integer, unsigned integer or boolean.
 """
 
 
@@ -47,7 +43,7 @@ def to_arrow(lines: Lines) -> pa.Table:
     times = _column(lines.times, pa.int64(), size)
     columns = {
         "time": _where(pc.not_equal(times, NO_TIME), times).cast(pa.timestamp("ns", tz="UTC")),
-        "field": _take(lines.table.fields, _column(lines.fields, pa.int32(), size)),
+        "field": _fields(lines),
         **_series_columns(lines),
         "value": _where(
             pc.not_equal(types, ValueType.TEXT), _column(lines.numbers, pa.float64(), size)
@@ -62,8 +58,14 @@ def to_arrow(lines: Lines) -> pa.Table:
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
+def _fields(lines: Lines) -> pa.Array:
+    codes = _column(lines.fields, pa.int32(), len(lines)).dictionary_encode()
+    used = [lines.table.fields[code] for code in codes.dictionary.to_pylist()]
+    return _take(used, codes.indices)
+
+
 def _series_columns(lines: Lines) -> "dict[str, pa.Array]":
-    """Spread what the rows' series say: each series once, then by its number over the rows."""
+    """Return name and tags of the rows; each series is looked up once."""
     codes = _column(lines.series, pa.int32(), len(lines)).dictionary_encode()
     used = [lines.table.series[code] for code in codes.dictionary.to_pylist()]
     own = set(TAG_COLUMNS)
@@ -82,7 +84,7 @@ def _take(values: "list[str] | list[str | None]", indices: pa.Array) -> pa.Array
     return pa.array(values, pa.string()).dictionary_encode().take(indices)
 
 
-def _column(values: "array[int] | array[float]", kind: pa.DataType, size: int) -> pa.Array:
+def _column(values: Column, kind: pa.DataType, size: int) -> pa.Array:
     return pa.Array.from_buffers(kind, size, [None, pa.py_buffer(values)])
 
 

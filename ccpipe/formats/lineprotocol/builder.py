@@ -1,4 +1,4 @@
-"""Rows written straight into ``Lines``, many at once: for translators that make thousands."""
+"""Rows written straight into ``Lines``, for translators that make thousands at once."""
 
 import math
 from array import array
@@ -7,40 +7,41 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
+from ccpipe.formats.lineprotocol.lines import Lines
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
-from ccpipe.formats.lineprotocol.series import check_name, write_series
+from ccpipe.formats.lineprotocol.series import Series, SeriesTable, check_name, write_series
+from ccpipe.formats.lineprotocol.values import ValueType
 
 Codes: TypeAlias = "array[int]"
 """Numbers of series in a table."""
 
 
-class Columns:
-    """Lines that are being written: texts come first, then floats, then integers."""
+class LinesBuilder:
+    """Builds ``Lines``: texts come first, then floats, then integers."""
 
     def __init__(self, table: SeriesTable) -> None:
-        """Begin without rows; the series are those of `table`."""
+        """Begin without rows; the series are numbers into `table`."""
         self.table = table
-        self.floats = Rows()
+        self.floats = NumberRows()
         """What is not finite is left out in the end."""
-        self.ints = Rows()
-        """What is beyond 63 bits becomes a float in the end."""
+        self.ints = NumberRows()
+        """What is beyond 64 bits becomes a float in the end."""
         self._texts = Lines(b"", table)
         self._time = NO_TIME
 
     def code(self, name: str, tags: Mapping[str, str]) -> int:
-        """Number a series; tags without value are left out."""
-        series = {key: escape_text(value) for key, value in sorted(tags.items()) if value}
+        """Return the number of a series; empty tags are left out."""
+        series = {key: _valid_tag(value) for key, value in sorted(tags.items()) if value}
         return self.table.code_of(Series(name, series, write_series(name, series)))
 
     def codes(self, names: Iterable[str], tags: Mapping[str, str]) -> Codes:
-        """Number series that share their tags."""
+        """Return the numbers of series that share their tags."""
         return array("i", [self.code(name, tags) for name in names])
 
     def begin(self, time: int) -> None:
-        """Give all rows from here on this time, in nanoseconds."""
-        self.floats.stamp(self._time)
-        self.ints.stamp(self._time)
+        """Set the time of the rows that are added from here on, in nanoseconds."""
+        self.floats.set_times(self._time)
+        self.ints.set_times(self._time)
         self._time = time
 
     def text(self, name: str, field: str, text: str, tags: Mapping[str, str]) -> None:
@@ -49,60 +50,59 @@ class Columns:
         self._texts.append(code, self.table.field_code_of(field), text, self._time)
 
     def lines(self) -> Lines:
-        """Return what was written; it ends with that."""
+        """Return the rows; nothing can be added after that."""
         self.begin(NO_TIME)
         lines, floats, ints = self._texts, self.floats, self.ints
         try:
             exact = array("q", ints.values)
         except OverflowError:
-            floats.take(ints.remove(lambda value: not INT64_MIN <= value <= INT64_MAX))
+            floats.extend(ints.remove(lambda value: not INT64_MIN <= value <= INT64_MAX))
             exact = array("q", ints.values)
         if not math.isfinite(sum(floats.values)):
             floats.remove(lambda value: not math.isfinite(value))
         lines.verbatim = False
-        for rows, kind in ((floats, ValueType.FLOAT), (ints, ValueType.INT)):
-            count = len(rows.values)
-            lines.series.extend(rows.codes)
-            lines.times.extend(rows.times)
-            lines.numbers.fromlist(rows.values)
-            lines.types.frombytes(bytes([kind]) * count)
-        count = len(floats.values) + len(exact)
-        lines.exact.frombytes(bytes(8 * len(floats.values)))
-        lines.exact.extend(exact)
-        lines.fields.extend(array("i", [self.table.field_code_of("value")]) * count)
-        lines.starts.frombytes(bytes(8 * count))
-        lines.ends.frombytes(bytes(8 * count))
+        lines.extend(self._columns(floats, ValueType.FLOAT))
+        lines.extend({**self._columns(ints, ValueType.INT), "exact": exact})
         return lines
 
+    def _columns(self, rows: "NumberRows", kind: ValueType) -> "dict[str, array[Any]]":
+        count = len(rows.values)
+        return {
+            "series": rows.codes,
+            "fields": array("i", [self.table.field_code_of("value")]) * count,
+            "types": array("B", [kind]) * count,
+            "numbers": array("d", rows.values),
+            "times": rows.times,
+        }
 
-class Rows:
-    """Rows of one type of value: a series and a value each.
 
-    Whoever writes many adds to ``codes`` and ``values`` themselves, as many to the one as to the
-    other.
+class NumberRows:
+    """Rows of one type of number: a series and a value each.
+
+    Callers add to ``codes`` and ``values`` directly, as many to the one as to the other.
     """
 
     __slots__ = ("codes", "times", "values")
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Begin without rows."""
         self.codes = array("i")
         self.values: list[Any] = []
         self.times = array("q")
 
-    def stamp(self, time: int) -> None:
-        """Give the rows that have none yet a time."""
+    def set_times(self, time: int) -> None:
+        """Set the time of the rows that have none yet."""
         self.times.extend(array("q", (time,)) * (len(self.codes) - len(self.times)))
 
-    def take(self, other: "Rows") -> None:
-        """Take over integers as floats."""
+    def extend(self, other: "NumberRows") -> None:
+        """Add rows, as floats."""
         self.codes.extend(other.codes)
         self.values.extend(map(float, other.values))
         self.times.extend(other.times)
 
-    def remove(self, is_bad: Callable[[float], bool]) -> "Rows":
-        """Take out the rows with bad values and return them."""
-        bad, good = Rows(), Rows()
+    def remove(self, is_bad: Callable[[float], bool]) -> "NumberRows":
+        """Remove the rows with bad values and return them."""
+        bad, good = NumberRows(), NumberRows()
         for code, value, time in zip(self.codes, self.values, self.times, strict=True):
             part = bad if is_bad(value) else good
             part.codes.append(code)
@@ -112,8 +112,8 @@ class Rows:
         return bad
 
 
-def escape_text(text: str) -> str:
-    """Return a name as a tag can carry it: a line end, for example, becomes ``%0A``."""
+def _valid_tag(text: str) -> str:
+    """Return a text as a valid tag value: percent-encoded where it could not be one."""
     try:
         check_name(text)
     except EncodeError:

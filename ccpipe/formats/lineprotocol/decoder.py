@@ -10,33 +10,34 @@ from ccpipe.formats.lineprotocol import grammar as g
 from ccpipe.formats.lineprotocol.diagnose import diagnose
 from ccpipe.formats.lineprotocol.grammar import Grammar, Rule
 from ccpipe.formats.lineprotocol.kernel import KERNEL
-from ccpipe.formats.lineprotocol.lines import Lines, Rejected, ValueType
+from ccpipe.formats.lineprotocol.lines import Lines, Rejected
 from ccpipe.formats.lineprotocol.precision import (
     INT64_MAX,
     INT64_MIN,
     NANOSECONDS,
     NO_TIME,
-    PLACES,
+    UNIT_NUMBERS,
     UNITS,
     Precision,
     check_precision,
     unit_of,
 )
 from ccpipe.formats.lineprotocol.repair import repair
-from ccpipe.formats.lineprotocol.series import SeriesTable, TagTwice
+from ccpipe.formats.lineprotocol.series import DuplicateTag, SeriesTable
 from ccpipe.formats.lineprotocol.texts import Texts
+from ccpipe.formats.lineprotocol.values import ValueType, signed
 
 if TYPE_CHECKING:
     from ccpipe.formats.lineprotocol._kernel import Scanner
 
 Dialect = Literal["cc", "influx"]
-"""Whose line protocol it is: ClusterCockpit's or InfluxDB's own."""
+"""ClusterCockpit's line protocol or InfluxDB's own."""
 
 _GRAMMARS: dict[str, Grammar] = {"cc": g.CC, "influx": g.INFLUX}
 
 
 class _Tables(threading.local):
-    """The series tables: each thread has its own, so that none waits for another."""
+    """The series tables of one thread, so that no thread waits for another."""
 
     def __init__(self) -> None:
         self.of = {name: SeriesTable(grammar) for name, grammar in _GRAMMARS.items()}
@@ -45,9 +46,9 @@ class _Tables(threading.local):
 _tables = _Tables()
 
 _UNITS: tuple[Precision | None, ...] = (*UNITS, None)
-_BIT = {unit: 1 << place for place, unit in enumerate(_UNITS)}
+_BIT = {unit: 1 << number for number, unit in enumerate(_UNITS)}
 _UNIT_OF_BITS = {bit: unit for unit, bit in _BIT.items()}
-_MOST_DIGITS = 20  # of a 64-bit integer; int() itself refuses some thousands
+_MAX_DIGITS = 20  # of a 64-bit integer; int() itself refuses some thousands
 _QUOTE = ord('"')
 
 
@@ -63,20 +64,20 @@ def decode(
     Parameters
     ----------
     payload
-        Lines ending in LF or CRLF. A string in quotes may hold line ends of its own.
+        Lines ending in LF or CRLF. A string in quotes may contain line ends.
     precision
-        The unit of the timestamps; ``auto`` reads it off each one's magnitude.
+        The unit of the timestamps; ``auto`` infers it from the magnitude of each.
     dialect
         ``cc`` for ClusterCockpit, ``influx`` for InfluxDB: they differ in string escapes.
     lenient
-        Accept, repaired, what the specification's own examples and ClusterCockpit's encoders
-        write against the grammar: see ``repair``.
+        Accept and repair what the specification's own examples and ClusterCockpit's encoders
+        write in breach of the grammar: see ``repair``.
 
     Returns
     -------
     Lines
-        The rows that could be read; ``rejected`` holds the lines that could not, each with its
-        place and the rule it broke. No payload raises.
+        The rows that could be read; ``rejected`` has the lines that could not, each with its
+        position and the rule that it breaks. No payload raises.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def decode(
         where `precision` or `dialect` is none of those above.
 
     """
-    if precision not in PLACES:
+    if precision not in UNIT_NUMBERS:
         check_precision(precision)
     tables = _tables.of
     if dialect not in tables:
@@ -99,12 +100,12 @@ def decode(
 def decode_compiled(
     payload: bytes, table: SeriesTable, precision: Precision | Literal["auto"], lenient: bool
 ) -> Lines:
-    """Decode with the compiled kernel, which leaves the lines that it does not know to Python."""
+    """Decode with the compiled kernel, which leaves unusual lines to Python."""
     assert KERNEL is not None
     if table.scanner is None:
         table.scanner = KERNEL.Scanner(influx=table.grammar is g.INFLUX)
     lines: Lines = KERNEL.blank(Lines, Texts, payload, table)
-    position = table.scanner.read(lines, 0, PLACES[precision])
+    position = table.scanner.read(lines, 0, UNIT_NUMBERS[precision])
     if position == len(payload):
         lines.precision = _UNIT_OF_BITS.get(table.scanner.units)
         return lines
@@ -117,7 +118,7 @@ def decode_compiled(
 def decode_in_python(
     payload: bytes, table: SeriesTable, precision: Precision | Literal["auto"], lenient: bool
 ) -> Lines:
-    """Decode without the compiled kernel: its specification, its fallback and its test."""
+    """Decode without the compiled kernel: what it is tested against, and its fallback."""
     return _Decoder(Lines(payload, table), precision, lenient=lenient).run(0)
 
 
@@ -128,11 +129,11 @@ class _Broken(Exception):  # noqa: N818 - a signal inside this module
 
 
 _REREAD = 4
-"""How many times a payload's size may be read again after broken strings that span lines."""
+"""How many times its size of a payload may be read again after unclosed strings."""
 
 
 class _Decoder:
-    """One payload on its way into columns."""
+    """Decodes one payload into columns."""
 
     def __init__(
         self, lines: Lines, precision: Precision | Literal["auto"], *, lenient: bool
@@ -155,7 +156,7 @@ class _Decoder:
             if self.scanner is None:
                 position = self.plain_lines(position)
             elif self.reread >= 0:
-                position = self.scanner.read(self.lines, position, PLACES[self.precision])
+                position = self.scanner.read(self.lines, position, UNIT_NUMBERS[self.precision])
                 self.units |= self.scanner.units
             blank = g.SKIP.match(payload, position)
             assert blank is not None
@@ -167,27 +168,27 @@ class _Decoder:
         return self.lines
 
     def plain_lines(self, position: int) -> int:
-        """Take metrics of known series as long as they come; return where something else is.
+        """Read lines of one float and a known series; return where the first other line is.
 
-        This is for speed alone: ``line`` would read them alike.
+        This is for speed alone: ``line`` would read them the same way.
         """
         match, codes, keys = self.grammar.plain.match, self.table.codes, self.table.field_codes
         rows: list[tuple[int, int, float, int, int, int]] = []
-        stamp: bytes | None = b"none yet"
+        last: bytes | None = b"none yet"
         unit, time = None, NO_TIME
         while found := match(self.payload, position):
-            key, field, token, written = found.groups()
+            key, field, token, stamp = found.groups()
             number = float(token)
             if key not in codes or field not in keys or math.isinf(number):
                 break
-            if written != stamp:
+            if stamp != last:
                 try:
-                    unit, time = self.timestamp(written, 0)
+                    unit, time = self.timestamp(stamp, 0)
                 except _Broken:
                     break
-                stamp = written
+                last = stamp
                 self.units |= _BIT[unit]
-            end = found.end(4 if written else 3)
+            end = found.end(4 if stamp else 3)
             rows.append((codes[key], keys[field], number, time, position, end))
             position = found.end()
         lines = self.lines
@@ -199,12 +200,12 @@ class _Decoder:
         return position
 
     def line(self, start: int) -> int:
-        """Read, repair or reject the line at `start`; return where to go on.
+        """Read, repair or reject the line at `start`; return where the next one begins.
 
-        A string may hold line ends, so one that is broken can swallow good lines. Hence reading
-        goes on after the first line end, and what was swallowed is read again. So that no payload
-        takes more than linear time, that is done within a budget; once it is spent, a string ends
-        with its line.
+        A string may contain line ends, so an unclosed one includes the lines after it. Therefore
+        decoding resumes after the first line end and reads them again. So that no payload takes
+        more than linear time, there is a budget for that; once it is spent, a string ends with
+        its line.
         """
         limit = len(self.payload) if self.reread >= 0 else self.line_end(start)
         found = self.grammar.line.match(self.payload, start, limit)
@@ -214,7 +215,7 @@ class _Decoder:
                 raise _Broken(*diagnose(self.payload, start, limit, self.grammar))
             self.read(found, start, found.end(3) if found[3] is not None else found.end(2))
         except _Broken as broken:
-            self.lines.texts.forget(texts)
+            self.lines.texts.truncate(texts)
             if found is not None:
                 reached = found.end()
             else:
@@ -226,29 +227,21 @@ class _Decoder:
         return found.end()
 
     def read(self, found: re.Match[bytes], start: int, end: int) -> None:
-        """Take the rows of one grammatical line: all of them, or none where a rule is broken."""
+        """Add the rows of one grammatical line: all of them, or none where a rule is broken."""
         key, fields, stamp = found.groups()
         series = self.table.codes.get(key)
         if series is None:
             series = self.new_series(key, found.start(1))
         offset = found.start(2)
-        # Of a field that stands twice the last value counts, at the place of the first.
+        # The last value of a duplicate field counts, in the position of the first.
         cells = {
             self.field(pair[1], offset + pair.start()): self.cell(pair[2], offset + pair.start(2))
             for pair in self.grammar.field.finditer(fields)
         }
         unit, time = self.timestamp(stamp, found.start(3))
         self.units |= _BIT[unit]
-        lines = self.lines
         for field, (number, exact, kind) in cells.items():
-            lines.series.append(series)
-            lines.fields.append(field)
-            lines.types.append(kind)
-            lines.numbers.append(number)
-            lines.exact.append(exact)
-            lines.times.append(time)
-            lines.starts.append(start)
-            lines.ends.append(end)
+            self.lines.append_row(series, field, kind, number, exact, time, start, end)
 
     def new_series(self, key: bytes, offset: int) -> int:
         if len(key) > g.MAX_KEY:
@@ -257,8 +250,8 @@ class _Decoder:
             return self.table.add(key)
         except UnicodeDecodeError as error:
             raise _Broken(Rule.UTF8, offset + error.start) from None
-        except TagTwice as error:
-            raise _Broken(Rule.TAG_TWICE, offset + error.start) from None
+        except DuplicateTag as error:
+            raise _Broken(Rule.DUPLICATE_TAG, offset + error.start) from None
 
     def field(self, raw: bytes, offset: int) -> int:
         code = self.table.field_codes.get(raw)
@@ -272,7 +265,7 @@ class _Decoder:
         return code
 
     def cell(self, token: bytes, offset: int) -> tuple[float, int, ValueType]:
-        """Read one value into its cells of the columns ``numbers``, ``exact`` and ``types``."""
+        """Return the cells of one value: ``numbers``, ``exact`` and ``types``."""
         if g.FLOAT.fullmatch(token):
             number = float(token)
             if math.isinf(number):
@@ -285,7 +278,7 @@ class _Decoder:
             return float(value), value, ValueType.INT
         if g.UNSIGNED.fullmatch(token):
             value = self.integer(token[:-1], 0, 2**64 - 1, Rule.RANGE, offset)
-            return float(value), value - 2**64 if value > INT64_MAX else value, ValueType.UINT
+            return float(value), signed(value), ValueType.UINT
         if token in g.BOOLEANS:
             truth = g.BOOLEANS[token]
             return float(truth), int(truth), ValueType.BOOL
@@ -304,7 +297,7 @@ class _Decoder:
         return len(texts) - 1
 
     def integer(self, digits: bytes, minimum: int, maximum: int, rule: Rule, offset: int) -> int:
-        if len(digits.lstrip(b"-0")) <= _MOST_DIGITS:
+        if len(digits.lstrip(b"-0")) <= _MAX_DIGITS:
             value = int(digits)
             if minimum <= value <= maximum:
                 return value
@@ -342,7 +335,7 @@ class _Decoder:
         try:
             self.read(found, start, start + len(original))
         except _Broken:
-            self.lines.texts.forget(texts)
+            self.lines.texts.truncate(texts)
             return False
         finally:
             self.repairing = False

@@ -1,11 +1,11 @@
-"""Why a line did not match the grammar: read it step by step to the first offence."""
+"""Why a line does not match the grammar: reads it step by step up to the first error."""
 
 from ccpipe.formats.lineprotocol import grammar as g
 from ccpipe.formats.lineprotocol.grammar import Grammar, Rule
 
 
 def diagnose(payload: bytes, start: int, limit: int, grammar: Grammar) -> tuple[Rule, int]:
-    """Return the first rule that the line at `start` breaks and the offset of the offence.
+    """Return the first rule that the line at `start` breaks, and the offset where it does.
 
     Only called where ``grammar.line`` did not match between `start` and `limit`.
     """

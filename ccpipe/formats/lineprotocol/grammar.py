@@ -1,4 +1,4 @@
-"""The grammar of one line, as regular expressions, and what can be wrong with it.
+"""The grammar of one line, as regular expressions, and the rules that a line can break.
 
 ::
 
@@ -6,9 +6,9 @@
     field  = key "=" (string / token)
 
 Source: ``influxdata/line-protocol`` v2.2, whose decoder ClusterCockpit uses, and InfluxDB's own
-for ``dialect="influx"``. Every quantifier is possessive: matching never backtracks, so that time
-is linear on any input. A backslash is an escape only before the characters that may be escaped
-at its place; anywhere else it stands for itself.
+for ``dialect="influx"``. Every quantifier is possessive: matching never backtracks, so it takes
+linear time on any input. A backslash is an escape only before the characters that may be escaped
+there; anywhere else it is an ordinary character.
 """
 
 import enum
@@ -16,13 +16,13 @@ import re
 
 
 class Rule(enum.StrEnum):
-    """What a rejected line broke, in words for its author."""
+    """The rules that a line can break, in words for its author."""
 
     MEASUREMENT = "the line does not begin with a measurement"
     TAG_KEY = "expected a tag key after the comma"
     TAG_EQUALS = "expected '=' after the tag key"
     TAG_VALUE = "the tag has no value"
-    TAG_TWICE = "the tag stands twice"
+    DUPLICATE_TAG = "duplicate tag"
     KEY_LENGTH = "measurement and tags are longer than 65535 bytes"
     NO_FIELD = "expected a space and a field after measurement and tags"
     FIELD_KEY = "expected a field key"
@@ -47,18 +47,18 @@ _FLOAT = rb"-?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+"
 
 
 class Grammar:
-    """The expressions of one dialect; `bare` is the class of what must not stand unescaped."""
+    """The expressions of one dialect; `bare` is the character class of what must be escaped."""
 
     def __init__(self, bare: bytes, unescape: dict[str, str], *, tags_once: bool) -> None:
         """Build the expressions.
 
-        `unescape` holds what a backslash means inside a string; `tags_once` says whether a tag
-        that stands twice breaks the line, or the last one counts.
+        `unescape` has the meaning of a backslash before each character of a string; `tags_once`
+        says whether a duplicate tag breaks the line, or the last one counts.
         """
         measurement = rb"(?:[^" + bare + rb",\\]++|\\[, ]?)++"
         key = rb"(?:[^" + bare + rb",=\\]++|\\[,= ]?)++"
         string = rb'"(?:[^"\\]++|\\.)*+"'
-        # A token's spelling is checked when it is read; here it only has to end somewhere.
+        # Whether a token is a number or a boolean is checked when it is read.
         token = rb"[-.0-9tTfF][^, \r\n]*+"
         field = key + rb"=(?:" + string + rb"|" + token + rb")"
         self.measurement = re.compile(measurement)
@@ -67,7 +67,7 @@ class Grammar:
         self.string = re.compile(string, re.DOTALL)
         self.token = re.compile(token)
         self.field = re.compile(rb"(" + key + rb")=(" + string + rb"|" + token + rb")", re.DOTALL)
-        # A line with one float, where only a table can tell whether its first word is a series.
+        # A line of one float; whether its first word is a valid series, only a table can tell.
         self.plain = re.compile(
             rb"([^" + bare + rb"\\]++) ++([^" + bare + rb",=\\]++)=(" + _FLOAT + rb")"
             rb"(?: ++(-?[0-9]++))?+ *+\r?+(?:\n|\Z)"
@@ -90,8 +90,8 @@ CC = Grammar(
 """What ClusterCockpit reads: ``influxdata/line-protocol`` v2.2."""
 
 INFLUX = Grammar(rb" \n\r", {'"': '"', "\\": "\\"}, tags_once=True)
-"""What InfluxDB reads: ``\\n`` in a string stays two characters, control characters may stand,
-a tag may not stand twice (``influxdb/models/points.go``)."""
+"""What InfluxDB reads: ``\\n`` in a string is two characters, names may have control characters,
+no tag may occur twice (``influxdb/models/points.go``)."""
 
 SKIP = re.compile(rb"(?: *+(?:#[^\n]*+)?+\r?+\n)*+(?: *+(?:#[^\n]*+|\r)\Z)?+ *+")
 """Blank lines, comments, and the spaces before a line."""
@@ -100,7 +100,6 @@ STRING_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 KEY_ESCAPE = re.compile(rb"\\([,= ])")
 MEASUREMENT_ESCAPE = re.compile(rb"\\([, ])")
 SPACES = re.compile(rb" *+")
-END = re.compile(rb" *+\r?+(?:\n|\Z)")
 STAMP = re.compile(rb"-?[0-9]++")
 
 FLOAT = re.compile(_FLOAT)

@@ -86,11 +86,6 @@ public:
     int32_t code(int32_t entry) const { return entries_[entry].code; }
     size_t size(int32_t entry) const { return entries_[entry].size; }
 
-    size_t bytes() const {
-        return slots_.capacity() * sizeof(Slot) + entries_.capacity() * sizeof(Entry) +
-               keys_.capacity();
-    }
-
 private:
     struct Entry {
         size_t offset;

@@ -1,4 +1,4 @@
-"""The compiled kernel of this format; None where its twin in Python does the work."""
+"""The compiled kernel of this format; None where the Python code is used instead."""
 
 from types import ModuleType
 

@@ -1,50 +1,50 @@
 """``Lines``: a decoded payload as columns, which is also a sequence of messages."""
 
-import enum
-import math
-import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import not_
+from typing import Any, NamedTuple, TypeAlias, overload
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol.grammar import Rule
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME, Precision
 from ccpipe.formats.lineprotocol.series import SeriesTable
-from ccpipe.formats.lineprotocol.texts import TEXT, Texts, shifted
+from ccpipe.formats.lineprotocol.texts import Texts, shifted
+from ccpipe.formats.lineprotocol.values import ValueType, cells
+from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.message import Message, Uint, Value
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+Column: TypeAlias = "array[Any]"
+"""Numbers of one type, one for each row."""
 
-
-class ValueType(enum.IntEnum):
-    """How a value was written, as the column ``Lines.types`` says it."""
-
-    FLOAT = 0
-    INT = 1
-    UINT = 2
-    BOOL = 3
-    TEXT = TEXT
+COLUMNS = ("series", "fields", "types", "numbers", "exact", "times", "starts", "ends")
+"""The names of the columns of `Lines`, in the order of a row's cells."""
 
 
 class Rejected(NamedTuple):
-    """A line that could not be read; it costs nobody but itself."""
+    """A line that could not be read."""
 
     line: int
     """Its number in the payload, from 1."""
     offset: int
-    """Where in the payload the offending byte is, from 0."""
+    """Position of the offending byte in the payload, from 0."""
     column: int
-    """Where in the line the offending byte is, from 1."""
+    """Position of the offending byte in the line, from 1."""
     rule: Rule
+    """The rule of the grammar that it breaks."""
     original: bytes
     """The whole line, without its end."""
 
     @property
+    def reason(self) -> str:
+        """Why it could not be read."""
+        return str(self.rule)
+
+    @property
     def excerpt(self) -> str:
-        """Up to 60 characters around the offence, printable whatever the bytes are."""
+        """Up to 60 characters around the offending byte, printable whatever the bytes are."""
         start = max(0, self.column - 31)
         piece = self.original[start : start + 60].decode(errors="backslashreplace")
         return ("…" if start else "") + "".join(
@@ -52,35 +52,20 @@ class Rejected(NamedTuple):
         )
 
     def __str__(self) -> str:
-        return f"line {self.line}, column {self.column}: {self.rule}: {self.excerpt}"
+        return f"line {self.line}, column {self.column}: {self.reason}: {self.excerpt}"
 
 
 class Lines(Sequence[Message]):
     """Rows of series, field, value and time; one row for each field of each line.
 
-    All columns are plain buffers of equal length, free for NumPy and Arrow to take without
-    copying. Bytes stay what they were: ``payload[starts[i]:ends[i]]`` is the line of row `i`.
+    All columns are plain buffers of equal length, which NumPy and Arrow take without copying.
+    ``payload[starts[i]:ends[i]]`` is the line of row `i` as it was received.
     """
 
-    __slots__ = (
-        "ends",
-        "exact",
-        "fields",
-        "numbers",
-        "payload",
-        "precision",
-        "rejected",
-        "series",
-        "starts",
-        "table",
-        "texts",
-        "times",
-        "types",
-        "verbatim",
-    )
+    __slots__ = (*COLUMNS, "payload", "precision", "rejected", "table", "texts", "verbatim")
 
     def __init__(self, payload: bytes = b"", table: SeriesTable | None = None) -> None:
-        """Start without rows; the decoder fills them in."""
+        """Start without rows; the decoder adds them."""
         self.payload = payload
         self.table = table if table is not None else SeriesTable()
         self.series = array("i")
@@ -90,80 +75,30 @@ class Lines(Sequence[Message]):
         self.types = array("B")
         """``ValueType`` of each value."""
         self.numbers = array("d")
-        """The value as a double: booleans are 0 and 1, texts NaN, great integers rounded."""
+        """The value as a double: booleans are 0 and 1, texts NaN, large integers rounded."""
         self.exact = array("q")
-        """INT: the value; UINT: its 64 bits; BOOL: 0 or 1; TEXT: its place in ``texts``."""
-        self.texts = Texts(payload, self.table.grammar.unescape)
+        """INT: the value; UINT: its 64 bits; BOOL: 0 or 1; TEXT: its index in ``texts``."""
         self.times = array("q")
-        """Nanoseconds since the epoch; ``NO_TIME`` where the line says none."""
+        """Nanoseconds since the epoch; ``NO_TIME`` where the line has no timestamp."""
         self.starts = array("q")
         self.ends = array("q")
+        self.texts = Texts(payload, self.table.grammar.unescape)
         self.rejected: list[Rejected] = []
         self.precision: Precision | None = None
-        """The unit that all timestamps were written in; None where they differ or one misses."""
+        """The unit of all timestamps in the payload; None where they differ or one is missing."""
         self.verbatim = True
-        """Whether the rows are what their lines' bytes say: not so for lines that were repaired or
-        cut, nor for messages."""
+        """Whether the rows are exactly the lines of the payload: not so where lines were repaired,
+        cut or changed, nor for rows that were added."""
 
-    @classmethod
-    def of(cls, messages: Iterable[Message]) -> "Lines":
-        """Put messages into columns.
+    @property
+    def columns(self) -> list[Column]:
+        """The columns, in the order of ``COLUMNS``."""
+        return [getattr(self, name) for name in COLUMNS]
 
-        Raises
-        ------
-        EncodeError
-            where a message could not be written as a line either.
-
-        """
-        if isinstance(messages, Lines):
-            return messages
-        from ccpipe.formats.lineprotocol.decoder import decode
-        from ccpipe.formats.lineprotocol.encoder import encode
-
-        # Writing and reading is one way through all rules, and a fast one.
-        lines = decode(encode(messages, precision="ns"), precision="ns")
-        if lines.rejected:
-            raise EncodeError(str(lines.rejected[0]))
-        return lines
-
-    def append(self, series: int, field: int, value: Value, time: int) -> None:
-        """Add one row, choosing the type by the value's own.
-
-        Raises
-        ------
-        EncodeError
-            where the value is no finite number, or an integer or the time is outside 64 bits.
-
-        """
-        if not INT64_MIN <= time <= INT64_MAX:
-            raise EncodeError(f"time {time} is outside 64 bits")
-        number, exact, value_type = self._cells(value)
-        self.series.append(series)
-        self.fields.append(field)
-        self.types.append(value_type)
-        self.numbers.append(number)
-        self.exact.append(exact)
-        self.times.append(time)
-        self.starts.append(0)
-        self.ends.append(0)
-        self.verbatim = False
-        self.precision = None
-
-    def _cells(self, value: Value) -> tuple[float, int, ValueType]:
-        match value:
-            case bool():
-                return float(value), int(value), ValueType.BOOL
-            case Uint() if 0 <= value < 2**64:
-                return float(value), _signed(value), ValueType.UINT
-            case int() if not isinstance(value, Uint) and INT64_MIN <= value <= INT64_MAX:
-                return float(value), value, ValueType.INT
-            case float() if math.isfinite(value):
-                return value, 0, ValueType.FLOAT
-            case str() if not _SURROGATE.search(value):
-                self.texts.append(value)
-                return math.nan, len(self.texts) - 1, ValueType.TEXT
-            case _:
-                raise EncodeError(f"{value!r:.80} cannot be a value in line protocol")
+    @property
+    def size(self) -> int:
+        """Bytes that the rows take in memory, roughly."""
+        return len(self.payload) + len(self) * _ROW_SIZE
 
     def __len__(self) -> int:
         return len(self.series)
@@ -174,7 +109,8 @@ class Lines(Sequence[Message]):
     def __getitem__(self, index: slice) -> "Lines": ...
     def __getitem__(self, index: int | slice) -> "Message | Lines":
         if isinstance(index, slice):
-            return self._rows(index)
+            verbatim = self.verbatim and not self._cuts_a_line(index)
+            return self._with_columns([column[index] for column in self.columns], verbatim=verbatim)
         name, tags, _ = self.table.series[self.series[index]]
         time = self.times[index]
         return Message(
@@ -202,44 +138,76 @@ class Lines(Sequence[Message]):
             case _:
                 return self.texts[self.exact[index]]
 
-    def _rows(self, rows: slice) -> "Lines":
-        part = Lines(self.payload, self.table)
-        for column in ("series", "fields", "types", "numbers", "exact", "times", "starts", "ends"):
-            setattr(part, column, getattr(self, column)[rows])
-        part.texts = self.texts
-        part.precision = self.precision
-        part.verbatim = self.verbatim and not self._cuts_a_line(rows)
+    def original(self, index: int) -> bytes:
+        """Return one row as a line without its end; the ``repr()`` of its message if it cannot be.
+
+        A line of several fields is several rows, of which this is one.
+        """
+        return original(self[index])
+
+    def append(self, series: int, field: int, value: Value, time: int) -> None:
+        """Add one row, of the type of its value.
+
+        Raises
+        ------
+        EncodeError
+            where the value is not a finite number, or an integer or the time is beyond 64 bits.
+
+        """
+        if not INT64_MIN <= time <= INT64_MAX:
+            raise EncodeError(f"time {time} is outside 64 bits")
+        number, exact, kind = cells(value)
+        if isinstance(value, str):
+            exact = len(self.texts)
+            self.texts.append(value)
+        self.append_row(series, field, kind, number, exact, time, 0, 0)
+        self.verbatim = False
+        self.precision = None
+
+    def append_row(self, *row: float) -> None:
+        """Add the cells of one row, in the order of ``COLUMNS``."""
+        for name, cell in zip(COLUMNS, row, strict=True):
+            getattr(self, name).append(cell)
+
+    def extend(self, columns: Mapping[str, Column]) -> None:
+        """Add the rows of some columns of equal length; the cells of the others are 0."""
+        count = len(columns["series"])
+        for name in COLUMNS:
+            column: Column = getattr(self, name)
+            if name in columns:
+                column.extend(columns[name])
+            else:
+                column.frombytes(bytes(count * column.itemsize))
+
+    def take(self, keep: Sequence[int]) -> "Lines":
+        """Return the rows for which `keep` is true, with all rejected lines."""
+        verbatim = self.verbatim
+        if verbatim:  # a line that lost a field must not travel on as its old bytes
+            dropped = set(compress(self.starts, map(not_, keep)))
+            verbatim = dropped.isdisjoint(compress(self.starts, keep))
+        columns = [array(column.typecode, compress(column, keep)) for column in self.columns]
+        part = self._with_columns(columns, verbatim=verbatim)
+        part.rejected = self.rejected
         return part
 
-    def _cuts_a_line(self, rows: slice) -> bool:
-        """Say whether a slice takes some rows of a line and leaves others."""
-        start, stop, step = rows.indices(len(self))
-        if step != 1:
-            return True
-        edges = [edge for edge in (start, stop) if 0 < edge < len(self) and start < stop]
-        return any(self.starts[edge - 1] == self.starts[edge] for edge in edges)
+    def with_series(self, codes: "array[int]") -> "Lines":
+        """Return a copy of the rows with other series, numbers into the same table."""
+        part = self._with_columns([column[:] for column in self.columns], verbatim=False)
+        part.series = codes
+        part.rejected = self.rejected
+        return part
 
     def fill_missing_times(self, now: int) -> "Lines":
-        """Give the rows that carry no time the time `now`, in nanoseconds; in place."""
+        """Give the rows without a time the time `now`, in nanoseconds; in place."""
         if self.precision is None and NO_TIME in self.times:
             self.times = array("q", (now if t == NO_TIME else t for t in self.times))
-            self.precision = None
         return self
 
-    @property
-    def size(self) -> int:
-        """Bytes that the rows hold in memory, roughly: for whoever bounds a queue."""
-        return len(self.payload) + len(self) * 49
-
-    def bytes_of(self, index: int) -> bytes:
-        """Return the original line of one row."""
-        return self.payload[self.starts[index] : self.ends[index]]
-
     def passthrough(self) -> bytes | None:
-        """Return the valid lines' own bytes, bad lines cut out; None where they cannot stand.
+        """Return the bytes of the valid lines, without the bad ones; None where they will not do.
 
-        They cannot where timestamps are missing or differ in unit (``precision`` is None), or
-        where a line was repaired.
+        That is where timestamps are missing or differ in unit (``precision`` is None), and where
+        rows are not what their line says (``verbatim`` is false).
         """
         if self.precision is None or not self.verbatim:
             return None
@@ -253,54 +221,56 @@ class Lines(Sequence[Message]):
                 last = start
         return b"\n".join([*lines, b""])
 
-    def to_arrow(self) -> "pa.Table":
-        """Return the rows as an Arrow table; see ``arrow.to_arrow`` for its columns."""
-        from ccpipe.formats.lineprotocol.arrow import to_arrow
-
-        return to_arrow(self)
-
     @staticmethod
     def concat(parts: Sequence["Lines"]) -> "Lines":
-        """Join several into one; their series are numbered anew where their tables differ."""
+        """Join several into one; series are numbered anew where tables differ."""
         if len(parts) == 1:
             return parts[0]
         whole = Lines(b"".join(part.payload for part in parts), parts[0].table)
         offset = 0
         for part in parts:
-            whole._extend(part, offset)
+            whole._append(part, offset)
             offset += len(part.payload)
         units = {part.precision for part in parts if len(part)}
         whole.precision = units.pop() if len(units) == 1 else None
         whole.verbatim = all(part.verbatim for part in parts)
         return whole
 
-    def _extend(self, part: "Lines", offset: int) -> None:
-        """Append the rows of `part`, whose payload stands at `offset` in ours."""
-        if part.table is self.table:
-            self.series.extend(part.series)
-            self.fields.extend(part.fields)
-        else:
-            table = self.table
-            codes = {c: table.code_of(part.table.series[c]) for c in set(part.series)}
-            keys = {c: table.field_code_of(part.table.fields[c]) for c in set(part.fields)}
-            self.series.extend(map(codes.__getitem__, part.series))
-            self.fields.extend(map(keys.__getitem__, part.fields))
+    def _append(self, part: "Lines", offset: int) -> None:
+        """Add the rows of `part`, whose payload is at `offset` of ours."""
+        columns = dict(zip(COLUMNS, part.columns, strict=True))
+        columns["starts"] = shifted(part.starts, offset)
+        columns["ends"] = shifted(part.ends, offset)
+        if part.table is not self.table:
+            table, other = self.table, part.table
+            codes = {c: table.code_of(other.series[c]) for c in set(part.series)}
+            keys = {c: table.field_code_of(other.fields[c]) for c in set(part.fields)}
+            columns["series"] = array("i", map(codes.__getitem__, part.series))
+            columns["fields"] = array("i", map(keys.__getitem__, part.fields))
         if part.texts:
-            base = len(self.texts)
+            if self.texts:
+                columns["exact"] = shifted(part.exact, len(self.texts), part.types)
             self.texts.extend(part.texts, offset)
-            self.exact.extend(shifted(part.exact, base, part.types) if base else part.exact)
-        else:
-            self.exact.extend(part.exact)
-        self.types.extend(part.types)
-        self.numbers.extend(part.numbers)
-        self.times.extend(part.times)
-        self.starts.extend(shifted(part.starts, offset))
-        self.ends.extend(shifted(part.ends, offset))
+        self.extend(columns)
         self.rejected.extend(part.rejected)
 
+    def _with_columns(self, columns: Iterable[Column], *, verbatim: bool) -> "Lines":
+        """Return other rows of the same payload, without its rejected lines."""
+        part = Lines.__new__(Lines)
+        for name, column in zip(COLUMNS, columns, strict=True):
+            setattr(part, name, column)
+        part.payload, part.table, part.texts = self.payload, self.table, self.texts
+        part.rejected = []
+        part.precision, part.verbatim = self.precision, verbatim
+        return part
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+    def _cuts_a_line(self, rows: slice) -> bool:
+        """Say whether a slice takes some rows of a line and leaves others."""
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            return True
+        edges = [edge for edge in (start, stop) if 0 < edge < len(self) and start < stop]
+        return any(self.starts[edge - 1] == self.starts[edge] for edge in edges)
 
 
-def _signed(unsigned: int) -> int:
-    return unsigned - 2**64 if unsigned > INT64_MAX else unsigned
+_ROW_SIZE = sum(column.itemsize for column in Lines().columns)

@@ -1,8 +1,8 @@
-"""Timestamps: which unit a number is in, and nanoseconds out of it.
+"""Timestamps: the unit of a number, and its nanoseconds.
 
 The ClusterCockpit specification says seconds; its receivers, cc-backend and the Slurm adapter say
-nanoseconds. Nothing on the wire names the unit, so ``auto`` reads it off the magnitude: each of
-the four units names the years 1973 to 5138 without touching its neighbour.
+nanoseconds. Nothing on the wire names the unit, so ``auto`` infers it from the magnitude: the
+years 1973 to 5138 have different ranges in each of the four units.
 """
 
 from typing import Literal, get_args
@@ -14,22 +14,22 @@ Precision = Literal["s", "ms", "us", "ns"]
 
 UNITS: tuple[Precision, ...] = get_args(Precision)
 
-PLACES: dict[str, int] = {"auto": -1, **{unit: place for place, unit in enumerate(UNITS)}}
+UNIT_NUMBERS: dict[str, int] = {"auto": -1, **{unit: number for number, unit in enumerate(UNITS)}}
 """The numbers by which the compiled kernel knows the units."""
 
 NANOSECONDS: dict[Precision, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-"""How many nanoseconds one of the unit is."""
+"""Nanoseconds of each unit."""
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
 NO_TIME = INT64_MIN
-"""Stands in a column of times where a line carries no timestamp."""
+"""The time of a line without a timestamp, in a column of times."""
 
 
-def unit_of(stamp: int) -> Precision:
-    """Return the unit that a timestamp is most likely in, by its magnitude."""
-    size = abs(stamp)
+def unit_of(timestamp: int) -> Precision:
+    """Return the unit of a timestamp, inferred from its magnitude."""
+    size = abs(timestamp)
     if size <= 10**11:
         return "s"
     if size <= 10**14:
@@ -40,7 +40,7 @@ def unit_of(stamp: int) -> Precision:
 
 
 def coarsest(nanoseconds: int) -> Precision:
-    """Return the largest unit that holds a time without losing anything."""
+    """Return the largest unit that holds a time exactly."""
     for unit in UNITS:
         if nanoseconds % NANOSECONDS[unit] == 0:
             return unit
@@ -48,7 +48,7 @@ def coarsest(nanoseconds: int) -> Precision:
 
 
 def check_precision(precision: str, *, auto: bool = True) -> None:
-    """Refuse what is no precision.
+    """Reject what is not a precision.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""What ``lenient`` accepts: lines that real programs write against the grammar, made right.
+"""What ``lenient`` accepts: lines that real programs write in breach of the grammar, repaired.
 
-Each has a known author:
+Each has a known origin:
 
 - ``event={…}`` and ``control=word`` without quotes: the examples of the ClusterCockpit
   specification itself (*Events*, *Controls*);
@@ -23,7 +23,7 @@ _UNQUOTED = re.compile(
 
 
 def repair(line: bytes) -> bytes | None:
-    """Return a grammatical line that means what `line` means, or None where none is known."""
+    """Return `line` as a grammatical line, or None where it is none of those above."""
     head = _HEAD.match(line)
     if head is None:
         return None

@@ -1,4 +1,4 @@
-"""Series: measurement and tags, decoded once for each new one and then known by a number."""
+"""Series: measurement and tags, each decoded once and then known by a number."""
 
 import functools
 import re
@@ -13,38 +13,38 @@ if TYPE_CHECKING:
     from ccpipe.formats.lineprotocol._kernel import Scanner
 
 MAX_SERIES = 1_000_000
-"""How many spellings of series a table holds before a fresh one takes its place."""
+"""Encodings of series, or fields, that a table holds before a fresh one replaces it."""
 
 
 class Series(NamedTuple):
-    """What all lines of one series share."""
+    """Measurement and tags."""
 
     name: str
     tags: dict[str, str]
-    """Sorted by key; shared, so never changed."""
+    """Sorted by key; shared, so never to be changed."""
     key: bytes
-    """Measurement and tags as they are written canonically: sorted and escaped."""
+    """Measurement and tags in their canonical encoding: sorted and escaped."""
 
 
-class TagTwice(DataError):  # noqa: N818 - it names the rule
-    """A tag stands twice; `start` is where in the key."""
+class DuplicateTag(DataError):  # noqa: N818 - it names the rule
+    """A tag occurs twice; `start` is the offset of the second one in the key."""
 
     def __init__(self, start: int) -> None:
-        """Keep the offset of the second one's key."""
-        super().__init__(f"the tag at {start} stands twice")
+        """Keep the offset."""
+        super().__init__(f"duplicate tag at {start}")
         self.start = start
 
 
 class SeriesTable:
     """Numbers for series and fields that live across payloads.
 
-    A node says the same few hundred series every ten seconds, so the bytes before the first
-    unescaped space are looked up as they stand; two spellings of one series get one number.
+    A node sends the same few hundred series every ten seconds, so the bytes before the first
+    unescaped space are looked up without decoding them; all encodings of a series have one number.
 
-    Job and process ids in tags make a table grow without end. Hence at `cap` spellings
-    ``current()`` starts a fresh table, into which a series comes when it is seen again; what has
-    ended is forgotten. So a table holds `cap` spellings and what one payload adds. ``Lines`` keep
-    the table that they were decoded with, so their numbers stay true.
+    Job and process ids in tags would let a table grow without limit. Therefore ``current()``
+    returns a fresh one once there are `cap` encodings of series or of fields; series that have
+    ended are then forgotten. So a table holds `cap` encodings and what one payload adds. ``Lines``
+    keep the table that they were decoded with, so their numbers stay valid.
     """
 
     __slots__ = (
@@ -76,20 +76,20 @@ class SeriesTable:
         return len(self.series)
 
     def current(self) -> "SeriesTable":
-        """Return the table for the next payload: this one, or its successor when it is full."""
+        """Return the table for the next payload: this one, or a fresh one when it is full."""
         if len(self.codes) < self.cap and len(self.field_codes) < self.cap:
             return self
         return SeriesTable(self.grammar, self.cap)
 
     def add(self, raw: bytes) -> int:
-        """Number the series that the grammatical bytes `raw` name, decoding a new one.
+        """Return the number of the series in the grammatical bytes `raw`, decoding a new one.
 
         Raises
         ------
         UnicodeDecodeError
             where the bytes are not UTF-8.
-        TagTwice
-            where a tag stands twice and the grammar forbids that.
+        DuplicateTag
+            where a tag occurs twice and the grammar forbids that.
 
         """
         code = self.code_of(read_series(raw, self.grammar, self.words()))
@@ -97,13 +97,13 @@ class SeriesTable:
         return code
 
     def words(self) -> dict[str, str]:
-        """Return the words of series met lately, so that equal ones share their memory."""
-        if len(self._words) > _MOST_WORDS:
+        """Return the names and tags of recent series, so that equal ones share their memory."""
+        if len(self._words) > _MAX_WORDS:
             self._words.clear()
         return self._words
 
     def code_of(self, series: Series) -> int:
-        """Number a series, whatever its bytes looked like."""
+        """Return the number of a series, adding a new one."""
         code = self.codes.get(series.key)
         if code is None:
             with self._adding:
@@ -113,11 +113,11 @@ class SeriesTable:
         return code
 
     def add_field(self, raw: bytes) -> int:
-        """Number a field key; raises UnicodeDecodeError where its bytes are not UTF-8."""
+        """Return the number of a field key; raises UnicodeDecodeError where it is not UTF-8."""
         return self.field_code_of(KEY_ESCAPE.sub(rb"\1", raw).decode(), raw)
 
     def field_code_of(self, name: str, raw: bytes | None = None) -> int:
-        """Number a field by its name; `raw` is a spelling of it to remember."""
+        """Return the number of a field by its name; `raw` is an encoding of it to remember."""
         canonical = escape_key(name).encode()
         code = self.field_codes.get(canonical)
         if code is None:
@@ -130,13 +130,13 @@ class SeriesTable:
         return code
 
 
-_MOST_WORDS = 1 << 16
+_MAX_WORDS = 1 << 16
 
 
 def read_series(raw: bytes, grammar: Grammar, words: dict[str, str] | None = None) -> Series:
-    """Decode measurement and tags; of a tag that stands twice the last one counts, as in Go.
+    """Decode measurement and tags; of a duplicate tag the last one counts, as in Go.
 
-    `words` are those met before, to share their memory.
+    `words` has those of other series, to share their memory.
     """
     plain = b"\\" not in raw
     if plain:
@@ -156,16 +156,16 @@ def read_series(raw: bytes, grammar: Grammar, words: dict[str, str] | None = Non
     tags = dict(pairs)
     order = sorted(tags)
     if grammar.tags_once and len(tags) < len(pairs):
-        raise TagTwice(_second(raw, grammar))
+        raise DuplicateTag(_second(raw, grammar))
     if order != [key for key, _ in pairs]:
         tags = {key: tags[key] for key in order}
     elif plain:
-        return Series(name, tags, raw)  # as most are: written canonically
+        return Series(name, tags, raw)  # canonical, as most are
     return Series(name, tags, _join(name, tags, plain))
 
 
 def _second(raw: bytes, grammar: Grammar) -> int:
-    """Return where in `raw` the first tag key begins that stood before."""
+    """Return the offset in `raw` of the first tag key that is a duplicate."""
     head = grammar.measurement.match(raw)
     assert head is not None
     seen: set[bytes] = set()
@@ -174,45 +174,44 @@ def _second(raw: bytes, grammar: Grammar) -> int:
         if key in seen:
             return pair.start(1)
         seen.add(key)
-    raise AssertionError  # only called where one does
+    raise AssertionError  # only called where there is one
 
 
 def write_series(name: str, tags: Mapping[str, str]) -> bytes:
-    """Write measurement and tags canonically: sorted and escaped, tags without value left out.
+    """Encode measurement and tags canonically: sorted and escaped, without empty tags.
 
     Raises
     ------
     EncodeError
-        where a name is empty or holds what no escape can carry: control characters, or a
-        backslash at its end.
+        where a name is empty or has what cannot be escaped: control characters, or a backslash
+        at its end.
 
     """
     pairs = b"".join([b",%b=%b" % (escape(k), escape(v)) for k, v in sorted(tags.items()) if v])
-    return _spell_measurement(name) + pairs
+    return _escape_measurement(name) + pairs
 
 
 def check_name(text: str) -> None:
-    """Refuse what cannot stand outside quotes; raises EncodeError."""
+    """Reject what cannot be a name or a tag; raises EncodeError."""
     if not text or text[-1] == "\\" or _UNWRITABLE.search(text):
         raise EncodeError(f"{text!r:.80} cannot be a name or a tag in line protocol")
 
 
 def escape(text: str) -> bytes:
-    """Write a tag key, tag value or field key; raises EncodeError where no escape can carry it."""
-    # The same words come again and again, so their spellings are remembered.
-    return _remember(text) if len(text) <= _SHORT else _spell(text)
+    """Encode a tag key, tag value or field key; raises EncodeError where that is impossible."""
+    return _escape_cached(text) if len(text) <= _SHORT else _escape(text)
 
 
-def _spell(text: str) -> bytes:
+def _escape(text: str) -> bytes:
     check_name(text)
     return escape_key(text).encode()
 
 
 _SHORT = 64
-_remember = functools.lru_cache(maxsize=1 << 14)(_spell)
+_escape_cached = functools.lru_cache(maxsize=1 << 14)(_escape)
 
 
-def _spell_measurement(name: str) -> bytes:
+def _escape_measurement(name: str) -> bytes:
     check_name(name)
     if name[0] == "#":
         raise EncodeError(f"{name!r:.80} would be read as a comment")

@@ -1,4 +1,4 @@
-"""The strings of a payload, by their place in it."""
+"""The strings of a payload, by their position in it."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,29 +6,27 @@ from typing import overload
 
 from ccpipe.formats.lineprotocol.grammar import STRING_ESCAPE
 from ccpipe.formats.lineprotocol.kernel import KERNEL
+from ccpipe.formats.lineprotocol.values import ValueType
 
-TEXT = 4
-"""The number of ``ValueType.TEXT``."""
-
-_OWN = -1  # stands for a start where a text is none of the payload's
+_OWN = -1  # in place of a start: the text is not in the payload
 
 
 class Texts(Sequence[str]):
-    """Texts that stay bytes of the payload until one is asked for, which is then unescaped.
+    """Texts that stay bytes of the payload until they are read, and are unescaped then.
 
-    So a payload of long logs that only passes through is never decoded, and holds no memory twice.
+    So long logs that only pass through are neither decoded nor held in memory twice.
     """
 
     __slots__ = ("own", "payload", "spans", "unescape")
 
     def __init__(self, payload: bytes, unescape: Mapping[str, str]) -> None:
-        """Start empty; `unescape` says what a backslash means before a character."""
+        """Start empty; `unescape` has the meaning of a backslash before each character."""
         self.payload = payload
         self.unescape = unescape
         self.spans = array("q")
-        """For each text where it begins and ends inside its quotes; or -1 and its place in own."""
+        """Start and end of each text within its quotes; or -1 and its index in ``own``."""
         self.own: list[str] = []
-        """Texts that stand in no payload: of repaired lines and of rows that were added."""
+        """Texts that are not in the payload: of repaired lines and of rows that were added."""
 
     def __len__(self) -> int:
         return len(self.spans) // 2
@@ -54,16 +52,16 @@ class Texts(Sequence[str]):
         return STRING_ESCAPE.sub(lambda found: unescape.get(found[1], found[0]), text)
 
     def append(self, text: str) -> None:
-        """Add a text that stands in no payload."""
+        """Add a text that is not in the payload."""
         self.spans.extend((_OWN, len(self.own)))
         self.own.append(text)
 
-    def forget(self, after: int) -> None:
-        """Let go all texts but the first `after`."""
-        del self.spans[2 * after :]
+    def truncate(self, size: int) -> None:
+        """Drop all texts but the first `size`."""
+        del self.spans[2 * size :]
 
     def extend(self, texts: Iterable[str], offset: int = 0) -> None:
-        """Add texts; those of a payload that is now ours at `offset` stay where they are."""
+        """Add texts; those in a payload that is now part of ours, at `offset`, stay bytes."""
         if not isinstance(texts, Texts) or texts.unescape is not self.unescape:
             for text in texts:
                 self.append(text)
@@ -80,10 +78,10 @@ class Texts(Sequence[str]):
 
 
 def shifted(column: "array[int]", by: int, types: "array[int] | None" = None) -> "array[int]":
-    """Copy a column with `by` added: to all rows, or where `types` are given to the texts."""
+    """Return a column with `by` added: to all rows, or where `types` are given to texts only."""
     if KERNEL is not None:
-        moved: array[int] = KERNEL.shifted(column, by, types, TEXT)
+        moved: array[int] = KERNEL.shifted(column, by, types, ValueType.TEXT)
         return moved
     if types is None:
         return array("q", map(by.__add__, column))
-    return array("q", [x + by * (t == TEXT) for x, t in zip(column, types, strict=True)])
+    return array("q", [x + by * (t == ValueType.TEXT) for x, t in zip(column, types, strict=True)])

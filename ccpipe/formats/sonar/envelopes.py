@@ -1,7 +1,7 @@
 """A batch of envelopes, as it travels through a pipe."""
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, Self, SupportsIndex, overload
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.encoder import encode
@@ -38,6 +38,14 @@ class Envelopes(list[Envelope]):
         super().__init__(envelopes)
         self.size = ESTIMATED_SIZE * len(self) if size is None else size
         self.rejected = list(rejected)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Envelope: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Envelopes": ...
+    def __getitem__(self, index: SupportsIndex | slice) -> "Envelope | Envelopes":
+        found = super().__getitem__(index)
+        return Envelopes(found) if isinstance(found, list) else found
 
     @classmethod
     def of(cls, records: Iterable[Envelope]) -> Self:

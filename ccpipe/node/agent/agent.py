@@ -11,18 +11,21 @@ import dataclasses
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.bus.nats.sonar import SonarSink
 from ccpipe.config import Interval, Site, state_folder
 from ccpipe.errors import CcpipeError
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import Envelope
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.message import Message
 from ccpipe.node.agent import systemd
 from ccpipe.node.agent.controls import controls
 from ccpipe.node.agent.log import LogSource
@@ -31,8 +34,7 @@ from ccpipe.node.agent.responder import Responder
 from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.sampling.sampler import Sampler
-from ccpipe.pipeline import Limits, Records, run
-from ccpipe.pipeline.chain import Chain
+from ccpipe.pipeline import Limits, Sink, Stages, run
 from ccpipe.pipeline.signals import stop_signals
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from ccpipe.telemetry import Telemetry
@@ -72,10 +74,10 @@ class Agent:
             **(self.parts.of_sonar() | soon),
             once=once,
             at_start=("sonar_sysinfo",),
-            gives="envelopes",
+            gives=Envelopes,
             complaint=self._envelope,
         )
-        self.chain = Chain(self.parts.translators)
+        self.stages = Stages(self.parts.translators, Messages)
         self._hung_up = asyncio.Event()
         self._responder: Responder | None = None
         self._log = LogSource(site=self.site, level=self.site.publish.log)
@@ -137,8 +139,8 @@ class Agent:
     async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
         """Run the pipes of metrics and envelopes to their end; where one fails, both end."""
         lines = NatsSink(site=self.site, telemetry=self.telemetry).using(bus)
-        profile = self.site.publish.sonar.profile
-        envelopes = SonarSink(site=self.site, telemetry=self.telemetry, profile=profile).using(bus)
+        codec = SonarCodec(profile=self.site.publish.sonar.profile)
+        envelopes = NatsSink(codec=codec, site=self.site, telemetry=self.telemetry).using(bus)
         dead = self.dead_letter_file()
         pipes = [
             asyncio.create_task(pipe)
@@ -146,7 +148,7 @@ class Agent:
                 run(
                     self.metrics,
                     lines,
-                    translators=[self.chain],
+                    translators=self.stages,
                     dead_letter_sink=DeadLetterFile(dead),
                     limits=lines.limits,
                     telemetry=self.telemetry,
@@ -220,7 +222,7 @@ class Agent:
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it, we go on
                 expected = isinstance(error, CcpipeError)
                 log.error(  # noqa: TRY400
-                    "the configuration is not taken, the old one stays in force: %s",
+                    "reload failed, keeping the current configuration: %s",
                     error if expected else f"{type(error).__name__}: {error}",
                 )
             finally:
@@ -264,7 +266,7 @@ class Agent:
         for settings in (metrics, sonar):
             Sampler(**settings)  # raises here where they cannot be, before anything changes
         if parts.translators is not self.parts.translators:
-            self.chain.exchange(parts.translators)
+            self.stages.replace(parts.translators)
         self.metrics.reload(**metrics)
         self.sonar.reload(**sonar)
         self._set_log_level(parts.site.publish.log)
@@ -301,22 +303,27 @@ class Agent:
         return errors.envelope(slot, self.site.cluster, self.site.hostname)
 
 
-class _LogSink:
+class _LogSink(Sink):
     """Publishes log lines; at the end, without a broker, it lets them go.
 
     They stand on stderr already, and would be told of there a second time as dead letters.
     """
 
+    takes = Messages
+
     def __init__(self, sink: NatsSink, end: asyncio.Event) -> None:
         self._sink = sink
         self._end = end
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Sequence[Message]) -> None:
         if not self._end.is_set() or self._sink.bus.is_connected:
             await self._sink.write(records)
 
 
-_FIXED = ("bus", "cluster", "hostname", "telemetry", "publish.dead_file", "publish.control.enabled")
+_FIXED = (
+    "bus", "cluster", "hostname", "telemetry", "publish.dead_letter_file",
+    "publish.control.enabled",
+)  # fmt: skip
 
 
 def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:

@@ -16,9 +16,10 @@ from typing import Literal, Self
 
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.message import log as log_line
-from ccpipe.pipeline import Batch, DeadLetter, wait_for_event
+from ccpipe.pipeline import Batch, DeadLetter, Source, wait_for_event
 
 COMPONENT = "ccpipe"
 """The name of our log lines: they travel on ``<cluster>.log.ccpipe``."""
@@ -57,12 +58,14 @@ class _Place:
     """What it said last."""
 
 
-class LogSource(logging.Handler):
+class LogSource(logging.Handler, Source):
     """What this process logs, as log lines of its node.
 
     It is a handler and a source in one. While it is entered it hears the root logger; records
     below that logger's own level never come here.
     """
+
+    gives = Messages
 
     def __init__(self, *, site: Site, level: Level = "info") -> None:
         """Tell of records from `level` on; raises ConfigError where that is none."""

@@ -190,7 +190,7 @@ def _translators(
     context = {"site": site, "telemetry": telemetry, "units": units(), "topology": topology_map()}
     made = translators(tables, where=where, path="publish.translate", context=context)
     for i, translator in enumerate(made):
-        if {getattr(translator, side, "lines") for side in ("takes", "gives")} != {"lines"}:
+        if {translator.takes.name, translator.gives.name} != {"lines"}:
             raise ConfigError(
                 f"{where}: publish.translate[{i}]: {tables[i]['use']!r} takes or gives envelopes; "
                 "it is for a bridge"

@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.node.sampling.soft_errors import SoftErrors
 from ccpipe.node.sampling.thread import Collector, CollectorThread
-from ccpipe.pipeline import Batch, wait_for_event
+from ccpipe.pipeline import Batch, RecordType, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
 __all__ = ["Collector", "Sampler"]
@@ -72,7 +73,7 @@ class _Pending(NamedTuple):
     units: Mapping[str, str]
 
 
-class Sampler:
+class Sampler(Source):
     """Samples collectors once a slot, and hands over what they say as one batch.
 
     Slots are the multiples of the interval since the epoch, and every message carries its slot's
@@ -94,7 +95,7 @@ class Sampler:
         at_start: Collection[str] = (),
         timeout: float | None = None,
         units: Mapping[str, str] | None = None,
-        gives: Literal["lines", "envelopes"] = "lines",
+        gives: RecordType = Messages,
         complaint: Complaint | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:

@@ -24,17 +24,20 @@ from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, read
 from ccpipe.formats.gridengine.event import to_event
 from ccpipe.formats.gridengine.reader import Rejected
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch, DeadLetter, wait_for_event
+from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.follow import Chunk, Follower, Progress
 from ccpipe.translate.gridengine import job_log
 
 
-class AccountingFile:
+class AccountingFile(Source):
     """Follows ``accounting`` and ``accounting.jsonl``, through rotation and restarts.
 
     Only one process at a time may use a checkpoint.
     """
+
+    gives = Messages
 
     def __init__(
         self,
@@ -170,9 +173,8 @@ class AccountingFile:
             reported, bad_lines = job_log.read(payload, file=file, offset=offset, line=line)
             events += [job_log.to_event(each, cluster=self.site.cluster) for each in reported]
             rejected += bad_lines
-        letters = [DeadLetter(b.original, b.reason, path, b.line, b.offset) for b in rejected]
         ack = self._acknowledge(path, chunk.progress)
-        return Batch(events, ack, path, letters, len(payload))
+        return Batch(Messages(events, rejected, payload_size=len(payload)), ack, path)
 
     def _events(self, records: Sequence[Accounting]) -> list[Message]:
         if not self.command_line:

@@ -13,15 +13,18 @@ from collections.abc import AsyncIterator
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.gridengine.status import Running, read_shares, running
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import Batch, wait_for_event
+from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.translate.gridengine.events import MAX_ARRAY_TASKS, Mapping, start_running
 
 log = logging.getLogger(__name__)
 
 
-class Qstat:
+class Qstat(Source):
     """Sends ``start_job`` for each job that has begun to run."""
+
+    gives = Messages
 
     def __init__(
         self,

@@ -14,15 +14,16 @@ again give nothing. So no event is lost, and one is doubled only where the proce
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from ccpipe.config import Duration, Site
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine.event import from_event, is_event
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import Records
+from ccpipe.pipeline import Translator
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.gridengine import job_log
 from ccpipe.translate.gridengine.assembler import Assembler, Job
@@ -51,12 +52,14 @@ class _Running(msgspec.Struct, frozen=True):
     """Nanoseconds since the epoch."""
 
 
-class AccountingJobs:
+class AccountingJobs(Translator):
     """Puts accounting records together and says which jobs started and stopped.
 
     A start is told with the stop, unless a ``job_log`` line or somebody else told of it while the
     job ran. What is no accounting event passes through as it is.
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -114,10 +117,9 @@ class AccountingJobs:
         )
         self.emit = frozenset(emit)
         self.live = live
-        self.refused: list[tuple[Message, str]] = []
+        self._rejected: list[tuple[Message, str]] = []
         """Accounting events that hold no record, and why."""
-        self.given = 0
-        """Number of the latest feed; see ``Remembering``."""
+        self._feeds = 0
         self._state = StateStore(state)
         self.assembler = Assembler(quiet=round(quiet * 10**9), state=self._state)
         self._started = self._state.table("started", int, int, maximum=_REMEMBERED)
@@ -126,10 +128,10 @@ class AccountingJobs:
         self._written = self._state.table("written", int, int, maximum=1)
         self._is_open = self._is_warned = False
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return the events of jobs that started or ended, and what is no accounting."""
-        found = self._open()
-        given: list[Message] = []
+        given = self._open()
+        found: list[Message] = []
         for message in records:
             if self.live and (message.name, message.field) == ("job", "event"):
                 self._note_start(message)
@@ -137,23 +139,28 @@ class AccountingJobs:
                 given += self._accounting(message)
             else:
                 found.append(message)
-        self.given += 1
+        self._feeds += 1
         if given and self._state.is_persistent:
-            self._given.put(self.given, given)
+            self._given.put(self._feeds, given)
         self._state.commit(is_durable=False)
         return found + given
 
-    def flush(self) -> Records:
+    def take_rejected(self) -> list[tuple[Any, str]]:
+        """Return what could not be translated since the last call, with reasons."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
+
+    def flush(self) -> Sequence[Message]:
         """Return the events of jobs that were to run again; none where they are kept."""
         if self._state.is_persistent:
             return []
         return self._ended(self.assembler.flush())
 
-    def written(self, given: int) -> None:
-        """Forget what feeds up to a number gave: it is safe downstream. See ``Remembering``."""
-        for number in [number for number in self._given if number <= given]:
+    def commit(self, feed: int) -> None:
+        """Forget what was returned up to a feed: it is safe downstream; see ``Translator``."""
+        for number in [number for number in self._given if number <= feed]:
             self._given.pop(number)
-        self._written.put(0, given)  # also where nothing was given: what was read must be safe
+        self._written.put(0, feed)  # also where nothing was given: what was read must be safe
         self._state.commit(is_durable=True)
 
     def _open(self) -> list[Message]:
@@ -163,15 +170,17 @@ class AccountingJobs:
         self._state.open()
         self.assembler.recall()
         self._is_open = True
-        self.given = max(self._given, default=0)
-        return [message for _, messages in self._given.items() for message in messages]
+        kept = [message for _, messages in self._given.items() for message in messages]
+        for number in list(self._given):
+            self._given.pop(number)
+        return kept
 
     def _accounting(self, message: Message) -> list[Message]:
         """Return what comes of an accounting event."""
         try:
             found = self._record(message) if is_event(message) else self._log(message)
         except DataError as error:
-            self.refused.append((message, str(error)))
+            self._rejected.append((message, str(error)))
             return []
         if found is None:
             return []

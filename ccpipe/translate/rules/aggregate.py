@@ -1,4 +1,4 @@
-"""Sums, means and the like of what hardware threads, sockets or cards say, for what they are in."""
+"""Aggregates metrics of hardware threads, sockets or accelerators into those of the whole."""
 
 import logging
 import math
@@ -6,12 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines, Series
+from ccpipe.formats.lineprotocol import Lines, Series, is_number
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.message import Kind, Message, Uint
-from ccpipe.pipeline import Records
-from ccpipe.translate.rules.per_series import PerSeries, Tags, rule_matcher, series, with_series
-from ccpipe.translate.rules.select import is_number
+from ccpipe.pipeline import Translator
+from ccpipe.translate.rules.per_series import (
+    PerSeries,
+    Tags,
+    fields_of,
+    is_metric,
+    rule_matcher,
+    series,
+)
 
 log = logging.getLogger(__name__)
 
@@ -19,23 +26,26 @@ Part = Literal["hwthread", "core", "llc", "die", "memoryDomain", "socket", "acce
 Whole = Literal["core", "llc", "die", "memoryDomain", "socket", "node"]
 
 _Row = tuple[Series, int | None, float]
-"""A value of a series at a moment, in nanoseconds."""
-_Reading = tuple[bytes, int | None]
+"""A series, a timestamp in nanoseconds and a value."""
+_Point = tuple[bytes, int | None]
+"""The key of a series, and a timestamp."""
 
-_MOST_TOLD = 1000
+_MAX_REPORTED = 1000
 
 
-class Aggregate:
-    """Adds up what the parts of something say, or takes their least, greatest, mean or count.
+class Aggregate(Translator):
+    """Computes the sum, minimum, maximum, mean or count of the metrics of the parts of a whole.
 
-    Parts are the metrics of ``type=<of>`` that differ in ``type-id`` only and are of one moment;
-    what is made of them is of ``type=<per>`` and comes after all the records, which stay. A
-    metric that is measured for the whole already is never replaced: its aggregate is not made,
-    and the log says so once; give it another `name`.
+    Parts are the metrics of ``type=<of>`` that differ in ``type-id`` only and have one timestamp;
+    the aggregate is of ``type=<per>`` and comes after all the records, which are kept. A metric
+    that is measured for the whole already is never replaced: there is no aggregate then, which is
+    logged once; give the aggregate another `name`.
 
-    Only what comes in one batch is aggregated together: a sample of a node, or one payload in a
-    bridge. Parts that are missing there are not waited for: see `least`.
+    Only parts of one batch are aggregated: of one sample of a node, or of one payload in a bridge.
+    Missing parts are not waited for: see `minimum`.
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -49,30 +59,30 @@ class Aggregate:
         minimum: int = 1,
         topology: Sequence[Mapping[str, str]] = (),
     ) -> None:
-        """Take what to aggregate.
+        """Set what to aggregate.
 
         Parameters
         ----------
         function
             sum, min, max, mean or count.
         of, per
-            What the tag ``type`` says of the parts and of the whole.
+            The tag ``type`` of the parts and of the whole.
         names, tags
-            Only series whose name fits one of these patterns and whose tags fit all of theirs,
-            as `Select` has them.
+            Only series whose name matches one of these patterns and whose tags match all of
+            theirs, as in `Select`.
         name
-            What the aggregate is called; ``*`` stands for the metric's own name. Without one, all
-            metrics that match go into one aggregate.
-        least
+            Name of the aggregate; ``*`` stands for the metric's own name. Without one, all metrics
+            that match go into one aggregate.
+        minimum
             Fewer parts than this make no aggregate.
         topology
-            What is where: each table names by type what belongs together, such as
-            ``{hwthread = "0", memoryDomain = "0", socket = "0"}``. On a node ccpipe knows it.
+            Each table has the numbers, by type, of what belongs together, such as
+            ``{hwthread = "0", memoryDomain = "0", socket = "0"}``. On a node ccpipe reads it.
 
         Raises
         ------
         ConfigError
-            where the topology does not say which whole the parts belong to.
+            where the topology lacks the whole that the parts belong to.
 
         """
         if series(name, {}) is None:
@@ -81,16 +91,16 @@ class Aggregate:
         self._is_count = function == "count"
         self._of, self._per = of, per
         self._name = name
-        self._least = minimum
+        self._minimum = minimum
         self._whole_of = None if per == "node" else _wholes(topology, of, per)
         self._matches = rule_matcher(names, tags)
         self._wholes = PerSeries(self._decide)
         self._measured = PerSeries(self._as_measured)
         self._reported: set[str] = set()
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return all records, and after them the aggregates."""
-        parts: dict[_Reading, tuple[Series, list[float]]] = {}
+        parts: dict[_Point, tuple[Series, list[float]]] = {}
         for whole, time, value in _rows(records, self._wholes):
             parts.setdefault((whole.key, time), (whole, []))[1].append(value)
         if not parts:
@@ -99,19 +109,15 @@ class Aggregate:
         made: list[_Row] = []
         for (key, time), (whole, values) in parts.items():
             if (key, time) in measured:
-                self._tell(f"{whole.name} is measured for the {self._per} already")
+                self._warn(f"{whole.name} is measured for the {self._per} already")
                 continue
-            result = _finite(self._function, values) if len(values) >= self._least else None
+            result = _finite(self._function, values) if len(values) >= self._minimum else None
             if result is not None:
                 made.append((whole, time, result))
         return _with_rows(records, made) if made else records
 
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
-
     def _decide(self, name: str, tags: Tags) -> Series | None:
-        """Return the series of the whole that a part belongs to; None for what is no part."""
+        """Return the series of the whole that a part belongs to; None for what is not a part."""
         if tags.get("type") != self._of or not self._matches(name, tags):
             return None
         whole = {key: value for key, value in tags.items() if key != "type-id"}
@@ -119,7 +125,7 @@ class Aggregate:
         if self._whole_of is not None:
             part = tags.get("type-id", "")
             if part not in self._whole_of:
-                self._tell(f"{self._of} {part!r} is left out: its {self._per} is not known")
+                self._warn(f"{self._of} {part!r} is left out: its {self._per} is not known")
                 return None
             whole["type-id"] = self._whole_of[part]
         if self._is_count:
@@ -130,15 +136,15 @@ class Aggregate:
         """Return the series itself where it is of a whole."""
         return series(name, tags) if tags.get("type") == self._per else None
 
-    def _tell(self, what: str) -> None:
+    def _warn(self, what: str) -> None:
         """Log once why something is not aggregated."""
-        if what not in self._reported and len(self._reported) < _MOST_TOLD:
+        if what not in self._reported and len(self._reported) < _MAX_REPORTED:
             self._reported.add(what)
             log.warning("aggregate of %s per %s: %s", self._of, self._per, what)
 
 
 def _wholes(topology: Sequence[Mapping[str, str]], of: str, per: str) -> dict[str, str]:
-    """Return what each part belongs to, by their numbers; raises ConfigError."""
+    """Return the number of the whole by that of the part; raises ConfigError."""
     if of == per:
         raise ConfigError(f"per: a {of} is no part of a {per}")
     wholes: dict[str, str] = {}
@@ -153,8 +159,8 @@ def _wholes(topology: Sequence[Mapping[str, str]], of: str, per: str) -> dict[st
     return wholes
 
 
-def _rows(records: Records, of_series: PerSeries[Series | None]) -> Iterator[_Row]:
-    """Yield the numbers of metrics for which a series was decided, with that series."""
+def _rows(records: Sequence[Message], of_series: PerSeries[Series | None]) -> Iterator[_Row]:
+    """Yield the numbers of metrics, with the series that was decided for theirs, if any."""
     if not isinstance(records, Lines):
         for message in records:
             if message.kind is Kind.METRIC and is_number(message.value):
@@ -163,23 +169,23 @@ def _rows(records: Records, of_series: PerSeries[Series | None]) -> Iterator[_Ro
                     yield chosen, message.time, message.value
         return
     decided = of_series.of_lines(records)
-    is_metric = [Kind.of(field) is Kind.METRIC for field in records.table.fields]
+    metrics = fields_of(records, is_metric)
     for row, code in enumerate(records.series):
         chosen = decided[code]
-        if chosen is not None and is_metric[records.fields[row]]:
+        if chosen is not None and metrics[records.fields[row]]:
             time, value = records.times[row], records.value(row)
             if is_number(value):
                 yield chosen, None if time == NO_TIME else time, value
 
 
-def _with_rows(records: Records, made: Sequence[_Row]) -> Records:
-    """Return records with metrics added at their end."""
+def _with_rows(records: Sequence[Message], made: Sequence[_Row]) -> Sequence[Message]:
+    """Return records with metrics added at the end."""
     if not isinstance(records, Lines):
         return [
             *records,
             *(Message(whole.name, whole.tags, value, time) for whole, time, value in made),
         ]
-    lines = with_series(records, records.series[:])
+    lines = records.with_series(records.series[:])
     field = lines.table.field_code_of("value")
     for whole, time, value in made:
         code = lines.table.code_of(whole)
@@ -209,9 +215,9 @@ _FUNCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def _finite(function: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
-    """Return what a function makes of values; None where no metric can say it."""
+    """Return a function of values; None where the result is not a finite number."""
     try:
         result = function(values)
         return result if math.isfinite(result) else None
-    except (OverflowError, ValueError):  # as fsum says it of great numbers, and of infinite ones
+    except (OverflowError, ValueError):  # fsum() of large numbers, and of infinite ones
         return None

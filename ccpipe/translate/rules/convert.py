@@ -1,37 +1,48 @@
-"""Convert metrics to another unit: the value and the tag ``unit`` together."""
+"""Converts metrics to another unit: the value and the tag ``unit``."""
 
 import logging
-from array import array
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats import units as formats_units
-from ccpipe.formats.lineprotocol import Lines, Series, ValueType
+from ccpipe.formats.lineprotocol import Lines, Series, ValueType, is_number
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol.values import signed
 from ccpipe.formats.units import Conversion
 from ccpipe.message import Kind, Message
-from ccpipe.pipeline import Records
-from ccpipe.translate.rules.per_series import PerSeries, Tags, rule_matcher, series, with_series
-from ccpipe.translate.rules.select import is_number
+from ccpipe.pipeline import Translator
+from ccpipe.translate.rules.per_series import (
+    PerSeries,
+    Tags,
+    fields_of,
+    is_metric,
+    rule_matcher,
+    series,
+)
 
 log = logging.getLogger(__name__)
 
+_MAX_REPORTED = 1000
+
 
 class _Conversion(NamedTuple):
-    """What becomes of one series."""
+    """What one series is converted to, and how."""
 
     series: Series
     conversion: Conversion
 
 
-class Convert:
-    """Converts metrics to another unit, and has the tag ``unit`` say so.
+class Convert(Translator):
+    """Converts metrics to another unit, and sets the tag ``unit``.
 
-    What unit a metric is in, `unit` says, or its own tag ``unit``, or else `units`. One whose
-    unit is not known, or measures something else, stays as it is, and so does a value whose
-    result line protocol could not carry. An integer stays an integer where the new unit goes into
-    the old one without remainder (kB to bytes), and becomes a float where it does not (kB to GB).
+    The unit of a metric is `unit`, else its own tag ``unit``, else that in `units`. A metric whose
+    unit is unknown, or measures something else, is left unchanged, and so is a value whose result
+    line protocol cannot carry. An integer stays an integer where the old unit is a multiple of the
+    new one (kB to bytes), and becomes a float where it is not (kB to GB).
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -42,25 +53,25 @@ class Convert:
         unit: str = "",
         units: Mapping[str, str] | None = None,
     ) -> None:
-        """Take the unit to convert to.
+        """Set the unit to convert to.
 
         Parameters
         ----------
         to
-            The new unit, such as GB, MByte/s or degC; the tag says it as it stands here.
+            The new unit, such as GB, MByte/s or degC, as the tag will have it.
         names, tags
-            Only series whose name fits one of these patterns and whose tags fit all of theirs,
-            as `Select` has them.
+            Only series whose name matches one of these patterns and whose tags match all of
+            theirs, as in `Select`.
         unit
-            The unit that these metrics are in, whatever their tag says.
+            The unit of these metrics, whatever their tag says.
         units
-            The units of metrics that carry no tag, by name; on a node ccpipe gives those of its
-            own collectors.
+            The units of metrics without the tag, by name; on a node ccpipe adds those of its own
+            collectors.
 
         Raises
         ------
         ConfigError
-            where a unit is none, or `unit` cannot be converted to `to`.
+            where a unit is not one, or `unit` cannot be converted to `to`.
 
         """
         try:
@@ -71,18 +82,14 @@ class Convert:
         self._unit = unit
         self._units = units or {}
         self._matches = rule_matcher(names, tags)
-        self._ways = PerSeries(self._decide)
+        self._conversions = PerSeries(self._decide)
         self._reported: set[tuple[str, str]] = set()
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return all records, those that match in their new unit."""
         if isinstance(records, Lines):
             return self._feed_lines(records)
         return [self._converted(message) for message in records]
-
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
 
     def _decide(self, name: str, tags: Tags) -> _Conversion | None:
         if not self._matches(name, tags) or tags.get("unit") == self.to:
@@ -91,40 +98,40 @@ class Convert:
         try:
             conversion = formats_units.conversion(unit, self.to)
         except DataError as error:
-            self._tell(name, unit, error)
+            self._warn(name, unit, error)
             return None
         converted = series(name, {**tags, "unit": self.to})
         return _Conversion(converted, conversion) if converted else None
 
-    def _tell(self, name: str, unit: str, error: DataError) -> None:
-        """Log once a metric why it stays as it is."""
-        if (name, unit) not in self._reported and len(self._reported) < _MOST_TOLD:
+    def _warn(self, name: str, unit: str, error: DataError) -> None:
+        """Log, once for each metric, why it is left unchanged."""
+        if (name, unit) not in self._reported and len(self._reported) < _MAX_REPORTED:
             self._reported.add((name, unit))
             reason = str(error) if unit else "its unit is not known"
-            log.warning("convert to %s: %s stays as it is: %s", self.to, name, reason)
+            log.warning("convert to %s: %s is left unchanged: %s", self.to, name, reason)
 
     def _converted(self, message: Message) -> Message:
         if message.kind is not Kind.METRIC or not is_number(message.value):
             return message
-        way = self._ways.of(message)
-        if way is None:
+        found = self._conversions.of(message)
+        if found is None:
             return message
-        value = way.conversion(message.value)
+        value = found.conversion(message.value)
         if value is None:
             return message
-        return Message(message.name, way.series.tags, value, message.time, message.field)
+        return Message(message.name, found.series.tags, value, message.time, message.field)
 
     def _feed_lines(self, lines: Lines) -> Lines:
-        decided = self._ways.of_lines(lines)
-        ways = {code: way for code in set(lines.series) if (way := decided[code])}
-        if not ways:
+        decided = self._conversions.of_lines(lines)
+        used = {code: found for code in set(lines.series) if (found := decided[code])}
+        if not used:
             return lines
-        codes = {code: lines.table.code_of(way.series) for code, way in ways.items()}
-        part = with_series(lines, array("i", lines.series))
-        is_metric = [Kind.of(field) is Kind.METRIC for field in lines.table.fields]
+        codes = {code: lines.table.code_of(found.series) for code, found in used.items()}
+        part = lines.with_series(lines.series[:])
+        metrics = fields_of(lines, is_metric)
         for row, code in enumerate(lines.series):
-            if code in ways and is_metric[lines.fields[row]] and is_number(old := lines.value(row)):
-                value = ways[code].conversion(old)
+            if code in used and metrics[lines.fields[row]] and is_number(old := lines.value(row)):
+                value = used[code].conversion(old)
                 if value is not None:
                     part.series[row] = codes[code]
                     _put(part, row, value)
@@ -132,12 +139,9 @@ class Convert:
 
 
 def _put(lines: Lines, row: int, value: float) -> None:
-    """Write a value into its cells; an integer is of the type that was there."""
+    """Set the value of a row; an integer has the type of the one before."""
     lines.numbers[row] = value
     if isinstance(value, int):
-        lines.exact[row] = value - 2**64 if value >= 2**63 else value
+        lines.exact[row] = signed(value)
     else:
         lines.types[row], lines.exact[row] = ValueType.FLOAT, 0
-
-
-_MOST_TOLD = 1000

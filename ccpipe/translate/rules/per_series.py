@@ -1,4 +1,4 @@
-"""What rules share: which series they are for, and deciding once a series, not once a row."""
+"""What rules share: the series that they are for, and one decision for each series or field."""
 
 import fnmatch
 import re
@@ -9,8 +9,7 @@ from typing import Generic, TypeVar
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable
 from ccpipe.formats.lineprotocol.series import write_series
-from ccpipe.message import Message
-from ccpipe.pipeline import Records
+from ccpipe.message import Kind, Message
 
 T = TypeVar("T")
 
@@ -18,45 +17,66 @@ Tags = Mapping[str, str]
 Matcher = Callable[[str, Tags], bool]
 """Says of a name and its tags whether a rule is for them."""
 
-_MOST_KNOWN = 1 << 16
+MAX_DECISIONS = 1 << 16
+"""Decisions that are remembered beside those of the batch in hand."""
 
 
 class PerSeries(Generic[T]):
-    """What a rule decides of a series, remembered for the next time that the series comes."""
+    """Decisions of a rule by series, remembered for the batches that follow.
+
+    A batch costs what its own rows and series cost, however many series are known.
+    """
 
     def __init__(self, decide: Callable[[str, Tags], T]) -> None:
-        """Decide by name and tags; `decide` must say the same whenever it is asked the same."""
+        """Decide by name and tags; `decide` must be deterministic."""
         self._decide = decide
         self._table: SeriesTable | None = None
-        self._codes: dict[int, T] = {}
-        self._lately: dict[tuple[object, ...], T] = {}
+        self._by_code: dict[int, T] = {}
+        self._by_series: dict[tuple[object, ...], T] = {}
 
-    def of_lines(self, lines: Lines) -> dict[int, T]:
-        """Return what is decided of each series of `lines`, by its number, and of others too."""
-        if self._table is not lines.table:  # a number means the same in one table for ever
-            self._table, self._codes = lines.table, {}
-        for code in set(lines.series).difference(self._codes):
+    def of_lines(self, lines: Lines) -> Mapping[int, T]:
+        """Return the decisions for all series of `lines`, and maybe for others, by number."""
+        if self._table is not lines.table:  # in one table the number of a series never changes
+            self._table, self._by_code = lines.table, {}
+        codes = set(lines.series)
+        new = codes.difference(self._by_code)
+        if new and len(self._by_code) + len(new) > MAX_DECISIONS:
+            self._by_code, new = {}, codes
+        for code in new:
             series = lines.table.series[code]
-            self._codes[code] = self._decide(series.name, series.tags)
-        return self._codes
+            self._by_code[code] = self._decide(series.name, series.tags)
+        return self._by_code
 
     def of(self, message: Message) -> T:
-        """Return what is decided of a message's series."""
+        """Return the decision for the series of a message."""
         key = (message.name, *message.tags.items())
         try:
-            return self._lately[key]
+            return self._by_series[key]
         except KeyError:
-            if len(self._lately) >= _MOST_KNOWN:
-                self._lately.clear()
-            decided = self._lately[key] = self._decide(message.name, message.tags)
+            if len(self._by_series) >= MAX_DECISIONS:
+                self._by_series.clear()
+            decided = self._by_series[key] = self._decide(message.name, message.tags)
             return decided
 
 
-def matcher(names: Sequence[str], tags: Iterable[tuple[str, Sequence[str]]]) -> Matcher:
-    """Return what says whether a name fits one of `names` and each tag one of its patterns.
+def fields_of(lines: Lines, decide: Callable[[str], T]) -> dict[int, T]:
+    """Return a decision for each field that occurs in `lines`, by number.
 
-    Patterns are those of a shell. Where there are none they are no hurdle. A tag that is missing
-    fits the empty pattern only, which no other tag does: line protocol has no empty tags.
+    Field names come from outside, so a table may know a million: only those in hand are looked at.
+    """
+    return {code: decide(lines.table.fields[code]) for code in set(lines.fields)}
+
+
+def is_metric(field: str) -> bool:
+    """Say whether a field key is that of a metric."""
+    return Kind.of(field) is Kind.METRIC
+
+
+def matcher(names: Sequence[str], tags: Iterable[tuple[str, Sequence[str]]]) -> Matcher:
+    """Return a function that matches a name with any of `names`, and each tag with its patterns.
+
+    Patterns are those of a shell. Without patterns everything matches. A missing tag matches the
+    empty pattern, which nothing else does: line protocol has no empty tags.
     """
     name_fits = _any_of(names) if names else None
     tags_fit = [(tag, _any_of(patterns)) for tag, patterns in tags if patterns]
@@ -70,12 +90,12 @@ def matcher(names: Sequence[str], tags: Iterable[tuple[str, Sequence[str]]]) -> 
 
 
 def rule_matcher(names: Sequence[str], tags: Tags | None) -> Matcher:
-    """Return the matcher of a rule's options ``names`` and ``tags``, of one pattern each."""
+    """Return the matcher for a rule's options ``names`` and ``tags``: one pattern for each tag."""
     return matcher(names, [(tag, [pattern]) for tag, pattern in (tags or {}).items()])
 
 
 def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
-    # Only the empty pattern fits what is empty, so that `*` asks for a tag that is there.
+    # Only the empty pattern matches an empty text, so that `*` requires the tag.
     full = [f"(?=.)(?:{fnmatch.translate(pattern)})" for pattern in patterns if pattern]
     empty = [r"\Z"] if "" in patterns else []
     return re.compile("|".join(full + empty), re.DOTALL).match
@@ -89,30 +109,21 @@ def series(name: str, tags: Tags) -> Series | None:
         return None
 
 
-def relabel(records: Records, new: PerSeries[Series | None]) -> Records:
-    """Give the series of records another name or other tags; None leaves one as it is."""
+def relabel(records: Sequence[Message], new: PerSeries[Series | None]) -> Sequence[Message]:
+    """Replace the series of records; None leaves one as it is."""
     if not isinstance(records, Lines):
         return [_relabelled(message, new.of(message)) for message in records]
     decided = new.of_lines(records)
-    moved = {
+    codes = {
         code: code if (other := decided[code]) is None else records.table.code_of(other)
         for code in set(records.series)
     }
-    if all(old == code for old, code in moved.items()):
+    if all(old == code for old, code in codes.items()):
         return records
-    return with_series(records, array("i", map(moved.__getitem__, records.series)))
+    return records.with_series(array("i", map(codes.__getitem__, records.series)))
 
 
 def _relabelled(message: Message, new: Series | None) -> Message:
     if new is None:
         return message
     return Message(new.name, new.tags, message.value, message.time, message.field)
-
-
-def with_series(lines: Lines, codes: "array[int]") -> Lines:
-    """Return the same rows of other series; they are no longer what their bytes say."""
-    part = lines[:]
-    part.rejected = lines.rejected
-    part.series = codes
-    part.verbatim = False
-    return part

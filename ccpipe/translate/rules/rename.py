@@ -1,37 +1,35 @@
-"""Give metrics other names."""
+"""Renames metrics."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Series
-from ccpipe.pipeline import Records
-from ccpipe.translate.rules.per_series import (
-    PerSeries,
-    Tags,
-    relabel,
-    rule_matcher,
-    series,
-)
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Translator
+from ccpipe.translate.rules.per_series import PerSeries, Tags, relabel, rule_matcher, series
 
 
-class Rename:
-    """Gives measurements other names; tags, values, times and the order stay.
+class Rename(Translator):
+    """Renames measurements; tags, values, times and the order are kept.
 
-    The first pair that an old name fits counts. Where the new name is one that others have
-    already, they become one series: ``--explain`` tells.
+    The first old name that matches counts. Series that have the same name and tags afterwards
+    become one: ``--explain`` reports them.
     """
 
+    takes = gives = Messages
+
     def __init__(self, *, names: Mapping[str, str], tags: Mapping[str, str] | None = None) -> None:
-        """Take the names.
+        """Set the names.
 
         Parameters
         ----------
         names
-            New names by old ones. One ``*`` in an old name stands for any characters, and a ``*``
-            in the new one for what they are: ``"nv_*" = "gpu_*"``.
+            New names by old ones. One ``*`` in an old name matches any characters, and a ``*`` in
+            the new one stands for them: ``"nv_*" = "gpu_*"``.
         tags
-            Only series whose tags fit these patterns, as `Select` has them.
+            Only series whose tags match these patterns, as in `Select`.
 
         Raises
         ------
@@ -40,18 +38,14 @@ class Rename:
 
         """
         if not names:
-            raise ConfigError("names: there are none")
+            raise ConfigError("names: expected at least one")
         self._names = [(_pattern(old), _checked(old, new)) for old, new in names.items()]
         self._matches = rule_matcher((), tags)
         self._new = PerSeries(self._decide)
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return all records, under their new names."""
         return relabel(records, self._new)
-
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
 
     def _decide(self, name: str, tags: Tags) -> Series | None:
         for old, new in self._names:

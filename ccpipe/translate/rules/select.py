@@ -1,28 +1,26 @@
-"""Keep the records that match, or drop them: decided once a series, not once a row."""
+"""Keep the records that match, or drop them."""
 
 import difflib
-from array import array
 from collections.abc import Mapping, Sequence
-from itertools import compress
 from operator import and_, not_
-from typing import TypeGuard
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines, ValueType
-from ccpipe.message import Kind, Message, Value
-from ccpipe.pipeline import Records
-from ccpipe.translate.rules.per_series import PerSeries, matcher
+from ccpipe.formats.lineprotocol import Lines, is_number
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol.values import IS_NUMBER
+from ccpipe.message import Kind, Message
+from ccpipe.pipeline import Translator
+from ccpipe.translate.rules.per_series import PerSeries, fields_of, matcher
 
-_NUMBERS = frozenset({ValueType.FLOAT, ValueType.INT, ValueType.UINT})
-_IS_NUMBER = [kind in _NUMBERS for kind in ValueType]
 
+class Select(Translator):
+    """Keeps the records that match every given option.
 
-class Select:
-    """Keeps records that match everything that is asked for; what is not asked for is no hurdle.
-
-    All but `kinds` are patterns as a shell's: ``*``, ``?``, ``[abc]``. A tag that is missing
-    matches no pattern but the empty one, which asks for just that.
+    All but `kinds` are shell patterns: ``*``, ``?``, ``[abc]``. A missing tag matches the empty
+    pattern only.
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -34,7 +32,7 @@ class Select:
         tags: Mapping[str, str] | None = None,
         numeric: bool = False,
     ) -> None:
-        """Take what to ask for.
+        """Set what to keep.
 
         Parameters
         ----------
@@ -42,11 +40,11 @@ class Select:
             Categories: metric, event, log, control, other.
         clusters, nodes, names
             Patterns for the tag ``cluster``, the tag ``hostname`` and the measurement; one of
-            each must match.
+            each list must match.
         tags
             A pattern for each of these tags; all must match.
         numeric
-            Numbers only: neither texts nor booleans.
+            Keep numbers only: neither texts nor booleans.
 
         Raises
         ------
@@ -60,46 +58,45 @@ class Select:
         self._series = PerSeries(matcher(names, wanted))
         self._numeric = numeric
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return the records that match; `records` itself where all do."""
         if isinstance(records, Lines):
             keep = self.rows(records)
-            return records if all(keep) else take(records, keep)
+            return records if all(keep) else records.take(keep)
         kept = [message for message in records if self.matches(message)]
         return records if len(kept) == len(records) else kept
 
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
-
     def matches(self, message: Message) -> bool:
-        """Say whether one message is asked for."""
+        """Say whether one message is kept."""
         return (
-            self._takes_field(message.field)
+            self._keeps_field(message.field)
             and not (self._numeric and not is_number(message.value))
             and self._series.of(message)
         )
 
-    def _takes_field(self, field: str) -> bool:
+    def _keeps_field(self, field: str) -> bool:
         return not self._kinds or Kind.of(field) in self._kinds
 
     def rows(self, lines: Lines) -> list[bool]:
-        """Say of each row whether it is asked for."""
-        fields = [self._takes_field(field) for field in lines.table.fields]
+        """Say of each row whether it is kept."""
         rows = list(map(self._series.of_lines(lines).__getitem__, lines.series))
-        if not all(fields):
-            rows = list(map(and_, rows, map(fields.__getitem__, lines.fields)))
+        if self._kinds:
+            fields = fields_of(lines, self._keeps_field)
+            if not all(fields.values()):
+                rows = list(map(and_, rows, map(fields.__getitem__, lines.fields)))
         if self._numeric:
-            rows = list(map(and_, rows, map(_IS_NUMBER.__getitem__, lines.types)))
+            rows = list(map(and_, rows, map(IS_NUMBER.__getitem__, lines.types)))
         return rows
 
 
-class Drop:
-    """Drops records that match everything that is asked for: what `Select` with this would keep.
+class Drop(Translator):
+    """Drops the records that match every given option: those that `Select` would keep.
 
-    All but `kinds` are patterns as a shell's: ``*``, ``?``, ``[abc]``. A tag that is missing
-    matches no pattern but the empty one, which asks for just that.
+    All but `kinds` are shell patterns: ``*``, ``?``, ``[abc]``. A missing tag matches the empty
+    pattern only.
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -110,44 +107,25 @@ class Drop:
         names: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Take what to ask for, as `Select` does.
+        """Set what to drop, by the options of `Select`.
 
         Raises
         ------
         ConfigError
-            for a kind that does not exist, and where nothing is asked for: all would go.
+            for a kind that does not exist, and without any option: that would drop all.
 
         """
         if not (kinds or clusters or nodes or names or tags):
-            raise ConfigError("nothing is asked for, and that would drop everything")
+            raise ConfigError("no option is given, and that would drop everything")
         self._select = Select(kinds=kinds, clusters=clusters, nodes=nodes, names=names, tags=tags)
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return the records that do not match; `records` itself where none does."""
         if isinstance(records, Lines):
             drop = self._select.rows(records)
-            return take(records, list(map(not_, drop))) if any(drop) else records
+            return records.take(list(map(not_, drop))) if any(drop) else records
         kept = [message for message in records if not self._select.matches(message)]
         return records if len(kept) == len(records) else kept
-
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
-
-
-def take(lines: Lines, keep: Sequence[int]) -> Lines:
-    """Return the rows for which `keep` is true; texts, bytes and rejected lines are shared."""
-    part = Lines(lines.payload, lines.table)
-    for column in ("series", "fields", "types", "numbers", "exact", "times", "starts", "ends"):
-        whole: array[int] = getattr(lines, column)
-        setattr(part, column, array(whole.typecode, compress(whole, keep)))
-    part.texts = lines.texts
-    part.rejected = lines.rejected
-    part.precision = lines.precision
-    # A line of which one field was dropped must not travel on as the bytes it was.
-    dropped = set(compress(lines.starts, (not kept for kept in keep)))
-    part.verbatim = lines.verbatim and dropped.isdisjoint(part.starts)
-    return part
 
 
 def _kind(name: str) -> Kind:
@@ -155,10 +133,5 @@ def _kind(name: str) -> Kind:
         return Kind(name)
     except ValueError:
         close = difflib.get_close_matches(name, list(Kind), n=1)
-        hint = f"did you mean {str(close[0])!r}?" if close else f"known are {', '.join(Kind)}"
+        hint = f"did you mean {str(close[0])!r}?" if close else f"expected {', '.join(Kind)}"
         raise ConfigError(f"kinds: there is no kind {name!r}; {hint}") from None
-
-
-def is_number(value: Value) -> TypeGuard[float]:
-    """Say whether a payload is a number; a boolean is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,25 +1,22 @@
-"""Add tags and take tags away."""
+"""Adds and removes tags."""
 
 from collections.abc import Mapping, Sequence
 
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Series
-from ccpipe.pipeline import Records
-from ccpipe.translate.rules.per_series import (
-    PerSeries,
-    Tags,
-    relabel,
-    rule_matcher,
-    series,
-)
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Translator
+from ccpipe.translate.rules.per_series import PerSeries, Tags, relabel, rule_matcher, series
 
 
-class Tag:
-    """Adds tags and takes tags away; names, values, times and the order stay.
+class Tag(Translator):
+    """Adds and removes tags; names, values, times and the order are kept.
 
-    Where series differ in nothing but a tag that is taken away, they become one: ``--explain``
-    tells.
+    Series that differ only in a tag that is removed become one: ``--explain`` reports them.
     """
+
+    takes = gives = Messages
 
     def __init__(
         self,
@@ -29,22 +26,22 @@ class Tag:
         names: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Take the tags.
+        """Set the tags.
 
         Parameters
         ----------
         add
-            Tags with their values; they replace what a tag of that name said before.
+            Tags with their values, which replace earlier ones.
         remove
-            Names of tags; taken away before others are added.
+            Names of tags, removed before others are added.
         names, tags
-            Only series whose name fits one of these patterns and whose tags fit all of theirs,
-            as `Select` has them.
+            Only series whose name matches one of these patterns and whose tags match all of
+            theirs, as in `Select`.
 
         Raises
         ------
         ConfigError
-            where there is nothing to do, or a tag cannot be one.
+            where there is nothing to add or remove, or a tag is invalid.
 
         """
         if not (add or remove):
@@ -57,13 +54,9 @@ class Tag:
         self._matches = rule_matcher(names, tags)
         self._new = PerSeries(self._decide)
 
-    def feed(self, records: Records) -> Records:
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return all records, with their new tags."""
         return relabel(records, self._new)
-
-    def flush(self) -> Records:
-        """Return nothing: nothing is ever held."""
-        return []
 
     def _decide(self, name: str, tags: Tags) -> Series | None:
         if not self._matches(name, tags):

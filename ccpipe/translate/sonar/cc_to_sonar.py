@@ -2,13 +2,14 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ccpipe import __version__
 from ccpipe.config import Duration
 from ccpipe.errors import DataError, EncodeError
-from ccpipe.formats.lineprotocol import Lines, SeriesTable
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, to_lines
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.formats.sonar import (
     ClusterData,
@@ -27,8 +28,9 @@ from ccpipe.formats.sonar import (
     decode,
     timestamp,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Kind, Message
-from ccpipe.pipeline import Records
+from ccpipe.pipeline import Translator
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar import cc_to_sonar_events as events
 from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes
@@ -64,7 +66,7 @@ class _Window(PartialSample):
         self.opened = opened
 
 
-class CcToSonar:
+class CcToSonar(Translator):
     """Makes envelopes of lines.
 
     Metrics of one node and time become a sample. Since they arrive in several payloads, they are
@@ -72,7 +74,8 @@ class CcToSonar:
     make another envelope of the same time.
     """
 
-    gives: ClassVar[str] = "envelopes"
+    takes = Messages
+    gives = Envelopes
 
     def __init__(
         self,
@@ -97,7 +100,7 @@ class CcToSonar:
         self.hold = float(hold)
         self.window = max(1, round(float(window) * SECOND))
         self.clock: Callable[[], float] = time.monotonic
-        self.refused: list[tuple[Message, str]] = []
+        self._rejected: list[tuple[Message, str]] = []
         self._state = StateStore(state)
         self._is_open = False
         self._cpu_times = CpuTimes(self._state)
@@ -111,13 +114,11 @@ class CcToSonar:
         self._jobs: dict[tuple[str, str], list[SlurmJob]] = {}  # of this feed, by cluster and time
 
     @property
-    def holds(self) -> int:
-        """Number of the latest feeds that are still partly held; see ``Holding``."""
-        if not self._windows:
-            return 0
-        return self._feeds - next(iter(self._windows.values())).feed + 1
+    def oldest_held(self) -> int | None:
+        """The feed that opened the oldest window; see ``Translator``."""
+        return next(iter(self._windows.values())).feed if self._windows else None
 
-    def feed(self, records: Records) -> list[Envelope]:
+    def feed(self, records: Sequence[Message]) -> list[Envelope]:
         """Add lines; return the envelopes that are complete."""
         if not self._is_open:
             self._state.open()
@@ -137,7 +138,7 @@ class CcToSonar:
             if slot is None:
                 self._take(lines[row], ready)
             elif (at := lines.times[row]) == NO_TIME:
-                self.refused.append((lines[row], "the timestamp is missing"))
+                self._rejected.append((lines[row], "the timestamp is missing"))
             elif (window := self._window(cluster, node, at, now)) is not None:
                 window.values[slot] = lines.numbers[row]
                 touched[cluster, node] = None
@@ -148,6 +149,11 @@ class CcToSonar:
         self._state.commit(is_durable=False)
         return ready
 
+    def take_rejected(self) -> list[tuple[Any, str]]:
+        """Return what could not be translated since the last call, with reasons."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
+
     def flush(self) -> list[Envelope]:
         """Return all that is held."""
         ready: list[Envelope] = []
@@ -156,16 +162,16 @@ class CcToSonar:
         self._state.commit(is_durable=True)
         return ready
 
-    def _columns(self, records: Records) -> Lines:
+    def _columns(self, records: Sequence[Message]) -> Lines:
         try:
-            return Lines.of(records)
+            return to_lines(records)
         except EncodeError:
             good = []
             for message in records:
                 try:
-                    good.append(Lines.of([message]))
+                    good.append(to_lines([message]))
                 except EncodeError as error:
-                    self.refused.append((message, str(error)))
+                    self._rejected.append((message, str(error)))
             return Lines.concat(good) if good else Lines()
 
     def _plan(self, lines: Lines, series: int, field: int) -> Plan:
@@ -237,7 +243,7 @@ class CcToSonar:
             else:
                 self._take_event(message, message.time, ready)
         except DataError as error:
-            self.refused.append((message, str(error)))
+            self._rejected.append((message, str(error)))
 
     def _whole(self, message: Message) -> list[Envelope]:
         """Return the envelope that an event holds; other messages of the same data are left out."""

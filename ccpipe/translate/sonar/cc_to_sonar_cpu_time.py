@@ -45,7 +45,9 @@ class CpuTimes:
 
     def __init__(self, state: StateStore) -> None:
         """Keep what was used in `state`, so that it grows on after a restart."""
-        self._used = state.table("cpu_time", NodeJob, _Used, maximum=MAX_JOBS)
+        self._used = state.table(
+            "cpu_time", tuple[str, str, int, int, str], _Used, maximum=MAX_JOBS
+        )
 
     def add(self, job: NodeJob, time: int, percent: float) -> CpuTime:
         """Add a sample: `percent` is the mean since the sample before."""

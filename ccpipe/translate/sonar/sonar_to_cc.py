@@ -2,14 +2,15 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import Accelerator, NodeState, NodeStates, Topology
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
-from ccpipe.formats.lineprotocol.builder import Columns
+from ccpipe.formats.lineprotocol.builder import LinesBuilder
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
 from ccpipe.formats.nodelist import expand
 from ccpipe.formats.sonar import (
@@ -24,7 +25,9 @@ from ccpipe.formats.sonar import (
     SysinfoData,
     encode,
 )
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.timestamp import parse as parse_time
+from ccpipe.pipeline import Translator
 from ccpipe.translate.sonar.sonar_to_cc_jobs import Jobs, Shared
 from ccpipe.translate.sonar.sonar_to_cc_sample import Node
 
@@ -36,14 +39,15 @@ MAX_STATES = 1000
 """Nodes in one event ``nodestate``, so that it stays below what a broker takes at once."""
 
 
-class SonarToCc:
+class SonarToCc(Translator):
     """Makes lines of envelopes: metrics, events and log lines.
 
     Counters become what they grew by, so it remembers each node's last sample. Nothing else is
     held back.
     """
 
-    takes: ClassVar[str] = "envelopes"
+    takes = Envelopes
+    gives = Messages
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class SonarToCc:
         self.envelopes = envelopes
         self.all_jobs = all_jobs
         self.hostname = hostname
-        self.refused: list[tuple[Envelope, str]] = []
+        self._rejected: list[tuple[Envelope, str]] = []
         self._jobs = Jobs(shared=shared)
         self._table = SeriesTable()
         self._nodes: OrderedDict[tuple[str, str], Node] = OrderedDict()
@@ -82,19 +86,24 @@ class SonarToCc:
         """Return the lines that the envelopes make."""
         if len(self._table) > SPARE_SERIES + 2 * self._live:
             self._table = SeriesTable()
-        columns = Columns(self._table)
+        columns = LinesBuilder(self._table)
         for envelope in records:
             try:
                 self._add(envelope, columns)
             except DataError as error:
-                self.refused.append((envelope, str(error)))
+                self._rejected.append((envelope, str(error)))
         return columns.lines()
+
+    def take_rejected(self) -> list[tuple[Any, str]]:
+        """Return what could not be translated since the last call, with reasons."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
 
     def flush(self) -> Lines:
         """Return nothing: nothing is held."""
         return Lines()
 
-    def _add(self, envelope: Envelope, columns: Columns) -> None:
+    def _add(self, envelope: Envelope, columns: LinesBuilder) -> None:
         kind, cluster, node, time = about(envelope)
         hostname = node or self.hostname or cluster
         tags = {"cluster": cluster, "hostname": hostname, "type": "node"}
@@ -106,7 +115,7 @@ class SonarToCc:
             self._add_data(envelope, time, columns, tags)
 
     def _add_data(
-        self, envelope: Envelope, time: int, columns: Columns, tags: dict[str, str]
+        self, envelope: Envelope, time: int, columns: LinesBuilder, tags: dict[str, str]
     ) -> None:
         match envelope.data:
             case SampleData(attributes=sample):
@@ -124,7 +133,7 @@ class SonarToCc:
                 _log(columns, "error", envelope.errors, tags)
 
     def _add_sample(
-        self, sample: SampleAttributes, time: int, columns: Columns, tags: dict[str, str]
+        self, sample: SampleAttributes, time: int, columns: LinesBuilder, tags: dict[str, str]
     ) -> None:
         key = sample.cluster, sample.node
         node = self._nodes.pop(key, None)
@@ -172,11 +181,15 @@ def _moment(text: str) -> int:
     return time if time is not None and INT64_MIN < time <= INT64_MAX else NO_TIME
 
 
-def _event(columns: Columns, cls: str, function: str, payload: str, tags: dict[str, str]) -> None:
+def _event(
+    columns: LinesBuilder, cls: str, function: str, payload: str, tags: dict[str, str]
+) -> None:
     columns.text(cls, "event", payload, {**tags, "function": function})
 
 
-def _log(columns: Columns, level: str, errors: Sequence[ErrorObject], tags: dict[str, str]) -> None:
+def _log(
+    columns: LinesBuilder, level: str, errors: Sequence[ErrorObject], tags: dict[str, str]
+) -> None:
     """Write errors as log lines at the envelope's time, by which they are known to be of it."""
     for error in errors:
         columns.text("sonar", "log", error.detail, {**tags, "loglevel": level})

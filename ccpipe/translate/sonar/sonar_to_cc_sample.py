@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter, sub
 from typing import NamedTuple
 
-from ccpipe.formats.lineprotocol.builder import Codes, Columns
+from ccpipe.formats.lineprotocol.builder import Codes, LinesBuilder
 from ccpipe.formats.sonar import (
     SampleAttributes,
     SampleDisk,
@@ -61,7 +61,7 @@ class _Job:
 
     __slots__ = ("cards", "floats", "ints", "seen", "tags")
 
-    def __init__(self, tags: Mapping[str, str], columns: Columns, seen: Seen | None) -> None:
+    def __init__(self, tags: Mapping[str, str], columns: LinesBuilder, seen: Seen | None) -> None:
         self.tags = tags
         self.floats = _codes(columns, JOB_FLOATS, tags)
         self.ints = _codes(columns, JOB_INTS, tags)
@@ -72,7 +72,7 @@ class _Job:
 class Node:
     """What is known of one node: its last counters, and the numbers of its series."""
 
-    def __init__(self, cluster: str, name: str, columns: Columns) -> None:
+    def __init__(self, cluster: str, name: str, columns: LinesBuilder) -> None:
         """Begin without a last sample."""
         tags = {"cluster": cluster, "hostname": name, "type": "node"}
         self._tags = tags
@@ -90,7 +90,7 @@ class Node:
         self._cpus: Sequence[int] = ()
         self._stats: dict[str, tuple[int, ...]] = {}
 
-    def fits(self, columns: Columns) -> bool:
+    def fits(self, columns: LinesBuilder) -> bool:
         """Say whether the numbers of our series are those of the table that is written to."""
         return self._table is columns.table
 
@@ -105,7 +105,7 @@ class Node:
             + (len(JOB_FLOATS) + len(JOB_INTS)) * len(self._jobs)
         )
 
-    def take(self, other: "Node", columns: Columns) -> "Node":
+    def take(self, other: "Node", columns: LinesBuilder) -> "Node":
         """Take over the last counters of a node whose numbers are of another table."""
         for name in ("_time", "_system_time", "_booted", "_cpus", "_stats"):
             setattr(self, name, getattr(other, name))
@@ -116,7 +116,7 @@ class Node:
         return self
 
     def add(
-        self, sample: SampleAttributes, time: int, columns: Columns, *, batch_only: bool
+        self, sample: SampleAttributes, time: int, columns: LinesBuilder, *, batch_only: bool
     ) -> None:
         """Write a sample's metrics; `batch_only` leaves out jobs that are no batch jobs."""
         if sample.system is not None:
@@ -129,7 +129,7 @@ class Node:
         )
         self._time = max(time, self._time)
 
-    def _add_node(self, system: SampleSystem, time: int, columns: Columns) -> None:
+    def _add_node(self, system: SampleSystem, time: int, columns: LinesBuilder) -> None:
         """Write what is told of the node as a whole, which not every sample does."""
         booted = parse_time(system.boot)
         if booted is not None and booted > (self._booted or booted) + JITTER:
@@ -145,7 +145,7 @@ class Node:
             self._stats = {disk.name: disk.stats for disk in system.disks}
 
     def _add_system(
-        self, system: SampleSystem, booted: int | None, seconds: float, columns: Columns
+        self, system: SampleSystem, booted: int | None, seconds: float, columns: LinesBuilder
     ) -> None:
         floats, ints = columns.floats, columns.ints
         floats.codes += self._system_floats
@@ -163,13 +163,13 @@ class Node:
         for gpu in system.gpus:
             self._add_gpu(gpu, columns)
 
-    def _codes_of_cpus(self, count: int, columns: Columns) -> Codes:
+    def _codes_of_cpus(self, count: int, columns: LinesBuilder) -> Codes:
         for cpu in range(len(self._hwthreads), count):
             tags = {**self._tags, "type": "hwthread", "type-id": str(cpu)}
             self._hwthreads.append(columns.code(CPU_USED.name, tags))
         return _first(self._hwthreads, count)
 
-    def _add_gpu(self, gpu: SampleGpu, columns: Columns) -> None:
+    def _add_gpu(self, gpu: SampleGpu, columns: LinesBuilder) -> None:
         codes = self._gpus.get(gpu.uuid) or self._codes_of_gpu(gpu, columns)
         ints, floats = columns.ints, columns.floats
         ints.codes += codes.ints
@@ -181,7 +181,7 @@ class Node:
             ints.codes += codes.state
             ints.values.append(state)
 
-    def _codes_of_gpu(self, gpu: SampleGpu, columns: Columns) -> _GpuCodes:
+    def _codes_of_gpu(self, gpu: SampleGpu, columns: LinesBuilder) -> _GpuCodes:
         if len(self._gpus) > _MOST_DEVICES:
             self._gpus.clear()
         tags = {**self._tags, "type": "accelerator", "type-id": gpu.uuid or str(gpu.index)}
@@ -189,7 +189,9 @@ class Node:
         codes = self._gpus[gpu.uuid] = _GpuCodes(*(_codes(columns, rows, tags) for rows in kinds))
         return codes
 
-    def _add_disks(self, disks: Sequence[SampleDisk], seconds: float, columns: Columns) -> None:
+    def _add_disks(
+        self, disks: Sequence[SampleDisk], seconds: float, columns: LinesBuilder
+    ) -> None:
         for disk in disks:
             before = self._stats.get(disk.name)
             if not seconds or before is None or len(before) != len(disk.stats):
@@ -202,7 +204,7 @@ class Node:
                 columns.ints.codes += _first(codes, len(gains))
                 columns.ints.values += gains
 
-    def _codes_of_disk(self, disk: SampleDisk, columns: Columns) -> Codes:
+    def _codes_of_disk(self, disk: SampleDisk, columns: LinesBuilder) -> Codes:
         if len(self._disks) > _MOST_DEVICES:
             self._disks.clear()
         tags = {**self._tags, "stype": "device", "stype-id": disk.name}
@@ -213,7 +215,7 @@ class Node:
         self,
         jobs: Sequence[SampleJob],
         seconds: float | None,
-        columns: Columns,
+        columns: LinesBuilder,
         maximum: float,
         *,
         batch_only: bool,
@@ -246,7 +248,7 @@ class Node:
         if seconds is not None:
             self._jobs = now
 
-    def _begin_job(self, key: _JobKey, columns: Columns, seen: Seen | None = None) -> _Job:
+    def _begin_job(self, key: _JobKey, columns: LinesBuilder, seen: Seen | None = None) -> _Job:
         job, epoch, user = key
         number = f"{job}.{epoch}" if epoch else str(job)
         return _Job({**self._tags, "stype": "job", "stype-id": number, "user": user}, columns, seen)
@@ -265,13 +267,13 @@ def _merged(jobs: Sequence[SampleJob]) -> Sequence[SampleJob]:
     ]
 
 
-def _codes_of_card(job: _Job, uuid: str, columns: Columns) -> Codes:
+def _codes_of_card(job: _Job, uuid: str, columns: LinesBuilder) -> Codes:
     tags = {**job.tags, "type": "accelerator", "type-id": uuid}
     codes = job.cards[uuid] = _codes(columns, JOB_GPU, tags)
     return codes
 
 
-def _codes(columns: Columns, rows: Sequence[Row], tags: Mapping[str, str]) -> Codes:
+def _codes(columns: LinesBuilder, rows: Sequence[Row], tags: Mapping[str, str]) -> Codes:
     return columns.codes((row.name for row in rows), tags)
 
 

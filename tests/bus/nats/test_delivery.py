@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccpipe.bus.codecs.line import pack
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import Server
-from ccpipe.bus.nats.sink import MESSAGE_ID, NatsDeadLetterSink, NatsSink, digest, pack
+from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.nats.store import MESSAGE_ID, digest
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode, encode
@@ -87,7 +90,6 @@ async def test_what_is_written_before_a_bridge_exists_reaches_it(
     async with Reader(source(site)) as reader:
         await eventually(lambda: len(reader.values) == 1200)
     assert reader.values == [float(i) for i in range(1200)]
-    assert [len(batch.records) for batch in reader.batches] == [500, 500, 200]
     assert {batch.origin for batch in reader.batches} == {"fox%2Etest.metrics"}
 
 

@@ -1,16 +1,14 @@
 """The sink's connection, and the stream that it finds or makes."""
 
-import subprocess
-import sys
-
 import nats
 import pytest
 
-from ccpipe.bus.nats import sink as module
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.nats import store as module
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import Server
-from ccpipe.bus.nats.sink import NatsDeadLetterSink, NatsSink
-from ccpipe.bus.nats.sonar import SonarSink
+from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Bus, Site
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject
@@ -32,7 +30,8 @@ async def test_sinks_share_a_connection_that_stays_open(site: Site, nats_server:
     telemetry = Telemetry()
     bus = await Connection(site.bus, name="test", telemetry=telemetry).connect_in_background()
     lines = NatsSink(site=site, telemetry=telemetry).using(bus)
-    envelopes = SonarSink(site=site, telemetry=telemetry).using(bus)
+    sonar = SonarCodec()
+    envelopes = NatsSink(site=site, telemetry=telemetry, codec=sonar).using(bus)
     async with lines, envelopes:
         await lines.write([METRIC])
         await envelopes.write([ENVELOPE])
@@ -60,7 +59,7 @@ async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: 
 async def test_the_stream_is_made_although_somebody_listens(
     site: Site, nats_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ccpipe tail` that was there first: the broker then does not say that no stream keeps it."""
+    """`ccpipe tail` that was there first: the broker then does not say that no stream stores it."""
     monkeypatch.setattr(module, "STORE_SECONDS", 0.2)
     client = await nats.connect(nats_server.url)
     await client.subscribe(">")
@@ -73,24 +72,3 @@ async def test_the_stream_is_made_although_somebody_listens(
     await client.close()
     assert names == {"ccpipe-fox%2Etest", "ccpipe-fox%2Etest-dead"}
     assert stored == 2
-
-
-WEBSOCKETS = """
-import sys
-import ccpipe.bus.nats.connection as connection
-from ccpipe.config import Bus
-from ccpipe.telemetry import Telemetry
-
-print("aiohttp" in sys.modules)
-connection.Connection(Bus(servers=["ws://127.0.0.1:1"]), name="test", telemetry=Telemetry())
-import nats.aio.transport
-print(nats.aio.transport.aiohttp is sys.modules["aiohttp"])
-"""
-
-
-def test_what_only_websockets_need_is_loaded_for_them_only() -> None:
-    """It would be a quarter of a publisher's memory."""
-    done = subprocess.run(
-        [sys.executable, "-c", WEBSOCKETS], capture_output=True, text=True, check=False
-    )
-    assert (done.stdout.split(), done.stderr) == (["False", "True"], "")

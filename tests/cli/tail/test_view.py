@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccpipe.cli.tail import stats, view
 from ccpipe.cli.tail.stats import OTHERS, Stats
 from ccpipe.cli.tail.view import RateLimiter, View, sample
-from ccpipe.formats.lineprotocol import Lines, decode
+from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Message
 
 LINES = decode(b"".join(b"m%d,cluster=c%d value=%d 1740027951\n" % (i, i % 3, i) for i in range(9)))
@@ -73,7 +73,7 @@ def test_a_message_that_the_format_cannot_carry_costs_that_one(
     shown = View(stream, "json")
     good = Message("m", {}, 1.0, 10**18)
     far = Message("m", {}, 1.0, 5)
-    lines = Lines.of([good, far, good])
+    lines = to_lines([good, far, good])
     lines.table.series.append(lines.table.series[0]._replace(name="\ud800"))
     lines.series[1] = len(lines.table.series) - 1
     shown.show(lines)

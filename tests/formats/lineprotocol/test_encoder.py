@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError, UsageError
-from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, encode_each
+from ccpipe.formats.lineprotocol import Precision, decode, encode, encode_each, to_lines
 from ccpipe.message import Message, Uint
 
 SECOND = 10**9
@@ -43,10 +43,10 @@ def test_auto_loses_nothing_in_our_times(time: int, unit: int) -> None:
 def test_columns_and_messages_encode_alike(records: list[Message]) -> None:
     """The bytes do not depend on the way: messages, columns, decoded columns, one by one."""
     payload = encode(records, precision="ns")
-    assert encode(Lines.of(records), precision="ns") == payload
+    assert encode(to_lines(records), precision="ns") == payload
     assert encode(decode(payload, precision="ns"), precision="ns") == payload
     assert b"".join(encode_each(records, precision="ns")) == payload
-    assert b"".join(encode_each(Lines.of(records), precision="ns")) == payload
+    assert b"".join(encode_each(to_lines(records), precision="ns")) == payload
 
 
 @given(st.from_type(Message), st.randoms())
@@ -76,7 +76,7 @@ def test_the_order_of_tags_does_not_matter(record: Message, random: Random) -> N
 def test_the_canonical_form(message: Message, line: bytes) -> None:
     """Tags sorted, empty tags left out, each value in the one spelling of its type."""
     assert encode([message]) == line
-    assert encode(Lines.of([message])) == line
+    assert encode(to_lines([message])) == line
 
 
 @pytest.mark.parametrize("precision", ["s", "ms", "us", "ns"])
@@ -121,7 +121,7 @@ def test_what_cannot_be_carried_is_refused(message: Message) -> None:
     with pytest.raises(EncodeError, match=r".+"):
         encode([message])
     with pytest.raises(EncodeError, match=r".+"):
-        encode(Lines.of([message]))
+        encode(to_lines([message]))
 
 
 def test_what_is_no_precision_is_a_usage_error() -> None:

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -10,18 +12,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.lineprotocol import Dialect, Lines, Precision, SeriesTable, encode, encoder
+from ccpipe.errors import CcpipeError
+from ccpipe.formats.lineprotocol import (
+    Dialect,
+    Lines,
+    Precision,
+    SeriesTable,
+    decode,
+    encode,
+    encode_each,
+    encoder,
+    to_lines,
+)
 from ccpipe.formats.lineprotocol.decoder import _GRAMMARS, decode_compiled, decode_in_python
+from ccpipe.formats.prometheus import RemoteWrite
 from ccpipe.message import Message
 from tests.conftest import needs_kernel
-
-COLUMNS = ("types", "numbers", "exact", "times", "starts", "ends")
 
 
 def reported(lines: Lines) -> list[object]:
     """Say everything about decoded lines that does not depend on numbers in a table."""
     return [
-        *(memoryview(getattr(lines, column)).tobytes() for column in COLUMNS),
+        *(memoryview(column).tobytes() for column in lines.columns[2:]),
         [lines.table.series[code] for code in lines.series],
         [lines.table.fields[code] for code in lines.fields],
         list(lines.texts),
@@ -29,7 +41,6 @@ def reported(lines: Lines) -> list[object]:
         lines.rejected,
         lines.precision,
         lines.verbatim,
-        lines.passthrough(),
         list(map(repr, lines)),
     ]
 
@@ -105,6 +116,55 @@ def test_the_kernel_is_its_twin(
         )
 
 
+def outcome(work: Callable[[], object]) -> object:
+    """Return the result of some work, or its error."""
+    try:
+        return work()
+    except CcpipeError as error:
+        return type(error), str(error)
+
+
+def results(
+    payloads: list[bytes], dialect: Dialect, lenient: bool, keep: list[bool], rows: slice
+) -> list[object]:
+    """Do everything that line protocol is used for, and return all results."""
+    parts = [decode(payload, dialect=dialect, lenient=lenient) for payload in payloads]
+    whole = Lines.concat([Lines(), *parts])
+    other = Lines.concat([*parts, Lines()])
+    units: tuple[Precision | Literal["auto"], ...] = ("s", "ms", "us", "ns", "auto")
+    found: list[object] = []
+    for lines in (*parts, whole, other, whole[rows], whole.take((keep * len(whole))[: len(whole)])):
+        found += reported(lines)
+        found.append(lines.passthrough())
+        found += [outcome(lambda: encode(lines, precision=unit)) for unit in units]  # noqa: B023
+        found += [outcome(lambda: encode(list(lines), precision=unit)) for unit in units]  # noqa: B023
+        found.append(outcome(lambda: list(encode_each(lines))))  # noqa: B023
+        found += map(lines.original, range(len(lines)))
+        found.append(outcome(lambda: RemoteWrite().write_request(lines)))  # noqa: B023
+    found.append(RemoteWrite().write_request(whole.fill_missing_times(5)))
+    return found
+
+
+@needs_kernel
+@given(
+    st.lists(payloads, max_size=3),
+    dialects,
+    st.booleans(),
+    st.lists(st.booleans(), min_size=1, max_size=8),
+    st.slices(8),
+)
+def test_every_operation_has_one_result(
+    payloads: list[bytes], dialect: Dialect, lenient: bool, keep: list[bool], rows: slice
+) -> None:
+    """Decode, join, cut, pass through, encode and write for Prometheus: with and without kernel."""
+    compiled = results(payloads, dialect, lenient, keep, rows)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("decoder", "encoder", "lines", "texts"):
+            patch.setattr(f"ccpipe.formats.lineprotocol.{module}.KERNEL", None)
+        patch.setattr("ccpipe.formats.prometheus.KERNEL", None)
+        assert results(payloads, dialect, lenient, keep, rows) == compiled
+
+
 @needs_kernel
 def test_a_place_in_memory_ends_a_payload() -> None:
     """Every prefix of a payload is read as itself, whatever once stood behind it."""
@@ -123,9 +183,6 @@ def test_a_place_in_memory_ends_a_payload() -> None:
 @needs_kernel
 def test_threads_decode_at_once() -> None:
     """Great payloads are read without the interpreter's lock; each thread has its own table."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from ccpipe.formats.lineprotocol import decode
 
     def work(start: int) -> list[str]:
         payload = b"".join(b"m,job=%d value=%d 5\n" % (n, n) for n in range(start, start + 5000))
@@ -164,7 +221,7 @@ def test_the_kernel_writes_what_its_twin_writes(
 ) -> None:
     """Byte for byte, from messages and from columns; floats in Python's own shortest form."""
     with pytest.MonkeyPatch.context() as patch:
-        both = (messages, Lines.of(messages))
+        both = (messages, to_lines(messages))
         compiled = [encode(records, precision=precision) for records in both]
         patch.setattr(encoder, "KERNEL", None)
         python = [encode(records, precision=precision) for records in both]
@@ -185,9 +242,9 @@ def test_a_float_is_written_as_python_writes_it(value: float) -> None:
 @needs_kernel
 def test_columns_that_do_not_fit_are_refused() -> None:
     """Whoever builds ``Lines`` by hand gets an error, not a crash."""
-    lines = Lines.of([Message("m", {}, "x")])
+    lines = to_lines([Message("m", {}, "x")])
     for column, bad in [("series", 2**30), ("series", -(2**30)), ("exact", 7), ("exact", -7)]:
-        broken = Lines.of([Message("m", {}, "x")])
+        broken = to_lines([Message("m", {}, "x")])
         getattr(broken, column)[0] = bad
         with pytest.raises(IndexError):
             encode(broken)

@@ -1,20 +1,29 @@
-"""``Lines``: columns that are also a sequence, joined, cut, stamped and passed through."""
+"""``Lines``: columns that are also a sequence of messages, and what is done with them."""
+
+from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType, decode, encode
+from ccpipe.formats.lineprotocol import (
+    Lines,
+    Series,
+    SeriesTable,
+    ValueType,
+    decode,
+    encode,
+    to_lines,
+)
 from ccpipe.formats.lineprotocol.decoder import decode_in_python
-from ccpipe.formats.lineprotocol.precision import NO_TIME
-from ccpipe.formats.lineprotocol.series import write_series
+from ccpipe.formats.lineprotocol.lines import COLUMNS
+from ccpipe.formats.lineprotocol.precision import NO_TIME, Precision, coarsest
 from ccpipe.message import Message, Uint
 
 SECOND = 10**9
 
 messages = st.lists(st.from_type(Message), max_size=8)
-COLUMNS = ("series", "fields", "types", "numbers", "exact", "times", "starts", "ends")
 PAYLOAD = (
     b"load,hostname=a value=1.5 1740027951\n"
     b'ccb,hostname=a log="x\ny" 1740027952\r\n'
@@ -25,14 +34,9 @@ PAYLOAD = (
 )
 
 
-@given(messages)
-def test_messages_survive_columns(records: list[Message]) -> None:
-    """``Lines.of`` is a sequence of the very messages put in."""
-    lines = Lines.of(records)
-    assert list(lines) == records
-    assert len(lines) == len(records)
-    assert [type(m.value) for m in lines] == [type(m.value) for m in records]
-    assert Lines.of(lines) is lines
+def received(lines: Lines) -> list[bytes]:
+    """Return the line of each row as it was received."""
+    return [lines.payload[a:b] for a, b in zip(lines.starts, lines.ends, strict=True)]
 
 
 @given(st.lists(messages, max_size=4), st.booleans())
@@ -47,24 +51,22 @@ def test_joined_lines_hold_the_rows_of_all(parts: list[list[Message]], own_table
         return
     whole = Lines.concat(lines)
     assert list(whole) == [message for part in parts for message in part]
-    for index, _ in enumerate(whole):
-        assert (
-            whole.bytes_of(index)
-            == [part.bytes_of(row) for part in lines for row in range(len(part))][index]
-        )
+    assert received(whole) == [line for part in lines for line in received(part)]
 
 
 @given(messages, st.slices(8))
 def test_a_slice_holds_the_rows_of_its_range(records: list[Message], rows: slice) -> None:
     """As for a list."""
-    assert list(Lines.of(records)[rows]) == records[rows]
+    assert list(to_lines(records)[rows]) == records[rows]
     assert list(decode(encode(records, precision="s"), precision="s")[rows]) == records[rows]
 
 
 def test_columns_are_buffers_of_equal_length() -> None:
     """Whoever takes buffers takes them without copying; no library is needed for that."""
     lines = decode(PAYLOAD)
-    sizes = {name: memoryview(getattr(lines, name)).nbytes for name in COLUMNS}
+    sizes = {
+        name: memoryview(column).nbytes for name, column in zip(COLUMNS, lines.columns, strict=True)
+    }
     assert sizes == {
         "series": 24, "fields": 24, "types": 6, "numbers": 48, "exact": 48,
         "times": 48, "starts": 48, "ends": 48,
@@ -83,7 +85,7 @@ def test_the_valid_lines_bytes_pass_through() -> None:
         b"pair x=1i,y=2u,z=t 1740027953\n"
         b"load,hostname=b value=2.5 1740027954\n"
     )
-    assert lines.bytes_of(3) == b"pair x=1i,y=2u,z=t 1740027953"
+    assert received(lines)[3] == b"pair x=1i,y=2u,z=t 1740027953"
 
 
 @given(st.slices(6))
@@ -114,23 +116,84 @@ def test_repaired_and_added_rows_do_not_pass_through() -> None:
     assert lines.passthrough() is None
 
 
-def test_messages_pass_through_in_nanoseconds() -> None:
-    """Columns made of messages have bytes too; they cannot be mixed with seconds."""
-    lines = Lines.of([Message("m", {}, 1.0, SECOND)])
-    assert (lines.precision, lines.passthrough()) == ("ns", b"m value=1.0 1000000000\n")
+def test_lines_of_different_units_do_not_pass_through_together() -> None:
+    """Seconds and nanoseconds cannot be mixed in one payload."""
+    lines = to_lines([Message("m", {}, 1.0, SECOND)])
     assert Lines.concat([decode(b"m v=1 1"), lines]).passthrough() is None
 
 
-def test_a_series_too_long_to_be_read_is_refused() -> None:
-    """What could be written but not read back is no row."""
-    with pytest.raises(EncodeError, match="longer than 65535 bytes"):
-        Lines.of([Message("m", {"a": "x" * 65536}, 1.0)])
+@given(messages, st.data())
+def test_taken_rows_are_those_that_are_asked_for(
+    records: list[Message], data: st.DataObject
+) -> None:
+    """The others are gone; rejected lines stay with the rows."""
+    lines = Lines.concat([decode(b"broken\n"), to_lines(records)])
+    keep = data.draw(st.lists(st.booleans(), min_size=len(records), max_size=len(records)))
+    taken = lines.take(keep)
+    assert list(taken) == [record for record, kept in zip(records, keep, strict=True) if kept]
+    assert taken.rejected == lines.rejected
+    assert list(lines) == records
+
+
+@given(st.lists(st.booleans(), min_size=6, max_size=6))
+def test_a_line_that_lost_a_field_does_not_pass_through(keep: list[bool]) -> None:
+    """Only whole lines travel on as the bytes that were received."""
+    lines = decode(PAYLOAD)
+    passed = lines.take(keep).passthrough()
+    if 0 < sum(keep[2:5]) < 3:  # the rows of the line `pair`
+        assert passed is None
+    else:
+        assert passed is not None
+        assert list(decode(passed)) == list(lines.take(keep))
+
+
+def test_rows_can_be_given_other_series() -> None:
+    """Only names and tags change; the rows they were made of do not, and old bytes do not pass."""
+    lines = decode(PAYLOAD)
+    code = lines.table.code_of(Series("new", {"a": "b"}, b"new,a=b"))
+    changed = lines.with_series(array("i", [code] * len(lines)))
+    before = list(lines)
+    assert list(changed) == [Message("new", {"a": "b"}, m.value, m.time, m.field) for m in lines]
+    assert (changed.rejected, changed.passthrough()) == (lines.rejected, None)
+    changed.append(code, 0, 1.0, SECOND)
+    changed.numbers[0] = 9.0
+    assert list(lines) == before
 
 
 @given(messages)
-def test_stamping_gives_a_time_to_rows_without(records: list[Message]) -> None:
-    """Rows that carry one keep it."""
-    lines = Lines.of(records).fill_missing_times(7 * SECOND)
+def test_a_row_is_a_line_for_a_dead_letter(records: list[Message]) -> None:
+    """Row by row, exact in time and without line end, whatever the line held beside it."""
+    lines = to_lines(records)
+    for index, record in enumerate(records):
+        line = lines.original(index)
+        assert b"\n" not in line
+        assert list(decode(line, precision=_unit(record))) == [record]
+    assert [decode(PAYLOAD).original(i) for i in (1, 3)] == [
+        b'ccb,hostname=a log="x\\ny" 1740027952',
+        b"pair y=2u 1740027953",
+    ]
+
+
+def _unit(message: Message) -> Precision:
+    return "s" if message.time is None else coarsest(message.time)
+
+
+def test_a_row_that_cannot_be_encoded_is_shown_in_a_dead_letter() -> None:
+    """InfluxDB allows names that ClusterCockpit does not."""
+    lines = decode(b"m,t=a\tb v=1 5", dialect="influx")
+    assert lines.original(0).startswith(b"Message(name='m', tags={'t': 'a\\tb'}")
+
+
+def test_the_size_grows_with_payload_and_rows() -> None:
+    """It is what bounds a queue."""
+    lines = decode(PAYLOAD)
+    assert lines.size == len(PAYLOAD) + sum(memoryview(column).nbytes for column in lines.columns)
+
+
+@given(messages)
+def test_missing_times_are_filled(records: list[Message]) -> None:
+    """Rows that have a time keep it."""
+    lines = to_lines(records).fill_missing_times(7 * SECOND)
     assert [m.time for m in lines] == [7 * SECOND if m.time is None else m.time for m in records]
     assert NO_TIME not in lines.times
 
@@ -138,7 +201,7 @@ def test_stamping_gives_a_time_to_rows_without(records: list[Message]) -> None:
 def test_rows_can_be_added_by_number() -> None:
     """Sources build columns without messages; what cannot be a value is refused."""
     lines = Lines()
-    series = lines.table.code_of(Series("m", {"a": "b"}, write_series("m", {"a": "b"})))
+    series = lines.table.code_of(Series("m", {"a": "b"}, b"m,a=b"))
     field = lines.table.field_code_of("value")
     lines.append(series, field, Uint(2**64 - 1), 5)
     lines.append(series, field, "x", NO_TIME)
@@ -149,12 +212,24 @@ def test_rows_can_be_added_by_number() -> None:
     for value in (float("nan"), 2**63, Uint(-1)):
         with pytest.raises(EncodeError):
             lines.append(series, field, value, 5)
-    assert len(lines) == 2
+    with pytest.raises(EncodeError, match="outside 64 bits"):
+        lines.append(series, field, 1.0, 2**63)
+    assert {len(column) for column in lines.columns} == {2}
+
+
+def test_columns_that_are_not_given_are_zero() -> None:
+    """Rows that were never bytes have no place in a payload."""
+    lines = decode(b"m v=1 1")
+    lines.extend({"series": lines.series * 2, "numbers": array("d", [2.0, 3.0])})
+    assert [(m.name, m.value, m.time) for m in lines] == [
+        ("m", 1.0, SECOND), ("m", 2.0, 0), ("m", 3.0, 0),
+    ]  # fmt: skip
 
 
 def test_a_rejected_line_prints_readably() -> None:
-    """Whatever bytes it holds, its excerpt is one printable line around the offence."""
+    """Whatever bytes it holds, its excerpt is one printable line around the error."""
     (bad,) = decode(b"x" * 100 + b"\xff\x00\n").rejected
+    assert bad.reason == "expected a space and a field after measurement and tags"
     assert str(bad).startswith("line 1, column 102: expected a space and a field")
     assert str(bad).isprintable()
     assert "x\\xff\\x00" in bad.excerpt

@@ -43,7 +43,7 @@ def test_known_offences_are_repaired_on_request_only(
     lines = decode(b"a v=1 1\n" + line + b"\nb v=2 2", lenient=True)
     assert (list(lines)[1:-1], lines.rejected) == ([message], [])
     assert lines.verbatim is False
-    assert lines.bytes_of(1) == line.rstrip(b"\r")
+    assert lines.payload[lines.starts[1] : lines.ends[1]] == line.rstrip(b"\r")
 
 
 @pytest.mark.parametrize(

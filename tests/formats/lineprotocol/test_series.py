@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import SeriesTable, decode
 from ccpipe.formats.lineprotocol.grammar import INFLUX
-from ccpipe.formats.lineprotocol.series import TagTwice, read_series, write_series
+from ccpipe.formats.lineprotocol.series import DuplicateTag, read_series, write_series
 from ccpipe.message import Message
 
 
@@ -63,7 +63,7 @@ def test_lines_keep_the_table_they_were_decoded_with() -> None:
 
 def test_a_tag_that_stands_twice_is_found_where_it_stands() -> None:
     """The offset is that of the second key; escapes do not hide it."""
-    with pytest.raises(TagTwice) as caught:
+    with pytest.raises(DuplicateTag) as caught:
         read_series(b"m,a\\ b=1,c=2,a\\ b=3", INFLUX)
     assert caught.value.start == 13
 

@@ -54,7 +54,7 @@ def test_letting_go_keeps_the_first() -> None:
     texts = Texts(b"abc", CC.unescape)
     texts.append("x")
     texts.append("y")
-    texts.forget(1)
+    texts.truncate(1)
     assert list(texts) == ["x"]
     lines = decode(b'm a="x",b=1e999 1\nm a="y" 1\n')
     assert list(lines.texts) == ["y"]

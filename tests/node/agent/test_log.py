@@ -16,10 +16,11 @@ from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
 from ccpipe.errors import ConfigError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.node.agent import log as own
 from ccpipe.node.agent.log import LogSource
-from ccpipe.pipeline import Limits, run
+from ccpipe.pipeline import Limits, Sink, run
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually, free_port
 
@@ -239,8 +240,10 @@ def _handlers() -> list[logging.Handler]:
     return logging.getLogger().handlers
 
 
-class _Away:
+class _Away(Sink):
     """A sink that is away, until it is back."""
+
+    takes = Messages
 
     def __init__(self) -> None:
         self.is_back = False
@@ -301,8 +304,10 @@ async def _server_without_password(folder: Path, port: int) -> AsyncIterator[Non
     await process.wait()
 
 
-class _Refusing:
+class _Refusing(Sink):
     """A sink that refuses every log line for good."""
+
+    takes = Messages
 
     def __init__(self) -> None:
         self.writes = 0
@@ -325,8 +330,10 @@ async def test_a_dead_letter_of_a_log_line_is_not_logged_onto_the_bus() -> None:
     assert sink.writes == 2
 
 
-class _Chatty:
+class _Chatty(Sink):
     """A sink that logs each write: the worst echo there is."""
+
+    takes = Messages
 
     def __init__(self) -> None:
         self.written: list[Message] = []

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, metric
 from ccpipe.node.collectors.cpu import Cpu
 from ccpipe.node.collectors.network import Network
 from ccpipe.node.sampling.sampler import Collector, Sampler
-from ccpipe.pipeline import Limits, Records, run
+from ccpipe.pipeline import Limits, Records, Sink, run
 from ccpipe.telemetry import Telemetry
 from tests.node.fake_sampling import (
     DEADLINE,
@@ -156,7 +157,9 @@ async def test_it_is_a_source_of_a_pipe() -> None:
     stop = asyncio.Event()
     seen: list[Message] = []
 
-    class Keeping:
+    class Keeping(Sink):
+        takes = Messages
+
         async def write(self, records: Records) -> None:
             seen.extend(records)
             stop.set()

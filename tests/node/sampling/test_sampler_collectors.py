@@ -259,7 +259,7 @@ class Fine:
 
 async def main():
     collectors = {"hanging": Hanging(), "fine": Fine()}
-    sampler = Sampler(collectors, interval=0.05, tags={}, patience=0.01)
+    sampler = Sampler(collectors, interval=0.05, tags={}, timeout=0.01)
     async for batch in sampler:
         print([message.name for message in batch.records], flush=True)
         sampler.stop()
@@ -301,7 +301,7 @@ class Filling(Load):
 
 async def main():
     filling = Filling()
-    sampler = Sampler({"load": filling}, interval=0.05, tags={}, patience=20)
+    sampler = Sampler({"load": filling}, interval=0.05, tags={}, timeout=20)
     async for batch in sampler:
         print(filling.asked, batch.records[0].name)
         sampler.stop()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ccpipe.errors import ConfigError
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message, metric
 from ccpipe.node.sampling.sampler import Collector, Sampler
 from ccpipe.telemetry import Telemetry
@@ -205,7 +206,7 @@ async def test_records_without_tags_stay_as_they_are_and_complaints_are_records(
         interval=INTERVAL,
         tags=None,
         timeout=0.005,
-        gives="envelopes",
+        gives=Envelopes,
         complaint=lambda slot, text: f"{slot}: {text}",
     )
     batches = await take(sampler, 3)

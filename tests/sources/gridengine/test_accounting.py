@@ -91,9 +91,12 @@ async def test_a_bad_line_is_a_dead_letter_with_its_place(tmp_path: Path) -> Non
     async with source(tmp_path, once=True) as followed:
         (batch,) = [batch async for batch in followed]
     assert len(batch.records) == 2
-    _, second, _ = batch.letters
+    _, second, _ = batch.records.rejected
     assert (second.line, second.offset, second.reason[:8]) == (6, 1139, "not JSON")
-    assert (second.origin, second.original) == (batch.origin, payload.split(b"\n")[5])
+    assert (batch.origin, second.original) == (
+        f"{tmp_path}/accounting.jsonl",
+        payload.split(b"\n")[5],
+    )
 
 
 async def test_it_waits_for_a_file_and_for_the_end_of_a_line(tmp_path: Path) -> None:

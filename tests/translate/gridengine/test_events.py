@@ -223,7 +223,7 @@ def test_what_is_no_accounting_passes_through() -> None:
     broken = event("accounting", "record", "{", time=1, tags=tags)
     translator = AccountingJobs(site=SITE)
     assert translator.feed([other, broken]) == [other]
-    ((message, reason),) = translator.refused
+    ((message, reason),) = translator.take_rejected()
     assert (message, reason[:8]) == (broken, "not JSON")
 
 

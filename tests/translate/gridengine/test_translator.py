@@ -152,7 +152,7 @@ def test_a_line_that_cannot_be_read_is_refused() -> None:
     translator = AccountingJobs(site=SITE)
     broken = msgspec.structs.replace(line("sent"), value="{}")
     assert len(translator.feed([broken, line("sent")])) == 1
-    ((message, reason),) = translator.refused
+    ((message, reason),) = translator.take_rejected()
     assert message == broken
     assert "job_log" in reason
 
@@ -204,7 +204,7 @@ class Bridge:
             self.written += found
             if is_last and dies == "before it says so":
                 return
-            translator.written(translator.given)
+            translator.commit(translator._feeds)
             if is_last and dies == "before it acknowledges":
                 return
             self.acknowledged += 1

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines, decode, encode
+from ccpipe.formats.lineprotocol import Lines, decode, encode, to_lines
 from ccpipe.message import Message, Uint, metric
 from ccpipe.registry import construct
 from ccpipe.translate.rules.aggregate import Aggregate
@@ -38,7 +38,7 @@ def made(records: Sequence[Message], **options: Any) -> list[Message]:
     passed = list(Aggregate(**options).feed(records))
     assert passed[: len(records)] == list(records)
     assert (
-        list(Aggregate(**options).feed(Lines.of(records)))[len(records) :] == passed[len(records) :]
+        list(Aggregate(**options).feed(to_lines(records)))[len(records) :] == passed[len(records) :]
     )
     return passed[len(records) :]
 
@@ -116,7 +116,7 @@ def test_a_metric_that_is_measured_for_the_whole_is_never_replaced(
     node = metric("flops_any", 99.0, time=10, tags={"hostname": "a", "type": "node"})
     with caplog.at_level(logging.WARNING):
         rule = Aggregate(function="sum", of="hwthread", per="node")
-        for records in ([*THREADS, node], Lines.of([node, *THREADS]), [node, *THREADS]):
+        for records in ([*THREADS, node], to_lines([node, *THREADS]), [node, *THREADS]):
             assert rule.feed(records) is records
     assert caplog.messages == [
         "aggregate of hwthread per node: flops_any is measured for the node already"

@@ -91,8 +91,8 @@ def test_a_metric_of_another_measure_stays_and_the_log_says_so_once(
             lines = decode(encode([watts, nothing]))
             assert convert.feed(lines) is lines
     assert [record.message for record in caplog.records] == [
-        "convert to MB: p stays as it is: 'W' is of watt, 'MB' is of byte",
-        "convert to MB: n stays as it is: its unit is not known",
+        "convert to MB: p is left unchanged: 'W' is of watt, 'MB' is of byte",
+        "convert to MB: n is left unchanged: its unit is not known",
     ]
 
 
@@ -106,8 +106,8 @@ def test_only_what_fits_is_converted() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"to": "MegaFoo"}, "to: 'MegaFoo' is no unit"),
-        ({"to": "MB", "unit": "x"}, "to: 'x' is no unit"),
+        ({"to": "MegaFoo"}, "to: not a known unit: 'MegaFoo'"),
+        ({"to": "MB", "unit": "x"}, "to: not a known unit: 'x'"),
         ({"to": "MB", "unit": "W"}, "to: 'W' is of watt, 'MB' is of byte"),
     ],
 )

@@ -1,13 +1,14 @@
-"""What holds of every rule of a processing stage: rename, drop, tag, convert and aggregate."""
+"""What is true of every rule: select, drop, rename, tag, convert and aggregate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode, to_lines
+from ccpipe.formats.lineprotocol.decoder import decode_in_python
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.registry import build
@@ -16,7 +17,7 @@ from ccpipe.translate.rules.aggregate import Aggregate
 from ccpipe.translate.rules.convert import Convert
 from ccpipe.translate.rules.per_series import PerSeries
 from ccpipe.translate.rules.rename import Rename
-from ccpipe.translate.rules.select import Drop
+from ccpipe.translate.rules.select import Drop, Select
 from ccpipe.translate.rules.tag import Tag
 from tests.translate.records import MESSAGES
 
@@ -56,7 +57,7 @@ def test_columns_and_messages_come_out_alike(
     on_lines, on_messages = rule(), rule()
     table = SeriesTable()
     for batch in batches:
-        lines = Lines.concat([Lines(table=table) if one_table else Lines(), Lines.of(batch)])
+        lines = Lines.concat([Lines(table=table) if one_table else Lines(), to_lines(batch)])
         messages = list(lines)
         passed = on_lines.feed(lines)
         assert isinstance(passed, Lines)
@@ -80,7 +81,7 @@ def test_nothing_is_invented_and_the_order_is_kept(
     rule: Callable[[], Translator], batch: list[Message]
 ) -> None:
     """Records keep moment, field and order; only aggregates come on top, at the end."""
-    translator, batch = rule(), list(Lines.of(batch))
+    translator, batch = rule(), list(to_lines(batch))
     places = [(message.time, message.field) for message in batch]
     passed = [(message.time, message.field) for message in translator.feed(batch)]
     if isinstance(translator, Drop):
@@ -98,7 +99,7 @@ def test_values_are_left_alone_by_all_but_convert(
     rule: Callable[[], Translator], batch: list[Message]
 ) -> None:
     """A rule changes what it is named for and nothing else."""
-    translator, batch = rule(), list(Lines.of(batch))
+    translator, batch = rule(), list(to_lines(batch))
     passed = list(translator.feed(batch))
     if isinstance(translator, Rename | Tag | Aggregate):
         assert [m.value for m in passed[: len(batch)]] == [m.value for m in batch]
@@ -139,13 +140,82 @@ def test_a_recipe_can_name_each(name: str, options: dict[str, Any], cls: type[An
         assert type(made) is cls
 
 
-def test_what_is_remembered_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Process and job numbers in tags make new series for ever."""
-    monkeypatch.setattr(per_series, "_MOST_KNOWN", 100)
+@pytest.mark.parametrize("as_lines", [True, False], ids=["lines", "messages"])
+def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch, as_lines: bool) -> None:
+    """Process and job numbers in tags make new series without end."""
+    monkeypatch.setattr(per_series, "MAX_DECISIONS", 100)
     asked: list[str] = []
-    known = PerSeries(lambda name, _: asked.append(name))
+
+    def decide(name: str, _: Mapping[str, str]) -> str:
+        asked.append(name)
+        return name
+
+    known = PerSeries(decide)
+    table = SeriesTable()
     for number in range(1000):
+        message = Message(f"m{number}", {}, 1.0)
         for _ in range(2):
-            known.of(Message(f"m{number}", {}, 1.0))
+            if as_lines:
+                lines = Lines.concat([Lines(table=table), to_lines([message])])
+                assert known.of_lines(lines)[lines.series[0]] == message.name
+            else:
+                assert known.of(message) == message.name
     assert len(asked) == 1000
-    assert len(known._lately) <= 100
+    assert len(known._by_code) + len(known._by_series) <= 100
+
+
+def test_a_batch_of_more_series_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is decided whole, and again once there are others."""
+    monkeypatch.setattr(per_series, "MAX_DECISIONS", 10)
+    large = to_lines([Message(f"m{number}", {}, 1.0) for number in range(20)])
+    known = PerSeries(lambda name, _: name)
+    for lines in (large[:5], large, large[3:9], large):
+        decided = known.of_lines(lines)
+        assert [decided[code] for code in lines.series] == [m.name for m in lines]
+
+
+class CountingList(list[Any]):
+    """A list that counts look-ups and refuses to be read from end to end."""
+
+    lookups = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.lookups += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[Any]:
+        pytest.fail("the rule went through all that the table has")
+
+
+def lookups(rule: Callable[[], Translator], known: int) -> tuple[int, int]:
+    """Return how often a rule looks up series and fields that a table of `known` others has."""
+    payload = b"".join(
+        b'cpu_load,hostname=e1,type=core,type-id=%d value=%d,load=1,event="x" 1740027951\n' % (i, i)
+        for i in range(3)
+    )
+    table = SeriesTable()
+    for number in range(known):
+        table.add(b"m%d,hostname=x" % number)
+        table.add_field(b"f%d" % number)
+    batch = decode_in_python(payload, table, "s", lenient=False)
+    table.series, table.fields = CountingList(table.series), CountingList(table.fields)
+    translator = rule()
+    for _ in range(3):
+        translator.feed(batch)
+    return table.series.lookups, table.fields.lookups
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *RULES,
+        lambda: Select(kinds=["metric"], names=["cpu_*"], numeric=True),
+        lambda: Drop(kinds=["event"]),
+    ],
+)
+def test_a_batch_costs_what_is_in_it(rule: Callable[[], Translator]) -> None:
+    """Somebody's random field names and series do not make every later payload dear."""
+    series, fields = lookups(rule, 0)
+    assert lookups(rule, 2000) == (series, fields)
+    assert series <= 2 * 3  # two decisions for each series, once
+    assert fields <= 2 * 3 * 3  # each of the fields at most twice in each of the batches

@@ -51,7 +51,7 @@ def test_only_series_with_fitting_tags_are_renamed() -> None:
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
-        ({}, "names: there are none"),
+        ({}, "names: expected at least one"),
         ({"a*b*": "x"}, r"names: 'a\*b\*' holds more than one"),
         ({"a": "x*"}, r"names: 'x\*' holds more"),
         ({"a": ""}, "names: '' cannot be a name"),

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode, to_lines
 from ccpipe.message import Kind, Message, Uint, metric
 from ccpipe.registry import construct
 from ccpipe.translate.rules.select import Drop, Select
@@ -62,7 +62,7 @@ def test_columns_choose_as_one_would_message_by_message(
     table = SeriesTable()
     for batch in batches:
         lines = Lines(table=table) if one_table else Lines()
-        lines = Lines.concat([lines, Lines.of(batch)])
+        lines = Lines.concat([lines, to_lines(batch)])
         expected = [message for message in lines if is_wanted(message, rules)]
         kept = select.feed(lines)
         assert isinstance(kept, Lines)
@@ -142,7 +142,7 @@ def test_what_one_keeps_the_other_drops(messages: list[Message], rules: dict[str
     """Each record is kept by exactly one of ``select`` and ``drop`` with the same words."""
     rules = {key: value for key, value in rules.items() if key != "numeric"}
     assume(any(rules.values()))
-    lines = Lines.of(messages)
+    lines = to_lines(messages)
     for records in (lines, list(lines)):
         kept, rest = Select(**rules).feed(records), Drop(**rules).feed(records)
         assert isinstance(rest, type(records))

@@ -35,9 +35,10 @@ from ccpipe.formats.sonar import (
     problems,
 )
 from ccpipe.formats.sonar import encode as encode_sonar
+from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.rollup import synthetic_pid
 from ccpipe.message import Message, log, metric
-from ccpipe.pipeline import Limits, run
+from ccpipe.pipeline import Limits, Sink, run
 from ccpipe.translate.sonar.cc_to_sonar import META, CcToSonar
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.pipeline.parts import ListSource, play
@@ -72,7 +73,7 @@ def test_metrics_of_one_moment_become_one_sample() -> None:
     system = SampleSystem(load1=1.5, used_memory=1000)
     assert first == SampleAttributes(time=at(0), cluster="fox", node="c1", system=system)
     assert [s.time for s in samples(there.flush())] == [at(5), at(10)]
-    assert there.holds == 0
+    assert there.oldest_held is None
 
 
 def test_a_silent_node_is_not_waited_for_for_ever() -> None:
@@ -81,10 +82,10 @@ def test_a_silent_node_is_not_waited_for_for_ever() -> None:
     there.feed([load(0)])
     there.clock = lambda: 4.9
     assert there.feed([]) == []
-    assert there.holds == 2
+    assert there.oldest_held == 1
     there.clock = lambda: 5.0
     assert len(there.feed([])) == 1
-    assert there.holds == 0
+    assert there.oldest_held is None
 
 
 def test_late_metrics_are_not_lost() -> None:
@@ -118,15 +119,15 @@ def test_holds_says_what_is_held(rows: list[tuple[int, str]]) -> None:
     for second, node in rows:
         there.feed([load(second, node=node)])
         opened = [window.feed for window in there._windows.values()]
-        assert there.holds == (there._feeds - min(opened) + 1 if opened else 0)
+        assert there.oldest_held == (min(opened) if opened else None)
 
 
 def test_nothing_is_acknowledged_that_is_still_held() -> None:
     """In a pipe: the batch waits for the sample that its metrics are in."""
     diary: list[Any] = []
 
-    class Sink:
-        takes = "envelopes"
+    class Kept(Sink):
+        takes = Envelopes
 
         async def write(self, records: list[Envelope]) -> None:
             """See ``Sink.write``."""
@@ -138,7 +139,7 @@ def test_nothing_is_acknowledged_that_is_still_held() -> None:
     async def main() -> None:
         stop = asyncio.Event()
         asyncio.get_running_loop().call_later(3, stop.set)
-        await run(source, Sink(), translators=[there], limits=Limits(age=0), stop=stop)
+        await run(source, Kept(), translators=[there], limits=Limits(age=0), stop=stop)
 
     play(main())
     acted = [entry for entry in diary if entry[0] in ("written", "ack", "stop")]
@@ -155,7 +156,7 @@ def test_a_metric_without_time_is_refused() -> None:
     """Nobody knows of which moment it is."""
     there = translator()
     there.feed(decode(b"cpu_load,hostname=c1,type=node value=1\n"))
-    assert [reason for _, reason in there.refused] == ["the timestamp is missing"]
+    assert [reason for _, reason in there.take_rejected()] == ["the timestamp is missing"]
 
 
 def plain(*envelopes: Envelope) -> list[Envelope]:
@@ -164,8 +165,8 @@ def plain(*envelopes: Envelope) -> list[Envelope]:
     back = translator()
     lines = decode(encode(there.feed(list(envelopes)), precision="auto"))
     returned = back.feed(lines) + back.flush()
-    assert not there.refused
-    assert not back.refused
+    assert not there.take_rejected()
+    assert not back.take_rejected()
     assert not [problem for e in returned for problem in problems(e, strict=True)]
     return returned
 
@@ -286,7 +287,7 @@ def test_what_line_protocol_cannot_hold_is_refused_alone() -> None:
     there.feed([load(0, float("nan"), name="mem_used"), load(0, 2.0)])
     (only,) = samples(there.flush())
     assert only.system == SampleSystem(load1=2.0)
-    assert len(there.refused) == 1
+    assert len(there.take_rejected()) == 1
 
 
 def test_log_lines_of_others_are_no_errors_of_sonar() -> None:

@@ -95,5 +95,6 @@ def test_events_that_cannot_be_read_are_refused(line: Message, reason: str) -> N
     there = translator()
     lines = [line, load(0)]
     assert len(there.feed(lines) + there.flush()) == 1
-    assert [message.name for message, _ in there.refused] == [line.name]
-    assert reason in there.refused[0][1]
+    ((refused, found),) = there.take_rejected()
+    assert refused.name == line.name
+    assert reason in found

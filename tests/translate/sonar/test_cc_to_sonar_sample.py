@@ -26,7 +26,7 @@ def test_metrics_that_sonar_has_no_place_for_are_left_out() -> None:
     ]  # fmt: skip
     there = translator()
     assert there.feed(others) + there.flush() == []
-    assert not there.refused
+    assert not there.take_rejected()
 
 
 def test_values_that_a_field_cannot_hold_are_left_out() -> None:

@@ -271,7 +271,7 @@ def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarT
     bad = ClusterEnvelope(META, ClusterData(ClusterAttributes(at(0), "fox", nodes=nodes)))
     (line,) = translator.feed([bad])
     assert json.loads(str(line.value))["nodes"][0]["hostname"] == "c1"
-    ((refused, reason),) = translator.refused
+    ((refused, reason),) = translator.take_rejected()
     assert refused is bad
     assert "None assigned" in reason
 
@@ -308,7 +308,7 @@ def test_what_cannot_be_encoded_is_refused() -> None:
     translator = SonarToCc()
     lines = translator.feed([bad, envelope(0, PENDING)])
     assert len(lines) == 1
-    assert translator.refused[0][0] is bad
+    assert translator.take_rejected()[0][0] is bad
 
 
 def test_payloads_are_as_cc_backend_writes_them() -> None:

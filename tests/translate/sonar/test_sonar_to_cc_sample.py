@@ -29,7 +29,7 @@ def fed(*envelopes: SampleEnvelope, **options: bool) -> Lines:
     for envelope in envelopes[:-1]:
         translator.feed([envelope])
     lines = translator.feed([envelopes[-1]])
-    assert not translator.refused
+    assert not translator.take_rejected()
     return lines
 
 

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ccpipe.bus.nats.sonar import SonarSink
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
 from ccpipe.formats.sonar import (
     Envelope,
@@ -420,7 +421,7 @@ async def test_envelopes_go_over_a_real_broker(root: Root, site: Site) -> None:
     client = await nats.connect(site.bus.servers[0])
     subscription = await client.subscribe("*.sonar.*")
     await client.flush()
-    async with SonarSink(site=core, telemetry=Telemetry()) as sink:
+    async with NatsSink(site=core, telemetry=Telemetry(), codec=SonarCodec()) as sink:
         await sink.write([sample, sysinfo, errors])
     for _ in range(3):
         message = await subscription.next_msg(20)

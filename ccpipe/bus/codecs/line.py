@@ -1,0 +1,125 @@
+"""Line protocol as the payload of messages."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Any, Literal
+
+from ccpipe.bus.codecs import Codec, Packing, Received
+from ccpipe.bus.subjects import Subjects
+from ccpipe.errors import RejectedError
+from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol.precision import NO_TIME
+from ccpipe.message import Message
+from ccpipe.pipeline import Batch
+
+JOINED_BYTES = 2**20
+"""Payloads are joined up to about this size before they are decoded."""
+
+
+class LineCodec(Codec):
+    """Line protocol: any number of lines in a message."""
+
+    records = Messages
+
+    def __init__(
+        self, *, precision: Precision | Literal["auto"] = "auto", lenient: bool = False
+    ) -> None:
+        """Take the options of ``lineprotocol.decode``; `precision` is that of ``encode`` too."""
+        self.precision: Precision | Literal["auto"] = precision
+        self.lenient = lenient
+
+    def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
+        """Decode messages; many small payloads are joined and decoded at once."""
+        for group in _groups(messages):
+            joined = self._joined(group) if len(group) > 1 else None
+            if joined is not None:
+                yield joined, len(group)
+            else:
+                for message in group:
+                    yield self._single(message), 1
+
+    def _single(self, message: Received) -> Batch:
+        lines = decode(message.payload, precision=self.precision, lenient=self.lenient)
+        if _misses_times(lines):
+            lines.fill_missing_times(message.arrival)
+        return Batch(lines, origin=message.subject)
+
+    def _joined(self, messages: Sequence[Any]) -> Batch | None:
+        """Decode payloads together; None where one of them must be seen for itself."""
+        parts = [
+            payload if payload.endswith(b"\n") else payload + b"\n"
+            for payload in (message.payload for message in messages)
+        ]
+        lines = decode(b"".join(parts), precision=self.precision, lenient=self.lenient)
+        if lines.rejected or _misses_times(lines):
+            return None
+        batch = Batch(lines, origin=messages[0].subject)
+        if any(message.subject != batch.origin for message in messages):
+            ends = list(accumulate(map(len, parts)))
+            batch.origin_of = partial(_origin_of, lines, ends, messages)
+        return batch
+
+    def encode(
+        self, records: Iterable[Message], subjects: Subjects, packing: Packing
+    ) -> Iterator[tuple[str, bytes]]:
+        """Sort messages by subject and pack the lines of each subject into payloads."""
+        by_subject: dict[str, list[Message]] = {}
+        for record in records:
+            by_subject.setdefault(subjects.of_message(record), []).append(record)
+        for subject, group in by_subject.items():
+            encoded = encode_each(group, precision=self.precision)
+            for payload in pack(encoded, packing.lines, min(packing.size, packing.limit)):
+                if len(payload) > packing.limit:
+                    raise RejectedError(
+                        f"a line of {len(payload)} bytes exceeds the server's max_payload"
+                    )
+                yield subject, payload
+
+
+def _groups(messages: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield messages that can be decoded together.
+
+    A string may hold line ends, and an open one would swallow the messages that follow; so a
+    payload with a quotation mark stays alone, as does one that ends in an open escape.
+    """
+    group: list[Any] = []
+    size = 0
+    for message in messages:
+        payload = message.payload
+        is_alone = b'"' in payload or payload.endswith(b"\\")
+        if group and (is_alone or size + len(payload) > JOINED_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(message)
+        size += JOINED_BYTES if is_alone else len(payload)
+    if group:
+        yield group
+
+
+def _misses_times(lines: Lines) -> bool:
+    return lines.precision is None and NO_TIME in lines.times
+
+
+def _origin_of(lines: Lines, ends: Sequence[int], messages: Sequence[Any], row: int) -> str:
+    """Return the subject of the message in whose payload a row stands."""
+    return str(messages[bisect_right(ends, lines.starts[row])].subject)
+
+
+def pack(encoded: Iterable[bytes], lines: int, size: int) -> Iterator[bytes]:
+    """Join encoded lines into payloads of at most `lines` lines and `size` bytes.
+
+    A line that is longer than `size` alone makes a payload of its own.
+    """
+    held: list[bytes] = []
+    held_size = 0
+    for line in encoded:
+        if held and (len(held) >= lines or held_size + len(line) > size):
+            yield b"".join(held)
+            held, held_size = [], 0
+        held.append(line)
+        held_size += len(line)
+    if held:
+        yield b"".join(held)

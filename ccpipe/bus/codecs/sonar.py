@@ -1,0 +1,63 @@
+"""Sonar's envelopes as the payload of messages."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast, get_args
+
+from ccpipe.bus.codecs import Codec, Packing
+from ccpipe.bus.subjects import Subjects, escape
+from ccpipe.errors import RejectedError
+from ccpipe.formats.sonar import Envelope, ReadProfile, WriteProfile
+from ccpipe.formats.sonar import decode as decode_envelopes
+from ccpipe.formats.sonar import encode as encode_envelope
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.pipeline import Batch
+
+
+class SonarCodec(Codec):
+    """Sonar's JSON: one envelope in a message, though more than one can be read."""
+
+    records = Envelopes
+
+    def __init__(
+        self, *, profile: ReadProfile | WriteProfile = "auto", strict: bool = False
+    ) -> None:
+        """Take the options of ``sonar.decode`` and of ``sonar.encode``.
+
+        A profile for one direction only, such as ``jobanalyzer`` for writing, leaves the other
+        one at its default.
+        """
+        self.reads = cast("ReadProfile", profile if profile in get_args(ReadProfile) else "auto")
+        self.writes = cast("WriteProfile", profile if profile in get_args(WriteProfile) else "spec")
+        self.strict = strict
+
+    def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
+        """Decode messages one by one."""
+        for message in messages:
+            found, rejected = decode_envelopes(
+                message.payload, strict=self.strict, profile=self.reads
+            )
+            envelopes = Envelopes(found, rejected=rejected, size=len(message.payload))
+            yield Batch(envelopes, origin=message.subject), 1
+
+    def encode(
+        self, records: Iterable[Envelope], subjects: Subjects, packing: Packing
+    ) -> Iterator[tuple[str, bytes]]:
+        """Encode each envelope, to the subject of its cluster and type."""
+        for index, envelope in enumerate(records):
+            payload = encode_envelope(envelope, profile=self.writes)
+            if len(payload) > packing.limit:
+                reason = f"an envelope of {len(payload)} bytes exceeds the server's max_payload"
+                raise RejectedError(reason, [index])
+            yield _subject(envelope, subjects), payload
+
+
+def _subject(envelope: Envelope, subjects: Subjects) -> str:
+    data = envelope.data
+    cluster = envelope.errors[0].cluster if data is None else data.attributes.cluster
+    node = envelope.errors[0].node if data is None else getattr(data.attributes, "node", "")
+    return subjects.templates["sonar"].format(
+        cluster=escape(cluster or subjects.cluster),
+        hostname=escape(node or subjects.hostname),
+        name="error" if data is None else data.type,
+        method="",
+    )

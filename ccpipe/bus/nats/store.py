@@ -1,0 +1,61 @@
+"""Publishing into a stream: one message, stored before the call returns."""
+
+import hashlib
+
+import nats.errors
+from nats.js.errors import NoStreamResponseError
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.stream import explain
+from ccpipe.errors import EncodeError, RejectedError, UnavailableError
+
+HEADER_ROOM = 1024
+"""Bytes of the server's ``max_payload`` that are left for headers."""
+STORE_SECONDS = 5.0
+"""How long the broker may take to store a message."""
+MESSAGE_ID = "Nats-Msg-Id"
+"""Header by which the broker recognises a message that is published again."""
+
+
+class NoStreamError(UnavailableError):
+    """No stream seems to store a subject; creating one may help."""
+
+    def __init__(self, subject: str, reason: str) -> None:
+        """Name the subject and what the broker said."""
+        super().__init__(f"publishing on {subject}: {reason}")
+        self.subject = subject
+
+
+async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str, str]) -> None:
+    """Publish a message and wait until a stream has it.
+
+    Raises
+    ------
+    NoStreamError
+        where nobody says that a stream has it.
+    UnavailableError, RejectedError, EncodeError
+        as ``Sink.write`` does.
+
+    """
+    try:
+        await bus.jetstream(STORE_SECONDS).publish(subject, payload, headers=headers)
+    except NoStreamResponseError:
+        raise NoStreamError(subject, "no stream stores it") from None
+    except (nats.errors.TimeoutError, TimeoutError):
+        # The same happens where a subject has subscribers but no stream.
+        raise NoStreamError(subject, "the server did not answer in time") from None
+    except nats.errors.MaxPayloadError as error:
+        raise RejectedError(str(error)) from None
+    except (nats.errors.BadSubjectError, ValueError) as error:
+        raise EncodeError(f"subject {subject!r}: {error}") from None
+    except (nats.errors.Error, OSError) as error:
+        raise explain(error, f"publishing on {subject}") from None
+
+
+def digest(*parts: str | bytes) -> str:
+    """Return a message id that depends on the content alone."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        state.update(part.encode() if isinstance(part, str) else part)
+        state.update(b"\0")
+    return state.hexdigest()

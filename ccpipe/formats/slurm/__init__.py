@@ -1,0 +1,64 @@
+"""What Slurm's commands print, text and JSON of 22.05 to 26.05, as records in one set of units.
+
+=====================  ==================================================  =====================
+function               reads                                               into
+=====================  ==================================================  =====================
+``sacct.read``         ``sacct -P``, ``sstat -P``                          ``SacctRow``
+``sacct_json``         ``sacct --json``, slurmrestd's ``slurmdb``          ``SacctRow``
+``squeue.read``        ``squeue -o``, ``squeue -O``                        ``LiveJob``
+``squeue_json``        ``squeue --json``, ``scontrol show job --json``     ``LiveJob``, ``LiveStep``
+``scontrol``           ``scontrol show job|step|node|partition|config``    all of them
+``sinfo.read``         ``sinfo``                                           ``Cluster``
+``sinfo_json``         ``sinfo --json``, slurmrestd's nodes, partitions    ``Cluster``
+=====================  ==================================================  =====================
+
+What fits nothing is handed back as ``Rejected``, and the rest goes on.
+"""
+
+from ccpipe.formats.slurm import scontrol
+from ccpipe.formats.slurm.cluster import Cluster
+from ccpipe.formats.slurm.job_id import PendingTasks, SlurmId, pending_tasks
+from ccpipe.formats.slurm.reading import Reading, Rejected
+from ccpipe.formats.slurm.records import Allocation, LiveJob, LiveStep, Node, Partition
+from ccpipe.formats.slurm.resources import Gres, gpu_count, gres, index_list, tres, tres_labels
+from ccpipe.formats.slurm.sacct import SacctReader
+from ccpipe.formats.slurm.sacct import read as read_sacct
+from ccpipe.formats.slurm.sacct_json import read_json as read_sacct_json
+from ccpipe.formats.slurm.sacct_row import SacctRow
+from ccpipe.formats.slurm.sinfo import read as read_sinfo
+from ccpipe.formats.slurm.sinfo_json import read_json as read_sinfo_json
+from ccpipe.formats.slurm.squeue import SqueueReader
+from ccpipe.formats.slurm.squeue import read as read_squeue
+from ccpipe.formats.slurm.squeue_json import read_json as read_squeue_json
+from ccpipe.formats.slurm.squeue_json import read_steps_json
+
+__all__ = [
+    "Allocation",
+    "Cluster",
+    "Gres",
+    "LiveJob",
+    "LiveStep",
+    "Node",
+    "Partition",
+    "PendingTasks",
+    "Reading",
+    "Rejected",
+    "SacctReader",
+    "SacctRow",
+    "SlurmId",
+    "SqueueReader",
+    "gpu_count",
+    "gres",
+    "index_list",
+    "pending_tasks",
+    "read_sacct",
+    "read_sacct_json",
+    "read_sinfo",
+    "read_sinfo_json",
+    "read_squeue",
+    "read_squeue_json",
+    "read_steps_json",
+    "scontrol",
+    "tres",
+    "tres_labels",
+]

@@ -1,0 +1,264 @@
+"""From tables to records: whole columns at a time, row by row only where one is bad."""
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm.reading import Reading, Rejected
+from ccpipe.formats.slurm.table import (
+    MAX_RECORD,
+    Block,
+    Fits,
+    Header,
+    RowSplitter,
+    encode,
+    split_header,
+    unique,
+)
+
+CHUNK = 2**15
+"""Bytes that are read at once: so many that their cells stay in the processor's cache."""
+MAX_MEMO = 4096
+"""Texts of a column whose values are remembered."""
+MAX_MEMO_TEXT = 200
+"""Characters of a text that is remembered."""
+
+
+Columns = Sequence[Sequence[str]]
+"""The cells of a table, by column."""
+
+
+class Field(NamedTuple):
+    """One way to a field of a record."""
+
+    name: str
+    columns: tuple[str, ...]
+    """In lower case; `read` takes a cell of each."""
+    read: Callable[..., Any] | None = None
+    """Returns the value or raises DataError; without it, the text, or None where it is empty."""
+    varies: bool = False
+    """Whether most cells differ, so that remembering their values is not worth it."""
+    read_column: Callable[[Sequence[str]], Iterable[Any]] | None = None
+    """What does the same for many cells, where that is faster."""
+    is_free: bool = False
+    """Whether a cell may hold the delimiter and newlines."""
+    is_required: bool = False
+    """Whether an empty cell is for `read` to refuse, rather than None."""
+
+
+class Source(NamedTuple):
+    """Where in a table the values of a field are."""
+
+    field: Field
+    places: tuple[int, ...]
+    remembered: "_Memo | None"
+
+    @classmethod
+    def find(cls, fields: Iterable[Field], columns: Sequence[str]) -> "Source | None":
+        """Take the first way whose columns the table has."""
+        for field in fields:
+            if all(name in columns for name in field.columns):
+                is_plain = len(field.columns) == 1 and field.read and not field.varies
+                memo = _Memo(field.read) if is_plain and field.read else None
+                return cls(field, tuple(map(columns.index, field.columns)), memo)
+        return None
+
+    def values(self, columns: Columns) -> Iterable[Any]:
+        """Read the cells of a column; raises DataError."""
+        read = self.field.read
+        cells = columns[self.places[0]]
+        if self.field.read_column is not None:
+            return self.field.read_column(cells)
+        if self.remembered is not None:
+            return map(self.remembered.__getitem__, cells)
+        if read is None:
+            return [cell or None for cell in cells]
+        if len(self.places) == 1 and not self.field.is_required:
+            return [read(cell) if cell else None for cell in cells]
+        return map(read, *(columns[place] for place in self.places))
+
+    def value(self, row: Sequence[str]) -> Any:
+        """Read a cell; raises DataError that names the column."""
+        try:
+            (value,) = self.values([(cell,) for cell in row])
+        except DataError as error:
+            raise DataError(f"{self.field.columns[0]}: {error}") from None
+        return value
+
+
+class _Memo(dict[str, Any]):
+    """The values of the texts that were read last."""
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __missing__(self, text: str) -> Any:
+        value = self._read(text)
+        if len(text) <= MAX_MEMO_TEXT:
+            if len(self) >= MAX_MEMO:
+                self.clear()
+            self[text] = value
+        return value
+
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+"""A Struct whose first field every row must have; the others have defaults."""
+
+
+class TableReader(Generic[Row]):
+    """Reads a table as its bytes come, in bounded memory."""
+
+    def __init__(
+        self,
+        record: type[Row],
+        fields: Sequence[Field],
+        *,
+        free: Collection[str] = (),
+        fits: Mapping[str, Fits] | None = None,
+        columns: Sequence[str] | None = None,
+        delimiter: str | None = None,
+    ) -> None:
+        """Make records of a msgspec Struct, whose first field every row must have.
+
+        Cells of the `free` columns, and of fields that say so, may hold the delimiter and
+        newlines. `fits` says what columns can hold that are read together with others. Without
+        `columns` the first line names them. Without a `delimiter` it is the first character of
+        that line that no name holds, else ``|``.
+
+        Raises
+        ------
+        DataError
+            where none of the `columns` is that of the first field, and for what cannot be a
+            delimiter.
+
+        """
+        self._record = record
+        self._fields = fields
+        self._free = frozenset(free).union(*(field.columns for field in fields if field.is_free))
+        if delimiter is not None and (not delimiter or "\n" in delimiter):
+            raise DataError(f"{delimiter!r} cannot be a delimiter")
+        self._fits = dict(fits or {})
+        self._delimiter = delimiter
+        self._start = b""
+        self._sources: list[tuple[Source | None, Any]] = []
+        """Of each field up to the last that the table has, with its default."""
+        self._splitter: RowSplitter | None = None
+        if columns is not None:
+            names = unique(name.lower() for name in columns)
+            self._begin(names, delimiter or "|", line=1)
+
+    def feed(self, chunk: bytes) -> Reading[Row]:
+        """Read the rows that are complete; no more than one is held back.
+
+        Raises
+        ------
+        DataError
+            where the first line does not name the columns.
+
+        """
+        return self._feed(chunk, is_last=False)
+
+    def flush(self) -> Reading[Row]:
+        """Read what is left, at the end of the output; raises DataError as ``feed`` does."""
+        return self._feed(b"", is_last=True)
+
+    def read(self, payload: bytes) -> Reading[Row]:
+        """Read a whole output; raises DataError as ``feed`` does."""
+        whole: Reading[Row] = Reading()
+        for start in range(0, len(payload), CHUNK):
+            whole.extend(self.feed(payload[start : start + CHUNK]))
+        whole.extend(self.flush())
+        return whole
+
+    def read_stream(self, stream: IO[bytes]) -> Iterator[Reading[Row]]:
+        """Read an output in chunks; raises DataError as ``feed`` does."""
+        while chunk := stream.read(CHUNK):
+            yield self.feed(chunk)
+        yield self.flush()
+
+    def _feed(self, chunk: bytes, *, is_last: bool) -> Reading[Row]:
+        if self._splitter is None:
+            self._start += chunk
+            line, end, chunk = self._start.partition(b"\n")
+            if not end and not is_last:
+                if len(line) > MAX_RECORD:
+                    raise DataError(f"no line end in the first {MAX_RECORD} bytes")
+                return Reading()
+            self._start = b""
+            if not line:
+                return Reading()
+            names, delimiter = split_header(line.decode("utf-8", "replace"), self._delimiter)
+            self._begin(names, delimiter, line=2)
+        assert self._splitter is not None
+        return self._read(self._splitter.feed(chunk, is_last=is_last))
+
+    def _begin(self, names: tuple[str, ...], delimiter: str, *, line: int) -> None:
+        found = [
+            Source.find((field for field in self._fields if field.name == name), names)
+            for name in self._record.__struct_fields__
+        ]
+        if found[0] is None:
+            raise DataError(f"no column with the number of the job in {', '.join(names)!r:.200}")
+        while found[-1] is None:
+            found.pop()
+        defaults = (None, *self._record.__struct_defaults__)
+        self._sources = list(zip(found, defaults, strict=False))
+        fits = {
+            source.field.columns[0]: source.field.read
+            for source in reversed(found)
+            if source and source.field.read and len(source.places) == 1
+        } | self._fits
+        header = Header(names, delimiter, self._free, fits)
+        self._splitter = RowSplitter(header, line=line)
+
+    def _read(self, block: Block) -> Reading[Row]:
+        try:
+            columns = _repaired(block)
+            values = [
+                source.values(columns) if source else itertools.repeat(default)
+                for source, default in self._sources
+            ]
+            records = list(map(self._record, *values)) if block.lines else []
+        except DataError:
+            assert self._splitter is not None
+            return self._read_rows(self._splitter.look_again(block))
+        return Reading(self._corrected(records, columns), block.rejected)
+
+    def _corrected(self, records: list[Row], columns: Columns) -> list[Row]:
+        """Correct records by what other cells of their rows say; here, leave them."""
+        del columns
+        return records
+
+    def _read_rows(self, block: Block) -> Reading[Row]:
+        """Read row by row, to find those that are bad."""
+        assert self._splitter is not None
+        delimiter = self._splitter.header.delimiter
+        reading: Reading[Row] = Reading(rejected=block.rejected)
+        for position, row in enumerate(zip(*_repaired(block), strict=True)):
+            try:
+                values = [
+                    source.value(row) if source else default for source, default in self._sources
+                ]
+                cells = [(cell,) for cell in row]
+                reading.records += self._corrected([self._record(*values)], cells)
+            except DataError as error:
+                original = encode(delimiter.join(column[position] for column in block.columns))
+                rejected = Rejected(block.lines[position], str(error), original)
+                reading.rejected.append(rejected)
+        reading.rejected.sort(key=lambda rejected: rejected.line)
+        return reading
+
+
+def _repaired(block: Block) -> Columns:
+    if block.is_utf8:
+        return block.columns
+    return tuple([repaired(cell) for cell in column] for column in block.columns)
+
+
+def repaired(text: str) -> str:
+    """Put U+FFFD for bytes that are not UTF-8."""
+    return encode(text).decode("utf-8", "replace")

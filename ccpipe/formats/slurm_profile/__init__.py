@@ -1,0 +1,100 @@
+"""Profiles of Slurm's jobs: time series of energy, file systems, network and tasks, as HDF5 files.
+
+The modern layout (Slurm 15.08 to today) is read and written, the legacy one (2.6 to 14.11) is read.
+Reading needs numpy, writing h5py: both come with the extra ``profile``. ``writer`` and ``merge``
+are imported from their modules, so that reading does not load h5py.
+
+>>> from ccpipe.formats.slurm_profile import extract_csv, open_profile, select
+>>> with open_profile("tests/data/slurm_profile/merged/job_17.h5") as profile:
+...     energy = list(select(profile.tables, series=["Energy"], steps=["0"]))
+...     print(b"".join(extract_csv(energy))[:68].decode())
+Step,Node,ElapsedTime,EpochTime,Power
+0,c1,0,1795170874,200
+0,c1,0,1
+
+Source: Slurm Profile Accounting Plugin API, and the files that Slurm 22.05 and 24.11 write.
+"""
+
+from ccpipe.errors import MissingExtra
+
+try:
+    import numpy as np  # noqa: F401 - everything below needs it
+except ImportError:
+    raise MissingExtra("numpy", "profile") from None
+
+from ccpipe.formats.slurm_profile.corrections import CORRECTIONS, DUPLICATES, recognize
+from ccpipe.formats.slurm_profile.errors import (
+    DamagedProfileError,
+    ForeignProfileError,
+    LiveProfileError,
+    ProfileError,
+)
+from ccpipe.formats.slurm_profile.extract import (
+    Level,
+    all_fields,
+    common_fields,
+    extract_csv,
+    extract_records,
+    parse_level,
+)
+from ccpipe.formats.slurm_profile.hdf5 import Records
+from ccpipe.formats.slurm_profile.items import (
+    ItemRow,
+    Peak,
+    align_item,
+    find_peaks,
+    item_csv,
+    list_names,
+    sh5util_item_csv,
+    zip_item,
+)
+from ccpipe.formats.slurm_profile.names import (
+    JobSelection,
+    NodeStepName,
+    parse_file_name,
+    parse_jobs,
+)
+from ccpipe.formats.slurm_profile.reader import Profile, open_profile, select
+from ccpipe.formats.slurm_profile.series import SERIES, Field, Kind, Series, series_type
+from ccpipe.formats.slurm_profile.table import NodeStep, Table
+from ccpipe.formats.slurm_profile.totals import Total
+
+__all__ = [
+    "CORRECTIONS",
+    "DUPLICATES",
+    "SERIES",
+    "DamagedProfileError",
+    "Field",
+    "ForeignProfileError",
+    "ItemRow",
+    "JobSelection",
+    "Kind",
+    "Level",
+    "LiveProfileError",
+    "NodeStep",
+    "NodeStepName",
+    "Peak",
+    "Profile",
+    "ProfileError",
+    "Records",
+    "Series",
+    "Table",
+    "Total",
+    "align_item",
+    "all_fields",
+    "common_fields",
+    "extract_csv",
+    "extract_records",
+    "find_peaks",
+    "item_csv",
+    "list_names",
+    "open_profile",
+    "parse_file_name",
+    "parse_jobs",
+    "parse_level",
+    "recognize",
+    "select",
+    "series_type",
+    "sh5util_item_csv",
+    "zip_item",
+]

@@ -1,0 +1,221 @@
+"""Takes series out of profiles: as CSV in sh5util's own form, and as plain records.
+
+Where sh5util is right, the CSV is the same to the byte. It differs where sh5util prints a sentinel
+as a number (here: nothing), puts the fields of another version of Slurm into the wrong columns,
+starts the maximum of negative numbers at 0, lets sums overflow, or gives up because one step lacks
+the series (here: the rest is extracted).
+"""
+
+import enum
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm_profile.hdf5 import Records
+from ccpipe.formats.slurm_profile.series import ELAPSED
+from ccpipe.formats.slurm_profile.table import Table
+from ccpipe.formats.slurm_profile.totals import Total
+
+Value = int | float | str | None
+
+
+class Level(enum.StrEnum):
+    """What a row stands for."""
+
+    NODE_TIME_SERIES = "Node:TimeSeries"
+    """One sample."""
+    NODE_TOTALS = "Node:Totals"
+    """A whole table: minimum, maximum, sum and average of each field."""
+    STEP_TOTALS = "Step:Totals"
+    """All tables of a step together."""
+
+
+def parse_level(text: str) -> Level:
+    """Return the level of that name, in upper or lower case; raise DataError for another one."""
+    for level in Level:
+        if level.lower() == text.lower():
+            return level
+    raise DataError(f"not a level: {text!r:.80} (expected one of {', '.join(Level)})")
+
+
+def common_fields(tables: Sequence[Table]) -> list[str]:
+    """Return the fields that all tables have, in the order of the first one."""
+    shared = set.intersection(*(set(table.fields) for table in tables)) if tables else set()
+    return [name for name in tables[0].fields if name in shared] if tables else []
+
+
+def all_fields(tables: Sequence[Table]) -> list[str]:
+    """Return the fields that any table has, in the order in which they first occur."""
+    return list(dict.fromkeys(name for table in tables for name in table.fields))
+
+
+def extract_csv(
+    tables: Sequence[Table], level: Level = Level.NODE_TIME_SERIES, *, sentinels: bool = False
+) -> Iterator[bytes]:
+    """Write tables of one series as CSV, in pieces.
+
+    Numbers that stand for none are left empty, and do not count in totals; `sentinels` treats them
+    as sh5util does, like any number.
+
+    Raises
+    ------
+    DataError
+        for tables of several series
+    DamagedProfileError
+        where rows cannot be read
+
+    """
+    _check(tables)
+    fields = common_fields(tables)
+    keys = _key_names(tables, level)
+    if level is Level.NODE_TIME_SERIES:
+        yield _line([*keys, *fields])
+        for table in tables:
+            yield from _rows(table, [_key(table)[name] for name in keys], fields, raw=sentinels)
+        return
+    names = [name for name in fields if name != ELAPSED]
+    heads = [f"{what}_{name}" for name in names for what in ("Min", "Max", "Sum", "Avg")]
+    yield _line([*keys, ELAPSED, *heads] if tables else keys)
+    for row in _totals(tables, names, level, sentinels=sentinels):
+        texts = [_total_text(row.table, name, total) for name, total in row.totals.items()]
+        elapsed = "" if row.elapsed is None else str(row.elapsed)
+        yield _line([*(csv_text(row.keys[name]) for name in keys), elapsed, *texts])
+
+
+def extract_records(
+    tables: Sequence[Table], level: Level = Level.NODE_TIME_SERIES
+) -> Iterator[dict[str, Value]]:
+    """Return the same rows as plain records, with the columns' names; None stands for no value.
+
+    Raises
+    ------
+    DataError, DamagedProfileError
+        as ``extract_csv`` does
+
+    """
+    _check(tables)
+    fields = common_fields(tables)
+    keys = _key_names(tables, level)
+    if level is Level.NODE_TIME_SERIES:
+        for table in tables:
+            named = {name: _key(table)[name] for name in keys}
+            for block in table.blocks():
+                columns = [_column(table, block, name) for name in fields]
+                for values in zip(*columns, strict=True):
+                    yield {**named, **dict(zip(fields, values, strict=True))}
+        return
+    for row in _totals(tables, [name for name in fields if name != ELAPSED], level):
+        record: dict[str, Value] = {name: row.keys[name] for name in keys}
+        record[ELAPSED] = row.elapsed
+        for name, total in row.totals.items():
+            record[f"Min_{name}"], record[f"Max_{name}"] = total.min, total.max
+            record[f"Sum_{name}"], record[f"Avg_{name}"] = total.sum, total.average
+        yield record
+
+
+class _TotalRow(msgspec.Struct):
+    table: Table
+    """The first one, which says the types."""
+    keys: dict[str, str]
+    elapsed: int | None
+    totals: dict[str, Total]
+
+
+def _totals(
+    tables: Sequence[Table], names: list[str], level: Level, *, sentinels: bool = False
+) -> Iterator[_TotalRow]:
+    """Return the totals of each table, or those of each step."""
+    joined: dict[tuple[int, str], _TotalRow] = {}
+    for table in tables:
+        elapsed: list[int] = []
+        totals = table.type.total(_watched(table, elapsed), names, raw=sentinels)
+        row = _TotalRow(table, _key(table), elapsed[-1] if elapsed else None, totals)
+        if level is Level.NODE_TOTALS:
+            yield row
+            continue
+        key = table.node_step.run, table.node_step.step
+        if key in joined:
+            first = joined[key]
+            first.totals = {name: first.totals[name].join(totals[name]) for name in names}
+            first.elapsed = max(first.elapsed or 0, row.elapsed or 0)
+        else:
+            joined[key] = row
+    yield from joined.values()
+
+
+def _watched(table: Table, elapsed: list[int]) -> Iterator[Records]:
+    """Pass blocks on, and note the last row's time."""
+    for block in table.blocks():
+        elapsed[:] = [int(block[ELAPSED][-1])]
+        yield block
+
+
+def _total_text(table: Table, name: str, total: Total) -> str:
+    if total.min is None:
+        return ",,,"
+    form = table.type.total_format(table.dtype, name)
+    return form % (total.min, total.max, total.sum, total.average)
+
+
+def _rows(table: Table, keys: list[str], fields: list[str], *, raw: bool) -> Iterator[bytes]:
+    prefix = ",".join(map(csv_text, keys)) + ","
+    form = table.type.row_format(table.dtype, fields)
+    line = f"{prefix.replace('%', '%%')}{form}\n"
+    forms = form.split(",")
+    for block in table.blocks():
+        if raw or not any(table.type.missing(block, name).any() for name in fields):
+            text = "".join(map(line.__mod__, block[fields].tolist()))
+        else:
+            columns = [
+                ["" if value is None else one % value for value in _column(table, block, name)]
+                for name, one in zip(fields, forms, strict=True)
+            ]
+            text = "".join(f"{prefix}{','.join(row)}\n" for row in zip(*columns, strict=True))
+        yield text.encode("utf-8", "surrogateescape")
+
+
+def _column(table: Table, block: Records, name: str) -> list[Value]:
+    """Return the values of a field, None for those that are missing."""
+    values: list[Value] = block[name].tolist()
+    for position in table.type.missing(block, name).nonzero()[0].tolist():
+        values[position] = None
+    return values
+
+
+def _key(table: Table) -> dict[str, str]:
+    step = table.node_step
+    return {
+        "Run": str(step.run),
+        "Step": step.step,
+        "Node": step.node,
+        "Series": table.task or "",
+    }
+
+
+def _key_names(tables: Sequence[Table], level: Level) -> list[str]:
+    """Return the columns that say what a row belongs to."""
+    runs = {table.node_step.run for table in tables}
+    tasks = any(table.task is not None for table in tables)
+    step = [*(["Run"] if len(runs) > 1 else []), "Step"]
+    if level is Level.STEP_TOTALS:
+        return step
+    return [*step, "Node", *(["Series"] if tasks else [])]
+
+
+def _check(tables: Sequence[Table]) -> None:
+    series = sorted({table.series for table in tables})
+    if len(series) > 1:
+        raise DataError(f"one series at a time: {', '.join(series)}")
+
+
+def csv_text(text: str) -> str:
+    """Quote a text where it would break a line of CSV."""
+    if any(mark in text for mark in ',"\r\n'):
+        doubled = text.replace('"', '""')
+        return f'"{doubled}"'
+    return text
+
+
+def _line(cells: Sequence[str]) -> bytes:
+    return (",".join(cells) + "\n").encode("utf-8", "surrogateescape")

@@ -1,0 +1,293 @@
+"""One field of all tables of a step side by side, with its minimum, maximum, sum and average."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm_profile.extract import csv_text
+from ccpipe.formats.slurm_profile.hdf5 import Array
+from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH
+from ccpipe.formats.slurm_profile.table import Table
+
+ROWS_IN_MEMORY = 4_000_000
+"""Of all tables of a step together."""
+
+
+class ItemRow(msgspec.Struct):
+    """All tables of a step at one time."""
+
+    step: str
+    elapsed: int
+    """Seconds since the step's start, on the node that has sampled longest."""
+    time: int | None
+    """Unix seconds; None where rows are not aligned by time."""
+    min_table: str
+    min: int | float
+    max_table: str
+    max: int | float
+    sum: int | float
+    average: float
+    count: int
+    """Tables that have a value."""
+    values: dict[str, int | float]
+    """By the name of the table: ``c1``, or ``0 c1`` for task 0."""
+    is_float: bool = False
+
+
+class Peak(msgspec.Struct):
+    """Where the sum over all tables of a step was largest."""
+
+    step: str
+    sum: int | float
+    elapsed: int
+    average: float
+
+    def text(self, item: str) -> str:
+        """Return the line that sh5util prints."""
+        form = "%f" if isinstance(self.sum, float) else "%d"
+        return (
+            f"    Step {self.step} Maximum accumulated {item} Value ({form % self.sum})"
+            f" occurred at Time={self.elapsed}, Ave Node {self.average:f}"
+        )
+
+
+def find_peaks(rows: Sequence[ItemRow] | Iterator[ItemRow]) -> Iterator[Peak]:
+    """Return the peak of each step."""
+    peak: Peak | None = None
+    for row in rows:
+        if peak is None or peak.step != row.step:
+            if peak is not None:
+                yield peak
+            peak = Peak(row.step, 0.0 if row.is_float else 0, 0, 0.0)
+        if row.sum > peak.sum:
+            peak = Peak(row.step, row.sum, row.elapsed, row.average)
+    if peak is not None:
+        yield peak
+
+
+def list_names(tables: Sequence[Table]) -> list[str]:
+    """Return the name of each table within its step, in order and without repetition."""
+    return list(dict.fromkeys(map(_name, tables)))
+
+
+def align_item(tables: Sequence[Table], item: str, *, interval: int = 1) -> Iterator[ItemRow]:
+    """Return a field of all tables, aligned by the time of the samples.
+
+    Samples in the same `interval` of seconds make one row. Of several of one table the last one
+    counts, and so does no missing value. The field's name may be in upper or lower case.
+
+    Raises
+    ------
+    DataError
+        where no table has the field, or it is an integer in some and not in others
+    DamagedProfileError
+
+    """
+    for step, columns in _by_step(tables, item):
+        yield from _align(step, columns, interval)
+
+
+def zip_item(tables: Sequence[Table], item: str) -> Iterator[ItemRow]:
+    """Return a field of all tables row by row as sh5util does, whatever the rows' times are.
+
+    Tables that have ended show 0. What sh5util up to 25.11 cannot do, with several tables or a
+    field of floating point numbers, comes out as 26.05 does it.
+
+    Raises
+    ------
+    DataError, DamagedProfileError
+        as ``align_item`` does
+
+    """
+    for step, columns in _by_step(tables, item):
+        names = [_name(table) for table, _ in columns]
+        rows = [_rows(table, name) for table, name in columns]
+        while True:
+            found = [next(row, None) for row in rows]
+            present = [number for number, value in enumerate(found) if value is not None]
+            if not present:
+                break
+            pairs = [value for value in found if value is not None]
+            values = [value for _, value in pairs]
+            low, high = values.index(min(values)), values.index(max(values))
+            total = sum(values)
+            yield ItemRow(
+                step=step,
+                elapsed=pairs[-1][0],
+                time=None,
+                min_table=names[present[low]],
+                min=values[low],
+                max_table=names[present[high]],
+                max=values[high],
+                sum=total,
+                average=float(total) / len(values),
+                count=len(values),
+                values={
+                    name: pair[1] if pair else 0 for name, pair in zip(names, found, strict=True)
+                },
+                is_float=isinstance(values[0], float),
+            )
+
+
+def item_csv(rows: Iterator[ItemRow], names: Sequence[str]) -> Iterator[bytes]:
+    """Write aligned rows as CSV, with a column for each of `names`."""
+    heads = "Step,ElapsedTime,EpochTime,MinNode,MinValue,MaxNode,MaxValue,Sum,Avg,NumNodes"
+    yield _encode(",".join([heads, *map(csv_text, names)]))
+    for row in rows:
+        form = "%f" if row.is_float else "%d"
+        values = [form % row.values[name] if name in row.values else "" for name in names]
+        yield _encode(",".join([*_summary(row, form, str(row.time)), *values]))
+
+
+def sh5util_item_csv(rows: Iterator[ItemRow], tables: Sequence[Table]) -> Iterator[bytes]:
+    """Write rows of ``zip_item`` as sh5util does, with its spelling and its titles of columns."""
+    titles = [
+        table.node_step.node if table.task else f"{table.series} {table.node_step.node}"
+        for table in tables
+        if table.node_step.step == tables[0].node_step.step
+    ]
+    heads = "Step,ElaspedTime,MinNode,MinValue,MaxNode,MaxValue,Sum,Avg,NumNodes"
+    yield _encode(",".join([heads, *titles]))
+    for row in rows:
+        form = "%d" if not row.is_float else "%f"
+        values = [form % value for value in row.values.values()]
+        yield _encode(",".join([*_summary(row, form), *values]))
+
+
+def _summary(row: ItemRow, form: str, *time: str) -> list[str]:
+    return [
+        csv_text(row.step),
+        str(row.elapsed),
+        *time,
+        csv_text(row.min_table),
+        form % row.min,
+        csv_text(row.max_table),
+        form % row.max,
+        form % row.sum,
+        f"{row.average:f}",
+        str(row.count),
+    ]
+
+
+def _encode(line: str) -> bytes:
+    return f"{line}\n".encode("utf-8", "surrogateescape")
+
+
+def _name(table: Table) -> str:
+    node = table.node_step.node
+    return node if table.task is None else f"{table.task} {node}"
+
+
+Columns = list[tuple[Table, str]]
+"""Tables, each with its name of the field."""
+
+
+def _by_step(tables: Sequence[Table], item: str) -> Iterator[tuple[str, Columns]]:
+    """Return the tables of each step that have the field."""
+    steps: dict[tuple[int, str], Columns] = {}
+    kinds: set[str] = set()
+    for table in tables:
+        name = next((name for name in table.fields if name.lower() == item.lower()), None)
+        if name is not None:
+            kinds.add("f" if table.dtype[name].kind == "f" else "i")
+            steps.setdefault((table.node_step.run, table.node_step.step), []).append((table, name))
+    if tables and not steps:
+        raise DataError(f"no table has the field {item!r:.80}")
+    if len(kinds) > 1:
+        raise DataError(f"{item!r:.80} is an integer in some tables and not in others")
+    for (_, step), columns in steps.items():
+        yield step, columns
+
+
+def _rows(table: Table, name: str) -> Iterator[tuple[int, int | float]]:
+    for block in table.blocks():
+        yield from zip(block[ELAPSED].tolist(), block[name].tolist(), strict=True)
+
+
+class _Column:
+    """The samples of one table that are not in a row yet."""
+
+    def __init__(self, table: Table, name: str, interval: int, rows: int) -> None:
+        self.name = _name(table)
+        self._table, self._field, self._interval = table, name, interval
+        self._blocks = table.blocks(rows)
+        self.ended = False
+        self.slots = np.empty(0, "<i8")
+        self.elapsed = np.empty(0, "<i8")
+        self.values: Array = np.empty(0, table.dtype[name])
+
+    def load(self) -> None:
+        """Read one more block."""
+        block = next(self._blocks, None)
+        if block is None:
+            self.ended = True
+            return
+        block = block[~self._table.type.missing(block, self._field)]
+        slots = block[EPOCH].astype("<i8") // self._interval
+        self.slots = np.concatenate([self.slots, slots])
+        self.elapsed = np.concatenate([self.elapsed, block[ELAPSED].astype("<i8")])
+        self.values = np.concatenate([self.values, block[self._field]])
+
+    def take(self, horizon: int) -> tuple[Array, Array, Array]:
+        """Return slots up to a horizon with the last sample of each, and forget them."""
+        ready = self.slots <= horizon
+        slots, positions = np.unique(self.slots[ready][::-1], return_index=True)
+        elapsed = self.elapsed[ready][::-1][positions]
+        values = self.values[ready][::-1][positions]
+        self.slots, self.elapsed = self.slots[~ready], self.elapsed[~ready]
+        self.values = self.values[~ready]
+        return slots, elapsed, values
+
+
+def _align(step: str, columns: Columns, interval: int) -> Iterator[ItemRow]:
+    rows = max(64, ROWS_IN_MEMORY // len(columns))
+    waiting = [_Column(table, name, interval, rows) for table, name in columns]
+    while True:
+        for column in waiting:
+            while not column.ended and len(np.unique(column.slots)) < 2:  # noqa: PLR2004 - see below
+                column.load()  # the last slot may go on in the next block
+        ends = [int(column.slots.max()) - 1 for column in waiting if not column.ended]
+        if ends:
+            horizon = min(ends)
+        elif any(len(column.slots) for column in waiting):
+            horizon = max(int(column.slots.max()) for column in waiting if len(column.slots))
+        else:
+            return
+        yield from _window(step, waiting, horizon, interval)
+
+
+def _window(step: str, columns: list[_Column], horizon: int, interval: int) -> Iterator[ItemRow]:
+    taken = [column.take(horizon) for column in columns]
+    slots = np.unique(np.concatenate([slot for slot, _, _ in taken]))
+    shape = (len(slots), len(columns))
+    present = np.zeros(shape, np.bool_)
+    elapsed = np.zeros(shape, "<i8")
+    values: Array = np.zeros(shape, taken[0][2].dtype)
+    for number, (mine, seconds, numbers) in enumerate(taken):
+        lines = np.searchsorted(slots, mine)
+        present[lines, number] = True
+        elapsed[lines, number] = seconds
+        values[lines, number] = numbers
+    is_float = values.dtype.kind == "f"
+    for line, slot in enumerate(slots.tolist()):
+        there = np.flatnonzero(present[line])
+        chosen = values[line, there]
+        found = chosen.tolist()
+        total = sum(found)
+        low, high = int(chosen.argmin()), int(chosen.argmax())
+        yield ItemRow(
+            step=step,
+            elapsed=int(elapsed[line].max()),
+            time=slot * interval,
+            min_table=columns[there[low]].name,
+            min=found[low],
+            max_table=columns[there[high]].name,
+            max=found[high],
+            sum=total,
+            average=float(total) / len(found),
+            count=len(found),
+            values={columns[n].name: value for n, value in zip(there.tolist(), found, strict=True)},
+            is_float=is_float,
+        )

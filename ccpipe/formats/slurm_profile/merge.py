@@ -1,0 +1,364 @@
+"""Merges the node-step files of a job into one file, as sh5util does, and safely.
+
+sh5util truncates an earlier merge, deletes its input and mixes the runs of a requeued job. Here
+the output appears under its name when it is complete and on disk, and has what was in it before;
+merging the same files again changes nothing; and input is deleted only where asked for, and after
+the output was read back.
+"""
+
+import contextlib
+import fcntl
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from ccpipe.errors import DataError, UnavailableError
+from ccpipe.formats.slurm_profile.errors import ProfileError
+from ccpipe.formats.slurm_profile.names import BATCH, parse_file_name
+from ccpipe.formats.slurm_profile.node_group import (
+    TableWriter,
+    create_file,
+    make_path,
+    write_attributes,
+    write_number,
+)
+from ccpipe.formats.slurm_profile.reader import NODES, RUNS, STEPS, Profile, open_profile
+from ccpipe.formats.slurm_profile.runs import Span, count_runs
+from ccpipe.formats.slurm_profile.table import NodeStep, Table
+
+CHUNK_BYTES = 2**19
+"""Of a table in the output: large chunks are read and written many times as fast as Slurm's."""
+
+MAX_OPEN = 256 * 2**20
+"""Bytes of input files that stay open between the two times that each is read."""
+
+Identity = tuple[int, int, int, int]
+
+
+class MergeReport(msgspec.Struct):
+    """What a merge did."""
+
+    output: Path
+    node_steps: list[NodeStep] = []
+    """All that the output has now."""
+    added: list[NodeStep] = []
+    """Those that were not there before, or with fewer rows."""
+    failures: list[Exception] = []
+    """Of each file that could not be read, or not all of it, why."""
+    deleted: list[Path] = []
+    kept: dict[Path, str] = {}
+    """Files that were to be deleted and were not, with the reason."""
+
+    @property
+    def changed(self) -> bool:
+        """Return whether the output was written."""
+        return bool(self.added)
+
+
+class _Part(msgspec.Struct):
+    """One node-step in one file."""
+
+    path: Path
+    node_step: NodeStep
+    """As the file has it."""
+    span: Span
+    rows: int
+    run: int = 0
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.node_step.step, self.node_step.node, self.node_step.start_time
+
+
+def find_node_steps(folder: str | PathLike[str], job: int) -> list[Path]:
+    """Return the node-step files of a job in a user's folder, those of earlier runs too.
+
+    Raises
+    ------
+    OSError
+        where the folder cannot be read
+
+    """
+    names = {path: parse_file_name(path.name) for path in Path(folder).iterdir()}
+    return sorted(path for path, name in names.items() if name is not None and name.job == job)
+
+
+def merge(
+    inputs: Iterable[str | PathLike[str]],
+    output: str | PathLike[str],
+    *,
+    steps: Sequence[str] = (),
+    delete_inputs: bool = False,
+) -> MergeReport:
+    """Merge node-step files, or job files, into the job file `output` and what is in it.
+
+    Of a node-step that occurs twice, the one with more rows is taken. Files that cannot be read
+    cost nothing but themselves: the report names them. `steps` chooses steps of the inputs.
+    `delete_inputs` deletes each file that is complete, and whose rows the output has when it is
+    read back.
+
+    Raises
+    ------
+    DataError
+        for files of two jobs
+    ProfileError
+        where `output` exists and cannot be read: it is left as it is
+    UnavailableError
+        while another process merges into the same file
+    OSError
+    MissingExtra
+
+    """
+    paths = [Path(path) for path in inputs]
+    jobs = {name.job for path in paths if (name := parse_file_name(path.name))}
+    if len(jobs) > 1:
+        raise DataError(f"node-step files of the jobs {sorted(jobs)} cannot make one job file")
+    target = Path(output)
+    report = MergeReport(target)
+    with _Files() as files, _exclusive(target) as draft:
+        before = _read_parts([target], files, []) if target.exists() else []
+        if target.exists() and files.open(target).damage:
+            raise files.open(target).damage[0]
+        found = _read_parts(paths, files, report.failures)
+        found = [part for part in found if not steps or part.node_step.step in steps]
+        parts = _choose(before + found)
+        report.added = [part.node_step for part in parts if part.path != target]
+        report.node_steps = [part.node_step for part in parts]
+        if report.changed:
+            _write(draft, parts, files)
+            _publish(draft, target)
+        if delete_inputs:
+            _delete(paths, target, files, report, steps)
+    return report
+
+
+class _Files:
+    """Profiles that are open, up to some bytes; others are opened again."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, Profile] = {}
+        self._bytes = 0
+        self.identities: dict[Path, Identity] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for profile in self._open.values():
+            profile.close()
+
+    def open(self, path: Path) -> Profile:
+        if path not in self._open:
+            profile = open_profile(path)
+            self.identities.setdefault(path, profile.identity)
+            size = profile.identity[2]
+            if self._bytes + size > MAX_OPEN:
+                for other in self._open.values():
+                    other.close()
+                self._open.clear()
+                self._bytes = 0
+            self._open[path] = profile
+            self._bytes += size
+        return self._open[path]
+
+
+def _read_parts(paths: Iterable[Path], files: _Files, failures: list[Exception]) -> list[_Part]:
+    parts: list[_Part] = []
+    for path in paths:
+        try:
+            profile = files.open(path)
+        except (ProfileError, OSError) as error:
+            failures.append(error)
+            continue
+        failures += profile.damage
+        for node_step in profile.node_steps:
+            if not node_step.step:
+                reason = "neither the file's name nor the file says of which step it is"
+                failures.append(ProfileError(path, reason))
+                continue
+            tables = profile.tables_of(node_step)
+            try:
+                span = _span(node_step, tables)
+            except ProfileError as error:
+                failures.append(error)
+                continue
+            rows = sum(len(table) for table in tables)
+            parts.append(_Part(path, node_step, span, rows))
+    return parts
+
+
+def _span(node_step: NodeStep, tables: list[Table]) -> Span:
+    """Return when a node-step was: by its samples, or by its start where it has none."""
+    starts: list[float] = []
+    ends: list[float] = []
+    for table in tables:
+        first = next(table.blocks(1), None)
+        if first is not None:
+            starts.append(float(first["EpochTime"][0]) - float(first["ElapsedTime"][0]))
+            last = table.source.read(len(table) - 1, len(table))
+            ends.append(float(last["EpochTime"][-1]))
+    local = node_step.local_start()
+    start = min(starts, default=local.timestamp() if local else 0.0)
+    return Span(node_step, start, max(ends, default=start))
+
+
+def _choose(parts: list[_Part]) -> list[_Part]:
+    """Take the longest of those that are the same node-step, and put all in order."""
+    best: dict[tuple[str, str, str], _Part] = {}
+    for part in parts:
+        if part.key not in best or part.rows > best[part.key].rows:
+            best[part.key] = part
+    chosen = list(best.values())
+    for part, run in zip(chosen, count_runs([part.span for part in chosen]), strict=True):
+        part.run = run
+    return sorted(chosen, key=lambda part: (part.run, *_step_order(part.node_step)))
+
+
+def _step_order(node_step: NodeStep) -> tuple[int, int, str, str]:
+    """Return what sorts steps as sh5util makes them: batch first, then by number."""
+    step = node_step.step
+    number = int(step) if step.isdecimal() else 0
+    return 0 if step == BATCH else 2 - step.isdecimal(), number, step, node_step.node
+
+
+def _write(draft: Path, parts: list[_Part], files: _Files) -> None:
+    last = max(part.run for part in parts)
+    nodes: dict[tuple[int, str], int] = {}
+    with create_file(draft, locking=False) as file:
+        for part in parts:
+            root = _run_group(file, part.run, last)
+            step = make_path(root, [STEPS, part.node_step.step])
+            profile = files.open(part.path)
+            _copy_node(make_path(step, [NODES, part.node_step.node]), part, profile)
+            key = part.run, part.node_step.step
+            nodes[key] = nodes.get(key, 0) + 1
+        for (run, step_name), count in nodes.items():
+            step = make_path(_run_group(file, run, last), [STEPS, step_name])
+            write_number(step, "Number of Nodes", count)
+        for run in {run for run, _ in nodes}:
+            steps = sum(run == other for other, _ in nodes)
+            write_number(_run_group(file, run, last), "Number of Steps", steps)
+
+
+def _run_group(file: Any, run: int, last: int) -> Any:
+    """Return where the steps of a run are: those of the last one are where sh5util looks."""
+    return file if run == last else make_path(file, [RUNS, str(run)])
+
+
+def _copy_node(group: Any, part: _Part, profile: Profile) -> None:
+    write_attributes(group, part.node_step)
+    for table in profile.tables_of(part.node_step):
+        chunks = -(-len(table) * table.dtype.itemsize // CHUNK_BYTES)
+        rows = max(1, -(-len(table) // max(1, chunks)))
+        parent = group if table.task is None else make_path(group, [table.series])
+        copy = TableWriter(parent, table.task or table.series, table.dtype, chunk=rows)
+        for block in table.blocks():
+            copy.append(block)
+
+
+@contextlib.contextmanager
+def _exclusive(target: Path) -> Iterator[Path]:
+    """Return where to write; nobody else writes there until it is published or given up."""
+    draft = target.with_name(f".{target.name}.merging")
+    while True:
+        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise UnavailableError(f"{target}: another process is merging into it") from None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), draft.stat()):
+                break
+        os.close(fd)  # the other process has just published what we opened
+    try:
+        yield draft
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), draft.stat()):
+                draft.unlink()
+        os.close(fd)
+
+
+def _publish(draft: Path, target: Path) -> None:
+    """Give a complete file its name, after everything is on disk."""
+    for path, action in ((draft, lambda: draft.rename(target)), (target.parent, lambda: None)):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        action()
+
+
+def _delete(
+    paths: list[Path], target: Path, files: _Files, report: MergeReport, steps: Sequence[str]
+) -> None:
+    """Delete inputs that the output replaces; note why others stay."""
+    failed = {error.path for error in report.failures if isinstance(error, ProfileError)}
+    with open_profile(target) as merged:
+        for path in paths:
+            try:
+                reason = (
+                    "not all of it could be read"
+                    if str(path) in failed or path not in files.identities
+                    else _why_keep(files.open(path), merged, steps)
+                )
+                if not reason and _identity(path) != files.identities[path]:
+                    reason = "it was written to meanwhile"
+                if not reason:
+                    path.unlink()
+                    report.deleted.append(path)
+                else:
+                    report.kept[path] = reason
+            except (OSError, ProfileError) as error:
+                report.kept[path] = str(error)
+
+
+def _why_keep(profile: Profile, merged: Profile, steps: Sequence[str]) -> str:
+    if profile.closed is False:
+        return "its writer has not finished it"
+    if _is_locked(Path(profile.path)):
+        return "a process has it open for writing"
+    there = {(part.step, part.node, part.start_time): part for part in merged.node_steps}
+    for node_step in profile.node_steps:
+        copy = there.get((node_step.step, node_step.node, node_step.start_time))
+        if copy is None:
+            chosen = not steps or node_step.step in steps
+            return "it has too few rows" if chosen else "its step was not chosen"
+        theirs = {(table.series, table.task): table for table in merged.tables_of(copy)}
+        for table in profile.tables_of(node_step):
+            other = theirs.get((table.series, table.task))
+            if other is None or not _same_rows(table, other):
+                return f"the output has other rows in {table.path}"
+    return ""
+
+
+def _same_rows(first: Table, second: Table) -> bool:
+    """Return whether two tables are equal to the last bit."""
+    if first.dtype != second.dtype:
+        return False
+    pairs = itertools.zip_longest(first.blocks(), second.blocks())
+    return all(a is not None and b is not None and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether libhdf5 has the file open for writing, in Slurm's plug-in for one."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _identity(path: Path) -> Identity:
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,0 +1,123 @@
+"""Names of node-step files, and what users write to name jobs and steps."""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from ccpipe.errors import DataError
+
+BATCH, INTERACTIVE, EXTERN = "batch", "interactive", "extern"
+
+_SPECIAL_STEPS = {
+    "4294967291": BATCH,
+    "4294967290": INTERACTIVE,
+    "4294967292": EXTERN,
+    "-5": BATCH,
+    "-6": INTERACTIVE,
+    "-4": EXTERN,
+}
+"""Numbers of Slurm's special steps, unsigned as in file names and signed as sh5util prints them."""
+
+_FILE = re.compile(r"(\d{1,10})_(batch|\d{1,10})_([^/\0]+)\.h5")
+_KEPT = re.compile(r"\.(\d{1,10})_(batch|\d{1,10})_([^/\0]+)\.\d+\.h5")
+_JOB = re.compile(
+    r"(\d{1,10})(?:_(\d{1,10})|\+(\d{1,10}))?(?:\.(batch|interactive|extern|\d{1,10}))?"
+)
+
+
+class NodeStepName(msgspec.Struct, frozen=True):
+    """Of which job, step and node a node-step file is."""
+
+    job: int
+    """The raw job id: each task of an array and each component of a het job has its own."""
+    step: str
+    """A number, ``batch``, ``interactive`` or ``extern``."""
+    node: str
+
+    @property
+    def file_name(self) -> str:
+        """Return the name that Slurm gives to the file."""
+        numbers = {word: number for number, word in _SPECIAL_STEPS.items() if number[0] != "-"}
+        step = self.step if self.step == BATCH else numbers.get(self.step, self.step)
+        return f"{self.job}_{step}_{self.node}.h5"
+
+    def kept_name(self, number: int) -> str:
+        """Return the name of an earlier run's file, which sh5util and Slurm do not look at."""
+        return f".{self.file_name.removesuffix('.h5')}.{number}.h5"
+
+
+def parse_file_name(name: str) -> NodeStepName | None:
+    """Return what the name of a file says; None where it is no node-step file's."""
+    found = _FILE.fullmatch(name) or _KEPT.fullmatch(name)
+    if found is None:
+        return None
+    return NodeStepName(int(found[1]), step_name(found[2]), found[3])
+
+
+def step_name(text: str) -> str:
+    """Return the word for a special step, and any other step as it is."""
+    return _SPECIAL_STEPS.get(text, text)
+
+
+class JobSelection(msgspec.Struct, frozen=True):
+    """A job, or one step of it, as users name it: ``13``, ``13.0``, ``13_1.batch``, ``17+1``."""
+
+    job: int
+    array_task: int | None = None
+    het_offset: int | None = None
+    step: str | None = None
+
+    def __str__(self) -> str:
+        return self.job_text + ("" if self.step is None else f".{self.step}")
+
+    @property
+    def job_text(self) -> str:
+        """Return the job without the step."""
+        if self.array_task is not None:
+            return f"{self.job}_{self.array_task}"
+        return f"{self.job}" if self.het_offset is None else f"{self.job}+{self.het_offset}"
+
+    def raw_id(self, raw_ids: Mapping[str, int]) -> int:
+        """Return the job id that files are named by.
+
+        `raw_ids` maps ``13_1`` or ``17+1`` to it; ``sacct -X -n -P -o JobID,JobIDRaw`` prints both.
+
+        Raises
+        ------
+        DataError
+            for a task of an array or a component of a het job that `raw_ids` does not have: its
+            raw id cannot be computed, and the id of the array is another task's
+
+        """
+        if self.array_task is None and self.het_offset is None:
+            return self.job
+        if self.job_text not in raw_ids:
+            raise DataError(
+                f"{self.job_text}: files are named by raw job ids, and this one is not known"
+                " (sacct -X -o JobIDRaw prints it)"
+            )
+        return raw_ids[self.job_text]
+
+
+def parse_jobs(text: str) -> list[JobSelection]:
+    """Read a list of jobs and steps, separated by commas.
+
+    Raises
+    ------
+    DataError
+        naming what is no job
+
+    """
+    found: list[JobSelection] = []
+    for part in text.split(","):
+        match = _JOB.fullmatch(part.strip())
+        if match is None:
+            raise DataError(f"not a job: {part!r:.80} (expected e.g. 13, 13.0, 13_1.batch, 17+1)")
+        job, task, offset, step = match.groups()
+        found.append(JobSelection(int(job), _int(task), _int(offset), step and step_name(step)))
+    return found
+
+
+def _int(text: str | None) -> int | None:
+    return None if text is None else int(text)

@@ -1,0 +1,206 @@
+"""Opens profile files: of one node-step or of a job, of today's layout and of the first one."""
+
+from collections.abc import Iterator, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from ccpipe.formats.slurm_profile.errors import (
+    DamagedProfileError,
+    ForeignProfileError,
+    NewerFormatError,
+    ProfileError,
+)
+from ccpipe.formats.slurm_profile.hdf5 import Dataset, Group, open_root
+from ccpipe.formats.slurm_profile.hdf5.storage import Storage
+from ccpipe.formats.slurm_profile.legacy import LegacyReader, is_legacy
+from ccpipe.formats.slurm_profile.names import parse_file_name, step_name
+from ccpipe.formats.slurm_profile.newer import convert
+from ccpipe.formats.slurm_profile.table import NodeStep, Table, is_table
+
+STEPS, NODES, RUNS = "Steps", "Nodes", "Runs"
+"""Groups of a job file. ``Runs`` is ccpipe's: earlier runs of a requeued job, each with steps."""
+
+CLOSED = "ccpipe closed"
+"""An attribute of node-step files that ccpipe writes: 1 once nothing more will be added."""
+
+
+class Profile:
+    """A profile file opened for reading. What is damaged in it is left out, and named."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        """Read the structure of a file; `path` is how errors and names refer to it."""
+        self.path = path
+        self.identity = storage.identity
+        """Device, inode, size and time of change of the file when it was opened."""
+        self.damage: list[ProfileError] = []
+        """What could not be read; the rest could."""
+        self.node_steps: list[NodeStep] = []
+        self.tables: list[Table] = []
+        """In the order of their names, as libhdf5 and sh5util go through them."""
+        self.legacy = False
+        """Whether the file has the layout of Slurm 2.6 to 14.11."""
+        self.closed: bool | None = None
+        """Whether ccpipe's writer finished it; None for files that Slurm wrote."""
+        self._storage = storage
+        self._read(open_root(storage))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; its tables cannot be read any more."""
+        self._storage.close()
+
+    def tables_of(self, node_step: NodeStep) -> list[Table]:
+        """Return the tables of one node-step."""
+        return [table for table in self.tables if table.node_step == node_step]
+
+    def _read(self, root: Group) -> None:
+        closed = root.attributes.get(CLOSED)
+        self.closed = None if closed is None else bool(closed)
+        name = parse_file_name(Path(self.path).name)
+        named = NodeStep(
+            step=name.step if name else "",
+            node=name.node if name else "",
+            job=name.job if name else None,
+        )
+        if is_legacy(root):
+            self.legacy = True
+            for node_step, tables in LegacyReader(self.path, self.damage).read(root, named):
+                self.node_steps.append(node_step)
+                self.tables += tables
+        elif STEPS in root:
+            runs = self._group(root, RUNS) if RUNS in root else None
+            for number in runs or ():
+                run = self._group(runs, number)
+                if run is not None and number.isdecimal():
+                    self._read_steps(run, named.job, int(number))
+            self._read_steps(root, named.job, len(runs or ()))
+        else:
+            for node in root:
+                group = self._group(root, node)
+                if group is not None:
+                    self._read_node(group, msgspec.structs.replace(named, node=node))
+        if not self.node_steps and not self.damage:
+            raise ForeignProfileError(self.path, "an HDF5 file that holds no profile")
+
+    def _read_steps(self, run: Group, job: int | None, number: int) -> None:
+        steps = self._group(run, STEPS)
+        for step in steps or ():
+            outer = self._group(steps, step)
+            nodes = self._group(outer, NODES)
+            for node in nodes or ():
+                group = self._group(nodes, node)
+                if group is not None:
+                    named = NodeStep(step=step_name(step), node=node, job=job, run=number)
+                    self._read_node(group, named)
+
+    def _read_node(self, group: Group, named: NodeStep) -> None:
+        attributes = group.attributes
+        numbers = {
+            field: attributes.get(name)
+            for field, name in (
+                ("node_index", "Node Index"),
+                ("tasks", "Number of Tasks"),
+                ("cpus_per_task", "CPUs per Task"),
+            )
+        }
+        found = msgspec.structs.replace(
+            named,
+            start_time=str(attributes.get("Start Time", "")),
+            **{name: value if isinstance(value, int) else None for name, value in numbers.items()},
+        )
+        self.node_steps.append(found)
+        for series in group:
+            opened = self._open(group, series)
+            if isinstance(opened, Dataset):
+                self._add(found, opened, series, None)
+            for task in opened if isinstance(opened, Group) else ():
+                table = self._open(opened, task) if isinstance(opened, Group) else None
+                if isinstance(table, Dataset):
+                    self._add(found, table, series, task)
+
+    def _add(self, node_step: NodeStep, dataset: Dataset, series: str, task: str | None) -> None:
+        if not is_table(dataset.dtype):
+            self.damage.append(ForeignProfileError(self.path, "not a time series", dataset.path))
+            return
+        if len(dataset) < dataset.claimed:
+            lost = f"{dataset.claimed - len(dataset)} of {dataset.claimed} rows are missing"
+            self.damage.append(DamagedProfileError(self.path, lost, dataset.path))
+        self.tables.append(Table(node_step, series, dataset, task=task))
+
+    def _group(self, parent: Group | None, name: str) -> Group | None:
+        found = self._open(parent, name) if parent is not None and name in parent else None
+        return found if isinstance(found, Group) else None
+
+    def _open(self, parent: Group, name: str) -> Group | Dataset | None:
+        try:
+            return parent.open(name)
+        except NewerFormatError:
+            raise
+        except ProfileError as error:
+            where = f"{parent.path.rstrip('/')}/{name}"
+            self.damage.append(type(error)(self.path, error.reason, error.where or where))
+            return None
+
+
+def open_profile(path: str | PathLike[str]) -> Profile:
+    """Open a profile file.
+
+    The structure is read at once, rows when a table is read. Files with structures of newer
+    versions of HDF5 are converted first, by libhdf5 in a process of its own.
+
+    Raises
+    ------
+    LiveProfileError
+        for a file that Slurm has not written anything to yet
+    DamagedProfileError, ForeignProfileError
+        where nothing can be read; partial damage is in ``Profile.damage`` instead
+    OSError
+    MissingExtra
+
+    """
+    storage = Storage(path)
+    try:
+        return Profile(storage, fspath(path))
+    except NewerFormatError:
+        converted = convert(path)
+        profile = Profile(converted, fspath(path))
+        profile.identity = storage.identity
+        storage.close()
+        return profile
+    except BaseException:
+        storage.close()
+        raise
+
+
+def select(
+    tables: Sequence[Table],
+    *,
+    series: Sequence[str] = (),
+    nodes: Sequence[str] = (),
+    steps: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    all_runs: bool = False,
+) -> Iterator[Table]:
+    """Choose tables: each filter takes any of its values; an empty one takes everything.
+
+    Of a requeued job only the last run is taken, unless `all_runs`.
+    """
+    last = max((table.node_step.run for table in tables), default=0)
+    for table in tables:
+        step = table.node_step
+        if (
+            (not series or table.series in series)
+            and (not nodes or step.node in nodes)
+            and (not steps or step.step in steps)
+            and (not tasks or table.task in tasks)
+            and (all_runs or step.run == last)
+        ):
+            yield table

@@ -1,0 +1,267 @@
+"""The types of time series and what can be done with each: adding a type is adding a class.
+
+Source: Slurm Profile Accounting Plugin API, *Data Types*, whose structure of functions for each
+type is a class here; the fields are those that Slurm 22.05 and 24.11 write.
+
+========================== =====================================================
+operation of the document  here
+========================== =====================================================
+dataset_size               ``file_type().itemsize``
+create_*_datatype          ``file_type()``: one numpy type serves memory and file
+init_job_series            no counterpart: numpy allocates
+merge_step_series          ``merge()``
+series_total               ``total()``
+extract_series             ``row_format()``
+extract_totals             ``total_format()``
+========================== =====================================================
+"""
+
+import enum
+import functools
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats.slurm_profile.hdf5 import Array, Records
+from ccpipe.formats.slurm_profile.missing import find_missing
+from ccpipe.formats.slurm_profile.totals import Total, Totals
+
+ELAPSED, EPOCH = "ElapsedTime", "EpochTime"
+"""The two fields that every table begins with: seconds since the step's start; Unix seconds."""
+
+Blocks = Iterable[Records]
+"""A table in parts, in order."""
+
+_TYPES = {int: "<u8", float: "<f8"}
+
+
+class Kind(enum.StrEnum):
+    """How the values of a field follow each other."""
+
+    GAUGE = "gauge"
+    """Holds at the time of the sample."""
+    DELTA = "delta"
+    """The change since the sample before: duplicates add up."""
+    COUNTER = "counter"
+    """Grows from the start of the task or step."""
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One field of a record."""
+
+    name: str
+    type: type[int] | type[float]
+    unit: str = ""
+    """As stored; empty for plain counts."""
+    kind: Kind = Kind.GAUGE
+    legacy: str = ""
+    """Its name in files of Slurm 2.6 to 14.11."""
+
+
+class Series:
+    """What all types of series share. A subclass with a name is a type, and registers itself."""
+
+    name: ClassVar[str]
+    """Of the dataset, or of the group of datasets, in files of Slurm since 15.08."""
+    legacy_name: ClassVar[str]
+    """Of the group, or where its name begins, in files of Slurm 2.6 to 14.11."""
+    fields: ClassVar[tuple[Field, ...]]
+    """In the order in which Slurm writes them, without the two fields of time."""
+    per_task: ClassVar[bool] = False
+    """Whether a node has one table for each task."""
+
+    def __init_subclass__(cls) -> None:
+        """Register the type."""
+        SERIES[cls.name] = cls
+
+    @classmethod
+    def field(cls, name: str) -> Field | None:
+        """Return what is known of a field; None for one that no plug-in of Slurm writes."""
+        return next((field for field in cls.fields if field.name == name), None)
+
+    @classmethod
+    def file_type(cls, fields: Sequence[Field] | None = None) -> np.dtype[np.void]:
+        """Return the type of a record with other `fields` than usual, or with the usual ones."""
+        chosen = cls.fields if fields is None else fields
+        members = [(field.name, _TYPES[field.type]) for field in chosen]
+        return np.dtype([(ELAPSED, "<u8"), (EPOCH, "<u8"), *members])
+
+    @classmethod
+    def merge(cls, samples: Records) -> Records:
+        """Make the series of a job of the samples of a legacy node-step file.
+
+        The modern plug-in leaves nothing to do: its tables are merged as they are.
+        """
+        return samples
+
+    @classmethod
+    def total(cls, blocks: Blocks, fields: Sequence[str], *, raw: bool = False) -> dict[str, Total]:
+        """Return minimum, maximum, sum and average of fields over a table.
+
+        Missing values do not count, unless `raw` asks for the numbers as they are stored.
+        """
+        totals = Totals(fields)
+        for block in blocks:
+            totals.add(block, None if raw else functools.partial(cls.missing, block))
+        return totals.result()
+
+    @classmethod
+    def missing(cls, records: Records, name: str) -> Array:
+        """Return which values of a field stand for none."""
+        known = cls.field(name)
+        return find_missing(records[name], mebibytes=known is not None and known.unit == "MiB")
+
+    @classmethod
+    def row_format(cls, dtype: np.dtype[np.void], fields: Iterable[str]) -> str:
+        """Return the printf format of fields as sh5util writes them: ``%d`` or six decimals."""
+        return ",".join("%f" if dtype[name].kind == "f" else "%d" for name in fields)
+
+    @classmethod
+    def total_format(cls, dtype: np.dtype[np.void], name: str) -> str:
+        """Return the printf format of a field's minimum, maximum, sum and average."""
+        one = "%f" if dtype[name].kind == "f" else "%d"
+        return f"{one},{one},{one},%f"
+
+
+SERIES: dict[str, type[Series]] = {}
+"""All types by name."""
+
+
+def series_type(name: str) -> type[Series]:
+    """Return the type of that name; for a name that nobody registered, one that knows no field."""
+    return SERIES.get(name, _Unknown)
+
+
+class _Unknown(Series):
+    name = ""
+    legacy_name = ""
+    fields = ()
+
+
+del SERIES[""]
+
+
+class Energy(Series):
+    """Power of a node. Plug-ins name their fields: ``NodePower``, ``GPU0Power``, ``Energy``."""
+
+    name = "Energy"
+    legacy_name = "Energy"
+    fields = (Field("Power", int, "W", legacy="Power"),)
+
+    @classmethod
+    def field(cls, name: str) -> Field | None:
+        """Know every sensor's power, the joules of the xcc plug-in, and the legacy frequency."""
+        if name == "Energy":
+            return Field(name, int, "J", Kind.COUNTER)
+        if name == "CPUFrequency":
+            return Field(name, int, "kHz", legacy="CPU_Frequency")
+        return Field(name, int, "W", legacy=name) if name.endswith("Power") else None
+
+
+class Filesystem(Series):
+    """Lustre traffic of a node: changes or counters, see ``corrections``."""
+
+    name = "Filesystem"
+    legacy_name = "Lustre"
+    fields = (
+        Field("Reads", int, "", Kind.DELTA, "Reads"),
+        Field("ReadMB", float, "MiB", Kind.DELTA, "Megabytes_Read"),
+        Field("Writes", int, "", Kind.DELTA, "Writes"),
+        Field("WriteMB", float, "MiB", Kind.DELTA, "Megabytes_Write"),
+    )
+
+    @classmethod
+    def merge(cls, samples: Records) -> Records:
+        """Subtract the first sample from every sample."""
+        return subtract_first(samples, [field.name for field in cls.fields])
+
+
+class Network(Series):
+    """InfiniBand traffic of a node; swapped by the sysfs plug-in, see ``corrections``."""
+
+    name = "Network"
+    legacy_name = "Network"
+    fields = (
+        Field("PacketsIn", int, "", Kind.DELTA, "Packets_In"),
+        Field("PacketsOut", int, "", Kind.DELTA, "Packets_Out"),
+        Field("InMB", float, "MiB", Kind.DELTA, "Megabytes_In"),
+        Field("OutMB", float, "MiB", Kind.DELTA, "Megabytes_Out"),
+    )
+
+
+class Tasks(Series):
+    """What one task's processes use. The two fields of GPUs exist from Slurm 23.02 on."""
+
+    name = "Tasks"
+    legacy_name = "Task"
+    per_task = True
+    fields = (
+        Field("CPUFrequency", int, "kHz", legacy="CPU_Frequency"),
+        Field("CPUTime", float, "s", Kind.DELTA, "CPU_Time"),
+        Field("CPUUtilization", float, "%", legacy="CPU_Utilization"),
+        Field("GPUMemMB", int, "MiB"),
+        Field("GPUUtilization", float, "%"),
+        Field("RSS", int, "KiB", legacy="RSS"),
+        Field("VMSize", int, "KiB", legacy="VM_Size"),
+        Field("Pages", int, "", Kind.COUNTER, "Pages"),
+        Field("ReadMB", float, "MiB", Kind.DELTA, "Read_Megabytes"),
+        Field("WriteMB", float, "MiB", Kind.DELTA, "Write_Megabytes"),
+    )
+    without_gpu = tuple(field for field in fields if not field.name.startswith("GPU"))
+    """The record up to Slurm 22.05."""
+
+    @classmethod
+    def merge(cls, samples: Records) -> Records:
+        """Take differences of what legacy files count, and the utilization from them."""
+        found = difference(samples, ["CPUTime", "ReadMB", "WriteMB"])
+        found["CPUUtilization"] = 0.0
+        seconds = np.diff(samples[EPOCH].astype("<i8"))
+        later = found["CPUUtilization"][1:]
+        np.divide(100.0 * found["CPUTime"][1:], seconds, out=later, where=seconds > 0)
+        return found
+
+
+def subtract_first(samples: Records, names: Iterable[str]) -> Records:
+    """Return samples whose fields begin at 0; smaller values than the first become 0."""
+    found = samples.copy()
+    if len(samples):
+        for name in names:
+            first = samples[name][0]
+            found[name] = np.maximum(samples[name], first) - first
+    return found
+
+
+def difference(samples: Records, names: Iterable[str], before: Records | None = None) -> Records:
+    """Return samples whose fields hold the change since the sample before.
+
+    A counter that fell was reset, and what it shows since then is the change. `before` is the row
+    that precedes the first one; without it the first change is 0.
+    """
+    found = samples.copy()
+    if len(samples):
+        start = samples[:1] if before is None else before[-1:]
+        for name in names:
+            old = np.concatenate([start[name], samples[name][:-1]])
+            new = samples[name]
+            found[name] = np.where(new >= old, new - np.minimum(old, new), new)
+    return found
+
+
+def make_fields(pairs: Iterable[tuple[str, type[int] | type[float]]]) -> tuple[Field, ...]:
+    """Return fields that a caller names with their types, as Slurm's ``create_dataset`` takes.
+
+    Raises
+    ------
+    EncodeError
+        for names that HDF5 or sh5util cannot have, and for names that stand twice
+
+    """
+    fields = tuple(Field(name, kind) for name, kind in pairs)
+    names = [ELAPSED, EPOCH, *(field.name for field in fields)]
+    for name in names:
+        if not name or not name.isprintable() or "," in name or names.count(name) > 1:
+            raise EncodeError(f"{name!r:.80} cannot name a field of a table")
+    return fields

@@ -1,0 +1,179 @@
+"""What a profile file holds: node-steps, and the tables that were sampled in each."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from ccpipe.formats.slurm_profile.hdf5 import Records
+from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH, Series, series_type
+
+BLOCK_ROWS = 65_536
+"""Rows that are in memory at a time; those of a day at one sample a second are 86 400."""
+
+Rule = Callable[[Iterator[Records]], Iterator[Records]]
+"""Changes the rows of one table, block by block; may hold rows back."""
+
+
+class Source(Protocol):
+    """Rows, in a file or in memory."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of a row."""
+
+    def read(self, start: int, stop: int) -> Records:
+        """Return some of the rows."""
+
+
+class RowsInMemory:
+    """Rows that were made, not read."""
+
+    def __init__(self, rows: Records) -> None:
+        """Hold `rows`."""
+        self._rows = rows
+        self.dtype: np.dtype[Any] = rows.dtype
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, start: int, stop: int) -> Records:
+        """Return some of the rows."""
+        return self._rows[start:stop]
+
+
+class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step on one node, as the attributes of its group describe it."""
+
+    step: str
+    """A number, ``batch``, ``interactive`` or ``extern``; empty where nothing says it."""
+    node: str
+    job: int | None = None
+    """The raw job id where the file's name says it."""
+    node_index: int | None = None
+    """Of the node in the step, from 0."""
+    tasks: int | None = None
+    """On this node."""
+    cpus_per_task: int | None = None
+    start_time: str = ""
+    """In local time without a zone, as ctime(3) writes it."""
+    run: int = 0
+    """Counts the runs of a requeued job from 0, as far as the file has them."""
+
+    def local_start(self) -> datetime | None:
+        """Return the start in the local time of the node; None where it is missing."""
+        try:
+            return datetime.strptime(self.start_time, "%a %b %d %H:%M:%S %Y")  # noqa: DTZ007
+        except ValueError:
+            return None
+
+
+class Table:
+    """One time series of one node-step, of one task where the series has tasks."""
+
+    def __init__(
+        self,
+        node_step: NodeStep,
+        series: str,
+        source: Source,
+        *,
+        task: str | None = None,
+        rules: Sequence[Rule] = (),
+    ) -> None:
+        """Name what the rows of `source` are; `rules` change them when they are read."""
+        self.node_step = node_step
+        self.series = series
+        self.task = task
+        """The global task id in decimal; None for series of the node."""
+        self.source = source
+        self.rules = tuple(rules)
+
+    def __repr__(self) -> str:
+        return f"<Table {self.path}, {len(self.source)} rows>"
+
+    @property
+    def path(self) -> str:
+        """The name of the table within a job file."""
+        step = self.node_step
+        task = "" if self.task is None else f"/{self.task}"
+        return f"/Steps/{step.step}/Nodes/{step.node}/{self.series}{task}"
+
+    @property
+    def type(self) -> type[Series]:
+        """What is known of the series."""
+        return series_type(self.series)
+
+    @property
+    def dtype(self) -> np.dtype[np.void]:
+        """The type of a row: little-endian numbers of 8 bytes, without gaps."""
+        return _canonical(self.source.dtype)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of all fields in the order of the file, ``ElapsedTime`` first."""
+        return self.dtype.names or ()
+
+    def __len__(self) -> int:
+        """Return the number of rows that are stored; rules may drop some."""
+        return len(self.source)
+
+    def with_rules(self, *rules: Rule) -> "Table":
+        """Return the same table, read through more rules."""
+        step, series = self.node_step, self.series
+        return Table(step, series, self.source, task=self.task, rules=(*self.rules, *rules))
+
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Records]:
+        """Read the table in blocks of about that many rows.
+
+        Raises
+        ------
+        DamagedProfileError
+            where rows cannot be read
+
+        """
+        blocks = self._stored(rows)
+        for rule in self.rules:
+            blocks = rule(blocks)
+        return blocks
+
+    def read(self) -> Records:
+        """Read the whole table; raise DamagedProfileError where rows cannot be read."""
+        found = list(self.blocks())
+        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
+
+    def _stored(self, rows: int) -> Iterator[Records]:
+        """Read rows, less those at the end that were allotted but never written."""
+        dtype = self.dtype
+        for start in range(0, len(self.source), rows):
+            block = self.source.read(start, start + rows)
+            block = block if block.dtype == dtype else block.astype(dtype)
+            unwritten = block[EPOCH] == 0
+            if unwritten.any():
+                end = int(np.argmax(unwritten))
+                if start + rows >= len(self.source) and unwritten[end:].all():
+                    block = block[:end]
+            if len(block):
+                yield block
+
+
+def _canonical(dtype: np.dtype[Any]) -> np.dtype[np.void]:
+    """Return the packed little-endian type of 8-byte numbers that holds the same fields."""
+    assert dtype.names is not None
+    kinds = {"u": "<u8", "i": "<i8", "f": "<f8"}
+    return np.dtype([(name, kinds.get(dtype[name].kind, dtype[name])) for name in dtype.names])
+
+
+def is_table(dtype: np.dtype[Any]) -> bool:
+    """Return whether rows of a type have the two times and numbers only."""
+    names = dtype.names or ()
+    return (
+        names[:2] == (ELAPSED, EPOCH)
+        and len(names) > 2  # noqa: PLR2004 - two times and something else
+        and all(dtype[name].kind in "uif" for name in names)
+        and dtype[ELAPSED].kind == dtype[EPOCH].kind == "u"
+    )

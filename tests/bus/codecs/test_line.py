@@ -1,0 +1,77 @@
+"""Codecs: payloads to records, many small ones at once."""
+
+from typing import NamedTuple
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec, pack
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.pipeline import Batch
+
+
+class Delivered(NamedTuple):
+    """A message as a broker delivers it."""
+
+    subject: str
+    payload: bytes
+    arrival: int = 7
+
+
+lines = st.sampled_from(
+    [b"m,hostname=a value=1 5", b"m,hostname=b value=2.5 6\n", b"n a=1,b=2i 7\r\n", b"m value=3",
+     b'e event="a b" 8', b'e event="open', b'rest" 9', b"m,t=x\\", b"\\", b"# comment", b"", b"\n",
+     b"broken", b"m value=1 5\nm value=2 6\n", b"\xff", b"m,\xc3\xa4=1 v=t 1"]
+)  # fmt: skip
+payloads = st.lists(
+    st.lists(lines, max_size=3).map(b"\n".join) | st.binary(max_size=12), max_size=8
+)
+
+
+def origins(batch: Batch) -> list[str]:
+    """Return the origin of each record."""
+    return [
+        batch.origin_of(i) if batch.origin_of else batch.origin for i in range(len(batch.records))
+    ]
+
+
+@given(payloads)
+@example([b"m,t=x\\", b"m value=1 5"])
+@example([b'e event="open', b'rest" 9'])
+def test_joined_payloads_give_what_each_gives_alone(payloads: list[bytes]) -> None:
+    """The same records with the same origins, the same rejected lines, and each message once."""
+    messages = [Delivered(f"s{i}", payload, 7 + i) for i, payload in enumerate(payloads)]
+    found, rejected, total = [], [], 0
+    for batch, count in LineCodec().decode(messages):
+        found += list(zip(batch.records, origins(batch), strict=True))
+        rejected += [
+            (bad.original, bad.line, bad.offset, batch.origin) for bad in batch.records.rejected
+        ]
+        total += count
+    alone = [(decode(each.payload).fill_missing_times(each.arrival), each) for each in messages]
+    assert found == [(record, each.subject) for records, each in alone for record in records]
+    assert rejected == [
+        (bad.original, bad.line, bad.offset, each.subject)
+        for records, each in alone
+        for bad in records.rejected
+    ]
+    assert total == len(messages)
+
+
+def test_small_messages_are_decoded_together() -> None:
+    """A thousand one-line messages make one batch, and large ones stay below the bound."""
+    small = [Delivered("s", b"m value=%d %d" % (i, i)) for i in range(1, 1001)]
+    assert [count for _, count in LineCodec().decode(small)] == [1000]
+    large = [Delivered("s", b"m value=1 1\n" * (JOINED_BYTES // 24)) for _ in range(4)]
+    assert [count for _, count in LineCodec().decode(large)] == [2, 2]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=20)), st.integers(1, 5), st.integers(1, 40))
+def test_packing_keeps_all_lines_within_the_bounds(
+    encoded: list[bytes], lines: int, size: int
+) -> None:
+    """Nothing is lost or reordered; only a line that is too long alone exceeds the size."""
+    packed = list(pack(encoded, lines, size))
+    assert b"".join(packed) == b"".join(encoded)
+    longest = max(map(len, encoded), default=0)
+    assert all(len(payload) <= max(size, longest) for payload in packed)

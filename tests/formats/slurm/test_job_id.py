@@ -1,0 +1,103 @@
+"""Numbers of jobs, of array tasks, of components of heterogeneous jobs, and of steps."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm.job_id import PendingTasks, SlurmId, pending_tasks
+from ccpipe.formats.slurm.resources import Range
+
+
+@pytest.mark.parametrize(
+    ("shown", "raw", "found"),
+    [
+        ("3", "3", SlurmId(3)),
+        ("3", "", SlurmId(3)),
+        ("3.batch", "3.batch", SlurmId(3, "batch")),
+        ("3.0", "3.0", SlurmId(3, "0")),
+        ("3.extern", "", SlurmId(3, "extern")),
+        ("13_1", "14", SlurmId(14, array_job=13, array_task=1)),
+        ("13_1.batch", "14.batch", SlurmId(14, "batch", array_job=13, array_task=1)),
+        ("13_6", "13", SlurmId(13, array_job=13, array_task=6)),
+        ("36_[0-9%2]", "36", SlurmId(36, array_job=36, pending_tasks="0-9%2")),
+        ("36_[1,3,5-6]", "36", SlurmId(36, array_job=36, pending_tasks="1,3,5-6")),
+        ("36_[1,3,...]", "36", SlurmId(36, array_job=36, pending_tasks="1,3,...")),
+        ("17+0", "17", SlurmId(17, het_job=17, het_offset=0)),
+        ("17+1", "18", SlurmId(18, het_job=17, het_offset=1)),
+        ("17+1.0", "18.0", SlurmId(18, "0", het_job=17, het_offset=1)),
+        ("17+1.batch", "18.batch", SlurmId(18, "batch", het_job=17, het_offset=1)),
+        ("38", "37+1", SlurmId(38, het_job=37, het_offset=1)),
+        ("13_1", "", SlurmId(13, array_job=13, array_task=1)),
+        ("3.0+1", "", SlurmId(3, "0+1")),
+    ],
+)
+def test_what_each_number_names(shown: str, raw: str, found: SlurmId) -> None:
+    """The raw number is the job's own; either of both may come first."""
+    assert SlurmId.read(shown, raw) == found
+    if raw:
+        assert SlurmId.read(raw, shown) == found
+        assert found.raw == (raw if "+" not in raw else shown)
+    assert str(found) == (shown if "+" not in raw else raw)
+
+
+@given(
+    st.integers(1, 2**32),
+    st.sampled_from(["", "0", "17", "batch", "extern", "interactive"]),
+    st.sampled_from(["plain", "task", "pending", "het"]),
+    st.integers(0, 2**32),
+)
+def test_numbers_come_back(job: int, step: str, kind: str, index: int) -> None:
+    """What is written as JobID and JobIDRaw is read as the same."""
+    number = {
+        "plain": SlurmId(job, step),
+        "task": SlurmId(job, step, array_job=index + 1, array_task=index),
+        "pending": SlurmId(job, array_job=job, pending_tasks=f"0-{index}%4"),
+        "het": SlurmId(job, step, het_job=index + 1, het_offset=index % 100),
+    }[kind]
+    assert SlurmId.read(str(number), number.raw) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "3.", ".3", "3_", "3_x", "3+", "3 ", "-3", "3_[1", "3_1+2", "٣", "3.a b", "9" * 11],
+)
+def test_what_is_no_number_of_a_job(text: str) -> None:
+    """It is named, with examples."""
+    with pytest.raises(DataError, match="not a job's number"):
+        SlurmId.read(text)
+    with pytest.raises(DataError, match="not a job's number"):
+        SlurmId.read("3", text or "x")
+
+
+def test_pending_tasks() -> None:
+    """Ranges, steps, and how many may run at a time."""
+    assert pending_tasks("0-9%2") == PendingTasks((Range(0, 9, 1),), 2, is_cut=False)
+    assert pending_tasks("0-9%2").count == 10
+    assert pending_tasks("1,3,5-6").count == 4
+    assert pending_tasks("0-14:2%4").count == 8
+    assert pending_tasks("7").throttle is None
+
+
+def test_pending_tasks_that_slurm_cut_off() -> None:
+    """Where the text would be long, Slurm ends it with dots: the number is then a lower bound."""
+    cut = pending_tasks("1,3,5,...")
+    assert cut.is_cut
+    assert cut.count == 3
+
+
+@pytest.mark.parametrize("text", ["x", "1-", "5-1", "1%", "1%x", "1,,2", "%2x"])
+def test_what_is_no_list_of_tasks(text: str) -> None:
+    """It is named."""
+    with pytest.raises(DataError, match="not a"):
+        pending_tasks(text)
+
+
+@given(st.text(max_size=30), st.text(max_size=10))
+def test_any_text_is_a_number_or_a_named_error(shown: str, raw: str) -> None:
+    """No text ends in another error."""
+    for work in (lambda: SlurmId.read(shown, raw), lambda: pending_tasks(shown)):
+        with suppress(DataError):
+            work()

@@ -1,0 +1,156 @@
+"""Translators that are exchanged while their pipe runs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message, metric
+from ccpipe.pipeline import Batch, Limits, Sink, Source, Stages, Translator, run
+
+
+class Pairs(Translator):
+    """Holds every other record back until the next one comes; rejects negative ones."""
+
+    takes = gives = Messages
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+        self.feeds = 0
+        self.held: list[Message] = []
+        self.rejected: list[tuple[Message, str]] = []
+
+    @property
+    def oldest_held(self) -> int | None:
+        """Return the latest feed, where it left one alone."""
+        return self.feeds if self.held else None
+
+    def feed(self, records: Sequence[Message]) -> list[Message]:
+        """Return pairs only."""
+        self.feeds += 1
+        self.rejected += [(record, "negative") for record in records if float(record.value) < 0]
+        self.held += [record for record in records if float(record.value) >= 0]
+        ready, self.held = (
+            self.held[: len(self.held) // 2 * 2],
+            self.held[len(self.held) // 2 * 2 :],
+        )
+        return self._marked(ready)
+
+    def flush(self) -> list[Message]:
+        """Return what is alone."""
+        held, self.held = self.held, []
+        return self._marked(held)
+
+    def take_rejected(self) -> list[tuple[Message, str]]:
+        """See ``Translator``."""
+        rejected, self.rejected = self.rejected, []
+        return rejected
+
+    def _marked(self, records: list[Message]) -> list[Message]:
+        return [metric(r.name + self.mark, float(r.value), time=0, tags=r.tags) for r in records]
+
+
+def numbers(*values: float) -> list[Message]:
+    """Make metrics of these values."""
+    return [metric("m", value, time=0, tags={}) for value in values]
+
+
+def reported(records: Any) -> list[tuple[str, float]]:
+    """Return names and values."""
+    return [(record.name, record.value) for record in records]
+
+
+def fed(stages: Stages, *values: float) -> list[tuple[str, float]]:
+    """Feed a batch; return what comes out."""
+    results = stages.feed(Batch(Messages(numbers(*values)), origin="test"))
+    return [pair for result in results for pair in reported(result.records)]
+
+
+def flushed(stages: Stages) -> list[tuple[str, float]]:
+    """Return what comes out at the end."""
+    return [pair for result in stages.flush() for pair in reported(result.records)]
+
+
+def test_records_pass_all_of_them_in_order() -> None:
+    """What the first releases reaches the second; at the end each returns what it held."""
+    stages = Stages([Pairs("a"), Pairs("b")], Messages)
+    assert fed(stages, 1, 2, 3) == [("mab", 1), ("mab", 2)]
+    assert stages.is_holding
+    assert flushed(stages) == [("mab", 3)]
+    assert not stages.is_holding
+
+
+def test_a_batch_is_complete_when_nothing_of_it_is_held() -> None:
+    """Stage by stage: the batch goes with the last of its records."""
+    stages = Stages([Pairs("a"), Pairs("b")], Messages)
+    first, second = Batch(Messages(numbers(1, 2, 3))), Batch(Messages(numbers(4)))
+    assert [result.complete for result in stages.feed(first)] == [[]]
+    assert [result.complete for result in stages.feed(second)] == [[first, second]]
+    assert [number for _, number in first.commits] == [1, 2]
+
+
+def test_replacing_translators_loses_nothing() -> None:
+    """What those before held comes with the next feed, through them; the new ones get the rest."""
+    stages = Stages([Pairs("a")], Messages)
+    assert fed(stages, 1) == []
+    stages.replace([Pairs("b")])
+    assert fed(stages, 2, 3) == [("ma", 1), ("mb", 2), ("mb", 3)]
+    fed(stages, 4)
+    stages.replace([])
+    assert flushed(stages) == [("mb", 4)]
+
+
+def test_a_translator_that_stays_keeps_the_numbers_of_its_feeds() -> None:
+    """A reload must not start the count anew: the translator goes on with its own."""
+    pairs = Pairs("a")
+    stages = Stages([pairs], Messages)
+    fed(stages, 1)
+    stages.replace([pairs, Pairs("b")])
+    batch = Batch(Messages(numbers(2)))
+    *_, result = stages.feed(batch)
+    assert result.complete == []
+    assert [number for translator, number in batch.commits if translator is pairs] == [2]
+
+
+def test_what_any_of_them_rejects_becomes_a_dead_letter() -> None:
+    """Each record once, as a line, with reason and origin, also where they were replaced."""
+    stages = Stages([Pairs("a"), Pairs("b")], Messages)
+    results = stages.feed(Batch(Messages(numbers(-1)), origin="test"))
+    stages.replace([Pairs("c")])
+    results += stages.feed(Batch(Messages(numbers(-2)), origin="test"))
+    letters = [letter for result in results for letter in result.letters]
+    assert [(each.original, each.reason, each.origin) for each in letters] == [
+        (b"m value=-1i 0", "negative", "test"),
+        (b"m value=-2i 0", "negative", "test"),
+    ]
+
+
+async def test_in_a_pipe_what_was_held_at_an_exchange_goes_on_without_a_new_batch() -> None:
+    """A pipe feeds who may hold every second, so nothing waits for a sampler's next slot."""
+    stages, stop = Stages([Pairs("a")], Messages), asyncio.Event()
+    seen: list[tuple[str, float]] = []
+
+    class One(Source):
+        gives = Messages
+
+        def __init__(self) -> None:
+            self.end = asyncio.Event()
+
+        async def __aiter__(self) -> AsyncIterator[Batch]:
+            yield Batch(numbers(1))
+            stages.replace([])
+            await self.end.wait()
+
+        def stop(self) -> None:
+            self.end.set()
+
+    class Keep(Sink):
+        takes = Messages
+
+        async def write(self, records: Sequence[Message]) -> None:
+            seen.extend(reported(records))
+            stop.set()
+
+    async with asyncio.timeout(20):
+        await run(One(), Keep(), translators=stages, limits=Limits(age=0.0), stop=stop)
+    assert seen == [("ma", 1)]

@@ -204,7 +204,7 @@ def _primitives() -> Iterator[str]:
 
 def _envelopes() -> Iterator[str]:
     yield "## Envelopes\n"
-    yield "What stands at the top level. Of `data` and `errors` exactly one is there.\n"
+    yield "The top-level objects. Exactly one of `data` and `errors` is present.\n"
     yield "| field | type | meaning |\n|---|---|---|"
     yield "| `meta` | `MetadataObject` | Information about the producer and data format. |"
     yield "| `data` | one of those below | Data, for successful probes. |"
@@ -308,8 +308,8 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[Row, ...], str], ...] = (
 _METRICS_HEAD = """\
 # Sonar's samples as metrics
 
-What the translators `sonar_to_cc` and `cc_to_sonar` make of each other's data. This page is
-written from their table
+The mapping of the translators `sonar_to_cc` and `cc_to_sonar`. This page is written from their
+table
 (`python scripts/sonar_pages.py docs`) and a test keeps it true.
 
 Every metric carries the tags `cluster`, `hostname` and `type`, and the sample's time. A gain is
@@ -323,7 +323,7 @@ _EVENTS = """\
 
 | Sonar | ClusterCockpit |
 |---|---|
-| sysinfo | event `topology`, function `sysinfo`; and the answer to a control request `topology` |
+| sysinfo | event `topology`, function `sysinfo` |
 | job | events `job`, functions `start_job` and `stop_job`, as cc-backend takes them, each once |
 | cluster | events `nodestate`, function `nodestate`, of at most 1000 nodes each |
 | errors of a sample | log of the component `sonar`, level `warn` |
@@ -332,12 +332,12 @@ _EVENTS = """\
 `error` |
 
 The event `sonar` holds the envelope as the specification writes it, so nothing is lost: from it
-`cc_to_sonar` makes the very same envelope, and leaves out what else tells of that node and
-moment. With `envelopes = false` it is not sent, and the rest of this page holds.
+`cc_to_sonar` restores the same envelope, and leaves out other messages about that node and time.
+With `envelopes = false` it is not sent, and the rest of this page applies.
 
 ## What survives without the event
 
-Metrics are whole again as a sample, of which these fields are there:
+Metrics become a sample again, with these fields:
 """
 
 _REST = """

@@ -63,9 +63,10 @@ for bad in decoded.rejected:  # each with line, offset, path, rule, value and it
 line = sonar.encode(envelope, profile="jobanalyzer")
 ```
 
-`sonar.Decoder` takes a stream block by block, in bounded memory. `sonar.group` and `sonar.Tracker`
-say which records speak of one job, `sonar.roll_up` makes one record of processes that are the
-same, and `ccpipe.formats.nodelist` reads and writes lists of nodes.
+`sonar.Decoder` takes a stream block by block, in bounded memory; `sonar.Envelopes` is a batch of
+envelopes in a pipe. `sonar.group_by_job` and `sonar.JobTracker` find the records of one job,
+`sonar.roll_up` makes one record of alike processes, with a synthetic process ID beyond `pid_max`
+that is the same in every sample, and `ccpipe.formats.nodelist` reads and writes lists of nodes.
 
 An omitted field has the default value of its type: zero, the empty string, false, the empty
 array. Memory and volumes are in kilobytes of 1024 bytes, clocks in megahertz, power in watts,
@@ -76,8 +77,16 @@ default, also accepts what real archives hold: the tags `jobs` and `slurm_jobs` 
 that are missing, empty or `null` where the rules ask for one; times with a fraction of a second or
 with `+00:00`; `"errors":[]` beside data; `os`, `os-version`, `resident`, `virtual`, `slurm-jobs`
 and sacct's own columns as names of fields; and unknown fields, which it keeps and the encoder
-writes back. Both refuse data beside errors, wrong types, integers beyond 64 bits and times that
+writes back. It also reads the JSON of Sonar's old format (before 0.17), whose objects are flat: a
+performance state `P8` or a description "2x14 (hyperthreaded) Intel …" becomes the fields of today,
+jobs are dated by the latest time that they mention, and nothing says which cluster it is. A job
+number there is taken for a batch job's; processes without one are jobs of their own, with epoch 1.
+Both read what Sonar's daemon prints on standard output, `{"topic", "key", "client", "value"}`, and
+both refuse data beside errors, wrong types, integers beyond 64 bits and times that
 cannot be read.
+
+`ccpipe convert` and `ccpipe validate` also read Sonar's old CSV, recognized by how a file begins:
+`v=0.13.0,time=…,host=…` and, before 0.7, fields without names.
 """
 
 
@@ -195,7 +204,7 @@ def _primitives() -> Iterator[str]:
 
 def _envelopes() -> Iterator[str]:
     yield "## Envelopes\n"
-    yield "What stands at the top level. Of `data` and `errors` exactly one is there.\n"
+    yield "The top-level objects. Exactly one of `data` and `errors` is present.\n"
     yield "| field | type | meaning |\n|---|---|---|"
     yield "| `meta` | `MetadataObject` | Information about the producer and data format. |"
     yield "| `data` | one of those below | Data, for successful probes. |"
@@ -299,8 +308,8 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[Row, ...], str], ...] = (
 _METRICS_HEAD = """\
 # Sonar's samples as metrics
 
-What the translators `sonar_to_cc` and `cc_to_sonar` make of each other's data. This page is
-written from their table
+The mapping of the translators `sonar_to_cc` and `cc_to_sonar`. This page is written from their
+table
 (`python scripts/sonar_pages.py docs`) and a test keeps it true.
 
 Every metric carries the tags `cluster`, `hostname` and `type`, and the sample's time. A gain is
@@ -314,7 +323,7 @@ _EVENTS = """\
 
 | Sonar | ClusterCockpit |
 |---|---|
-| sysinfo | event `topology`, function `sysinfo`; and the answer to a control request `topology` |
+| sysinfo | event `topology`, function `sysinfo` |
 | job | events `job`, functions `start_job` and `stop_job`, as cc-backend takes them, each once |
 | cluster | events `nodestate`, function `nodestate`, of at most 1000 nodes each |
 | errors of a sample | log of the component `sonar`, level `warn` |
@@ -323,12 +332,12 @@ _EVENTS = """\
 `error` |
 
 The event `sonar` holds the envelope as the specification writes it, so nothing is lost: from it
-`cc_to_sonar` makes the very same envelope, and leaves out what else tells of that node and
-moment. With `envelopes = false` it is not sent, and the rest of this page holds.
+`cc_to_sonar` restores the same envelope, and leaves out other messages about that node and time.
+With `envelopes = false` it is not sent, and the rest of this page applies.
 
 ## What survives without the event
 
-Metrics are whole again as a sample, of which these fields are there:
+Metrics become a sample again, with these fields:
 """
 
 _REST = """

@@ -1,4 +1,4 @@
-"""What ``ccpipe convert`` does with Sonar's JSON."""
+"""Sonar's formats in ``ccpipe convert`` and ``validate``."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -13,18 +13,18 @@ from ccpipe.terminal import printable
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 
-Problem = Callable[[str], None]
-"""Tells a problem, with its place in the file."""
+Report = Callable[[str], None]
+"""Reports a problem, with its position in the file."""
 
 
 _HEAD = 64
-"""Bytes from which CSV is told from JSON."""
+"""Bytes that are enough to distinguish CSV from JSON."""
 
 
 def read_envelopes(
     stream: Stream, *, profile: ReadProfile = "auto", strict: bool = False
 ) -> Iterator[Decoded]:
-    """Decode a stream of JSON or CSV block by block; raises DataError where it cannot be read."""
+    """Decode a stream of JSON or CSV block by block; raises DataError on a read error."""
     head = b""
     while len(head) < _HEAD and (piece := read_piece(stream)):
         head += piece
@@ -36,7 +36,7 @@ def read_envelopes(
     yield decoder.finish()
 
 
-def _read(stream: Stream, profile: ReadProfile, problem: Problem) -> Iterator[list[Envelope]]:
+def _read(stream: Stream, profile: ReadProfile, problem: Report) -> Iterator[list[Envelope]]:
     for envelopes, rejected in read_envelopes(stream, profile=profile):
         for bad in rejected:
             for found in bad.problems:
@@ -45,7 +45,7 @@ def _read(stream: Stream, profile: ReadProfile, problem: Problem) -> Iterator[li
 
 
 def _write(
-    envelopes: Iterable[Envelope], profile: WriteProfile, problem: Problem
+    envelopes: Iterable[Envelope], profile: WriteProfile, problem: Report
 ) -> Iterator[tuple[bytes, int]]:
     for envelope in envelopes:
         try:
@@ -54,13 +54,13 @@ def _write(
             problem(f": {printable(str(error))}")
 
 
-def _report_refused(translator: SonarToCc | CcToSonar, problem: Problem) -> None:
+def _report_refused(translator: SonarToCc | CcToSonar, problem: Report) -> None:
     for _, reason in translator.take_rejected():
         problem(f": {printable(reason)}")
 
 
 class Rewrite:
-    """Sonar's JSON to Sonar's JSON for somebody else."""
+    """Sonar's JSON to Sonar's JSON in another profile."""
 
     head = b""
     unit = "envelope"
@@ -69,12 +69,12 @@ class Rewrite:
         self.profile = profile
         self.to = to
 
-    def convert(self, stream: Stream, problem: Problem) -> Iterator[tuple[bytes, int]]:
+    def convert(self, stream: Stream, problem: Report) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         for envelopes in _read(stream, self.profile, problem):
             yield from _write(envelopes, self.to, problem)
 
-    def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
+    def finish(self, problem: Report) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
         """See ``Converter``."""
         return iter(())
 
@@ -95,14 +95,14 @@ class FromSonar:
         self.head, self.encode = target
         self.translator = SonarToCc(envelopes=envelopes, stop_delay=Duration(0))
 
-    def convert(self, stream: Stream, problem: Problem) -> Iterator[tuple[bytes, int]]:
+    def convert(self, stream: Stream, problem: Report) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         for envelopes in _read(stream, self.profile, problem):
             lines = self.translator.feed(envelopes)
             _report_refused(self.translator, problem)
             yield self.encode(lines), len(lines)
 
-    def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
+    def finish(self, problem: Report) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
         """See ``Converter``."""
         return iter(())
 
@@ -117,9 +117,9 @@ class ToSonar:
         self.read = read
         self.profile = profile
         self.translator = CcToSonar()
-        self.translator.clock = lambda: 0.0  # a file tells its own time
+        self.translator.clock = lambda: 0.0  # windows close by the data's times alone
 
-    def convert(self, stream: Stream, problem: Problem) -> Iterator[tuple[bytes, int]]:
+    def convert(self, stream: Stream, problem: Report) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         for block in read_blocks(stream, self.read):
             report_rejected(block, problem)
@@ -127,6 +127,6 @@ class ToSonar:
             _report_refused(self.translator, problem)
             yield from _write(envelopes, self.profile, problem)
 
-    def finish(self, problem: Problem) -> Iterator[tuple[bytes, int]]:
+    def finish(self, problem: Report) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         return _write(self.translator.flush(), self.profile, problem)

@@ -1,7 +1,7 @@
-"""What old programs wrote, turned into what new ones write.
+"""Older variants of the format, changed into today's layout.
 
-Met in real archives: the tags "jobs" and "slurm_jobs" for "job", other names of fields, sacct's
-own texts, ``null`` for a field that is missing.
+Real archives hold the tags "jobs" and "slurm_jobs" for "job", other names of fields, sacct's
+own texts, and ``null`` for a missing field.
 
 Source: Sonar's ``util/formats/newfmt/types.go`` from 0.13-devel to 0.19.
 """
@@ -12,7 +12,7 @@ from ccpipe.formats.sonar.archive_sacct import modern_job
 from ccpipe.formats.sonar.profiles import Numbers
 
 DEEPEST = 64
-"""Levels that a value may nest: the types have nine, but unknown fields may have any."""
+"""Maximum nesting of a value: the types have nine levels, unknown fields may have any."""
 
 
 def modern(envelope: Any, *, nulls: bool, numbers: Numbers = "spec") -> None:
@@ -74,7 +74,7 @@ def unwrap(tree: Any) -> Any:
 
 
 def _drop_nulls(value: Any, depth: int = 0) -> None:
-    """Take out what is ``null``, which means missing."""
+    """Remove fields that are ``null``, which means missing."""
     if depth > DEEPEST:
         raise RecursionError
     if isinstance(value, dict):
@@ -87,7 +87,7 @@ def _drop_nulls(value: Any, depth: int = 0) -> None:
 
 
 def check_depth(value: Any, depth: int = 0) -> None:
-    """Refuse what nests too deeply, since all that walks values recurses; raises RecursionError."""
+    """Raise RecursionError for a value that nests too deeply for the recursive code here."""
     if depth > DEEPEST:
         raise RecursionError
     if isinstance(value, dict | list):

@@ -1,7 +1,7 @@
-"""Jobs as Sonar 0.13-devel wrote them: sacct's own columns, each a text, with sacct's names.
+"""Jobs as Sonar up to 0.13 wrote them: sacct's columns as strings, with sacct's names.
 
-What can be read goes to the field of today; what cannot stays where it is, as an unknown field,
-so that nothing is lost.
+A column that can be parsed moves to the field of today; one that cannot stays as an unknown
+field, so that nothing is lost.
 """
 
 import math
@@ -88,7 +88,7 @@ def _kilobytes(text: str) -> int:
 
 
 def _seconds(text: str) -> int:
-    """Read a duration ``[days-[hours:]]minutes:seconds[.fraction]``, cut off to seconds."""
+    """Read a duration ``[days-[hours:]]minutes:seconds[.fraction]``, truncated to seconds."""
     if not text:
         return 0
     found = _DURATION.fullmatch(text)

@@ -1,8 +1,8 @@
 """One JSON value to an envelope.
 
-Most values are decoded straight into the types. Where that fails, or an integer may be too great,
-the value is read without types first: to find out what is wrong and where, to keep what the types
-do not know, and to turn what old programs wrote into what new ones write.
+Most values are decoded straight into the types. Where that fails, or an integer may be too large,
+the value is decoded without types first: to find what is wrong and where, to keep unknown fields,
+and to change older variants into today's layout.
 """
 
 import re
@@ -40,21 +40,21 @@ from ccpipe.formats.sonar.rules import Problem, beyond_64_bits, problems, writte
 
 
 class Malformed(NamedTuple):
-    """Bytes that are no JSON value."""
+    """Bytes that are not a JSON value."""
 
     offset: int
-    """Where the offending byte is."""
+    """Position of the first bad byte."""
     rule: str
 
 
 class _JobsDataAsDocumented(Record, frozen=True, tag_field="type", tag="jobs"):
-    """What the specification's text calls "jobs" and all programs call "job"."""
+    """Job data under the tag of the specification's text, "jobs"; all programs write "job"."""
 
     attributes: JobsAttributes = JobsAttributes()
 
 
 class _Wire(Struct, gc=False, forbid_unknown_fields=True):
-    """An envelope of any type, as it stands in JSON."""
+    """An envelope of any type, in the layout of the JSON."""
 
     meta: MetadataObject = MetadataObject()
     data: SysinfoData | SampleData | JobsData | _JobsDataAsDocumented | ClusterData | None = None
@@ -71,8 +71,8 @@ def _extended(kind: type[ExtendedUint], value: Any) -> ExtendedUint:
 _DECODER = msgspec.json.Decoder(_Wire, dec_hook=_extended)
 
 
-def _may_be_too_great(raw: bytes | bytearray) -> bool:
-    """Say whether an integer may be beyond 64 bits: msgspec takes integers of any length."""
+def _may_exceed_64_bits(raw: bytes | bytearray) -> bool:
+    """Return whether an integer may exceed 64 bits: msgspec accepts integers of any length."""
     return _TWENTY_DIGITS in raw.translate(_TO_ZEROES)
 
 
@@ -83,14 +83,14 @@ _TWENTY_DIGITS = b"0" * 20
 def decode_value(
     raw: bytes | bytearray, *, strict: bool, profile: ReadProfile
 ) -> Envelope | list[Problem] | Malformed:
-    """Decode one JSON value: the envelope, or the rules it breaks, or that it is no JSON."""
+    """Decode one JSON value: to an envelope, the rules that it breaks, or a syntax error."""
     try:
         wire = _DECODER.decode(raw)
     except ValidationError as error:
         return _decode_untyped(raw, error, strict=strict, profile=profile)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         return malformed(raw, error)
-    if _may_be_too_great(raw):
+    if _may_exceed_64_bits(raw):
         return _decode_untyped(raw, None, strict=strict, profile=profile)
     numbers = numbers_of(wire.meta.producer, wire.meta.version, profile)
     envelope = _envelope(wire, {})
@@ -98,12 +98,12 @@ def decode_value(
 
 
 def decode_types(raw: bytes) -> list[Problem]:
-    """Say what keeps bytes from being an envelope by the types alone, whatever the rules say."""
+    """Return what the types, without the rules, refuse in an encoded envelope."""
     try:
         wire = _DECODER.decode(raw)
     except DecodeError as error:
         return [_problem(error, None)]
-    return list(beyond_64_bits(_envelope(wire, {}))) if _may_be_too_great(raw) else []
+    return list(beyond_64_bits(_envelope(wire, {}))) if _may_exceed_64_bits(raw) else []
 
 
 def _envelope(wire: _Wire, unknown: dict[Path, Any]) -> Envelope:
@@ -117,7 +117,7 @@ def _envelope(wire: _Wire, unknown: dict[Path, Any]) -> Envelope:
 def _broken(envelope: Envelope, wire: _Wire, numbers: Numbers, *, strict: bool) -> list[Problem]:
     found = problems(envelope, strict=strict, writer=numbers)
     if strict and wire.data is not None and wire.errors == ():
-        found.append(Problem("$.errors", "must not stand beside data", ()))
+        found.append(Problem("$.errors", "must not be present beside data", ()))
     return found
 
 
@@ -137,11 +137,11 @@ def _decode_untyped(
         return decode_tree(
             tree,
             nulls=b"null" in raw,
-            long_numbers=_may_be_too_great(raw),
+            long_numbers=_may_exceed_64_bits(raw),
             strict=strict,
             profile=profile,
         )
-    except ValidationError as error:  # a number out of range: the typed decoder knows its path
+    except ValidationError as error:  # out of range: only the typed decoder reports the path
         return [_problem(first or error, None)]
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         return malformed(raw, error)
@@ -191,16 +191,16 @@ def _numbers_of_tree(tree: Any, profile: ReadProfile) -> Numbers:
 
 
 TOO_EARLY = "JSON ends too early"
-TRAILING = "more follows the end of the JSON value"
+TRAILING = "trailing data after the JSON value"
 _RULES = {
     "Input data was truncated": TOO_EARLY,
     "JSON is malformed: trailing characters": TRAILING,
 }
-"""Our words for what ``msgspec`` says, where the reader of a stream needs to know it again."""
+"""Our texts for messages of ``msgspec`` that the stream decoder tests for."""
 
 
 def malformed(raw: bytes | bytearray | memoryview, error: Exception) -> Malformed:
-    """Turn an error that says that bytes are no JSON into its place and its rule."""
+    """Turn a JSON syntax error into its position and rule."""
     if isinstance(error, RecursionError):
         return Malformed(0, _TOO_DEEP)
     if isinstance(error, UnicodeDecodeError):
@@ -216,14 +216,14 @@ _TOO_DEEP = "JSON is nested too deeply"
 
 
 def _problem(error: Exception, tree: Any) -> Problem:
-    """Turn what msgspec says, ``… - at `$.data.attributes.jobs[3].user```, into a problem."""
+    """Turn msgspec's message, ``… - at `$.data.attributes.jobs[3].user```, into a problem."""
     text, _, path = str(error).partition(" - at ")
     path = path.strip("`") or "$"
     return Problem(path, text[:1].lower() + text[1:], _at(tree, path))
 
 
 def _at(tree: Any, path: str) -> Any:
-    """Return the text, number or truth at a path."""
+    """Return the scalar at a path; None for an object, an array, or nothing."""
     for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
         try:
             tree = tree[int(index) if index else name]
@@ -243,7 +243,7 @@ _DATA_OF_TAG: dict[Any, type[Record]] = {
 
 
 def _take_unknown(tree: Any) -> Iterator[tuple[Path, Any]]:
-    """Take out of an envelope the fields that the types do not know."""
+    """Remove unknown fields from an envelope; yield their paths and values."""
     if not isinstance(tree, dict):
         return
     for key in [key for key in tree if key not in _KEYS]:

@@ -27,15 +27,15 @@ from ccpipe.formats.sonar.rules import written
 def encode(envelope: Envelope, *, profile: WriteProfile = "spec") -> bytes:
     """Encode an envelope as one line, with its LF.
 
-    Fields that have their default value are left out, but for those that the profile always
-    writes. Fields that the types do not know are written back to where they were. What is written
-    is read back before it is returned.
+    Fields with their default value are omitted, except those that the profile always writes.
+    Unknown fields are written back to their places. The result is decoded again as a check before
+    it is returned.
 
     Raises
     ------
     EncodeError
         for what JSON or the types cannot carry: data together with errors, NaN and infinity,
-        integers beyond 64 bits, half characters; and for what the profile's reader cannot take.
+        integers beyond 64 bits, lone surrogates; and for what the profile's reader cannot take.
 
     """
     style = STYLES[profile]
@@ -70,14 +70,14 @@ def _object(record: Record, profile: WriteProfile) -> dict[str, Any]:
 
 
 _ALWAYS = object()
-"""The default of a field that is written whatever its value is: no value equals it."""
+"""Default of a field that is always written: no value equals it."""
 
 
 @functools.cache
 def _plan(
     cls: type[Record], profile: WriteProfile
 ) -> list[tuple[str, Any, Callable[[Any], Any] | None]]:
-    """Say of each field when it is left out and how its value is turned into JSON."""
+    """Return name, omitted default and conversion to JSON of each field."""
     always = STYLES[profile].always.get(cls, frozenset())
     return [
         (name, _ALWAYS if name in always else field.default, _conversion(field, profile))
@@ -101,18 +101,18 @@ def _conversion(field: Field, profile: WriteProfile) -> Callable[[Any], Any] | N
 
 
 def _plain_float(value: float) -> Any:
-    """Write a float as Sonar does: neither ``.0`` nor an exponent."""
+    """Write a float as Sonar does: without ``.0`` or an exponent."""
     number = Decimal(repr(value))
     return msgspec.Raw(format(number.normalize(), "f").encode()) if number.is_finite() else value
 
 
 def _with_offset(time: str) -> str:
-    """Write UTC as Sonar does, which knows no ``Z``."""
+    """Write UTC as Sonar does, with ``+00:00`` for ``Z``."""
     return time[:-1] + "+00:00" if time.endswith("Z") else time
 
 
 def _with_unknown(tree: dict[str, Any], envelope: Envelope) -> bytes:
-    """Write the fields that the types do not know back to where they were."""
+    """Encode with the unknown fields in their places."""
     for path, value in envelope.unknown.items():
         place: Any = tree
         try:
@@ -120,7 +120,7 @@ def _with_unknown(tree: dict[str, Any], envelope: Envelope) -> bytes:
                 place = place[key]
             place[path[-1]] = value
         except (LookupError, TypeError):
-            raise EncodeError(f"{written(path)}: there is no place for it") from None
+            raise EncodeError(f"{written(path)}: no object or array there to hold it") from None
     try:
         return msgspec.json.encode(tree)
     except (UnicodeEncodeError, RecursionError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""The four envelopes, which are what stands at the top level, and what they share.
+"""The four envelopes, which are the top-level objects, and what they share.
 
 Source: Sonar JSON format output specification, the types of the same names.
 """
@@ -80,9 +80,9 @@ class Envelope(Record, frozen=True):
     """Error information, for unsuccessful probes."""
 
     unknown: Mapping[Path, Any] = {}
-    """Fields that the types do not know, by their paths: a tolerant decoder keeps them.
+    """Unknown fields by their paths: a tolerant decoder keeps them.
 
-    This is no field of the specification.
+    This is not a field of the specification.
     """
 
 

@@ -26,17 +26,17 @@ class ExtendedUint:
     INFINITE: ClassVar["ExtendedUint"]
 
     wire: int
-    """What stands in JSON."""
+    """The number in JSON."""
 
     def __init__(self, value: int) -> None:
-        """Hold a finite value; raises ValueError outside of 0 … 2⁶⁴-3."""
+        """Make a finite value; raises ValueError outside of 0 … 2⁶⁴-3."""
         if not 0 <= value <= UINT64_MAX - _BASE:
             raise ValueError(f"{value} is outside of 0 … 2⁶⁴-3")
         self.wire = value + _BASE
 
     @classmethod
     def from_wire(cls, number: int) -> "ExtendedUint":
-        """Read what stands in JSON; raises ValueError outside of 0 … 2⁶⁴-1."""
+        """Convert the number in JSON; raises ValueError outside of 0 … 2⁶⁴-1."""
         if number == 0:
             return cls.UNSET
         if number == 1:
@@ -52,11 +52,11 @@ class ExtendedUint:
 
     @property
     def is_infinite(self) -> bool:
-        """Whether it says that there is no bound, as Slurm's ``UNLIMITED``."""
+        """Whether it means no limit, as Slurm's ``UNLIMITED``."""
         return self.wire == 1
 
     def __bool__(self) -> bool:
-        """Tell whether it says anything: only an unset one does not."""
+        """Return whether it is set."""
         return self.wire != 0
 
     def __eq__(self, other: object) -> bool:

@@ -1,9 +1,9 @@
-"""Which records speak of one job.
+"""Job identity: which records are about the same job.
 
-A batch job has one number in its cluster, never used twice: records of (cluster, job, epoch 0)
-belong together whatever node and time they come from. Any other job is a process group of one
-node: (cluster, node, job, epoch) names it, where the epoch tells the node's boots apart; and since
-process groups are used again, a silence longer than a gap ends one job and begins the next.
+A batch job has a unique number in its cluster: records of (cluster, job, epoch 0) belong together
+whatever their node and time. Any other job is a process group of one node: (cluster, node, job,
+epoch) identifies it, where the epoch distinguishes the node's boots. Since process group IDs are
+reused, a gap without records ends one job and begins the next.
 
 Source: Sonar JSON format output specification, *The meaning of a Job ID* and *Slurm Job ID
 structure*.
@@ -19,16 +19,16 @@ from ccpipe.formats.sonar.sample import SampleAttributes
 from ccpipe.formats.sonar.timestamp import parse as parse_time
 
 GAP = 3 * 3600 * 10**9
-"""Nanoseconds of silence after which the same number is another job: "on the order of a few
-hours", and less than process numbers take to come round again."""
+"""Nanoseconds without records after which the same number is another job: "on the order of a few
+hours", and less than it takes for process IDs to be reused."""
 
 EPOCH_ZERO = 1577836800
-"""Seconds from 1970 to 2020: Sonar's ``epoch`` is the time of the node's boot, counted from there,
+"""Seconds from 1970 to 2020: Sonar's ``epoch`` is the node's boot time, counted from 2020,
 so that it is never zero (``EpochTimeBase`` in Sonar's ``types.go``)."""
 
 
 class JobId(NamedTuple):
-    """What Slurm calls a job, or one step of it.
+    """Slurm's ID of a job, or of one of its steps.
 
     >>> JobId.parse("1467073_1.extern", raw="1467074.extern")
     JobId(job=1467074, step='extern', array_job=1467073, array_task=1, het_job=0, het_offset=None)
@@ -39,30 +39,30 @@ class JobId(NamedTuple):
     step: str = ""
     """``""`` for the job as a whole, ``"0"`` for its first step, ``"batch"``, ``"extern"``."""
     array_job: int = 0
-    """The number that all tasks of an array share; 0 for a job that is in none."""
+    """The number that all tasks of an array share; 0 outside of arrays."""
     array_task: int | None = None
-    """Its index in the array; None where it is in none, or stands for all that are pending."""
+    """Index in the array; None outside of arrays, and for all pending tasks together."""
     het_job: int = 0
-    """The number that all parts of a heterogeneous job share; 0 for a job that is no such."""
+    """The number that all parts of a heterogeneous job share; 0 for any other job."""
     het_offset: int | None = None
-    """Its place in the heterogeneous job."""
+    """Index in the heterogeneous job."""
 
     @classmethod
     def parse(cls, text: str, raw: str = "") -> "JobId":
         """Read sacct's ``JobID`` and ``JobIDRaw``.
 
-        Without the second, the number of an array's task is not known: it is then that of the
-        array. Pending tasks stand together as ``123_[1-5]``.
+        Without the second, the job of an array's task is not known: the array's number is used.
+        Pending tasks are listed together as ``123_[1-5]``.
 
         Raises
         ------
         DataError
-            for what is no number of a job.
+            for anything else.
 
         """
         shown, plain = _JOB_ID.fullmatch(text), _JOB_ID.fullmatch(raw or text)
         if shown is None or plain is None:
-            raise DataError(f"{text if shown is None else raw!r:.60} is not a job's number")
+            raise DataError(f"{text if shown is None else raw!r:.60} is not a job ID")
         number, task, offset, step = shown.group("job", "task", "offset", "step")
         return cls(
             job=int(plain["job"]),
@@ -75,7 +75,7 @@ class JobId(NamedTuple):
 
     @classmethod
     def of(cls, job: SlurmJob) -> "JobId":
-        """Return what a record says; an array's first task and all pending ones are told alike."""
+        """Return a record's ID; task 0 of an array looks like all its pending tasks there."""
         return cls(
             job=job.job_id,
             step=job.job_step,
@@ -101,19 +101,19 @@ _JOB_ID = re.compile(
 )
 
 
-class Sighting(NamedTuple):
-    """One record that speaks of a job."""
+class JobObservation(NamedTuple):
+    """One record about a job."""
 
     cluster: str
     node: str
     job: int
     epoch: int
     time: int
-    """Nanoseconds since the epoch of Unix."""
+    """Nanoseconds since the Unix epoch."""
 
 
-class Job(NamedTuple):
-    """One job, whoever spoke of it."""
+class JobIdentity(NamedTuple):
+    """One job, whatever records are about it."""
 
     cluster: str
     node: str
@@ -121,24 +121,28 @@ class Job(NamedTuple):
     job: int
     epoch: int
     since: int
-    """When it was first seen, of the records at hand; 0 for a batch job, which needs no such."""
+    """Time of the first of its records, in nanoseconds; 0 for a batch job."""
 
 
-def sightings(sample: SampleAttributes) -> Iterator[Sighting]:
-    """Yield the jobs that a sample speaks of; raises DataError where it has no time."""
+def job_observations(sample: SampleAttributes) -> Iterator[JobObservation]:
+    """Yield a record for each job of a sample; raises DataError where it has no time."""
     time = parse_time(sample.time)
     if time is None:
-        raise DataError(f"a sample of {sample.node!r} has no time: whose jobs it tells is unknown")
+        raise DataError(
+            f"a sample of {sample.node!r} has no time, so its jobs cannot be identified"
+        )
     for job in sample.jobs:
-        yield Sighting(sample.cluster, sample.node, job.job, job.epoch, time)
+        yield JobObservation(sample.cluster, sample.node, job.job, job.epoch, time)
 
 
-def group(records: Iterable[Sighting], *, gap: int = GAP) -> dict[Job, list[Sighting]]:
-    """Sort records by job, and those of each job by time; `gap` is in nanoseconds."""
-    timelines: dict[Job, list[Sighting]] = {}
+def group_by_job(
+    records: Iterable[JobObservation], *, gap: int = GAP
+) -> dict[JobIdentity, list[JobObservation]]:
+    """Group records by job, sorted by time; `gap` is in nanoseconds."""
+    timelines: dict[JobIdentity, list[JobObservation]] = {}
     for record in records:
         timelines.setdefault(_timeline(record), []).append(record)
-    jobs: dict[Job, list[Sighting]] = {}
+    jobs: dict[JobIdentity, list[JobObservation]] = {}
     for timeline, members in timelines.items():
         members.sort(key=lambda record: record.time)
         before, job = None, timeline
@@ -150,31 +154,31 @@ def group(records: Iterable[Sighting], *, gap: int = GAP) -> dict[Job, list[Sigh
     return jobs
 
 
-def _timeline(record: Sighting) -> Job:
-    """Return all that names a job but the time."""
+def _timeline(record: JobObservation) -> JobIdentity:
+    """Return the identity without the time."""
     node = record.node if record.epoch else ""
-    return Job(record.cluster, node, record.job, record.epoch, 0)
+    return JobIdentity(record.cluster, node, record.job, record.epoch, 0)
 
 
-class Tracker:
-    """The same for records that come one by one, about in the order of their times.
+class JobTracker:
+    """Identifies jobs record by record, in approximate order of time.
 
-    It remembers jobs that were seen within two gaps, and no others. A record that comes late, but
-    no more than a gap before its job was first seen, belongs to that job.
+    It remembers jobs seen within two gaps. A late record that is no more than a gap older than the
+    first record of its job belongs to that job.
     """
 
     def __init__(self, *, gap: int = GAP) -> None:
-        """Begin without any job; `gap` is in nanoseconds."""
+        """Begin without jobs; `gap` is in nanoseconds."""
         self.gap = gap
-        self._seen: dict[Job, tuple[int, int]] = {}  # since and last of each, longest unseen first
+        self._seen: dict[JobIdentity, tuple[int, int]] = {}  # first and last time; oldest first
 
-    def identify(self, record: Sighting) -> Job:
-        """Say which job a record belongs to."""
+    def identify(self, record: JobObservation) -> JobIdentity:
+        """Return the job that a record belongs to."""
         timeline = _timeline(record)
         if not timeline.epoch:
             return timeline
         since, last = self._seen.pop(timeline, (record.time, record.time))
-        if record.time < since - self.gap:  # of an earlier job, long over
+        if record.time < since - self.gap:  # of an earlier job
             self._seen[timeline] = since, last
             return timeline._replace(since=record.time)
         if record.time - last > self.gap:

@@ -1,4 +1,4 @@
-"""Slurm's jobs, as its accounting tells them.
+"""Slurm's jobs, from its accounting.
 
 Source: Sonar JSON format output specification, the types of the same names.
 """
@@ -182,8 +182,8 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.submit_time`
 
-    The specification calls it a Timestamp; since a job that has not come so far has none, it is
-    held as an OptionalTimestamp.
+    The specification calls it a Timestamp; it is an OptionalTimestamp here, since a job may not
+    have one yet.
     """
 
     time_limit: ExtendedUint = UNSET
@@ -294,8 +294,8 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.start_time`
 
-    The specification calls it a Timestamp; since a job that has not come so far has none, it is
-    held as an OptionalTimestamp.
+    The specification calls it a Timestamp; it is an OptionalTimestamp here, since a job may not
+    have one yet.
     """
 
     suspend_time: Uint64 = 0
@@ -313,8 +313,8 @@ class SlurmJob(Record, frozen=True):
 
     slurm: `JOB_INFO.end_time`
 
-    The specification calls it a Timestamp; since a job that has not come so far has none, it is
-    held as an OptionalTimestamp.
+    The specification calls it a Timestamp; it is an OptionalTimestamp here, since a job may not
+    have one yet.
     """
 
     exit_code: Uint64 = 0

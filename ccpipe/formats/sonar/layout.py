@@ -1,7 +1,7 @@
-"""What the fields of a type hold, read off its annotations.
+"""The fields of a type, read from its annotations.
 
-The rules, the search for unknown fields, the encoder and the pages in ``docs/`` all walk the
-types by this.
+The rules, the search for unknown fields, the encoder and the pages in ``docs/`` all use
+this.
 """
 
 import functools
@@ -23,11 +23,11 @@ class Field(NamedTuple):
     depth: int
     """0 for a value, 1 for an array of values, 2 for an array of arrays."""
     record: type[Record] | None
-    """The type of the object, or of the array's objects; None for a plain value."""
+    """The type of the object, or of the array's objects; None for a scalar."""
     primitive: Primitive | None
     """The rule of the value, or of the array's values."""
     span: tuple[int, int] | None
-    """The least and the greatest integer that it may be; None for what is no integer."""
+    """Minimum and maximum of an integer; None for other types."""
     value: Any
     """The type of the value, or of the array's values, without its rule."""
 

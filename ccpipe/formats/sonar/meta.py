@@ -1,4 +1,4 @@
-"""What all types of data share: who made them, and errors.
+"""What all envelopes share: their producer, and errors.
 
 Source: Sonar JSON format output specification, the types of the same names.
 """

@@ -1,7 +1,7 @@
-"""The specification's primitive types, each with the rule that its values keep.
+"""The specification's primitive types, each with the rule for its values.
 
-A rule stands in the type's annotation: msgspec reads the ranges of integers there, ``rules``
-reads the rest, and so does the JSON Schema.
+The rule is in the type's annotation: msgspec reads the ranges of integers from it, ``rules`` and
+the JSON Schema the rest.
 
 Source: Sonar JSON format output specification, *Data types*.
 """
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Record(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """What all types of the specification are: immutable, and every field has a default.
+    """Base of all types of the specification: immutable, and every field has a default.
 
     An omitted field has the default value of its type: zero, the empty string, false, the empty
     array (*Data format overall notes*).
@@ -47,11 +47,11 @@ class Primitive(NamedTuple):
 
     name: str
     rule: str
-    """What a value must be, in words that follow the value's path."""
+    """What a value must be, as text after the value's path."""
     strict: Callable[[Any], bool]
-    """Whether a value keeps the specification."""
+    """Whether a value conforms to the specification."""
     tolerant: Callable[[Any], bool] | None
-    """Whether real archives may hold it; None where they may hold anything of the JSON type."""
+    """Whether a tolerant decoder accepts a value; None where any of the JSON type is accepted."""
     required: bool
     """Whether the default value, hence a missing field, breaks the rule."""
     schema: dict[str, Any]

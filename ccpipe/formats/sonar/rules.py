@@ -1,9 +1,7 @@
-"""Which rules of the specification an envelope breaks, and where.
+"""The rules of the specification beyond its types, and where an envelope breaks them.
 
-The types alone decide what can be decoded at all: numbers, texts, arrays. What is checked here
-is what a value must be beyond its type. A strict check is the specification's; a tolerant one
-lets pass what real archives hold, and asks only that times can be read and integers have 64
-bits.
+A strict check applies all of them; a tolerant one accepts what real archives hold, and only
+requires readable times and integers of 64 bits.
 """
 
 import binascii
@@ -34,7 +32,7 @@ JOB_STATES = (
     "OUT_OF_MEMORY",
     "TIMEOUT",
 )
-"""What ``job_state`` may say."""
+"""Values of ``job_state``."""
 
 
 class Problem(NamedTuple):
@@ -52,7 +50,7 @@ class Problem(NamedTuple):
 
 
 def written(path: Path) -> str:
-    """Write a path as messages have it: ``$.data.attributes.jobs[3].user``."""
+    """Format a path: ``$.data.attributes.jobs[3].user``."""
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
 
 
@@ -75,7 +73,7 @@ Level = Literal["tolerant", "strict", "sonar"]
 
 
 def beyond_64_bits(value: Any, path: Path = ()) -> Iterator[Problem]:
-    """Yield the integers in a record that are greater than any of 64 bits."""
+    """Yield the integers in a record that exceed 64 bits."""
     if isinstance(value, Record):
         for name in fields(type(value)):
             yield from beyond_64_bits(getattr(value, name), (*path, name))
@@ -97,7 +95,7 @@ Broken = tuple[Path, str, Any]
 
 
 def _are_clean(records: list[Any], level: Level) -> bool:
-    """Say whether records of one type break no rule, all at once: for speed alone."""
+    """Return whether records of one type break no rule; a fast path over all of them at once."""
     cls: type[Record] = type(records[0])
     plan = _plan(cls, level)
     for name, test, _ in plan.values:
@@ -146,7 +144,7 @@ Tests = list[tuple[str, Callable[[Any], bool], str]]
 
 
 class _Plan(NamedTuple):
-    """What there is to check in a type: only where it, or something below it, has rules."""
+    """What to check in a type and below."""
 
     values: Tests
     arrays: Tests
@@ -234,4 +232,4 @@ _PROSE: dict[type[Record], Callable[[Any], Iterator[Broken]]] = {
     SlurmJob: _slurm_job,
     ClusterNodes: _cluster_nodes,
 }
-"""Rules that the specification gives in prose."""
+"""Rules that the specification states in prose."""

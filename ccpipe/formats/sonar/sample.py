@@ -1,4 +1,4 @@
-"""What a node and its processes do at a moment.
+"""The state of a node and its processes at one time.
 
 Source: Sonar JSON format output specification, the types of the same names.
 """
@@ -356,7 +356,7 @@ class SampleAttributes(Record, frozen=True):
     system: SampleSystem | None = None
     """State of the node as a whole.
 
-    None where the node was not asked for it, as Sonar does unless it is run with `load`.
+    None where it was not requested: Sonar leaves it out unless it runs with `load`.
     """
 
     jobs: tuple[SampleJob, ...] = ()

@@ -1,9 +1,8 @@
-"""A stream of JSON values, one after the other, to envelopes: in bounded memory, whatever comes.
+"""Decoder of a stream of concatenated JSON values, in bounded memory for any input.
 
-Sonar writes each envelope on a line of its own; files hold pretty-printed ones too. They are
-concatenated, never an array. A value that is bad costs itself: reading goes on at the next place
-where an envelope may begin, which is a brace at the begin of a line, or one before a key that
-only envelopes begin with.
+Sonar writes each envelope on its own line; files hold pretty-printed ones too, but never an array.
+A bad value costs only itself: decoding continues where the next envelope may start, which is a
+brace at the start of a line, or one before a key that only envelopes start with.
 
 Source: Sonar's ``util/formats/newfmt/decode_*.go`` and ``doc/HOWTO-DAEMON.md``.
 """
@@ -19,32 +18,32 @@ from ccpipe.formats.sonar.profiles import ReadProfile
 from ccpipe.formats.sonar.rules import Problem
 
 LARGEST = 16 * 2**20
-"""Bytes of the largest envelope that is waited for."""
+"""Maximum bytes of an envelope."""
 
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _BOUNDARY = re.compile(rb'(?<=\n)\{|\{(?=[ \t\r\n]*+"(?:topic|meta|data|errors)"[ \t\r\n]*+:)')
 _OVERLAP = 64
-"""Bytes at the end of what came so far that may be the begin of a boundary."""
-_LONGEST_TOKEN = 32
-"""Bytes at the end of what came so far that may look bad only because the rest is missing."""
+"""Bytes at the end of the buffer that may be the start of a boundary."""
+_MAX_TOKEN = 32
+"""Bytes at the end of the buffer that may look bad only because the rest is missing."""
 _BRACE = ord("{")
 _LAST = b"}\r"
 _SKIP = msgspec.json.Decoder(msgspec.Raw)
 
 
 class RejectedEnvelope(NamedTuple):
-    """A piece of the stream that gave no envelope; it costs nobody but itself."""
+    """A part of the stream that is not an envelope."""
 
     line: int
-    """Number of the line where the offence is, from 1."""
+    """Line of the error, from 1."""
     offset: int
-    """Where in the stream the offence is: a byte that is no JSON, else the envelope's begin."""
+    """Position of the error in the stream: the first bad byte, or the start of the envelope."""
     problems: tuple[Problem, ...]
-    """What is wrong, at least one thing."""
+    """The rules that are broken, at least one."""
     original: bytes
-    """The whole piece."""
+    """All bytes of the part."""
     start: int
-    """Where in the stream the piece begins."""
+    """Position of the part in the stream."""
 
     @property
     def reason(self) -> str:
@@ -53,22 +52,22 @@ class RejectedEnvelope(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where in the envelope the first offence is: ``$.data.attributes.jobs[3].user``."""
+        """Path of the first broken rule: ``$.data.attributes.jobs[3].user``."""
         return self.problems[0].path
 
     @property
     def rule(self) -> str:
-        """Return the first rule that is broken."""
+        """The first broken rule."""
         return self.problems[0].rule
 
     @property
     def value(self) -> Any:
-        """The value that breaks the first rule; None where the bytes are no JSON."""
+        """The value that breaks the first rule; None where the bytes are not JSON."""
         return self.problems[0].value
 
     @property
     def excerpt(self) -> str:
-        """Up to 60 bytes around the offence, printable whatever they are."""
+        """Up to 60 bytes around the error, made printable."""
         start = max(0, self.offset - self.start - 30)
         piece = self.original[start : start + 60].decode(errors="backslashreplace")
         return ("…" if start else "") + "".join(
@@ -80,7 +79,7 @@ class RejectedEnvelope(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What a piece of a stream gave."""
+    """The envelopes of a part of a stream, and what was rejected there."""
 
     envelopes: list[Envelope]
     rejected: list[RejectedEnvelope]
@@ -92,10 +91,10 @@ def decode(payload: bytes, *, strict: bool = False, profile: ReadProfile = "auto
     Parameters
     ----------
     payload
-        JSON values, one after the other, on lines of their own or not.
+        Concatenated JSON values, on separate lines or not.
     strict
-        Hold each envelope to all rules of the specification. Otherwise what real archives hold is
-        accepted: other names of fields and types, values that are missing, unknown fields.
+        Apply all rules of the specification. Otherwise what real archives hold is accepted: other
+        names of fields and types, missing values, unknown fields.
     profile
         Whose encoding of numbers it is, see ``profiles``: ``sonar`` for Sonar's own, ``spec`` for
         the specification's, ``auto`` to decide by each envelope's producer.
@@ -103,12 +102,11 @@ def decode(payload: bytes, *, strict: bool = False, profile: ReadProfile = "auto
     Returns
     -------
     Decoded
-        The envelopes, and what could not be read, with its place and the rule it broke. No
-        payload raises.
+        The envelopes, and what was rejected, with position and reason. No payload raises.
 
     """
     if payload.startswith(b"{") and payload.find(b"\n") in (-1, len(payload) - 1):
-        found = decode_value(payload, strict=strict, profile=profile)  # for speed alone
+        found = decode_value(payload, strict=strict, profile=profile)  # the usual case, fast
         if isinstance(found, Envelope):
             return Decoded([found], [])
     decoder = Decoder(strict=strict, profile=profile, largest=max(LARGEST, len(payload)))
@@ -117,9 +115,9 @@ def decode(payload: bytes, *, strict: bool = False, profile: ReadProfile = "auto
 
 
 class Decoder:
-    """A stream of envelopes that arrives in blocks of any size.
+    """Decodes a stream that arrives in blocks of any size.
 
-    It holds the bytes of one envelope, up to `largest` of them; a larger one is rejected.
+    It buffers one envelope of up to `largest` bytes; a larger one is rejected.
     """
 
     def __init__(
@@ -130,22 +128,22 @@ class Decoder:
         self.profile = profile
         self.largest = largest
         self._buffer = bytearray()
-        self._offset = 0  # of the buffer's first byte, in the stream
-        self._line, self._lined = 1, 0  # the line's number at a place in the buffer
-        self._bad: Malformed | None = None  # at the buffer's begin; its end is sought
-        self._sought = 1  # up to where, from the buffer's begin
-        self._enough = 0  # bytes from which it is worth the while to look at an open value again
+        self._offset = 0  # of the buffer in the stream
+        self._line, self._lined = 1, 0  # the line number at an index of the buffer
+        self._bad: Malformed | None = None  # at the start of the buffer; its end is searched for
+        self._sought = 1  # how far that search got
+        self._enough = 0  # buffered bytes from which an incomplete value is tried again
         self._decoded = Decoded([], [])
 
     def feed(self, block: bytes) -> Decoded:
-        """Take the next bytes; return what is complete by now."""
+        """Add the next bytes; return what is complete."""
         self._buffer += block
         if block[-_OVERLAP:].rstrip().endswith(b"}"):
             self._enough = 0
         return self._run(final=False)
 
     def finish(self) -> Decoded:
-        """End the stream; return what was still open."""
+        """End the stream; return the rest."""
         self._enough = 0
         return self._run(final=True)
 
@@ -167,9 +165,9 @@ class Decoder:
         return decoded
 
     def _take(self, start: int, *, fresh: bool, final: bool) -> int | None:
-        """Take the value that begins at `start`; return its end, or None until more has come."""
+        """Decode the value at `start`; return its end, or None where more bytes are needed."""
         if self._bad is None and self._buffer[start] != _BRACE:
-            self._bad = Malformed(0, "expected '{', with which an envelope begins")
+            self._bad = Malformed(0, "expected '{', the start of an envelope")
         if self._bad is not None:
             return self._skip(start, self._bad, final=final)
         if fresh and (end := self._take_line(start)):
@@ -179,25 +177,25 @@ class Decoder:
         return self._take_framed(start, final=final)
 
     def _take_line(self, start: int) -> int | None:
-        """Take the value if it is all of its line, as Sonar writes it: for speed alone."""
+        """Decode the value if it is exactly one line, as Sonar writes it: the fast path."""
         end = self._buffer.find(b"\n", start, start + self.largest)
         if end < 0 or self._buffer[end - 1] not in _LAST:
             return None
         if self._accept(start, end):
             return None
         self._go_to_line_of(start)
-        self._lined = end  # no line ends in between: to count them takes longer than one thinks
+        self._lined = end  # no line ends in between; counting them is slow
         return end
 
     def _take_framed(self, start: int, *, final: bool) -> int | None:
-        """Take the value wherever it ends."""
+        """Decode the value wherever it ends."""
         with memoryview(self._buffer)[start : start + self.largest] as rest:
             size, bad = _measure(rest)
         if bad is None:
             bad = self._accept(start, start + size)
         elif bad.rule is TOO_EARLY and size == self.largest:
             bad = Malformed(0, f"the envelope is larger than {self.largest} bytes")
-        elif bad.offset > size - _LONGEST_TOKEN and not final:
+        elif bad.offset > size - _MAX_TOKEN and not final:
             self._enough = 2 * size
             return None
         if bad is None:
@@ -205,7 +203,7 @@ class Decoder:
         return self._skip(start, bad, final=final)
 
     def _accept(self, start: int, end: int) -> Malformed | None:
-        """Decode a whole value; where it is no JSON after all, say what is wrong with it."""
+        """Decode a complete value; return the error where it is not JSON after all."""
         found = decode_value(self._buffer[start:end], strict=self.strict, profile=self.profile)
         if isinstance(found, Malformed):
             return found
@@ -216,7 +214,7 @@ class Decoder:
         return None
 
     def _skip(self, start: int, bad: Malformed, *, final: bool) -> int | None:
-        """Reject what begins at `start`, up to where an envelope may begin."""
+        """Reject from `start` up to where the next envelope may start."""
         buffer = self._buffer
         boundary = _BOUNDARY.search(buffer, start + self._sought)
         if boundary is not None:
@@ -231,12 +229,12 @@ class Decoder:
         self._reject(start, end, min(start + bad.offset, end), [Problem("$", bad.rule)])
         return end
 
-    def _reject(self, start: int, end: int, offence: int, found: list[Problem]) -> None:
-        self._go_to_line_of(offence)
+    def _reject(self, start: int, end: int, error_at: int, found: list[Problem]) -> None:
+        self._go_to_line_of(error_at)
         original = bytes(self._buffer[start:end].rstrip())
         self._decoded.rejected.append(
             RejectedEnvelope(
-                self._line, self._offset + offence, tuple(found), original, self._offset + start
+                self._line, self._offset + error_at, tuple(found), original, self._offset + start
             )
         )
 
@@ -246,11 +244,11 @@ class Decoder:
 
 
 def _measure(rest: memoryview) -> tuple[int, Malformed | None]:
-    """Find the end of the value that `rest` begins with; where there is none, say why."""
+    """Return the end of the value at the start of `rest`, or the error."""
     try:
         _SKIP.decode(rest)
     except (msgspec.DecodeError, RecursionError) as error:
         bad = malformed(rest, error)
-        # What msgspec names there is the byte after the one that follows.
+        # msgspec reports the byte after the first trailing one.
         return (bad.offset - 1, None) if bad.rule is TRAILING else (len(rest), bad)
     return len(rest), None

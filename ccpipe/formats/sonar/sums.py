@@ -7,15 +7,16 @@ from itertools import repeat, zip_longest
 from ccpipe.formats.sonar.sample import SampleProcess
 
 ProcessKey = int | tuple[int, str]
-"""A process's number; where it is zero, for a rolled-up process, its parent and command."""
+"""A process ID; where it is zero, as old Sonar wrote it for rolled-up processes, parent and
+command."""
 Seen = tuple[tuple[ProcessKey, ...], Sequence[int]]
 """Processes and their counters, three for each: ``cpu_time``, ``data_read``, ``data_written``."""
 
 Levels = tuple[int, int, int, int]
-"""Memory, resident and virtual, in bytes; processes, and threads with the main ones."""
+"""Resident and virtual memory in bytes, processes, and threads including the main ones."""
 Gains = tuple[float, int, int, int]
-"""``cpu_avg`` of the processes that are new or began anew; of the others what they used in
-seconds, read and wrote in kilobytes."""
+"""``cpu_avg`` of new and restarted processes; of the others seconds used, kilobytes read and
+written."""
 CardSums = Mapping[str, Sequence[float]]
 """By UUID: ``gpu_util``, ``gpu_memory`` and ``gpu_memory_util``."""
 
@@ -30,7 +31,7 @@ def add_up(
     processes
         Those of one job.
     before
-        What was returned as the last part for the job's last sample; None where there was none.
+        The last part of the result for the job's previous sample; None where there is none.
 
     """
     keys = tuple([p.pid or (p.ppid, p.cmd) for p in processes])
@@ -69,9 +70,9 @@ def add_up(
 def shares(
     now: Sequence[int], before: Sequence[int], scale: float
 ) -> tuple[list[float], float] | None:
-    """Return what each counter grew by, and all together, times `scale`.
+    """Return the growth of each counter and of all together, times `scale`.
 
-    None where one went down, or where there were more of them or fewer.
+    None where one went down, or where their number changed.
     """
     if len(now) != len(before):
         return None
@@ -99,5 +100,5 @@ def _last(
 def _compact(counters: list[int]) -> Sequence[int]:
     try:
         return array("Q", counters)
-    except OverflowError:  # nobody decoded these
+    except OverflowError:  # beyond 64 bits: made by hand, not decoded
         return counters

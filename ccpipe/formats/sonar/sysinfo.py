@@ -1,4 +1,4 @@
-"""What a node is: hardware, topology, devices.
+"""The description of a node: hardware, topology, devices.
 
 Source: Sonar JSON format output specification, the types of the same names.
 """

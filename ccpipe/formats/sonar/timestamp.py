@@ -13,7 +13,7 @@ PATTERN = (
     r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d"
     r"(Z|[+-](?!00:00)([01]\d|2[0-3]):[0-5]\d)$"
 )
-"""What the specification allows, but for the days that a month does not have."""
+"""The specification's format, without the check of a month's days."""
 
 _STRICT = re.compile(PATTERN.replace("$", r"\Z"), re.ASCII)
 _READABLE = re.compile(
@@ -23,29 +23,29 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_strict(text: str) -> bool:
-    """Say whether a time is what the specification allows."""
+    """Return whether a time conforms to the specification."""
     return _STRICT.match(text) is not None and is_readable(text)
 
 
 def is_sonars(text: str) -> bool:
-    """Say whether a time is what Sonar writes: as the specification, but ``+00:00`` for ``Z``."""
+    """Return whether a time is as Sonar writes it: with ``+00:00`` for ``Z``, else conforming."""
     return is_strict(text) or (text.endswith("+00:00") and is_strict(text[:-6] + "Z"))
 
 
 def is_readable(text: str) -> bool:
-    """Say whether ``moment`` can read a time."""
+    """Return whether ``parse`` accepts a time."""
     return _nanoseconds(text) is not None
 
 
 def parse(text: str) -> int | None:
-    """Read a time as nanoseconds since the epoch; an empty one, which is missing data, as None.
+    """Return a time in nanoseconds since the epoch; None for an empty one, which means missing.
 
-    Fractions of a second and ``+00:00`` are read too: real programs write them.
+    Fractions of a second and ``+00:00`` are accepted too: real programs write them.
 
     Raises
     ------
     DataError
-        for what is no time with an offset.
+        for anything but a time with an offset.
 
     """
     if not text:
@@ -71,11 +71,10 @@ def _nanoseconds(text: str) -> int | None:
 
 
 def write(nanoseconds: int, zone: tzinfo = UTC) -> str:
-    """Write a moment as the specification has it, cut off to whole seconds.
+    """Format a time as the specification requires, truncated to whole seconds.
 
-    The offset is the one that holds in `zone` at that moment, so that times around a change of
-    the clocks stay right; ``Z`` stands for +00:00. Seconds of an offset, which some places had
-    long ago, are cut off together with the clock's.
+    The offset is that of `zone` at that time, so that times around a daylight-saving change are
+    right; +00:00 is written as ``Z``. Historical offsets with seconds are written as UTC.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""ClusterCockpit's messages to Sonar's envelopes; docs/sonar-metrics.md says what becomes what."""
+"""ClusterCockpit's messages to Sonar's envelopes; the mapping is in docs/sonar-metrics.md."""
 
 import time
 from collections import OrderedDict
@@ -39,18 +39,18 @@ from ccpipe.translate.sonar.cc_to_sonar_sample import PartialSample, SampleField
 SECOND = 10**9
 MAX_WINDOWS = 100_000
 MAX_PLANS = 100_000
-"""Series of which it is remembered what they are for."""
+"""Series whose plan is cached."""
 MAX_REPORTED = 100_000
-"""Moments of which a whole envelope came that are remembered, to leave out what else tells them."""
+"""Whole envelopes that are remembered, to leave out metrics and events of the same data."""
 
 _KIND_OF_EVENT = {"job": "job", "nodestate": "cluster", "topology": "sysinfo"}
 _TEXTS = {Kind.EVENT: {"sonar", *_KIND_OF_EVENT}, Kind.LOG: {"sonar"}}
-"""Names of the messages that are no metrics and are turned one by one."""
+"""Names of events and log lines that are translated, one by one."""
 
 META = MetadataObject(producer="ccpipe", version=__version__)
 
 EnvelopeKey = tuple[str, str, str, int]
-"""Kind of envelope, cluster, node, and time: what an envelope is known by."""
+"""Kind of envelope, cluster, node, and time: the identity of an envelope."""
 
 Plan = tuple[str, str, SampleField | None] | None
 """Cluster, node and field of a metric; no field for an event or a log line; None for the rest."""
@@ -62,16 +62,16 @@ class _Window(PartialSample):
     def __init__(self, feed: int, opened: float) -> None:
         super().__init__()
         self.feed = feed
-        """The feed that it was opened in."""
+        """Number of the feed that opened it."""
         self.opened = opened
 
 
 class CcToSonar(Translator):
     """Makes envelopes of lines.
 
-    Metrics of one node and moment become a sample. Since they come in several payloads they are
-    held back for a while: until the node has sent newer ones, or for as long by the clock. What
-    comes later still makes another envelope of the same moment.
+    Metrics of one node and time become a sample. Since they arrive in several payloads, they are
+    held until the node has sent sufficiently newer ones, or for `hold` by the clock. Later ones
+    make another envelope of the same time.
     """
 
     takes = Messages
@@ -93,8 +93,8 @@ class CcToSonar(Translator):
         window
             How far apart the times of one sample's metrics may be.
         state
-            A file, on a local disk, that keeps the starts of jobs and their processor time. Without
-            it a restart forgets them.
+            File on a local disk that keeps the starts of jobs and their processor time over a
+            restart. Without it they are lost.
 
         """
         self.hold = float(hold)
@@ -119,7 +119,7 @@ class CcToSonar(Translator):
         return next(iter(self._windows.values())).feed if self._windows else None
 
     def feed(self, records: Sequence[Message]) -> list[Envelope]:
-        """Take lines; return the envelopes that are whole."""
+        """Add lines; return the envelopes that are complete."""
         if not self._is_open:
             self._state.open()
             self._is_open = True
@@ -155,7 +155,7 @@ class CcToSonar(Translator):
         return rejected
 
     def flush(self) -> list[Envelope]:
-        """Return what is still held."""
+        """Return all that is held."""
         ready: list[Envelope] = []
         for key in list(self._windows):
             self._close(key, ready)
@@ -175,7 +175,7 @@ class CcToSonar(Translator):
             return Lines.concat(good) if good else Lines()
 
     def _plan(self, lines: Lines, series: int, field: int) -> Plan:
-        """Say what to do with a series: what a metric is for, or None for an event or a log."""
+        """Return what to do with a series."""
         name, tags, _ = lines.table.series[series]
         key = lines.table.fields[field]
         about = tags.get("cluster", ""), tags.get("hostname", "")
@@ -188,7 +188,7 @@ class CcToSonar(Translator):
         return plan
 
     def _window(self, cluster: str, node: str, at: int, now: float) -> _Window | None:
-        """Return the window of a moment; None where a whole envelope told of it."""
+        """Return the window of a time; None where a whole envelope of it has arrived."""
         place = at // self.window
         key = "sample", cluster, node, place
         window = self._windows.get(key)
@@ -201,7 +201,7 @@ class CcToSonar(Translator):
         return window
 
     def _close_older(self, cluster: str, node: str, ready: list[Envelope]) -> None:
-        """Close the windows of a node that sent something so much newer."""
+        """Close the windows of a node that has sent sufficiently newer metrics."""
         places = self._open.get((cluster, node), [])
         newest = max(places, default=0) * self.window
         for place in list(places):
@@ -232,7 +232,7 @@ class CcToSonar(Translator):
         return window
 
     def _take(self, message: Message, ready: list[Envelope]) -> None:
-        """Turn one event or log line."""
+        """Translate one event or log line."""
         try:
             if message.name == "sonar" and message.kind is Kind.EVENT:
                 ready += self._whole(message)
@@ -246,7 +246,7 @@ class CcToSonar(Translator):
             self._rejected.append((message, str(error)))
 
     def _whole(self, message: Message) -> list[Envelope]:
-        """Return the envelope that an event holds; what else tells of its moment is left out."""
+        """Return the envelope that an event holds; other messages of the same data are left out."""
         envelopes, rejected = decode(str(message.value).encode(), profile="spec")
         if rejected or not envelopes:
             raise DataError(str(rejected[0]) if rejected else "the event holds no envelope")

@@ -13,8 +13,15 @@ SECOND = 10**9
 MAX_JOBS = 100_000
 """Jobs on nodes that are remembered; beyond, those that were sampled longest ago are forgotten."""
 
-NodeJob = tuple[str, str, int, int, str]
-"""Cluster, node, job, epoch and user."""
+
+class NodeJob(NamedTuple):
+    """One job on one node."""
+
+    cluster: str
+    node: str
+    job: int
+    epoch: int
+    user: str
 
 
 class _Used(NamedTuple):
@@ -45,7 +52,7 @@ class CpuTimes:
     def add(self, job: NodeJob, time: int, percent: float) -> CpuTime:
         """Add a sample: `percent` is the mean since the sample before."""
         used = self._used.get(job)
-        is_batch = job[3] == 0
+        is_batch = job.epoch == 0
         if used is None or (time - used.last > GAP and not is_batch):
             used = _Used(time, time, 0.0)
         elif time > used.last:

@@ -1,4 +1,4 @@
-"""ClusterCockpit's events to what Sonar says of jobs, clusters and nodes."""
+"""ClusterCockpit's events to Sonar's records of jobs, clusters and nodes."""
 
 import re
 from collections.abc import Mapping
@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 
 class JobEvents:
-    """Makes records of events ``job``; those of an end hold what the start said."""
+    """Makes job records of events ``job``; that of an end includes what the start said."""
 
     def __init__(self, state: StateStore) -> None:
         """Remember starts in `state`."""
         self._starts = state.table("start_job", tuple[str, int], StartJob, maximum=MAX_JOBS)
 
     def record(self, function: str, payload: str, cluster: str) -> tuple[str, SlurmJob]:
-        """Return the record of an event with its cluster, which may stand in the payload only.
+        """Return the cluster and record of an event; the cluster may be in the payload only.
 
         Raises
         ------
         DataError
-            where the event is none of a start or an end, or cannot be read.
+            where the event is neither a start nor an end, or cannot be decoded.
 
         """
         if function == "start_job":
@@ -62,7 +62,7 @@ class JobEvents:
 
 
 def _stopped(stop: StopJob, start: StartJob | None) -> SlurmJob:
-    """Return the record of an end, with all that its start said where that is the same run."""
+    """Return the record of an end, with the fields of its start if that is of the same run."""
     begin = stop.startTime or (start.startTime if start else 0)
     record = SlurmJob(job_id=stop.jobId)
     if start is not None and start.startTime == begin:
@@ -103,7 +103,7 @@ def _started(start: StartJob) -> SlurmJob:
 
 
 def cluster(payload: str, time: int) -> ClusterAttributes:
-    """Make a cluster of an event ``nodestate``; raises DataError where it is none."""
+    """Convert the payload of an event ``nodestate``; raises DataError."""
     reported = _read(payload, NodeStates)
     names: dict[tuple[str, ...], list[str]] = {}
     for node in reported.nodes:
@@ -116,7 +116,7 @@ def cluster(payload: str, time: int) -> ClusterAttributes:
 
 
 def node(payload: str, time: int) -> SysinfoAttributes:
-    """Make a node's description of an event ``topology``; raises DataError where it is none."""
+    """Convert the payload of an event ``topology``; raises DataError."""
     reported = _read(payload, Topology)
     cards = tuple(
         SysinfoGpuCard(

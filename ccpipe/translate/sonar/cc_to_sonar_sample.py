@@ -21,7 +21,7 @@ from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.primitives import Record
 from ccpipe.formats.sonar.rollup import synthetic_pid
 from ccpipe.message import Kind
-from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes
+from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes, NodeJob
 from ccpipe.translate.sonar.sonar_metrics import (
     BOOT,
     GPU,
@@ -49,7 +49,7 @@ _SAME = {
     "nv_mem_clock": "acc_mem_clock",
     "nv_perf_state": "acc_perf_state",
 }
-"""What collectors call metrics that Sonar has, where the table has another name."""
+"""Other collectors' names of metrics in the table."""
 
 _ROWS = {row.name: row for row in (*SYSTEM, BOOT, *GPU, PERFORMANCE_STATE, *JOB_INTS, *JOB_GPU)}
 _CPU_USED_BY_JOB = JOB_FLOATS[0]
@@ -60,7 +60,7 @@ _OF_GPUS = {row.name for row in (*GPU, PERFORMANCE_STATE)}
 
 
 class JobKey(NamedTuple):
-    """What tells a node's jobs apart."""
+    """Identity of a job on a node."""
 
     job: int
     epoch: int
@@ -72,11 +72,11 @@ class SampleField(NamedTuple):
 
     field: str
     scale: float
-    """What the value is divided by."""
+    """Divisor of the value."""
     job: JobKey | None = None
     """None for the node itself."""
     gpu: str = ""
-    """The UUID; empty where it is about no card."""
+    """UUID of the card; empty for none."""
 
 
 def field_of(name: str, field: str, tags: Mapping[str, str]) -> SampleField | None:
@@ -112,14 +112,14 @@ class PartialSample:
     """The metrics of one node and time so far."""
 
     def __init__(self) -> None:
-        """Begin without anything."""
+        """Begin empty."""
         self.values: dict[SampleField, float] = {}
         self.errors: list[str] = []
         self.time = 0
         """The latest of its records, in nanoseconds."""
 
     def sample(self, cluster: str, node: str, cpu_times: CpuTimes) -> SampleAttributes:
-        """Put it together; raises EncodeError where Sonar cannot write the time."""
+        """Return the sample; raises EncodeError where Sonar cannot write the time."""
         system: dict[str, Any] = {}
         gpus: dict[str, dict[str, Any]] = {}
         jobs: dict[JobKey, dict[str, Any]] = {}
@@ -161,7 +161,9 @@ class PartialSample:
         pids: set[int] = set()
         for key, known in jobs.items():
             if "cpu_util" in known:
-                used = cpu_times.add((*place, *key), self.time, known["cpu_util"])
+                used = cpu_times.add(
+                    NodeJob(*place, key.job, key.epoch, key.user), self.time, known["cpu_util"]
+                )
                 known |= {"cpu_time": round(used.seconds), "cpu_avg": round(used.average, 1)}
             made.append(_job(key, known, cards.get(key, {}), pids))
             pids.add(made[-1].processes[0].pid)
@@ -169,7 +171,7 @@ class PartialSample:
 
 
 def _set(cls: type[Record], known: dict[str, Any], slot: SampleField, value: float) -> None:
-    """Write a value into a field's type; one that it cannot hold is left out."""
+    """Set a field to a value in its type; one that does not fit is left out."""
     value /= slot.scale
     field = fields(cls)[slot.field]
     if slot.field == "boot":
@@ -182,14 +184,14 @@ def _set(cls: type[Record], known: dict[str, Any], slot: SampleField, value: flo
     elif slot.field == "performance_state":
         if 0 <= value < 2**32:
             known[slot.field] = ExtendedUint(round(value))
-    elif math.isfinite(value):  # a text has no number
+    elif math.isfinite(value):  # strings are NaN
         known[slot.field] = value
 
 
 def _job(
     key: JobKey, known: dict[str, Any], cards: Mapping[str, Mapping[str, Any]], pids: set[int]
 ) -> SampleJob:
-    """Make a job with one process, which stands for all as a rolled-up one does."""
+    """Make a job with one process that stands for all, as a rolled-up one does."""
     count = max(1, known.pop("rolledup", 1))
     threads = known.pop("num_threads", count)
     gpus: Iterable[SampleProcessGpu] = (

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class How(StrEnum):
-    """What is done to a value, or to the sum over a job's processes."""
+    """How a metric is computed from a value, or from the sum over a job's processes."""
 
     LEVEL = "as it is"
     SHARE = "100 · gain / time"
@@ -26,20 +26,20 @@ class Row(NamedTuple):
     unit: str
     """Empty for a plain number or count."""
     kind: type[float]
-    """``int`` or ``float``: how the value stands on the wire."""
+    """``int`` or ``float``: the type on the wire."""
     field: str
-    """Of which field it is made."""
+    """The field that it is made of."""
     how: How = How.LEVEL
     scale: float = 1
-    """What the field is multiplied by: Sonar has kilobytes of 2¹⁰ bytes."""
+    """Factor to the field: Sonar's kilobytes have 2¹⁰ bytes."""
     types: str = "node"
-    """What the tag ``type`` says."""
+    """Value of the tag ``type``."""
     survives: bool = True
-    """Whether ``cc_to_sonar`` makes the field of it again; only for levels."""
+    """Whether ``cc_to_sonar`` restores the field from it; only for levels."""
 
     @property
     def is_level(self) -> bool:
-        """Whether it says how things stand, not what changed."""
+        """Whether it is a level, not a change."""
         return self.how is How.LEVEL
 
 
@@ -96,7 +96,7 @@ DISK = (  # in the order of /proc/diskstats, as the collector `disk` has them
     _disk("io_flushes_ms", "ms"),
 )
 IN_PROGRESS = 8
-"""The one of them that is a level."""
+"""Index of the only level among them."""
 
 JOB_FLOATS = (
     Row("job_cpu_used", "percent", float, "cpu_time", How.SHARE, survives=False),

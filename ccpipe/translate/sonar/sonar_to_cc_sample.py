@@ -1,4 +1,4 @@
-"""Sonar's samples to metrics: counters become what they grew by since the node's last sample."""
+"""Sonar's samples to metrics: counters become their growth since the node's previous sample."""
 
 import math
 from array import array
@@ -33,7 +33,7 @@ from ccpipe.translate.sonar.sonar_metrics import (
 
 SECOND = 10**9
 JITTER = 60 * SECOND
-"""By how much the kernel's own notion of when it booted may wander."""
+"""Maximum drift of the boot time that the kernel reports."""
 
 _MOST_DEVICES = 1024
 
@@ -47,7 +47,7 @@ _gpu_ints = attrgetter(*(row.field for row in _GPU_INTS))
 (_JOB_GPU_MEMORY,) = (row for row in JOB_GPU if row.field == "gpu_memory")
 
 _JobKey = tuple[int, int, str]
-"""Number, epoch and user."""
+"""Job, epoch and user."""
 
 
 class _GpuCodes(NamedTuple):
@@ -57,7 +57,7 @@ class _GpuCodes(NamedTuple):
 
 
 class _Job:
-    """What is known of a job: the numbers of its series, and its processes' last counters."""
+    """The state of a job: its series codes, and its processes' last counters."""
 
     __slots__ = ("cards", "floats", "ints", "seen", "tags")
 
@@ -70,10 +70,10 @@ class _Job:
 
 
 class Node:
-    """What is known of one node: its last counters, and the numbers of its series."""
+    """The state of one node: its last counters, and its series codes."""
 
     def __init__(self, cluster: str, name: str, columns: LinesBuilder) -> None:
-        """Begin without a last sample."""
+        """Begin without a sample."""
         tags = {"cluster": cluster, "hostname": name, "type": "node"}
         self._tags = tags
         self._table = columns.table
@@ -91,12 +91,12 @@ class Node:
         self._stats: dict[str, tuple[int, ...]] = {}
 
     def fits(self, columns: LinesBuilder) -> bool:
-        """Say whether the numbers of our series are those of the table that is written to."""
+        """Return whether the series codes are those of the table that is written to."""
         return self._table is columns.table
 
     @property
     def series(self) -> int:
-        """How many series it has, about."""
+        """Approximate number of its series."""
         return (
             len(SYSTEM)
             + len(self._hwthreads)
@@ -106,19 +106,19 @@ class Node:
         )
 
     def take(self, other: "Node", columns: LinesBuilder) -> "Node":
-        """Take over the last counters of a node whose numbers are of another table."""
+        """Take over the last counters of a node whose codes are of another table."""
         for name in ("_time", "_system_time", "_booted", "_cpus", "_stats"):
             setattr(self, name, getattr(other, name))
         self._jobs = {
             key: self._begin_job(key, columns, job.seen)
-            for key, job in other._jobs.items()  # noqa: SLF001 - it is one of us
+            for key, job in other._jobs.items()  # noqa: SLF001 - the same class
         }
         return self
 
     def add(
         self, sample: SampleAttributes, time: int, columns: LinesBuilder, *, batch_only: bool
     ) -> None:
-        """Write a sample's metrics; `batch_only` leaves out jobs that are no batch jobs."""
+        """Write a sample's metrics; `batch_only` leaves out all but batch jobs."""
         if sample.system is not None:
             self._add_node(sample.system, time, columns)
         maximum = 100.0 * len(self._cpus) or math.inf
@@ -130,7 +130,7 @@ class Node:
         self._time = max(time, self._time)
 
     def _add_node(self, system: SampleSystem, time: int, columns: LinesBuilder) -> None:
-        """Write what is told of the node as a whole, which not every sample does."""
+        """Write the metrics of the node as a whole."""
         booted = parse_time(system.boot)
         if booted is not None and booted > (self._booted or booted) + JITTER:
             self._system_time = self._time = 0
@@ -220,7 +220,7 @@ class Node:
         *,
         batch_only: bool,
     ) -> None:
-        """Write the jobs' metrics; without `seconds`, for a late sample, only the levels."""
+        """Write the jobs' metrics; only levels without `seconds`, that is for a late sample."""
         known, now = self._jobs, {}
         int_codes, ints = columns.ints.codes, columns.ints.values
         float_codes, floats = columns.floats.codes, columns.floats.values
@@ -239,7 +239,7 @@ class Node:
                     float_codes += it.floats
                     share = min(100 * used / seconds + average, maximum)
                     floats += (share, 1024 * read / seconds, 1024 * written / seconds)
-                else:  # of a job that was not seen before there is only what `cpu_avg` says
+                else:  # the first sample of a job has only `cpu_avg`
                     float_codes += it.floats[:1]
                     floats.append(min(average, maximum))
             for uuid, (util, memory, memory_util) in cards.items():

@@ -125,12 +125,12 @@ def test_validate_of_what_is_good() -> None:
 
 
 def test_validate_names_parts_that_do_not_fit(tmp_path: Path) -> None:
-    """A recipe whose source hands over what its sink does not take cannot work."""
+    """A recipe whose source gives what its sink does not take cannot work."""
     recipe = tmp_path / "bad.toml"
-    recipe.write_text('[source]\nuse = "sonar"\n[sink]\nuse = "null"\n')
+    recipe.write_text('[source]\nuse = "nats"\ncodec = "sonar"\n[sink]\nuse = "null"\n')
     shown = ccpipe("validate", "--no-connect", recipe)
     assert shown.code == 78
-    assert "SonarSource hands over envelopes, and NullSink takes lines" in shown.out
+    assert "NatsSource gives envelopes, but NullSink takes lines" in shown.out
 
 
 CSV = (

@@ -1,7 +1,5 @@
 """Sonar's CSV: lines become envelopes, in blocks of any size."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,10 +27,10 @@ UNNAMED = (
 )
 
 
-def read(text: str | bytes, size: int = 2**20, **options: Any) -> Decoded:
+def read(text: str | bytes, size: int = 2**20) -> Decoded:
     """Decode a stream in blocks."""
     raw = text.encode() if isinstance(text, str) else text
-    decoder = CsvDecoder(**options)
+    decoder = CsvDecoder()
     parts = [decoder.feed(raw[i : i + size]) for i in range(0, len(raw), size)]
     parts.append(decoder.finish())
     return Decoded(

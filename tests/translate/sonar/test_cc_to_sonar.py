@@ -1,7 +1,6 @@
 """ClusterCockpit's messages to envelopes: windows, late data, events, and what survives."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from ccpipe.formats.sonar import (
     SampleProcess,
     SampleProcessGpu,
     SampleSystem,
-    SlurmJob,
     SysinfoAttributes,
     SysinfoData,
     SysinfoEnvelope,
@@ -39,7 +37,7 @@ from ccpipe.formats.sonar import (
 from ccpipe.formats.sonar import encode as encode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.formats.sonar.rollup import synthetic_pid
-from ccpipe.message import Message, event, log, metric
+from ccpipe.message import Message, log, metric
 from ccpipe.pipeline import Limits, Sink, run
 from ccpipe.translate.sonar.cc_to_sonar import META, CcToSonar
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
@@ -154,48 +152,6 @@ def test_nothing_is_acknowledged_that_is_still_held() -> None:
     ]
 
 
-def test_metrics_that_sonar_has_no_place_for_are_left_out() -> None:
-    """Unknown ones, texts, those of sockets and devices, and those without a node."""
-    node = {"cluster": "fox", "hostname": "c1", "type": "node"}
-    others = [
-        load(0, name="no_such_metric"),
-        metric("cpu_load", 1, time=START * 10**9, tags={**node, "type": "socket", "type-id": "0"}),
-        metric("mem_used", 1, time=START * 10**9, tags={**node, "stype": "x", "stype-id": "y"}),
-        metric("job_mem_used", 1, time=START * 10**9, tags=node),
-        metric("cpu_load", 1, time=START * 10**9, tags={"type": "node"}),
-        metric("job_mem_used", 1, time=5, tags={**node, "stype": "job", "stype-id": "x"}),
-    ]  # fmt: skip
-    there = translator()
-    assert there.feed(others) + there.flush() == []
-    assert not there.take_rejected()
-
-
-def test_values_that_a_field_cannot_hold_are_left_out() -> None:
-    """Negative memory, a text for a load: the rest of the sample stands."""
-    rows = [load(0, -5, name="mem_used"), load(0, 2.0), load(0, 2.6, name="proc_run")]
-    text = replace(load(0, name="load_five"), value="high")
-    there = translator()
-    there.feed([*rows, text])
-    (only,) = samples(there.flush())
-    assert only.system == SampleSystem(load1=2.0, runnable_entities=3)
-
-
-def test_a_collectors_names_are_known() -> None:
-    """cc-metric-collector and the collector of NVIDIA's cards say the same in other words."""
-    tags = {"cluster": "fox", "hostname": "c1", "type": "accelerator", "type-id": "0000:C1:00.0"}
-    there = translator()
-    there.feed(
-        [
-            load(0, 3.0, name="load_one"),
-            metric("nv_fb_mem_used", 2.5, time=START * 10**9, tags=tags),
-            metric("nv_util", 80.4, time=START * 10**9, tags=tags),
-        ]
-    )
-    (only,) = samples(there.flush())
-    card = SampleGpu(uuid="0000:C1:00.0", memory=2560, ce_util=80)
-    assert only.system == SampleSystem(load1=3.0, gpus=(card,))
-
-
 def test_a_metric_without_time_is_refused() -> None:
     """Nobody knows of which moment it is."""
     there = translator()
@@ -287,85 +243,11 @@ def test_what_survives_of_jobs() -> None:
     assert stopped.data.attributes.time == at(600)
 
 
-def job_event(function: str, at_second: int = 0, **payload: object) -> Message:
-    """Make an event of a job on cluster fox."""
-    text = json.dumps({"jobId": 7, "cluster": "fox"} | payload)
-    tags = {"cluster": "fox", "hostname": "c1"}
-    return event("job", function, text, time=(START + at_second) * 10**9, tags=tags)
-
-
-START_7 = job_event(
-    "start_job", user="ann", startTime=START, submitTime=START - 60, numNodes=1,
-    resources=[{"hostname": "c1"}],
-)  # fmt: skip
-
-
-def record(there: CcToSonar, message: Message) -> SlurmJob:
-    """Return the record that an event becomes."""
-    (only,) = there.feed([message])
-    assert isinstance(only.data, JobsData)
-    (made,) = only.data.attributes.slurm_jobs
-    return made
-
-
-def test_an_end_says_what_the_start_of_the_same_run_said() -> None:
-    """slurm-monitor refuses a record without submit_time; another run's start says nothing."""
-    there = translator()
-    record(there, START_7)
-    stop = job_event("stop_job", 90, startTime=START, stopTime=START + 90, jobState="failed")
-    made = record(there, stop)
-    assert (made.submit_time, made.user_name, made.nodes) == (at(-60), "ann", ("c1",))
-    assert (made.job_state, made.sacct) == ("FAILED", SacctData(ElapsedRaw=90))
-    assert record(there, stop) == made
-    other = job_event("stop_job", 90, startTime=START + 5, stopTime=START + 90)
-    assert record(there, other).submit_time == ""
-
-
-def test_without_a_start_time_an_end_is_of_the_start_that_is_known() -> None:
-    """Of no start at all there is no time that has passed."""
-    stop = job_event("stop_job", 90, stopTime=START + 90)
-    assert record(translator(), stop).sacct is None
-    there = translator()
-    record(there, START_7)
-    assert record(there, stop).sacct == SacctData(ElapsedRaw=90)
-
-
-def cpu_used(second: int, percent: float, node: str = "c1", stype_id: str = "7") -> Message:
-    """Make a metric of job 7."""
-    tags = {"cluster": "fox", "hostname": node, "type": "node", "stype": "job",
-            "stype-id": stype_id, "user": "ann"}  # fmt: skip
-    return metric("job_cpu_used", percent, time=(START + second) * 10**9, tags=tags)
-
-
-def processes_of(envelopes: list[Envelope]) -> list[SampleProcess]:
-    """Return the processes that stand for jobs, in order."""
-    return [p for s in samples(envelopes) for one in s.jobs for p in one.processes]
-
-
-def test_processor_time_of_a_job_is_integrated() -> None:
-    """400 percent for a minute are 240 s: Jobanalyzer computes the 400 percent of them again."""
-    there = translator()
-    rows = [cpu_used(0, 400.0), cpu_used(60, 400.0), cpu_used(120, 100.0), cpu_used(120, 7.0, "c2")]
-    made = processes_of(there.feed(rows) + there.flush())
-    assert [(p.cpu_time, p.cpu_avg) for p in made if p.cpu_util != 7] == [
-        (0, 400), (240, 400), (300, 250),
-    ]  # fmt: skip
-    assert [p.cpu_time for p in made if p.cpu_util == 7] == [0]
-    assert len({p.pid for p in made}) == 1
-
-
-def test_stand_ins_of_a_node_have_distinct_pids() -> None:
-    """One for each job, epoch and user, the same in every sample."""
-    there = translator()
-    rows = [cpu_used(s, 1.0, stype_id=job) for s in (0, 60) for job in ("7", "8", "7.9")]
-    pids = [p.pid for p in processes_of(there.feed(rows) + there.flush())]
-    assert pids[:3] == pids[3:]
-    assert len(set(pids)) == 3
-    assert min(pids) > 2**22
-
-
 def test_with_state_starts_and_processor_time_outlive_the_process(tmp_path: Path) -> None:
     """Another process goes on where the first ended."""
+    from tests.translate.sonar.test_cc_to_sonar_events import START_7, job_event
+    from tests.translate.sonar.test_cc_to_sonar_sample import cpu_used, processes_of
+
     path = str(tmp_path / "state")
 
     def run_one(*rows: Message) -> list[Envelope]:
@@ -397,47 +279,6 @@ def test_what_survives_of_clusters_and_nodes() -> None:
     assert plain(cluster, sysinfo) == [cluster, sysinfo]
     error = Envelope(META, errors=(ErrorObject(at(0), "no sacct", "fox", "c1"),))
     assert plain(error) == [error]
-
-
-def test_events_of_others_become_envelopes() -> None:
-    """cc-slurm-adapter tells the cluster in the payload only, and no state of a start."""
-    payload = json.dumps(
-        {
-            "jobId": 398759, "user": "k1", "cluster": "fritz", "startTime": START, "numNodes": 1,
-            "resources": [{"hostname": "f0726", "hwthreads": [0, 1]}], "walltime": 86401,
-            "energyFootprint": None, "subCluster": "", "shared": "none",
-        }
-    )  # fmt: skip
-    line = event("job", "start_job", payload, time=START * 10**9, tags={"hostname": "mngmt02"})
-    (only,) = translator().feed([line])
-    assert isinstance(only.data, JobsData)
-    assert only.data.attributes.cluster == "fritz"
-    (record,) = only.data.attributes.slurm_jobs
-    assert (record.job_state, record.nodes, record.time_limit.value) == (
-        "RUNNING",
-        ("f0726",),
-        1441,
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (event("job", "start_job", "{", time=5, tags={}), "the event's payload"),
-        (event("job", "pause_job", "{}", time=5, tags={}), "has the function 'pause_job'"),
-        (event("nodestate", "nodestate", '{"cluster":1}', time=5, tags={}), "$.cluster"),
-        (event("sonar", "sample", '{"meta":{}}', time=5, tags={}), "must have data or errors"),
-        (event("sonar", "sample", "", time=5, tags={}), "holds no envelope"),
-        (Message("job", {"function": "stop_job"}, "{}", None, "event"), "timestamp is missing"),
-    ],
-)
-def test_events_that_cannot_be_read_are_refused(line: Message, reason: str) -> None:
-    """With the reason; the others are turned all the same."""
-    there = translator()
-    lines = [line, load(0)]
-    assert len(there.feed(lines) + there.flush()) == 1
-    assert [message.name for message, _ in there.take_rejected()] == [line.name]
-    assert reason in there.take_rejected()[0][1]
 
 
 def test_what_line_protocol_cannot_hold_is_refused_alone() -> None:

@@ -4,10 +4,10 @@ import pytest
 
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar import cc_to_sonar_cpu_time
-from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTime, CpuTimes
+from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTime, CpuTimes, NodeJob
 
-BATCH = ("fox", "c1", 7, 0, "ann")
-GROUP = ("fox", "c1", 7, 9, "ann")
+BATCH = NodeJob("fox", "c1", 7, 0, "ann")
+GROUP = NodeJob("fox", "c1", 7, 9, "ann")
 SECOND = 10**9
 
 
@@ -40,6 +40,6 @@ def test_jobs_of_the_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(cc_to_sonar_cpu_time, "MAX_JOBS", 2)
     times = CpuTimes(StateStore())
     for number in (1, 2, 3):
-        times.add(("fox", "c1", number, 0, "ann"), 0, 1.0)
-    assert times.add(("fox", "c1", 1, 0, "ann"), 10 * SECOND, 100.0).seconds == 0
-    assert times.add(("fox", "c1", 3, 0, "ann"), 10 * SECOND, 100.0).seconds == 10
+        times.add(BATCH._replace(job=number), 0, 1.0)
+    assert times.add(BATCH._replace(job=1), 10 * SECOND, 100.0).seconds == 0
+    assert times.add(BATCH._replace(job=3), 10 * SECOND, 100.0).seconds == 10

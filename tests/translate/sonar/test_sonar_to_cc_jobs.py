@@ -268,8 +268,8 @@ def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarT
     assert "None assigned" in reason
 
 
-def test_a_node_is_told_by_its_topology(translator: SonarToCc) -> None:
-    """As an event, and as the answer to a control request, which has the request's tags."""
+def test_a_node_becomes_an_event_topology(translator: SonarToCc) -> None:
+    """With its processors and cards."""
     card = SysinfoGpuCard(index=1, uuid="GPU-1", manufacturer="NVIDIA", model="H200", memory=7)
     node = SysinfoAttributes(
         time=at(0), cluster="fox", node="c1", sockets=2, cores_per_socket=64, threads_per_core=2,

@@ -1,0 +1,102 @@
+"""The rules beyond the types: what a strict decoder refuses, and where."""
+
+from typing import Any
+
+import pytest
+
+from tests.formats.sonar import examples
+from tests.formats.sonar.test_decoder import bad, changed, one
+
+
+def test_a_strict_decoder_accepts_what_sonar_itself_writes() -> None:
+    """+00:00 for Z and who cancelled a job, where Sonar is the producer or the profile says so."""
+    cancelled = changed(
+        examples.JOBS, "data.attributes.slurm_jobs.0.job_state", "CANCELLED by 1000"
+    )
+    for text in (*examples.ALL, cancelled):
+        one(text, strict=True)
+    for text, path in (
+        (examples.SAMPLE, "$.data.attributes.system.boot"),
+        (cancelled, "$.data.attributes.slurm_jobs[0].job_state"),
+    ):
+        assert bad(text, strict=True, profile="spec").path == path
+        other = changed(text, "meta.producer", "other")
+        assert bad(other, strict=True).path == path
+        one(other, strict=True, profile="sonar")
+
+
+RULES = [
+    (examples.CLUSTER, "meta.producer", "", "NonemptyString"),
+    (examples.SAMPLE, "meta.version", ..., "NonemptyString"),
+    (examples.SAMPLE, "meta.attrs", [{"key": "", "value": "v"}], "NonemptyString"),
+    (examples.SAMPLE, "data.attributes.time", "", "Timestamp"),
+    (examples.SAMPLE, "data.attributes.time", "2025-04-07T14:17:11.5+02:00", "Timestamp"),
+    (examples.SAMPLE, "data.attributes.cluster", ..., "Hostname"),
+    (examples.SAMPLE, "data.attributes.node", "a b", "Hostname"),
+    (examples.SAMPLE, "data.attributes.node", "-a", "Hostname"),
+    (examples.SAMPLE, "data.attributes.node", "nød", "Hostname"),
+    (examples.SAMPLE, "data.attributes.jobs.1.user", "", "NonemptyString"),
+    (examples.SAMPLE, "data.attributes.jobs.0.job", 0, "must not be zero where epoch is zero"),
+    (examples.SAMPLE, "data.attributes.system.gpus.0.uuid", "", "NonemptyString"),
+    (examples.SYSINFO, "data.attributes.sockets", 0, "NonzeroUint"),
+    (examples.SYSINFO, "data.attributes.distances", [[10], [10, 11]], "square"),
+    (examples.SYSINFO, "data.attributes.topo_svg", "<svg>", "base64"),
+    (examples.JOBS, "data.attributes.slurm_jobs.0.job_id", 0, "NonzeroUint"),
+    (examples.JOBS, "data.attributes.slurm_jobs.0.end_time", "soon", "OptionalTimestamp"),
+    (examples.JOBS, "data.attributes.slurm_jobs.0.job_state", "CANCELED by 3", "one of PENDING"),
+    (examples.CLUSTER, "data.attributes.partitions.0.name", "", "NonemptyString"),
+    (examples.CLUSTER, "data.attributes.partitions.0.nodes.0", "c[3-1]", "NodeRange"),
+    (examples.CLUSTER, "data.attributes.nodes.1.names", [], "must not be empty"),
+    (examples.CLUSTER, "data.attributes.nodes.1.states", ["idle"], "upper case"),
+    (examples.ERROR, "errors.0.detail", "", "NonemptyString"),
+]
+
+
+@pytest.mark.parametrize(("text", "path", "value", "rule"), RULES)
+def test_a_strict_decoder_names_path_rule_and_value(
+    text: str, path: str, value: Any, rule: str
+) -> None:
+    """Each rule of the specification, broken once."""
+    broken = changed(text, path, value)
+    rejected = bad(broken, strict=True)
+    (problem,) = rejected.problems
+    where = "$" + "".join(f"[{key}]" if key.isdigit() else f".{key}" for key in path.split("."))
+    assert problem.path.startswith(where)
+    assert rule in problem.rule
+    if isinstance(value, str):
+        assert problem.value == value
+
+
+def test_a_strict_decoder_tells_all_problems_of_an_envelope() -> None:
+    """One does not hide the other."""
+    broken = changed(examples.JOBS, "data.attributes.slurm_jobs.0.job_id", 0)
+    broken = changed(broken, "data.attributes.time", "")
+    broken = changed(broken, "data.attributes.software", [])
+    assert [problem.path for problem in bad(broken, strict=True).problems] == [
+        "$.data.attributes.software",
+        "$.data.attributes.time",
+        "$.data.attributes.slurm_jobs[0].job_id",
+    ]
+
+
+def test_keys_of_attributes_are_unique() -> None:
+    """A unique key within the array."""
+    pairs = [{"key": "k", "value": "1"}, {"key": "k"}]
+    assert bad(changed(examples.ERROR, "meta.attrs", pairs), strict=True).path == (
+        "$.meta.attrs[1].key"
+    )
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("{}", "must have data or errors"),
+        ('{"meta":{"producer":"p","version":"1.0.0"},"errors":[]}', "must have data or errors"),
+        (examples.CLUSTER[:-1] + "," + examples.ERROR.partition(',"errors"')[2].join(
+            ['"errors"', ""]), "must not have both data and errors"),
+    ],
+)  # fmt: skip
+def test_data_and_errors_exclude_each_other(text: str, rule: str, strict: bool) -> None:
+    """One of them is there, and the other is not."""
+    assert rule in {problem.rule for problem in bad(text, strict=strict).problems}

@@ -1,0 +1,89 @@
+"""Metrics of one node and time to a sample."""
+
+from msgspec.structs import replace
+
+from ccpipe.formats.sonar import (
+    Envelope,
+    SampleGpu,
+    SampleProcess,
+    SampleSystem,
+)
+from ccpipe.message import Message, metric
+from tests.translate.sonar.sonar_samples import START
+from tests.translate.sonar.test_cc_to_sonar import load, samples, translator
+
+
+def test_metrics_that_sonar_has_no_place_for_are_left_out() -> None:
+    """Unknown ones, texts, those of sockets and devices, and those without a node."""
+    node = {"cluster": "fox", "hostname": "c1", "type": "node"}
+    others = [
+        load(0, name="no_such_metric"),
+        metric("cpu_load", 1, time=START * 10**9, tags={**node, "type": "socket", "type-id": "0"}),
+        metric("mem_used", 1, time=START * 10**9, tags={**node, "stype": "x", "stype-id": "y"}),
+        metric("job_mem_used", 1, time=START * 10**9, tags=node),
+        metric("cpu_load", 1, time=START * 10**9, tags={"type": "node"}),
+        metric("job_mem_used", 1, time=5, tags={**node, "stype": "job", "stype-id": "x"}),
+    ]  # fmt: skip
+    there = translator()
+    assert there.feed(others) + there.flush() == []
+    assert not there.take_rejected()
+
+
+def test_values_that_a_field_cannot_hold_are_left_out() -> None:
+    """Negative memory, a text for a load: the rest of the sample stands."""
+    rows = [load(0, -5, name="mem_used"), load(0, 2.0), load(0, 2.6, name="proc_run")]
+    text = replace(load(0, name="load_five"), value="high")
+    there = translator()
+    there.feed([*rows, text])
+    (only,) = samples(there.flush())
+    assert only.system == SampleSystem(load1=2.0, runnable_entities=3)
+
+
+def test_a_collectors_names_are_known() -> None:
+    """cc-metric-collector and the collector of NVIDIA's cards say the same in other words."""
+    tags = {"cluster": "fox", "hostname": "c1", "type": "accelerator", "type-id": "0000:C1:00.0"}
+    there = translator()
+    there.feed(
+        [
+            load(0, 3.0, name="load_one"),
+            metric("nv_fb_mem_used", 2.5, time=START * 10**9, tags=tags),
+            metric("nv_util", 80.4, time=START * 10**9, tags=tags),
+        ]
+    )
+    (only,) = samples(there.flush())
+    card = SampleGpu(uuid="0000:C1:00.0", memory=2560, ce_util=80)
+    assert only.system == SampleSystem(load1=3.0, gpus=(card,))
+
+
+def cpu_used(second: int, percent: float, node: str = "c1", stype_id: str = "7") -> Message:
+    """Make a metric of job 7."""
+    tags = {"cluster": "fox", "hostname": node, "type": "node", "stype": "job",
+            "stype-id": stype_id, "user": "ann"}  # fmt: skip
+    return metric("job_cpu_used", percent, time=(START + second) * 10**9, tags=tags)
+
+
+def processes_of(envelopes: list[Envelope]) -> list[SampleProcess]:
+    """Return the processes that stand for jobs, in order."""
+    return [p for s in samples(envelopes) for one in s.jobs for p in one.processes]
+
+
+def test_processor_time_of_a_job_is_integrated() -> None:
+    """400 percent for a minute are 240 s: Jobanalyzer computes the 400 percent of them again."""
+    there = translator()
+    rows = [cpu_used(0, 400.0), cpu_used(60, 400.0), cpu_used(120, 100.0), cpu_used(120, 7.0, "c2")]
+    made = processes_of(there.feed(rows) + there.flush())
+    assert [(p.cpu_time, p.cpu_avg) for p in made if p.cpu_util != 7] == [
+        (0, 400), (240, 400), (300, 250),
+    ]  # fmt: skip
+    assert [p.cpu_time for p in made if p.cpu_util == 7] == [0]
+    assert len({p.pid for p in made}) == 1
+
+
+def test_stand_ins_of_a_node_have_distinct_pids() -> None:
+    """One for each job, epoch and user, the same in every sample."""
+    there = translator()
+    rows = [cpu_used(s, 1.0, stype_id=job) for s in (0, 60) for job in ("7", "8", "7.9")]
+    pids = [p.pid for p in processes_of(there.feed(rows) + there.flush())]
+    assert pids[:3] == pids[3:]
+    assert len(set(pids)) == 3
+    assert min(pids) > 2**22

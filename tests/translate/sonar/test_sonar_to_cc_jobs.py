@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ccpipe.config import Duration
+from ccpipe.formats import clustercockpit
 from ccpipe.formats.sonar import (
     INFINITE,
     ClusterAttributes,
@@ -27,7 +28,6 @@ from ccpipe.formats.sonar import (
     SysinfoEnvelope,
     SysinfoGpuCard,
 )
-from ccpipe.translate.sonar import sonar_to_cc
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.sonar_samples import META, START, at
 
@@ -239,7 +239,7 @@ def test_states_of_nodes_become_events(
     translator: SonarToCc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In lower case, a node once with all its states, so many to an event."""
-    monkeypatch.setattr(sonar_to_cc, "MAX_STATES", 2)
+    monkeypatch.setattr(clustercockpit, "MAX_STATES", 2)
     nodes = (ClusterNodes(("c[1-3]",), ("IDLE",)), ClusterNodes(("c3",), ("IDLE", "DRAIN")))
     attributes = ClusterAttributes(at(0), "fox", slurm=True, nodes=nodes)
     lines = translator.feed([ClusterEnvelope(META, ClusterData(attributes))])

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.sonar import SonarSink
@@ -63,7 +64,12 @@ def record(number: int, now: int) -> SlurmJob | None:
     begin, last = runs(number)[0][0], runs(number)[-1][1]
     if not begin - 20 <= now <= last + 2 * WINDOW:
         return None
-    job = {"job_id": number, "user_name": "ann", "partition": "main", "submit_time": at(begin - 20)}
+    job: dict[str, Any] = {
+        "job_id": number,
+        "user_name": "ann",
+        "partition": "main",
+        "submit_time": at(begin - 20),
+    }
     started = [run for run in runs(number) if run[0] <= now]
     if not started or (started[-1][1] + 20 < now and started[-1] != runs(number)[-1]):
         return SlurmJob(**job, job_state="PENDING")

@@ -25,8 +25,10 @@ def job(state: str = RUNNING, begin: float = 10, **known: Any) -> Job:
     """Return a record of a job that was submitted at 0."""
     times = {"submit": at(0), "start": at(begin) if state != PENDING else 0}
     nodes = () if state == PENDING else (Node("n1"),)
-    fields = {"cluster": "fox", "id": 7, "state": state, "user": "ann", "nodes": nodes}
-    return Job(**{**fields, **times, **known})
+    fields: dict[str, Any] = {
+        "cluster": "fox", "id": 7, "state": state, "user": "ann", "nodes": nodes, **times, **known,
+    }  # fmt: skip
+    return Job(**fields)
 
 
 def ended(begin: float = 10, end: float = 50, state: str = "completed", **known: Any) -> Job:
@@ -109,7 +111,7 @@ def test_an_older_record_does_not_override_a_newer_one() -> None:
 
 def test_a_requeued_job_starts_again() -> None:
     """The same id with a start after the end of the run before is another run."""
-    again = {"submit": at(60)}
+    again: dict[str, Any] = {"submit": at(60)}
     records = [job(), ended(), job(PENDING, **again), job(begin=90, **again), ended(90, 99)]
     assert fed(lifecycle(), *records) == [START, STOP, ("start", 90, 0), ("stop", 90, 99)]
 

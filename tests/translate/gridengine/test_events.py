@@ -248,7 +248,7 @@ def test_any_texts_make_events_that_can_be_sent(each: Accounting) -> None:
 
 def test_a_record_without_any_time_is_sent_with_one() -> None:
     """OCS writes only zeros for a run that never started; cc-backend drops what follows a 0."""
-    times = {"submission_time": None, "start_time": None, "end_time": None}
+    times: dict[str, Any] = {"submission_time": None, "start_time": None, "end_time": None}
     never = record(2, failed=8, **times)
     assert to_event(never, cluster="fox").time is None
     first, second = translated([record(), never], emit=["records"])

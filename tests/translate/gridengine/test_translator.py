@@ -309,7 +309,11 @@ def test_a_stop_waits_until_its_start_is_long_sent() -> None:
 
 def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path: Path) -> None:
     """It is in the state, and its feed is not committed before it was written."""
-    options = {"site": SITE, "state": str(tmp_path / "state"), "stop_delay": Duration(600)}
+    options: dict[str, Any] = {
+        "site": SITE,
+        "state": str(tmp_path / "state"),
+        "stop_delay": Duration(600),
+    }
     translator = AccountingJobs(**options)
     translator.feed([line("sent")])
     translator.written(1)

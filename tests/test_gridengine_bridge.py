@@ -1,4 +1,4 @@
-"""The recipe for Grid Engine, killed at any moment: each job starts once and stops once."""
+"""The recipe for Grid Engine, killed at any time: each job starts once and stops once."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ KILLS = 4
 
 
 def recipe(folder: Path) -> Path:
-    """Write the shipped recipe, which is to look more often, for a folder."""
+    """Write the shipped recipe for a folder, with a shorter poll interval."""
     changes = {
         '"/opt/sge/default/common/': f'"{folder}/',
         '"/var/lib/ccpipe/': f'"{folder}/',
@@ -69,7 +69,7 @@ def record(number: int, task: int, begin: int, **known: Any) -> bytes:
     )  # fmt: skip
 
 
-def life(dice: random.Random, number: int) -> Iterator[tuple[str, bytes]]:
+def history(dice: random.Random, number: int) -> Iterator[tuple[str, bytes]]:
     """Yield what Grid Engine writes about a job, in order: to which file, and what."""
     kind, begin = dice.choice(["plain", "array", "parallel", "rerun", "gone"]), NOW + 10 * number
     tasks = (1, 2, 3) if kind == "array" else (0,)
@@ -92,7 +92,7 @@ def life(dice: random.Random, number: int) -> Iterator[tuple[str, bytes]]:
 
 
 class Cell(threading.Thread):
-    """A qmaster that writes the lives of many jobs side by side, in flushes that cut lines."""
+    """A qmaster that writes about many jobs at a time, in flushes that cut lines."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -105,15 +105,15 @@ class Cell(threading.Thread):
         """Begin a job as soon as another one has ended; keep ten alive."""
         dice = random.Random(11)
         numbers = iter(range(1, JOBS + 1))
-        lives = [life(dice, next(numbers)) for _ in range(10)]
+        histories = [history(dice, next(numbers)) for _ in range(10)]
         rests = {"reporting": b"", "accounting": b""}
-        while lives and not self.halt.is_set():
-            one = dice.choice(lives)
+        while histories and not self.halt.is_set():
+            one = dice.choice(histories)
             reported = next(one, None)
             if reported is None:
-                lives.remove(one)
+                histories.remove(one)
                 if number := next(numbers, None):
-                    lives.append(life(dice, number))
+                    histories.append(history(dice, number))
                 continue
             name, text = reported
             rests[name] += text
@@ -141,7 +141,7 @@ def changed(folder: Path) -> int:
 
 
 def unwritten(state: Path) -> int:
-    """Count the batches of events of which the state does not know that they were written."""
+    """Count the feeds that the state holds as not committed."""
     with contextlib.closing(sqlite3.connect(state)) as file:
         ((count,),) = file.execute("SELECT count(*) FROM state WHERE name = 'made'")
         return int(count)
@@ -171,9 +171,9 @@ async def events(site: Site) -> list[tuple[str, dict[str, Any]]]:
 async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
     tmp_path: Path, nats_server: Server, site: Site
 ) -> None:
-    """SIGKILL at random, PE tasks, reruns and arrays under way, starts told by two files.
+    """SIGKILL at random; PE tasks, reruns and arrays under way; starts from two files.
 
-    The consumer is the stream, which knows what is published again by its message id.
+    The stream recognises what is published again by its message id.
     """
     cell = Cell(tmp_path)
     arguments = command("bridge", recipe(tmp_path))

@@ -1,17 +1,22 @@
-"""What cc-backend reads in events of the classes ``job``, ``nodestate`` and ``topology``.
+"""Payloads of cc-backend's events of the classes ``job``, ``nodestate`` and ``topology``.
 
-Its decoder refuses unknown keys, so these types are exactly what may be written. Fields that have
-their default value are left out.
+Its decoder refuses unknown keys, so only these may be written. Fields with their default value
+are left out.
 
 Source: cc-lib's ``schema/job.go``; cc-backend's ``internal/api/nats.go`` and its documentation
 of a cluster's topology.
 """
 
+from collections.abc import Iterator, Sequence
+
 import msgspec
+
+MAX_STATES = 1000
+"""Nodes in one event ``nodestate``, so that it stays below a broker's maximum payload."""
 
 
 class Resource(msgspec.Struct, omit_defaults=True):
-    """A node that a job has; cc-backend's ``schema.Resource``."""
+    """A node of a job: cc-backend's ``schema.Resource``."""
 
     hostname: str
     hwthreads: list[int] = []
@@ -20,15 +25,15 @@ class Resource(msgspec.Struct, omit_defaults=True):
 
 
 class StartJob(msgspec.Struct, omit_defaults=True):
-    """The event ``start_job``; cc-backend's ``schema.Job``, without what it works out itself."""
+    """The event ``start_job``: cc-backend's ``schema.Job`` without what it computes itself."""
 
-    jobId: int  # noqa: N815 - the words of cc-backend, here and below
+    jobId: int  # noqa: N815 - cc-backend's keys, here and below
     user: str
     cluster: str
     startTime: int  # noqa: N815
-    """Seconds since the epoch, as all its times are."""
+    """Seconds since the epoch, as all times here."""
     numNodes: int  # noqa: N815
-    """As many as there are resources."""
+    """The number of resources."""
     resources: list[Resource]
     project: str = ""
     subCluster: str = ""  # noqa: N815
@@ -38,7 +43,7 @@ class StartJob(msgspec.Struct, omit_defaults=True):
     numAcc: int = 0  # noqa: N815
     smt: int = 0
     shared: str = ""
-    """``none``, ``single_user`` or ``multi_user``: whether the nodes are."""
+    """Whether the nodes are shared: ``none``, ``single_user`` or ``multi_user``."""
     monitoringStatus: int = 0  # noqa: N815
     walltime: int = 0
     """Seconds that the job may run; 0 without a limit."""
@@ -50,7 +55,7 @@ class StartJob(msgspec.Struct, omit_defaults=True):
 
 
 class StopJob(msgspec.Struct, omit_defaults=True):
-    """The event ``stop_job``; cc-backend's ``StopJobAPIRequest``."""
+    """The event ``stop_job``: cc-backend's ``StopJobAPIRequest``."""
 
     jobId: int  # noqa: N815
     stopTime: int  # noqa: N815
@@ -71,7 +76,7 @@ STATES = (
     "preempted",
     "timeout",
 )
-"""How a job may end."""
+"""States of a job that has ended."""
 
 
 class NodeState(msgspec.Struct, omit_defaults=True):
@@ -79,8 +84,10 @@ class NodeState(msgspec.Struct, omit_defaults=True):
 
     hostname: str
     states: list[str] = []
+    """cc-backend knows allocated, reserved, idle, down and mixed, and takes the first of them."""
     cpusAllocated: int = 0  # noqa: N815
     memoryAllocated: int = 0  # noqa: N815
+    """MB."""
     gpusAllocated: int = 0  # noqa: N815
     jobsRunning: int = 0  # noqa: N815
 
@@ -92,8 +99,15 @@ class NodeStates(msgspec.Struct, omit_defaults=True):
     nodes: list[NodeState] = []
 
 
+def encode_node_states(cluster: str, nodes: Sequence[NodeState]) -> Iterator[str]:
+    """Yield the payloads of events ``nodestate``, each of at most ``MAX_STATES`` nodes."""
+    for start in range(0, len(nodes), MAX_STATES):
+        part = NodeStates(cluster, list(nodes[start : start + MAX_STATES]))
+        yield msgspec.json.encode(part).decode()
+
+
 class Accelerator(msgspec.Struct, omit_defaults=True):
-    """An accelerator of a node; ``id``, ``type`` and ``model`` are cc-backend's."""
+    """An accelerator of a node; cc-backend knows ``id``, ``type`` and ``model``."""
 
     id: str
     type: str = ""
@@ -113,7 +127,7 @@ class Accelerator(msgspec.Struct, omit_defaults=True):
 
 
 class Topology(msgspec.Struct, omit_defaults=True):
-    """The event ``topology``: what a node is, in cc-backend's words where it has some."""
+    """The event ``topology``: the hardware of a node, with cc-backend's keys where it has them."""
 
     cluster: str
     hostname: str

@@ -29,12 +29,12 @@ from typing import NamedTuple
 from ccpipe.errors import DataError
 
 LIMIT = 100_000
-"""Names that ``expand`` yields at most, unless told otherwise."""
+"""Default maximum of names that ``expand`` returns."""
 
 _LITERAL = re.compile(r"[A-Za-z0-9._\-\u0080-\U0010ffff]+")
 _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
-_MOST_DIGITS = 18
-_RUN = re.compile(rf"((?<!\d)\d{{1,{_MOST_DIGITS}}}(?!\d))", re.ASCII)
+_MAX_DIGITS = 18
+_RUN = re.compile(rf"((?<!\d)\d{{1,{_MAX_DIGITS}}}(?!\d))", re.ASCII)
 
 
 class Span(NamedTuple):
@@ -44,17 +44,12 @@ class Span(NamedTuple):
     last: int
     width: int
 
-    def holds(self, text: str) -> bool:
-        """Say whether a text of digits is one of the numbers, written as it is written here."""
-        number = int(text)
-        return self.first <= number <= self.last and text == str(number).zfill(self.width)
-
     def names(self) -> Iterator[str]:
-        """Yield the numbers as they are written."""
+        """Yield the numbers as text."""
         return (str(number).zfill(self.width) for number in range(self.first, self.last + 1))
 
     def size(self) -> int:
-        """Say how many numbers these are."""
+        """Return how many numbers these are."""
         return self.last - self.first + 1
 
     def __str__(self) -> str:
@@ -69,19 +64,19 @@ Element = tuple[Fragment, ...]
 
 
 def split(text: str) -> list[str]:
-    """Split a list at the commas outside of its brackets, each element as it stands.
+    """Split a list at the commas outside of its brackets, without changing its elements.
 
     Raises
     ------
     DataError
-        naming the place, if the text is no list of nodes.
+        naming the position, if the text is no list of nodes.
 
     """
     return [piece for piece, _ in _elements(text)]
 
 
 def parse(text: str) -> list[Element]:
-    """Read a list into its elements; raises DataError as ``split`` does."""
+    """Parse a list into its elements; raises DataError as ``split`` does."""
     return [element for _, element in _elements(text)]
 
 
@@ -102,25 +97,20 @@ def expand(text: str, *, limit: int = LIMIT) -> list[str]:
 
 
 def count(text: str) -> int:
-    """Say how many names a list holds, without writing them out; raises DataError."""
+    """Return how many names a list holds, without expanding it; raises DataError."""
     return sum(map(_size, parse(text)))
 
 
-def contains(text: str, name: str) -> bool:
-    """Say whether a list holds a name, without writing it out; raises DataError."""
-    return any(_matches(element, name) for element in parse(text))
-
-
 def compress(names: Iterable[str]) -> list[str]:
-    """Write names as a list with as few elements as merging one run of digits at a time gives.
+    """Return names as a list, merged along one run of digits at a time.
 
-    ``expand`` of the result, joined by commas, gives each name once. Names that differ in the
+    ``expand`` of the result, joined by commas, returns each name once. Names that differ in the
     width of their numbers (``n1``, ``n01``) never share an element, so that no number repeats.
 
     Raises
     ------
     DataError
-        for a name that the grammar has no place for.
+        for a name that the grammar does not allow.
 
     """
     shapes: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
@@ -158,7 +148,7 @@ def _elements(text: str) -> Iterator[tuple[str, Element]]:
 
 
 def _range(text: str, position: int) -> tuple[tuple[Span, ...], int]:
-    """Read the range that begins at `position`; return its spans and where it ends."""
+    """Parse the range that begins at `position`; return its spans and its end."""
     spans: list[Span] = []
     while True:
         position += 1  # past "[" or ","
@@ -181,8 +171,8 @@ def _range(text: str, position: int) -> tuple[tuple[Span, ...], int]:
 
 def _span(text: str, found: re.Match[str]) -> Span:
     first, last = found[1], found[2] or found[1]
-    if max(len(first), len(last)) > _MOST_DIGITS:
-        raise _broken(text, found.start(), f"a number has more than {_MOST_DIGITS} digits")
+    if max(len(first), len(last)) > _MAX_DIGITS:
+        raise _broken(text, found.start(), f"a number has more than {_MAX_DIGITS} digits")
     if int(first) > int(last):
         raise _broken(text, found.start(), f"{first} is greater than {last}")
     return Span(int(first), int(last), len(first))
@@ -208,34 +198,11 @@ def _parts(element: Element) -> Iterator[list[str]]:
             yield [name for span in fragment for name in span.names()]
 
 
-def _matches(element: Element, name: str) -> bool:
-    """Follow all ways at once in which the fragments may cover the name."""
-    reached = {0}
-    for fragment in element:
-        if isinstance(fragment, str):
-            reached = {at + len(fragment) for at in reached if name.startswith(fragment, at)}
-        else:
-            reached = {
-                end
-                for at in reached
-                for end in _digit_ends(name, at)
-                if any(span.holds(name[at:end]) for span in fragment)
-            }
-    return len(name) in reached
-
-
-def _digit_ends(name: str, start: int) -> Iterator[int]:
-    for end in range(start + 1, min(len(name), start + _MOST_DIGITS) + 1):
-        if name[end - 1] not in "0123456789":
-            return
-        yield end
-
-
 def _compressed(literals: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
-    """Write names that share their literals, as ranges in place of their numbers.
+    """Yield names that share their literals, with ranges for their numbers.
 
-    Boxes of names grow along one dimension after the other: those that differ there only become
-    one. They never overlap, so that each name is written once.
+    Each name is a box of width one in every dimension; along one dimension after the other, boxes
+    that differ only there are merged. They never overlap, so each name is there once.
     """
     padded = [{len(t) for t in column if _is_padded(t)} for column in zip(*rows, strict=True)]
     boxes: set[_Box] = {
@@ -243,29 +210,29 @@ def _compressed(literals: tuple[str, ...], rows: list[tuple[str, ...]]) -> Itera
               for t, widths in zip(row, padded, strict=True))
         for row in rows
     }  # fmt: skip
-    for place in reversed(range(len(padded))):
+    for axis in reversed(range(len(padded))):
         grown: dict[tuple[_Box, int, _Box], set[int]] = {}
         for box in boxes:
-            width, numbers = box[place]
-            grown.setdefault((box[:place], width, box[place + 1 :]), set()).update(numbers)
+            width, numbers = box[axis]
+            grown.setdefault((box[:axis], width, box[axis + 1 :]), set()).update(numbers)
         boxes = {
             (*before, (width, frozenset(numbers)), *after)
             for (before, width, after), numbers in grown.items()
         }
     for box in boxes:
-        ranges = [_written(width, numbers) for width, numbers in box]
+        ranges = [_format_range(width, numbers) for width, numbers in box]
         yield "".join(map("".join, itertools.zip_longest(literals, ranges, fillvalue="")))
 
 
 _Box = tuple[tuple[int, frozenset[int]], ...]
-"""For each run of digits the width and the numbers that may stand there."""
+"""For each run of digits its width and its numbers."""
 
 
 def _is_padded(digits: str) -> bool:
     return len(digits) > 1 and digits[0] == "0"
 
 
-def _written(width: int, numbers: frozenset[int]) -> str:
+def _format_range(width: int, numbers: frozenset[int]) -> str:
     spans: list[Span] = []
     for number in sorted(numbers):
         if spans and number == spans[-1].last + 1:
@@ -277,7 +244,7 @@ def _written(width: int, numbers: frozenset[int]) -> str:
 
 
 def _natural(element: str) -> list[tuple[str, int]]:
-    """Order elements as people do: c2 before c10."""
+    """Sort numbers by value: c2 before c10."""
     pieces = _RUN.split(element)
     return [
         (literal, int(digits) if digits else -1)

@@ -1,11 +1,11 @@
-"""Lists of nodes: written out, made short, counted, asked."""
+"""Lists of nodes: expanded, compressed and counted."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.nodelist import compress, contains, count, expand, split
+from ccpipe.formats.nodelist import compress, count, expand, split
 
 SPECIFICATION = [f"c{a}-{b}.fox" for a in (1, 2, 3, 5) for b in (2, 3, 4)]
 
@@ -37,14 +37,13 @@ def test_the_specifications_example() -> None:
     ],
 )
 def test_names_in_the_specifications_order(text: str, names: list[str] | None) -> None:
-    """Zeroes before a number are kept; a number that is repeated in a range is an error."""
+    """Leading zeroes are kept; a number that is repeated in a range is an error."""
     if names is None:
         with pytest.raises(DataError, match="repeated"):
             expand(text)
         return
     assert expand(text) == names
     assert count(text) == len(names)
-    assert all(contains(text, name) for name in names)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_names_in_the_specifications_order(text: str, names: list[str] | None) -
     ],
 )
 def test_what_is_no_list_is_told_with_its_place(text: str, place: str, reason: str) -> None:
-    """Every function tells it alike."""
+    """Every function reports it alike."""
     for function in (expand, count, split):
         with pytest.raises(DataError) as reported:
             function(text)
@@ -80,21 +79,20 @@ def test_what_is_no_list_is_told_with_its_place(text: str, place: str, reason: s
 
 
 def test_a_list_is_split_at_the_commas_outside_of_brackets() -> None:
-    """Each element stays as it is written."""
+    """Each element is unchanged."""
     assert split("c[1-3,5]-[2-4].fox,n[08,09],login") == ["c[1-3,5]-[2-4].fox", "n[08,09]", "login"]
 
 
 def test_counting_writes_nothing_out() -> None:
-    """A list of more names than any memory holds has a number."""
+    """A list of more names than memory holds is counted."""
     text = "a[1-999999999][1-999999999]"
     assert count(text) == 999999999**2
-    assert contains(text, "a12345678987654321")
     with pytest.raises(DataError, match="999999998000000001 names, more than 100000"):
         expand(text)
 
 
 def test_the_cap_can_be_set() -> None:
-    """And it counts all elements together."""
+    """The limit is on all elements together."""
     assert len(expand("a[1-3],b[1-3]", limit=6)) == 6
     with pytest.raises(DataError, match="6 names, more than 5"):
         expand("a[1-3],b[1-3]", limit=5)
@@ -120,13 +118,13 @@ def test_the_cap_can_be_set() -> None:
     ],
 )
 def test_names_made_short(names: list[str], lists: list[str]) -> None:
-    """Several runs of digits, zeroes before numbers, names given twice."""
+    """Several runs of digits, leading zeroes, repeated names."""
     assert sorted(compress(names)) == sorted(lists)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "a[1]", "a\n"])
 def test_a_name_that_no_list_can_hold(name: str) -> None:
-    """It is named."""
+    """The error names it."""
     with pytest.raises(DataError, match="cannot be the name of a node"):
         compress(["ok", name])
 
@@ -140,22 +138,17 @@ NAMES = st.one_of(
 
 @given(st.sets(NAMES, min_size=1, max_size=40))
 def test_any_set_of_names_comes_back(names: set[str]) -> None:
-    """Each once, whatever its digits are; and the list says of each name whether it holds it."""
+    """Each once, whatever its digits are."""
     text = ",".join(compress(names))
     assert sorted(expand(text)) == sorted(names)
     assert count(text) == len(names)
-    for name in names:
-        assert contains(text, name)
-        assert contains(text, name + "1") == (name + "1" in names)
-        assert contains(text, "0" + name) == ("0" + name in names)
 
 
 @given(st.text("a1[]-,.0 é", max_size=12))
 def test_any_text_is_a_list_or_a_named_error(text: str) -> None:
-    """Never another exception; and what is made short again has the same names."""
+    """Never another exception; and compressing the names loses none."""
     try:
         names = expand(text, limit=1000)
     except DataError:
         return
     assert sorted(set(expand(",".join(compress(names))))) == sorted(set(names))
-    assert all(contains(text, name) for name in names)

@@ -25,8 +25,10 @@ def job(state: str = RUNNING, begin: float = 10, **known: Any) -> Job:
     """Return a record of a job that was submitted at 0."""
     times = {"submit": at(0), "start": at(begin) if state != PENDING else 0}
     nodes = () if state == PENDING else (Node("n1"),)
-    fields = {"cluster": "fox", "id": 7, "state": state, "user": "ann", "nodes": nodes}
-    return Job(**{**fields, **times, **known})
+    fields: dict[str, Any] = {
+        "cluster": "fox", "id": 7, "state": state, "user": "ann", "nodes": nodes, **times, **known,
+    }  # fmt: skip
+    return Job(**fields)
 
 
 def ended(begin: float = 10, end: float = 50, state: str = "completed", **known: Any) -> Job:

@@ -63,7 +63,7 @@ def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
         where it is not what either of them writes; it says where.
 
     """
-    tree = _parse(payload)
+    tree = parse_xml(payload)
     if tree.tag == "job_info":
         return _of_qstat(tree, zone)
     if tree.tag == "qhost":
@@ -151,7 +151,8 @@ def _running(group: list[Share]) -> Running:
     )
 
 
-def _parse(payload: bytes) -> ET.Element:
+def parse_xml(payload: bytes) -> ET.Element:
+    """Parse what a command wrote; raises DataError where it is not XML."""
     if b"<!DOCTYPE" in payload or b"<!ENTITY" in payload:
         raise DataError("a document type has no place in what Grid Engine writes")
     try:

@@ -1,21 +1,25 @@
-"""Live starts of Grid Engine's jobs, from ``qstat`` or ``qhost``: where nothing writes them down.
+"""Running jobs and nodes' states of Grid Engine, from ``qstat`` or ``qhost``.
 
-Accounting knows only ends. This asks ``qstat -u '*' -g t -xml`` now and then, and tells of each
-job that runs and did not run before. A job shorter than the interval may be missed: its start
-then comes with its end, from ``accounting_jobs`` with ``live = true``.
+Accounting knows only ends. This source runs ``qstat -u '*' -g t -xml`` regularly and sends a start
+for each job that was not there before. A job shorter than the interval may be missed: its start
+then comes with its end, from ``accounting_jobs`` with ``live = true``. From ``qhost -j -q -xml``
+it also sends the states of all nodes.
 """
 
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator
 
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
+from ccpipe.formats.clustercockpit import NodeState, encode_node_states
+from ccpipe.formats.gridengine.host_status import Host, read_hosts
 from ccpipe.formats.gridengine.status import Running, read_shares, running
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.jobs import message
-from ccpipe.message import Message
+from ccpipe.message import Message, event
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.translate.gridengine.events import MAX_ARRAY_TASKS, Mapping, running_job
 
@@ -23,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Qstat(Source):
-    """Sends ``start_job`` for each job that has begun to run."""
+    """Sends ``start_job`` for each new job, and ``nodestate`` where the command lists hosts."""
 
     gives = Messages
 
@@ -37,17 +41,17 @@ class Qstat(Source):
         array_factor: int = MAX_ARRAY_TASKS,
         threads_per_slot: int = 1,
     ) -> None:
-        """Take what to ask, and how often.
+        """Take the command and how often to run it.
 
         Parameters
         ----------
         command
-            The program and its arguments; no shell sees them. ``qhost -j -xml`` does as well:
-            its times have a zone, those of qstat are of this machine's.
+            The program and its arguments, run without a shell. ``qhost -j -q -xml`` lists the
+            same jobs, and hosts; its times are epoch seconds, those of qstat are local.
         poll
-            Time between two questions, and how long one may take.
+            Time between two runs, and how long one may take.
         short_hostnames, array_factor, threads_per_slot
-            As for ``accounting_jobs``, and the same there.
+            As for ``accounting_jobs``; both must have the same.
 
         Raises
         ------
@@ -56,7 +60,8 @@ class Qstat(Source):
 
         """
         if not command:
-            raise ConfigError("command is empty: a program must stand there")
+            raise ConfigError("command is empty: it must name a program")
+        self.site = site
         self.command = command
         self.poll = float(poll)
         self.mapping = Mapping(
@@ -69,40 +74,68 @@ class Qstat(Source):
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """End after the question that is being asked."""
+        """End after the run of the command that is under way."""
         self._stopped.set()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Yield the starts of each question, until stopped."""
+        """Yield what each run of the command reports, until stopped."""
         while not self._stopped.is_set():
             try:
-                starts = self._news(running(read_shares(await self._ask())))
+                output = await self._run()
+                found = self._new_starts(running(read_shares(output)))
+                found += self._node_states(read_hosts(output))
             except (DataError, OSError, TimeoutError) as error:
-                log.warning("%s: %s", self.command[0], str(error) or "no answer in time")
+                log.warning(
+                    "%s: %s", self.command[0], str(error) or f"no answer within {self.poll:g} s"
+                )
             else:
-                if starts:
-                    yield Batch(starts, origin=self.command[0])
+                if found:
+                    yield Batch(found, origin=self.command[0])
             await wait_for_event(self._stopped, self.poll)
 
-    def _news(self, jobs: list[Running]) -> list[Message]:
+    def _new_starts(self, jobs: list[Running]) -> list[Message]:
         """Return the starts of jobs that are new, and forget those that are gone."""
         there = {(job.job_number, job.task_number, job.start_time): job for job in jobs}
         new = [job for key, job in there.items() if key not in self._known]
         self._known = set(there)
         return [message("start_job", running_job(job, self.mapping)) for job in new if job.owner]
 
-    async def _ask(self) -> bytes:
+    def _node_states(self, hosts: list[Host]) -> list[Message]:
+        """Return the states of all nodes as events."""
+        rows = [self._node_state(host) for host in hosts]
+        cluster = self.site.cluster
+        tags = {"cluster": cluster, "hostname": self.site.hostname, "type": "node"}
+        now = time.time_ns()
+        return [
+            event("nodestate", "nodestate", payload, time=now, tags=tags)
+            for payload in encode_node_states(cluster, rows)
+        ]
+
+    def _node_state(self, host: Host) -> NodeState:
+        used = host.slots_used * self.mapping.threads_per_slot
+        if not host.is_reachable:
+            states = ["down"]
+        elif used == 0:
+            states = ["idle"]
+        else:
+            states = ["allocated" if used >= host.processors else "mixed"]
+        if host.is_disabled:
+            states.append("drain")
+        name = self.mapping.node(host.name)
+        return NodeState(name, states, cpusAllocated=used, jobsRunning=host.jobs_running)
+
+    async def _run(self) -> bytes:
         """Run the command; raises DataError where it fails, TimeoutError where it takes long."""
         process = await asyncio.create_subprocess_exec(
             *self.command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         try:
-            output, complaint = await asyncio.wait_for(process.communicate(), self.poll)
+            output, errors = await asyncio.wait_for(process.communicate(), self.poll)
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
         if process.returncode:
-            raise DataError(f"exit status {process.returncode}: {complaint[:200]!r}")
+            raise DataError(f"exit status {process.returncode}: {errors[:200]!r}")
         return output

@@ -8,7 +8,12 @@ import msgspec
 
 from ccpipe.config import Duration
 from ccpipe.errors import DataError
-from ccpipe.formats.clustercockpit import Accelerator, NodeState, NodeStates, Topology
+from ccpipe.formats.clustercockpit import (
+    Accelerator,
+    NodeState,
+    Topology,
+    encode_node_states,
+)
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
 from ccpipe.formats.lineprotocol.builder import LinesBuilder
 from ccpipe.formats.lineprotocol.messages import Messages
@@ -40,8 +45,6 @@ MAX_NODES = 50_000
 """Nodes whose last counters are remembered; the one that was silent longest is forgotten first."""
 SPARE_SERIES = 20_000
 """Series beyond twice those in use at which their table is made anew, since jobs come and go."""
-MAX_STATES = 1000
-"""Nodes in one event ``nodestate``, so that it stays below a broker's maximum payload."""
 SECOND = 10**9
 
 
@@ -265,9 +268,7 @@ def node_states(cluster: ClusterAttributes) -> Iterator[str]:
                 known = states.setdefault(name, [])
                 known += [state.lower() for state in nodes.states if state.lower() not in known]
     rows = [NodeState(name, known) for name, known in states.items()]
-    for start in range(0, len(rows), MAX_STATES):
-        part = NodeStates(cluster.cluster, rows[start : start + MAX_STATES])
-        yield msgspec.json.encode(part).decode()
+    yield from encode_node_states(cluster.cluster, rows)
     if wrong:
         raise DataError("; ".join(wrong))
 

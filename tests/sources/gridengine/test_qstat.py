@@ -1,4 +1,4 @@
-"""Live starts from qstat: each job once, also again after it was gone."""
+"""Starts from qstat and qhost, each once; states of nodes from qhost."""
 
 import asyncio
 import json
@@ -11,6 +11,7 @@ import pytest
 
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError
+from ccpipe.formats.gridengine.host_status import Host
 from ccpipe.formats.gridengine.status import read_shares, running
 from ccpipe.pipeline import Batch
 from ccpipe.sources.gridengine.qstat import Qstat
@@ -23,7 +24,7 @@ SITE = Site(cluster="fox", hostname="master")
 
 
 class Cell:
-    """A program that prints what captured qstat output says at the moment, and its reader."""
+    """A program that prints a file, in place of qstat, and the source that runs it."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
@@ -38,12 +39,17 @@ class Cell:
             self.batches.append(batch)
 
     def starts(self) -> list[dict[str, Any]]:
-        """Return all starts so far."""
-        return [json.loads(str(m.value)) for batch in self.batches for m in batch.records]
+        """Return the payloads of all starts."""
+        return self.payloads("job")
+
+    def payloads(self, name: str) -> list[dict[str, Any]]:
+        """Return the payloads of all events of a class."""
+        messages = [m for batch in self.batches for m in batch.records if m.name == name]
+        return [json.loads(str(message.value)) for message in messages]
 
 
 async def test_each_job_starts_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What runs on starts no second time; what fails in between does no harm."""
+    """A job that goes on does not start again; a failed run of the command does no harm."""
     path = tmp_path / "qstat.xml"
     path.write_bytes(SAMPLE)
     cell = Cell(path)
@@ -60,15 +66,23 @@ async def test_each_job_starts_once(tmp_path: Path, caplog: pytest.LogCaptureFix
     await asyncio.wait_for(task, 10)
 
 
-async def test_qhost_tells_of_starts_too() -> None:
-    """Both were asked at the same moment of the same cell."""
+async def test_qhost_lists_the_same_jobs() -> None:
+    """Both outputs are of the same cell at the same time."""
     cell = Cell(DATA / "qhost-j-q-F.xml")
     task = asyncio.create_task(cell.read())
     await eventually(lambda: len(cell.batches) == 1)
     cell.source.stop()
     await asyncio.wait_for(task, 10)
+    (states,) = cell.payloads("nodestate")
+    assert states == {
+        "cluster": "fox",
+        "nodes": [
+            {"hostname": "node01", "states": ["allocated"], "cpusAllocated": 3, "jobsRunning": 3},
+            {"hostname": "node02", "states": ["allocated"], "cpusAllocated": 4, "jobsRunning": 4},
+        ],
+    }
     running_there = {start["jobId"] for start in cell.starts()}
-    by_qstat = Qstat(site=SITE)._news(running(read_shares(SAMPLE)))
+    by_qstat = Qstat(site=SITE)._new_starts(running(read_shares(SAMPLE)))
     assert len(running_there & {json.loads(str(start.value))["jobId"] for start in by_qstat}) >= 3
 
 
@@ -76,7 +90,7 @@ async def test_qhost_tells_of_starts_too() -> None:
 async def test_a_command_that_fails_is_logged(
     tmp_path: Path, command: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A missing program and an exit status; it is asked again later."""
+    """A missing program and an exit status; it is run again later."""
     cell = Cell(tmp_path, command=command)
     task = asyncio.create_task(cell.read())
     await eventually(lambda: len(caplog.records) >= 2)
@@ -86,17 +100,40 @@ async def test_a_command_that_fails_is_logged(
     assert command[0] in caplog.text
 
 
-def test_news_are_what_was_not_there_before() -> None:
+def test_a_start_is_new_where_it_was_not_listed_before() -> None:
     """A job that is gone and comes back, as after a rerun, has a start of its own."""
     source = Qstat(site=SITE)
     jobs = running(read_shares(SAMPLE, zone=UTC))
-    assert len(source._news(jobs)) == len(jobs)
-    assert source._news(jobs) == []
-    source._news([])
-    assert len(source._news(jobs)) == len(jobs)
+    assert len(source._new_starts(jobs)) == len(jobs)
+    assert source._new_starts(jobs) == []
+    source._new_starts([])
+    assert len(source._new_starts(jobs)) == len(jobs)
 
 
-def test_a_command_must_be_there() -> None:
-    """An empty one is an error of configuration."""
+def test_a_command_is_needed() -> None:
+    """An empty one is a configuration error."""
     with pytest.raises(ConfigError, match="command is empty"):
         Qstat(site=SITE, command=[])
+
+
+@pytest.mark.parametrize(
+    ("known", "states"),
+    [
+        ({}, ["idle"]),
+        ({"slots_used": 1}, ["mixed"]),
+        ({"slots_used": 2, "is_disabled": True}, ["allocated", "drain"]),
+        ({"is_reachable": False, "processors": 0}, ["down"]),
+    ],
+)
+def test_states_are_those_that_cc_backend_knows(known: dict[str, Any], states: list[str]) -> None:
+    """A disabled node keeps its jobs, and gets no more."""
+    host = Host(
+        **{
+            "name": "n1.example", "processors": 2, "slots_used": 0, "jobs_running": 0,
+            "is_reachable": True, "is_disabled": False, **known,
+        }
+    )  # fmt: skip
+    (message,) = Qstat(site=SITE)._node_states([host])
+    assert message.problems() == []
+    (node,) = json.loads(str(message.value))["nodes"]
+    assert (node["hostname"], node["states"]) == ("n1", states)

@@ -1,4 +1,4 @@
-"""From records to jobs: array tasks, PE tasks, reruns, records without times, used-up numbers."""
+"""From records to jobs: array tasks, PE tasks, reruns, records without times, reused numbers."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def record(number: int = 1, begin: int = 10, **known: Any) -> Accounting:
 
 
 def jobs(*records: Accounting, assembler: Assembler | None = None) -> list[JobRecords]:
-    """Put records together, to the end."""
+    """Put records together and flush."""
     assembler = assembler or Assembler()
     return [*assembler.feed(records), *assembler.flush()]
 
@@ -62,7 +62,7 @@ def test_each_task_of_an_array_is_a_job() -> None:
 
 
 def test_runs_of_one_job_are_one_job() -> None:
-    """It starts with its first run and ends with its last, whatever the submissions say."""
+    """It starts with its first run and ends with its last, whatever their submissions."""
     runs = [
         record(begin=10, failed=25, exit_status=99),
         record(begin=30, failed=25, exit_status=99, submission_time=NOW + 20 * SECOND),
@@ -74,7 +74,7 @@ def test_runs_of_one_job_are_one_job() -> None:
 
 
 def test_a_lost_node_and_a_failed_start_wait_for_the_run_that_follows() -> None:
-    """Pseudo records have no times, and never make a start of their own."""
+    """Pseudo records have no times, and make no start."""
     never: dict[str, Any] = {"start_time": None, "end_time": None}
     (job,) = jobs(record(failed=8, **never), record(failed=25, **never), record())
     assert (job.start, len(job.earlier)) == (NOW + 10 * SECOND, 2)
@@ -83,7 +83,7 @@ def test_a_lost_node_and_a_failed_start_wait_for_the_run_that_follows() -> None:
 
 
 def test_a_job_that_was_to_run_again_ends_after_the_quiet_time() -> None:
-    """By the records' own times, not by ours; a deleted job writes no further record."""
+    """By the records' times, not by this machine's clock; a deleted job has no further record."""
     assembler = Assembler(quiet=DAY)
     waiting = record(1, failed=30, exit_status=100)
     assert list(assembler.feed([waiting, record(2, begin=80_000)])) != []
@@ -92,7 +92,7 @@ def test_a_job_that_was_to_run_again_ends_after_the_quiet_time() -> None:
 
 
 def test_a_damaged_time_does_not_end_what_waits() -> None:
-    """A record of the year 2100 says nothing about how long others have waited."""
+    """A record of the year 2100 does not advance the time."""
     assembler = Assembler()
     waiting = record(1, failed=30, exit_status=100)
     damaged = record(2, end_time=4_102_444_800 * SECOND)
@@ -100,7 +100,7 @@ def test_a_damaged_time_does_not_end_what_waits() -> None:
 
 
 def test_pe_tasks_join_their_master_even_across_reruns() -> None:
-    """Tasks come first; those of an earlier run are not those of the next."""
+    """Tasks come first; those of an earlier run do not belong to the next."""
     first = [record(pe_taskid="1.n9", hostname="n9"), record(failed=25, exit_status=99)]
     second = [
         record(begin=30, pe_taskid="1.n2", hostname="n2"),
@@ -144,7 +144,7 @@ def test_intermediate_records_are_left_out() -> None:
 
 
 def test_no_more_is_held_than_asked_for() -> None:
-    """Beyond, the job that waited longest is handed over as it is."""
+    """Beyond the maximum, the job that waited longest is returned as it is."""
     assembler = Assembler(maximum=3)
     waiting = [record(number, failed=25, exit_status=99) for number in range(10)]
     assert [job.key[0] for job in assembler.feed(waiting)] == list(range(7))
@@ -185,12 +185,12 @@ def test_no_record_is_lost(records: list[Accounting]) -> None:
 def test_a_process_that_ends_between_records_makes_no_difference(
     tmp_path_factory: pytest.TempPathFactory, lives: list[list[Accounting]]
 ) -> None:
-    """What is known of jobs outlives it: the same jobs come, in the same order.
+    """The state outlives the process: the same jobs come, in the same order.
 
     Records are as events carry them, in microseconds.
     """
     lives = [[from_event(to_event(each, cluster="c")) for each in life] for life in lives]
-    path = str(tmp_path_factory.mktemp("memory") / "state")
+    path = str(tmp_path_factory.mktemp("jobs") / "state")
     found = []
     for records in lives:
         state = StateStore(path)

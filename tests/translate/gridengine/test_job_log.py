@@ -1,4 +1,4 @@
-"""job_log lines as events: what is told of starts and deletions survives the way."""
+"""job_log lines as events: starts and deletions survive the round trip."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ REPORTING = (DATA / "reporting.head").read_bytes()
 
 
 def test_starts_and_deletions_are_read_with_their_places() -> None:
-    """Other lines are passed over; file, offset and line say where each stood."""
+    """Other lines are skipped; file, offset and line say where each was."""
     found, rejected = job_log.read(b"# x\n" + REPORTING, file="f", offset=100, line=7)
     assert rejected == []
     assert {reported.log.event for reported in found} == {"sent", "delivered", "deleted"}
@@ -52,7 +52,7 @@ logs = st.builds(
 
 @given(logs, st.builds(Origin, st.text(max_size=3), st.integers(0, 2**40), st.integers(0, 9)))
 def test_a_line_survives_the_wire(log: JobLog, origin: Origin) -> None:
-    """Whatever texts it holds; bytes that are no UTF-8 become U+FFFD."""
+    """Whatever its texts; bytes that are not UTF-8 become U+FFFD."""
     event = job_log.to_event(LoggedEvent(log, origin), cluster="fox")
     lines = decode(encode([event], precision="auto"))
     assert lines.rejected == []

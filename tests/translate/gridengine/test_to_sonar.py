@@ -13,7 +13,7 @@ MAPPING = Mapping(cluster="fox")
 
 
 def sonar(*found: JobRecords) -> tuple[SlurmJob, ...]:
-    """Return the records of jobs, by way of the wire."""
+    """Return the records of jobs, encoded and decoded."""
     envelope = jobs_to_sonar(found, MAPPING, time=NOW)
     assert problems(envelope, strict=True) == []
     decoded = decode(encode(envelope))
@@ -53,6 +53,6 @@ def test_units_and_words_are_sonars() -> None:
 
 
 def test_a_job_that_never_began_is_pending_without_times() -> None:
-    """It is queued again, and nothing is made up."""
+    """It is pending, without made-up times."""
     (job,) = sonar(JobRecords(record(failed=8, start_time=None, end_time=None)))
     assert (job.job_state, job.start_time, job.end_time) == ("PENDING", "", "")

@@ -1,33 +1,22 @@
-"""Job records to events that cc-backend takes: strict fields, in order, each once."""
+"""Sonar's job records as events that cc-backend accepts, in order and once."""
 
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from ccpipe.config import Duration
 from ccpipe.formats.sonar import (
     INFINITE,
-    ClusterAttributes,
-    ClusterData,
-    ClusterEnvelope,
-    ClusterNodes,
     Envelope,
-    ErrorObject,
     ExtendedUint,
     JobsAttributes,
     JobsData,
     JobsEnvelope,
     SacctData,
     SlurmJob,
-    SysinfoAttributes,
-    SysinfoData,
-    SysinfoEnvelope,
-    SysinfoGpuCard,
 )
-from ccpipe.translate.sonar import sonar_to_cc
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.translate.sonar.sonar_samples import META, START, at
 
@@ -37,7 +26,7 @@ KEYS_OF_START = {
     "resources", "metaData", "arrayJobId", "requestedMemory", "energy", "duration", "id", "tags",
     "jobState", "energyFootprint", "footprint", "statistics", "concurrentJobs",
 }  # fmt: skip
-"""What cc-backend's ``schema.Job`` knows; it refuses a job for one other key."""
+"""The keys of cc-backend's ``schema.Job``; it refuses a job with any other."""
 KEYS_OF_STOP = {"jobId", "cluster", "startTime", "stopTime", "jobState"}
 
 PENDING = SlurmJob(
@@ -66,12 +55,12 @@ COMPLETED = replace(RUNNING, job_state="COMPLETED", end_time=at(500))
 
 
 def envelope(second: int, *jobs: SlurmJob, cluster: str = "fox") -> JobsEnvelope:
-    """Make an envelope of job records."""
+    """Return an envelope of job records."""
     return JobsEnvelope(META, JobsData(JobsAttributes(at(second), cluster, jobs)))
 
 
 def reported(translator: SonarToCc, *envelopes: Envelope) -> list[tuple[str, dict[str, Any]]]:
-    """Return functions and payloads of the events that envelopes make."""
+    """Return function and payload of each job event that envelopes make."""
     messages = [m for e in envelopes for m in translator.feed([e])]
     assert all(not m.problems() for m in messages)
     return [(m.tags["function"], json.loads(str(m.value))) for m in messages if m.name == "job"]
@@ -83,8 +72,8 @@ def translator() -> SonarToCc:
     return SonarToCc(envelopes=False, stop_delay=Duration(0))
 
 
-def test_a_job_is_told_when_it_starts_and_when_it_stops(translator: SonarToCc) -> None:
-    """With all that its records said so far, each event once, whatever comes again."""
+def test_a_job_starts_and_stops_once(translator: SonarToCc) -> None:
+    """With all that its records said so far, whatever comes again."""
     assert reported(translator, envelope(-40, PENDING)) == []
     events = reported(
         translator,
@@ -137,12 +126,12 @@ def test_a_job_is_told_when_it_starts_and_when_it_stops(translator: SonarToCc) -
 
 
 def test_a_job_that_was_seen_only_at_its_end_still_starts_first(translator: SonarToCc) -> None:
-    """cc-backend cannot stop what it never heard of."""
+    """cc-backend cannot stop a job without a start."""
     whole = replace(COMPLETED, user_name="ann")
     assert [f for f, _ in reported(translator, envelope(600, whole))] == ["start_job", "stop_job"]
 
 
-def test_a_job_that_never_ran_is_not_told(translator: SonarToCc) -> None:
+def test_a_job_that_never_ran_makes_no_event(translator: SonarToCc) -> None:
     """Cancelled while it was pending: it has no nodes, or none that are a list of nodes."""
     cancelled = replace(PENDING, job_state="CANCELLED by 1000", end_time=at(5))
     nowhere = replace(cancelled, start_time=at(5), nodes=("None assigned",))
@@ -150,7 +139,7 @@ def test_a_job_that_never_ran_is_not_told(translator: SonarToCc) -> None:
 
 
 def test_later_records_override_earlier_ones_by_field(translator: SonarToCc) -> None:
-    """By the envelopes' times, whichever comes first; what a record omits stays."""
+    """By the envelopes' times, in any order; what a record omits stays."""
     newer = replace(PENDING, partition="big", user_name="")
     events = reported(
         translator, envelope(-30, newer), envelope(-40, PENDING), envelope(10, RUNNING)
@@ -159,7 +148,7 @@ def test_later_records_override_earlier_ones_by_field(translator: SonarToCc) -> 
 
 
 @pytest.mark.parametrize(
-    ("state", "told_as"),
+    ("state", "reported_as"),
     [
         ("CANCELLED by 1000", "cancelled"),
         ("OUT_OF_MEMORY", "out_of_memory"),
@@ -170,21 +159,21 @@ def test_later_records_override_earlier_ones_by_field(translator: SonarToCc) -> 
     ],
 )
 def test_states_are_those_that_cc_backend_knows(
-    translator: SonarToCc, state: str, told_as: str
+    translator: SonarToCc, state: str, reported_as: str
 ) -> None:
     """In lower case, without what Slurm adds to them."""
     job = replace(COMPLETED, user_name="ann", job_state=state)
-    assert reported(translator, envelope(600, job))[1][1]["jobState"] == told_as
+    assert reported(translator, envelope(600, job))[1][1]["jobState"] == reported_as
 
 
-def test_steps_tell_nothing(translator: SonarToCc) -> None:
+def test_steps_make_no_event(translator: SonarToCc) -> None:
     """Step "" is the job; step "0" is not, nor is "batch"."""
     steps = [replace(RUNNING, user_name="ann", job_step=step) for step in ("0", "batch", "extern")]
     assert reported(translator, envelope(10, *steps)) == []
 
 
 def test_parts_of_a_heterogeneous_job_are_jobs(translator: SonarToCc) -> None:
-    """Each has its own number; what they share is in the metadata."""
+    """Each has its own id; what they share is in the metadata."""
     parts = [
         replace(RUNNING, user_name="ann", job_id=1467921 + i, het_job_id=1467921, het_job_offset=i)
         for i in (0, 1)
@@ -195,13 +184,13 @@ def test_parts_of_a_heterogeneous_job_are_jobs(translator: SonarToCc) -> None:
 
 
 def test_an_unlimited_job_has_no_walltime(translator: SonarToCc) -> None:
-    """Zero seconds would be a lie, and so would 2⁶⁴."""
+    """Neither 0 nor 2⁶⁴ seconds."""
     job = replace(RUNNING, user_name="ann", time_limit=INFINITE, priority=INFINITE)
     assert "walltime" not in reported(translator, envelope(10, job))[0][1]
 
 
 def test_a_requeued_job_starts_again(translator: SonarToCc) -> None:
-    """The same number with a later start, after it had stopped, is another run."""
+    """The same id with a later start, after a stop, is another run."""
     again = replace(COMPLETED, start_time=at(900), end_time=at(950), user_name="ann")
     events = reported(
         translator, envelope(600, replace(COMPLETED, user_name="ann")), envelope(1000, again)
@@ -210,8 +199,8 @@ def test_a_requeued_job_starts_again(translator: SonarToCc) -> None:
     assert events[2][1]["startTime"] == START + 900
 
 
-def test_what_sacct_says_of_resources_counts_too(translator: SonarToCc) -> None:
-    """Sonar 0.16 has it nowhere else; numbers with a unit are no counts."""
+def test_resources_may_come_from_sacct(translator: SonarToCc) -> None:
+    """Sonar 0.16 has them nowhere else; numbers with a unit are no counts."""
     job = replace(
         RUNNING,
         user_name="ann",
@@ -228,84 +217,8 @@ def test_a_stop_is_never_before_its_start(translator: SonarToCc) -> None:
     assert reported(translator, envelope(600, job))[1][1]["stopTime"] == START
 
 
-def test_clusters_share_no_numbers(translator: SonarToCc) -> None:
+def test_clusters_share_no_ids(translator: SonarToCc) -> None:
     """Job 7 of one is not job 7 of the other."""
     job = replace(RUNNING, user_name="ann")
     events = reported(translator, envelope(10, job), envelope(10, job, cluster="wolf"))
     assert [payload["cluster"] for _, payload in events] == ["fox", "wolf"]
-
-
-def test_states_of_nodes_become_events(
-    translator: SonarToCc, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In lower case, a node once with all its states, so many to an event."""
-    monkeypatch.setattr(sonar_to_cc, "MAX_STATES", 2)
-    nodes = (ClusterNodes(("c[1-3]",), ("IDLE",)), ClusterNodes(("c3",), ("IDLE", "DRAIN")))
-    attributes = ClusterAttributes(at(0), "fox", slurm=True, nodes=nodes)
-    lines = translator.feed([ClusterEnvelope(META, ClusterData(attributes))])
-    assert [message.tags["function"] for message in lines] == ["nodestate"] * 2
-    states = [json.loads(str(message.value)) for message in lines]
-    assert states == [
-        {
-            "cluster": "fox",
-            "nodes": [
-                {"hostname": "c1", "states": ["idle"]},
-                {"hostname": "c2", "states": ["idle"]},
-            ],
-        },
-        {"cluster": "fox", "nodes": [{"hostname": "c3", "states": ["idle", "drain"]}]},
-    ]
-
-
-def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarToCc) -> None:
-    """The others are told; the envelope is refused with the reason, and so is not lost."""
-    nodes = (ClusterNodes(("None assigned", "c1"), ("IDLE",)),)
-    bad = ClusterEnvelope(META, ClusterData(ClusterAttributes(at(0), "fox", nodes=nodes)))
-    (line,) = translator.feed([bad])
-    assert json.loads(str(line.value))["nodes"][0]["hostname"] == "c1"
-    ((refused, reason),) = translator.take_rejected()
-    assert refused is bad
-    assert "None assigned" in reason
-
-
-def test_a_node_becomes_an_event_topology(translator: SonarToCc) -> None:
-    """With its processors and cards."""
-    card = SysinfoGpuCard(index=1, uuid="GPU-1", manufacturer="NVIDIA", model="H200", memory=7)
-    node = SysinfoAttributes(
-        time=at(0), cluster="fox", node="c1", sockets=2, cores_per_socket=64, threads_per_core=2,
-        cpu_model="EPYC", memory=1000, cards=(card,), numa_nodes=8,
-    )  # fmt: skip
-    (line,) = translator.feed([SysinfoEnvelope(META, SysinfoData(node))])
-    assert (line.name, line.tags["function"], line.hostname) == ("topology", "sysinfo", "c1")
-    payload = json.loads(str(line.value))
-    assert payload["socketsPerNode"] * payload["coresPerSocket"] == 128
-    assert payload["accelerators"] == [
-        {"id": "GPU-1", "type": "NVIDIA", "model": "H200", "index": 1, "memory": 7}
-    ]
-
-
-def test_hard_errors_become_log_lines(translator: SonarToCc) -> None:
-    """Of the node that they come from, or of the cluster."""
-    errors = (ErrorObject(at(0), "no sacct", "fox"), ErrorObject(at(0), "no sinfo", "fox"))
-    lines = list(translator.feed([Envelope(META, errors=errors)]))
-    assert [(m.value, m.tags["loglevel"], m.hostname) for m in lines] == [
-        ("no sacct", "error", "fox"),
-        ("no sinfo", "error", "fox"),
-    ]
-
-
-def test_what_cannot_be_encoded_is_refused() -> None:
-    """An envelope that no JSON can hold costs itself only."""
-    bad = envelope(0, replace(PENDING, job_name="\ud800"))
-    translator = SonarToCc()
-    lines = translator.feed([bad, envelope(0, PENDING)])
-    assert len(lines) == 1
-    assert translator.take_rejected()[0][0] is bad
-
-
-def test_payloads_are_as_cc_backend_writes_them() -> None:
-    """The types hold no key that it does not know."""
-    from ccpipe.formats.clustercockpit import StartJob, StopJob
-
-    assert {field.name for field in msgspec.structs.fields(StartJob)} <= KEYS_OF_START
-    assert {field.name for field in msgspec.structs.fields(StopJob)} <= KEYS_OF_STOP

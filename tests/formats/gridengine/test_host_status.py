@@ -1,0 +1,64 @@
+"""Hosts from qhost: what is used, reachable and disabled."""
+
+import contextlib
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.formats.gridengine.host_status import Host, read_hosts
+from tests.paths import TEST_DATA
+
+SAMPLE = (TEST_DATA / "gridengine/qhost-j-q-F.xml").read_bytes()
+NODE01 = Host(
+    name="node01.cluster.example",
+    processors=2,
+    slots_used=3,
+    jobs_running=3,
+    is_reachable=True,
+    is_disabled=False,
+)
+
+
+def test_the_real_cell() -> None:
+    """Two hosts with a parallel job, an array and single jobs; ``global`` is no host."""
+    first, second = read_hosts(SAMPLE)
+    assert first == NODE01
+    assert (second.slots_used, second.jobs_running) == (4, 4)
+
+
+def test_slots_are_counted_by_jobs_where_no_queue_is_listed() -> None:
+    """As with ``qhost -j``: a share is a slot, but that of a MASTER beside SLAVEs."""
+    without = re.sub(rb"(?s) <queue .*?</queue>\n", b"", SAMPLE)
+    assert [host.slots_used for host in read_hosts(without)] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reachable", "disabled"),
+    [
+        (b"name='load_avg'>3.84", b"name='load_avg'>-", False, False),
+        (b"name='state_string'>E", b"name='state_string'>au", False, False),
+        (b"name='state_string'>E", b"name='state_string'>d", True, False),
+        (b"name='state_string'>", b"name='state_string'>d", True, True),
+    ],
+)
+def test_states_of_queues_are_states_of_hosts(
+    old: bytes, new: bytes, reachable: bool, disabled: bool
+) -> None:
+    """One unreachable queue makes the host so; it is disabled when all its queues are."""
+    host = read_hosts(SAMPLE.replace(old, new))[0]
+    assert (host.is_reachable, host.is_disabled) == (reachable, disabled)
+
+
+def test_qstat_lists_no_hosts() -> None:
+    """Its output is read without complaint."""
+    assert read_hosts(b"<job_info/>") == []
+
+
+@given(st.binary(max_size=60) | st.binary(max_size=20).map(lambda noise: SAMPLE[:3000] + noise))
+def test_any_bytes_are_read_or_refused_by_name(payload: bytes) -> None:
+    """Nothing but DataError."""
+    with contextlib.suppress(DataError):
+        read_hosts(payload)

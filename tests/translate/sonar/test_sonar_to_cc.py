@@ -1,0 +1,157 @@
+"""Envelopes to lines: nodes' states, topologies and errors; what the bridge keeps over restarts."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ccpipe.config import Duration
+from ccpipe.formats import clustercockpit
+from ccpipe.formats.sonar import (
+    ClusterAttributes,
+    ClusterData,
+    ClusterEnvelope,
+    ClusterNodes,
+    Envelope,
+    ErrorObject,
+    SysinfoAttributes,
+    SysinfoData,
+    SysinfoEnvelope,
+    SysinfoGpuCard,
+)
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from tests.translate.sonar.sonar_samples import META, at
+from tests.translate.sonar.test_sonar_to_cc_jobs import COMPLETED, PENDING, RUNNING, envelope
+
+
+@pytest.fixture
+def translator() -> SonarToCc:
+    """Return a translator without the whole envelopes."""
+    return SonarToCc(envelopes=False)
+
+
+def test_states_of_nodes_become_events(
+    translator: SonarToCc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In lower case, each node once with all its states, so many to an event."""
+    monkeypatch.setattr(clustercockpit, "MAX_STATES", 2)
+    nodes = (ClusterNodes(("c[1-3]",), ("IDLE",)), ClusterNodes(("c3",), ("IDLE", "DRAIN")))
+    attributes = ClusterAttributes(at(0), "fox", slurm=True, nodes=nodes)
+    lines = translator.feed([ClusterEnvelope(META, ClusterData(attributes))])
+    assert [message.tags["function"] for message in lines] == ["nodestate"] * 2
+    states = [json.loads(str(message.value)) for message in lines]
+    assert states == [
+        {
+            "cluster": "fox",
+            "nodes": [
+                {"hostname": "c1", "states": ["idle"]},
+                {"hostname": "c2", "states": ["idle"]},
+            ],
+        },
+        {"cluster": "fox", "nodes": [{"hostname": "c3", "states": ["idle", "drain"]}]},
+    ]
+
+
+def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarToCc) -> None:
+    """The others are sent; the envelope becomes a dead letter with the reason."""
+    nodes = (ClusterNodes(("None assigned", "c1"), ("IDLE",)),)
+    bad = ClusterEnvelope(META, ClusterData(ClusterAttributes(at(0), "fox", nodes=nodes)))
+    (line,) = translator.feed([bad])
+    assert json.loads(str(line.value))["nodes"][0]["hostname"] == "c1"
+    ((refused, reason),) = translator.take_rejected()
+    assert refused is bad
+    assert "None assigned" in reason
+
+
+def test_a_node_has_an_event_topology(translator: SonarToCc) -> None:
+    """With its sockets, cores and accelerators."""
+    card = SysinfoGpuCard(index=1, uuid="GPU-1", manufacturer="NVIDIA", model="H200", memory=7)
+    node = SysinfoAttributes(
+        time=at(0), cluster="fox", node="c1", sockets=2, cores_per_socket=64, threads_per_core=2,
+        cpu_model="EPYC", memory=1000, cards=(card,), numa_nodes=8,
+    )  # fmt: skip
+    (line,) = translator.feed([SysinfoEnvelope(META, SysinfoData(node))])
+    assert (line.name, line.tags["function"], line.hostname) == ("topology", "sysinfo", "c1")
+    payload = json.loads(str(line.value))
+    assert payload["socketsPerNode"] * payload["coresPerSocket"] == 128
+    assert payload["accelerators"] == [
+        {"id": "GPU-1", "type": "NVIDIA", "model": "H200", "index": 1, "memory": 7}
+    ]
+
+
+def test_hard_errors_become_log_lines(translator: SonarToCc) -> None:
+    """Of their node, or of the cluster."""
+    errors = (ErrorObject(at(0), "no sacct", "fox"), ErrorObject(at(0), "no sinfo", "fox"))
+    lines = list(translator.feed([Envelope(META, errors=errors)]))
+    assert [(m.value, m.tags["loglevel"], m.hostname) for m in lines] == [
+        ("no sacct", "error", "fox"),
+        ("no sinfo", "error", "fox"),
+    ]
+
+
+def test_what_cannot_be_encoded_is_refused() -> None:
+    """An envelope that no JSON can hold costs only itself."""
+    bad = envelope(0, replace(PENDING, job_name="\ud800"))
+    translator = SonarToCc()
+    lines = translator.feed([bad, envelope(0, PENDING)])
+    assert len(lines) == 1
+    assert translator.take_rejected()[0][0] is bad
+
+
+RAN = replace(COMPLETED, user_name="ann")
+
+
+def functions(lines: Any) -> list[str]:
+    """Return the functions of events."""
+    return [message.tags["function"] for message in lines]
+
+
+def test_a_restart_sends_no_start_again(tmp_path: Path) -> None:
+    """With a state; what was not committed is sent again, byte for byte."""
+    state = str(tmp_path / "state")
+    running = envelope(10, replace(RUNNING, user_name="ann"))
+    first = SonarToCc(envelopes=False, state=state)
+    start = list(first.feed([running]))
+    assert functions(start) == ["start_job"]
+    del first  # killed before its output was written
+    second = SonarToCc(envelopes=False, state=state)
+    assert list(second.feed([running])) == start
+    second.commit(1)
+    del second
+    third = SonarToCc(envelopes=False, state=state, stop_delay=Duration(0))
+    assert functions(third.feed([running])) == []
+    assert functions(third.feed([envelope(600, RAN)])) == ["stop_job"]
+
+
+def test_without_a_state_a_restart_sends_a_start_again() -> None:
+    """Nothing else knows that it was sent."""
+    for _ in range(2):
+        lines = SonarToCc(envelopes=False).feed([envelope(10, replace(RUNNING, user_name="ann"))])
+        assert functions(lines) == ["start_job"]
+
+
+def test_a_stop_waits_until_its_start_is_long_sent() -> None:
+    """In another message; in the same feed they are neighbours."""
+    translator = SonarToCc(envelopes=False, stop_delay=Duration(0.2))
+    running = replace(RUNNING, user_name="ann", partition="gpu")
+    assert functions(translator.feed([envelope(10, running)])) == ["start_job"]
+    assert functions(translator.feed([envelope(600, RAN)])) == []
+    assert translator.oldest_held == 2
+    time.sleep(0.21)
+    (stop,) = translator.feed([])
+    assert (stop.tags["function"], stop.tags["partition"]) == ("stop_job", "gpu")
+    others = [envelope(10, replace(running, job_id=n)) for n in (1, 2)]
+    both = translator.feed([*others, envelope(600, replace(RAN, job_id=1))])
+    assert functions(both) == ["start_job", "stop_job", "start_job"]
+
+
+def test_a_stop_that_is_held_back_is_flushed() -> None:
+    """At the end nothing is lost."""
+    translator = SonarToCc(envelopes=False)
+    translator.feed([envelope(10, replace(RUNNING, user_name="ann"))])
+    translator.feed([envelope(600, RAN)])
+    assert functions(translator.flush()) == ["stop_job"]
+    assert translator.oldest_held is None

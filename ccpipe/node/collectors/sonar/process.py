@@ -176,12 +176,12 @@ def in_containers(processes: Iterable[Process]) -> set[int]:
 
 
 class CpuUse:
-    """What part of a processor each process had between two walks, in percent.
+    """The share of a processor that each process had between two walks, in percent.
 
-    The time of children that ended counts for the process that asked after them, but for the part
-    that was told of the child itself: without that, the end of a long-lived child would look like
-    many processors at work. Process numbers are used again: a process is told from another by
-    when it began.
+    The time of children that ended counts for the process that waited for them, except for what
+    was already reported of the child itself: otherwise the end of a long-lived child would look
+    like many processors at work. Process numbers are reused, so a process is identified by its
+    start time too.
     """
 
     def __init__(self) -> None:

@@ -24,10 +24,12 @@ from typing import Any
 import psutil
 
 from ccpipe.formats.sonar import encode
+from ccpipe.node.agent.parts import PORTABLE
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.collectors.sonar.sample import SonarSample
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.sampling.sampler import Collector, Sampler
+from ccpipe.node.sampling.thread import CollectorGroup
 from ccpipe.registry import construct, find, names
 
 PROCESSES = 300
@@ -82,12 +84,17 @@ def main(samples: int = 50) -> None:
 
 
 def collectors() -> dict[str, Collector]:
-    """Make every collector that is installed and finds something here."""
+    """Make every collector that is installed and finds something here.
+
+    Not the portable one, which measures what others do, and no groups, which are configured first.
+    """
     made: dict[str, Collector] = {}
-    for name in names("collectors"):
+    for name in names("collectors").keys() - {PORTABLE}:
         cls = find("collectors", name, "")
         options = OPTIONS.get(name, {})
         collector = construct(cls, options, where="bench", path=name, context={})
+        if isinstance(collector, CollectorGroup):
+            continue
         with contextlib.suppress(OSError):
             list(collector.collect(0))
             made[name] = collector

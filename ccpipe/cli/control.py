@@ -1,4 +1,4 @@
-"""``ccpipe control``: asking nodes, and setting things on them."""
+"""``ccpipe control``: reading and setting controls of nodes."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from ccpipe.terminal import listed, note, open_stdout, printable
 
 control = App(
     name="control",
-    help="""Ask a node or set something on it.
+    help="""Read or set controls of nodes.
 
 Nodes that run `ccpipe publish` answer, and so does cc-node-controller. What
 may be set is each node's own configuration, put in [publish.control].
@@ -61,7 +61,7 @@ async def get(
     output: Form = "table",
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Ask nodes for a value; for what there is to ask where no name is given.
+    """Read a control of nodes; without a name, list the controls.
 
     Without --node every node of the cluster answers that does so in time.
 
@@ -77,9 +77,9 @@ async def get(
     node
         Nodes, or lists of them such as f[01-88]; may be repeated.
     type_
-        The type of device, where one is meant: socket, hwthread.
+        The type of device: socket, hwthread, accelerator.
     id_
-        The number of the device.
+        The number of the device; of an accelerator, its PCI address too.
     wait
         How long to wait for answers.
     output
@@ -103,9 +103,9 @@ async def put(
 ) -> None:
     """Set a value on nodes.
 
-    It is written to no file: when a node starts again it is forgotten. Each
-    change is a line of the node's log. Ends with 77 where a node does not allow
-    it, 65 where the value cannot be, 69 where a node does not answer.
+    It is not persistent: a restart of the node forgets it. Each change is logged
+    by the node. Ends with 77 where a node does not allow it, 65 where the value
+    is invalid, 69 where a node does not answer.
 
     Examples:
       ccpipe control put interval 30s --node f01
@@ -121,9 +121,9 @@ async def put(
     node
         Nodes, or lists of them such as f[01-88]; may be repeated.
     type_
-        The type of device, where one is meant: socket, hwthread.
+        The type of device: socket, hwthread, accelerator.
     id_
-        The number of the device.
+        The number of the device; of an accelerator, its PCI address too.
     wait
         How long to wait for answers.
     output
@@ -172,7 +172,7 @@ def _is_refusal(answer: Message) -> bool:
 
 
 def _report(refusals: Sequence[Message], silent: Sequence[str], timeout: float) -> None:
-    """Raise what is wrong, if anything is; where it is more than one thing, tell each before."""
+    """Raise the last error, if there is one; print the others before."""
     wrong: list[CcpipeError] = []
     for answer in refusals:
         error = _ERRORS.get(answer.tags.get("reason", ""), UnavailableError)
@@ -197,7 +197,7 @@ def _show(answers: Sequence[Message], output: Output) -> None:
             stdout.write(encode(answers, precision="ns"))
     elif answers and answers[0].name == "controls":
         rows = [row for answer in answers for row in _control_rows(answer)]
-        print_table(rows, ["NODE", "CONTROL", "METHODS", "OF A", "WHAT IT IS"])
+        print_table(rows, ["NODE", "CONTROL", "METHODS", "DEVICE", "DESCRIPTION"])
     elif answers:
         rows = [
             [printable(cell) for cell in (answer.hostname, *row)]
@@ -214,7 +214,7 @@ def _as_json(answer: Message) -> dict[str, Any]:
 
 
 def _value(answer: Message) -> Any:
-    """Return what an answer says: JSON where it is an object or a list, else its text."""
+    """Return the value of an answer: JSON where it is an object or a list, else its text."""
     text = str(answer.value)
     if text[:1] in ("{", "["):
         try:

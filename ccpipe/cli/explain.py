@@ -13,7 +13,7 @@ from ccpipe.pipeline import Translator
 from ccpipe.terminal import printable
 
 _SHOWN = 8
-"""So many of a rule's changes are listed for people; JSON has them all."""
+"""Number of a rule's changes that are listed for people; JSON has them all."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -24,22 +24,22 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule did to the records that reached it, each told of as its series."""
+    """What one rule did to the records that reached it, each shown as its series."""
 
     rule: int
     """Its place in the list, from 1."""
     use: str
     reached: int
-    """So many records reached it."""
+    """Number of records that reached it."""
     left: int
-    """So many left it."""
+    """Number of records that left it."""
     changed: list[Change]
     dropped: list[str]
     added: list[str]
     refused: list[str]
     """What it could not translate, with the reason; these become dead letters."""
     doubled: list[str]
-    """Series that stand there twice for one moment since this rule: stores keep one of them."""
+    """Series that have two values at one time since this rule: stores keep one of them."""
 
 
 def explain(

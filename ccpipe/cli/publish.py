@@ -1,4 +1,4 @@
-"""``ccpipe publish``: what this node says of itself, onto the bus."""
+"""``ccpipe publish``: this node's metrics onto the bus."""
 
 import sys
 from collections.abc import Sequence
@@ -32,11 +32,11 @@ async def publish(
 ) -> None:
     """Publish this node's metrics.
 
-    Beside them go Sonar's envelopes and the publisher's own log, and control
+    Sonar's envelopes and the publisher's own log are published too, and control
     requests to this node are answered. Samples are taken at multiples of the
-    interval by the wall clock, so that all nodes of a cluster speak of the same
-    moments. While the server is away they are kept, up to 64 MiB. SIGHUP has
-    the configuration read again. docs/node.md tells how to run a service.
+    interval by the wall clock, so that all nodes of a cluster are in step. While
+    the server is away they are kept, up to 64 MiB. SIGHUP reloads the
+    configuration. docs/node.md describes how to run it as a service.
 
     Examples:
       ccpipe publish --once --dry-run -o table
@@ -46,7 +46,7 @@ async def publish(
     Parameters
     ----------
     once
-        Publish one sample of everything and end.
+        Publish one sample of everything and end; without a server, with exit 69.
     dry_run
         Print metrics as they would be published; connect to nothing.
     explain

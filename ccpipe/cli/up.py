@@ -25,7 +25,7 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = {"publisher": 1.5, "bridge": 2.5}
-"""How long each child may take to write what it holds; together with the server under 5 s."""
+"""How long each child may take to finish; together with the server under 5 s."""
 MAX_PAUSE = 5.0
 
 RECIPE = """\
@@ -92,7 +92,7 @@ async def up(
             url = server.url
             here = Running(url, os.getpid(), site.cluster, str(folder))
             stack.callback(here.withdraw)
-            here.announce()  # first, so that whoever waits for it knows the password in time
+            here.announce()  # first, so that commands that wait for it get the password
             await stack.enter_async_context(server)
         recipe = _write_recipe(folder, roll)
         environment = _environment(site, url, folder)
@@ -129,7 +129,7 @@ class Child:
         self.environment = environment
         self.process: asyncio.subprocess.Process | None = None
         self.failure: ConfigError | None = None
-        """Why there is no point in starting it again; `stop` is set then."""
+        """Why restarting it is pointless; `stop` is set then."""
         self._watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -139,7 +139,7 @@ class Child:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Ask it to end, and end it when it does not."""
+        """Ask it to end, and kill it when it does not."""
         assert self._watch is not None
         self._watch.cancel()
         if not await child.end(self.process, STOP_SECONDS[self.name]):
@@ -169,7 +169,7 @@ class Child:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the data folder for us alone; raises UsageError where another `up` has it."""
+    """Lock the data folder; raises UsageError where another `up` has it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         try:
@@ -206,7 +206,7 @@ def _greet(site: Site, url: str, folder: Path) -> None:
 ccpipe is up: cluster {site.cluster}, node {site.hostname}
   server   nats://{address}
   Parquet  {folder / "parquet"}
-  dead     {folder / "dead.lp"} (lines that nothing would take; none if it is not there)
+  dead     {folder / "dead.lp"} (dead letters; absent if there are none)
 
 See it live, in another shell:
   ccpipe tail

@@ -1,8 +1,8 @@
-"""The publisher: what runs side by side in it over one connection, and its reload.
+"""The publisher: what runs side by side over one connection, and its reload.
 
-Three pipes: metrics, Sonar's envelopes, and its own log; beside them control requests are
-answered. The log has a pipe of its own, so that a broker that takes no log lines holds up no
-metric.
+There are three pipes, for metrics, Sonar's envelopes and the publisher's own log; besides, control
+requests are answered. The log has its own pipe, so that a broker that rejects log lines does not
+block metrics.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 SONAR = Limits(age=0.0, memory=128 * 2**10)
-"""An envelope counts as a kilobyte here: some ten hours of them are held, and no more."""
+"""An envelope counts as a kilobyte here: this holds the envelopes of about ten hours."""
 LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
 
 ONCE_SECONDS = 30.0
@@ -52,12 +52,12 @@ _SLACK = 5.0  # seconds that a busy machine may be late before systemd's watchdo
 
 
 class Agent:
-    """A publisher, put together from a configuration that may be read again while it runs."""
+    """A publisher, built from a configuration that may be reloaded while it runs."""
 
     def __init__(
         self, read: Callable[[], Site], path: Path | None, *, once: bool, telemetry: Telemetry
     ) -> None:
-        """Put it together from what `read` returns; `path` is the file that errors name.
+        """Build it from what `read` returns; `path` is the file that errors name.
 
         Raises
         ------
@@ -71,20 +71,20 @@ class Agent:
         self.telemetry = telemetry
         self.parts = Parts.of(read(), path, telemetry)
         self.metrics = Sampler(**self.parts.of_metrics(), once=once, telemetry=telemetry)
-        # A single sample is two readings so far apart, not minutes.
-        soon = {"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {}
+        # A single sample is two readings a second apart, not minutes.
+        brief = {"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {}
         self.sonar = Sampler(
-            **(self.parts.of_sonar() | soon),
+            **(self.parts.of_sonar() | brief),
             once=once,
             at_start=("sonar_sysinfo",),
             gives=Envelopes,
-            complaint=self._envelope,
+            make_error=self._envelope,
         )
         self.stages = Stages(self.parts.translators, Messages)
-        self._hung_up = asyncio.Event()
+        self._reload_asked = asyncio.Event()
         self._responder: Responder | None = None
         self._log = LogSource(site=self.site, level=self.site.publish.log, telemetry=telemetry)
-        self._usual = logging.getLogger().level
+        self._usual_level = logging.getLogger().level
 
     @property
     def site(self) -> Site:
@@ -92,7 +92,7 @@ class Agent:
         return self.parts.site
 
     def dead_letter_file(self) -> Path:
-        """Return where lines are kept that could not be delivered."""
+        """Return the file for lines that could not be delivered."""
         return Path(self.site.publish.dead_letter_file or state_folder() / "dead.lp")
 
     async def run(self, seconds: float | None) -> None:
@@ -118,7 +118,7 @@ class Agent:
                 await bus.__aenter__()  # without a broker there is no point in sampling
             else:
                 loop = asyncio.get_running_loop()
-                loop.add_signal_handler(signal.SIGHUP, self._hung_up.set)
+                loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
                 stack.callback(loop.remove_signal_handler, signal.SIGHUP)
                 await stack.enter_async_context(self._logging(bus))
                 await bus.connect_in_background()
@@ -129,7 +129,7 @@ class Agent:
     async def _begin_service(
         self, stack: contextlib.AsyncExitStack, bus: Connection, stop: asyncio.Event
     ) -> None:
-        """Begin what a publisher does that stays: it answers, reloads, and talks to systemd."""
+        """Start what only a long-running publisher does: control, reload, notifications."""
         if self.site.publish.control.enabled:
             known = controls(
                 site=lambda: self.site,
@@ -144,7 +144,7 @@ class Agent:
             stack.push_async_callback(_end, task)
 
     async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
-        """Run the pipes of metrics and envelopes to their end; where one fails, both end."""
+        """Run the pipes of metrics and envelopes; where one fails, both end."""
         lines = NatsSink(site=self.site, telemetry=self.telemetry).using(bus)
         codec = SonarCodec(profile=self.site.publish.sonar.profile)
         envelopes = NatsSink(codec=codec, site=self.site, telemetry=self.telemetry).using(bus)
@@ -166,7 +166,7 @@ class Agent:
                     envelopes,
                     dead_letter_sink=DeadLetterFile(dead.with_name(f"{dead.name}.sonar")),
                     limits=SONAR,
-                    telemetry=Telemetry(),  # of its own: counts and readiness are the metrics'
+                    telemetry=Telemetry(),  # its own: counts and readiness are those of metrics
                     stop=stop,
                 ),
             )
@@ -183,7 +183,7 @@ class Agent:
 
     @contextlib.asynccontextmanager
     async def _logging(self, bus: Connection) -> AsyncIterator[None]:
-        """Carry our own log to the bus, as the last of all."""
+        """Send our own log to the bus, to its last line."""
         end = asyncio.Event()
 
         async def carry() -> None:
@@ -202,14 +202,14 @@ class Agent:
             await asyncio.wait({task})
 
     def _set_log_level(self, level: str) -> None:
-        """Have log lines from `level` on go to the bus; stderr gets what it always did."""
+        """Send log lines from `level` on to the bus; stderr stays as it was."""
         self._log.change(level)
         root = logging.getLogger()
         if level == "debug":
             for handler in root.handlers:
                 if handler is not self._log:
-                    handler.setLevel(max(handler.level, self._usual))
-        root.setLevel(logging.DEBUG if level == "debug" else self._usual)
+                    handler.setLevel(max(handler.level, self._usual_level))
+        root.setLevel(logging.DEBUG if level == "debug" else self._usual_level)
 
     def _log_totals(self) -> None:
         log.info(
@@ -221,12 +221,12 @@ class Agent:
 
     async def _reload_when_asked(self) -> None:
         while True:
-            await self._hung_up.wait()
-            self._hung_up.clear()
+            await self._reload_asked.wait()
+            self._reload_asked.clear()
             systemd.reloading()
             try:
                 await self.reload()
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with it, we go on
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with it, publishing goes on
                 expected = isinstance(error, CcpipeError)
                 log.error(  # noqa: TRY400
                     "reload failed, keeping the current configuration: %s",
@@ -236,7 +236,7 @@ class Agent:
                 systemd.notify("READY=1")
 
     async def reload(self) -> None:
-        """Read the configuration again and go on with it; where it is wrong nothing changes.
+        """Read the configuration again and apply it; where it is invalid nothing changes.
 
         Raises
         ------
@@ -245,8 +245,8 @@ class Agent:
 
         """
         parts = await asyncio.to_thread(self._read_parts)
-        self._go_on_with(parts)
-        log.info("the configuration was read again")
+        self._apply(parts)
+        log.info("configuration reloaded")
 
     def _read_parts(self) -> Parts:
         read = self._read()
@@ -256,22 +256,22 @@ class Agent:
         return Parts.of(site, self._path, self.telemetry, self.parts)
 
     async def set_interval(self, seconds: float) -> None:
-        """Sample metrics every so many seconds until the configuration is read again.
+        """Set the interval of metrics until the configuration is reloaded.
 
         Raises
         ------
         ConfigError
-            where that cannot be.
+            where the interval is invalid.
 
         """
         publish = msgspec.structs.replace(self.site.publish, interval=Interval(seconds))
         site = msgspec.structs.replace(self.site, publish=publish)
-        self._go_on_with(dataclasses.replace(self.parts, site=site))
+        self._apply(dataclasses.replace(self.parts, site=site))
 
-    def _go_on_with(self, parts: Parts) -> None:
+    def _apply(self, parts: Parts) -> None:
         metrics, sonar = parts.of_metrics(), parts.of_sonar()
         for settings in (metrics, sonar):
-            Sampler(**settings)  # raises here where they cannot be, before anything changes
+            Sampler(**settings)  # raises here where they are invalid, before anything changes
         if parts.translators is not self.parts.translators:
             self.stages.replace(parts.translators)
         self.metrics.reload(**metrics)
@@ -282,7 +282,7 @@ class Agent:
             self._responder.allowed = parts.site.publish.control.put
 
     async def _notify_systemd(self, bus: Connection) -> None:
-        """Tell when all is ready, and from then on that slots go on."""
+        """Notify when everything is ready, and from then on that slots go on."""
         await self.metrics.armed.wait()
         systemd.notify("READY=1")
         period = systemd.watchdog()
@@ -311,9 +311,9 @@ class Agent:
 
 
 class _LogSink(Sink):
-    """Publishes log lines; at the end, without a broker, it lets them go.
+    """Publishes log lines; at the end, without a broker, it drops them.
 
-    They stand on stderr already, and would be told of there a second time as dead letters.
+    They are on stderr already, and would be logged there a second time as dead letters.
     """
 
     takes = Messages
@@ -340,7 +340,7 @@ _FIXED = (
 def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:
     """Return a configuration with what cannot change in a running publisher as it was.
 
-    Beside it stand the key paths of what was changed there in vain.
+    The second value holds the key paths of the changes that were ignored.
     """
     replace = msgspec.structs.replace
     control = replace(read.publish.control, enabled=old.publish.control.enabled)

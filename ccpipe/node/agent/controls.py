@@ -27,21 +27,21 @@ def controls(
     set_interval: Callable[[float], Awaitable[None]],
     root: str = "/",
 ) -> dict[str, Control]:
-    """Return what may be asked and set, by name; ``docs/control.md`` tells of each.
+    """Return what may be read and set, by name; ``docs/control.md`` describes each.
 
     Parameters
     ----------
     site
         Returns the configuration in force.
     collectors
-        Returns what each collector does, as plain data.
+        Returns the state of each collector, as plain data.
     sysinfo
-        Returns a description of the node, as Sonar has it; called in a thread.
+        Returns a description of the node as Sonar's envelopes; called in a thread.
     set_interval
-        Has metrics sampled every so many seconds from now on; awaited in the loop. It raises
-        ConfigError where that cannot be.
+        Sets the interval of metrics, in seconds; awaited in the loop. It raises ConfigError where
+        the interval is invalid.
     root
-        Where the file system begins that is read and set.
+        Root of the file system that is read and written.
 
     """
 
@@ -58,7 +58,7 @@ def controls(
         "topology": Control("processors, memory and cards", lambda _: _topology(sysinfo(), root)),
         "config": Control("configuration in force, without secrets", lambda _: _config(site())),
         "collectors": Control(
-            "collectors and how they do", lambda _: json.dumps(dict(collectors()))
+            "collectors and their states", lambda _: json.dumps(dict(collectors()))
         ),
         "interval": Control(
             "time between two samples",
@@ -72,18 +72,18 @@ def controls(
 
 
 def _topology(envelopes: Iterable[Envelope], root: str) -> str:
-    """Return what the event ``topology`` says, and beside it what cc-node-controller does."""
-    complaints = []
+    """Return the payload of the event ``topology`` and, beside it, cc-node-controller's keys."""
+    errors = []
     for envelope in envelopes:
         if envelope.data is not None and isinstance(envelope.data.attributes, SysinfoAttributes):
             reported = json.loads(topology(envelope.data.attributes))
             return json.dumps({**reported, **hwthreads.topology(root)})
-        complaints += [error.detail for error in envelope.errors]
-    raise UnavailableError("; ".join(complaints) or "nothing is known of this node")
+        errors += [error.detail for error in envelope.errors]
+    raise UnavailableError("; ".join(errors) or "nothing is known of this node")
 
 
 def _config(site: Site) -> str:
-    """Return the configuration; secrets live in files, but a URL may hold a password."""
+    """Return the configuration; secrets are in files, but a URL may hold a password."""
     return json.dumps(_masked(plain(site)))
 
 

@@ -1,8 +1,8 @@
-"""Our own log as log lines: what goes wrong on a node is told where its metrics go.
+"""The publisher's own log as log lines, which go where its metrics go.
 
-It must not hold up whoever logs, and must not feed itself: to write a log line may fail, which is
-logged, which is a log line again. So each place in the code has a number of lines a minute; what
-it says beyond is counted and told of in one line. The dead letter of a log line is not told of.
+It must neither block the code that logs nor feed itself: writing a log line may fail, which is
+logged, which is a log line again. So each place in the code has a limit of lines per minute; those
+beyond it are counted and summarised in one line. Dead letters of log lines are not logged.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ MAX_LINES = 1000
 MAX_TEXT = 4000
 """Characters of a line; of a longer one, such as a traceback, the middle is left out."""
 ALLOWED = 60
-"""Lines that one place in the code may tell in each period."""
+"""Lines that one place in the code may log in each period."""
 PERIOD = 60.0
 """Seconds."""
 
@@ -56,14 +56,14 @@ class _Place:
     held_back: int = 0
     level: str = ""
     text: str = ""
-    """What it said last."""
+    """Its last line."""
 
 
 class LogSource(logging.Handler, Source):
     """What this process logs, as log lines of its node.
 
-    It is a handler and a source in one. While it is entered it hears the root logger; records
-    below that logger's own level never come here.
+    It is a handler and a source in one. While it is entered it is attached to the root logger;
+    records below that logger's own level do not arrive here.
     """
 
     gives = Messages
@@ -85,19 +85,19 @@ class LogSource(logging.Handler, Source):
         self._stopped = False
 
     def change(self, level: str) -> None:
-        """Tell of records from another level on; raises ConfigError where that is none."""
+        """Take records from another level on; raises ConfigError where that is no level."""
         if level not in _NUMBERS:
             raise ConfigError(f"log is {level!r}, not one of {', '.join(_NUMBERS)}")
         self.setLevel(_NUMBERS[level])
 
     async def __aenter__(self) -> Self:
-        """Hear the root logger from now on."""
+        """Attach it to the root logger."""
         self._loop = asyncio.get_running_loop()
         logging.getLogger().addHandler(self)
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Hear nothing more."""
+        """Detach it."""
         logging.getLogger().removeHandler(self)
 
     def stop(self) -> None:
@@ -106,7 +106,7 @@ class LogSource(logging.Handler, Source):
         self._arrived.set()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Yield lines as they come, until stopped."""
+        """Yield lines as they arrive, until stopped."""
         while True:
             self._arrived.clear()
             has_ended = self._stopped
@@ -126,7 +126,7 @@ class LogSource(logging.Handler, Source):
         place = self._places.get(key)
         if place is None or now - place.since >= PERIOD:
             if place is not None:
-                self._sum_up(place)
+                self._log_left_out(place)
             place = self._places[key] = _Place(now)
         place.level, place.text = level, text
         if place.reported < ALLOWED:
@@ -149,21 +149,21 @@ class LogSource(logging.Handler, Source):
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._arrived.set)
 
-    def _sum_up(self, place: _Place) -> None:
-        """Tell how much a place said beyond what it was allowed."""
+    def _log_left_out(self, place: _Place) -> None:
+        """Log how many lines of a place were left out."""
         if place.held_back:
             text = f"{place.held_back} more lines were left out here, the last: {place.text}"
             self._keep(place.level, _cut(text), time_ns())
             place.held_back = 0
 
     def _take(self) -> list[Message]:
-        """Return all lines, and what there is to say of those that are not here."""
+        """Return all lines, and one about those that were lost."""
         self.acquire()
         try:
             now = monotonic()
             for key, place in list(self._places.items()):
                 if self._stopped or now - place.since >= PERIOD:
-                    self._sum_up(place)
+                    self._log_left_out(place)
                     del self._places[key]
             lines = list(self._lines)
             self._lines.clear()
@@ -179,13 +179,13 @@ class LogSource(logging.Handler, Source):
     def _text(self, record: logging.LogRecord) -> str:
         try:
             text = self.format(record)
-        except Exception as error:  # noqa: BLE001 - whoever logs must not fail by it
-            text = f"{record.msg!r:.200} cannot be told: {type(error).__name__}"
+        except Exception as error:  # noqa: BLE001 - code that logs must not fail by it
+            text = f"{record.msg!r:.200} cannot be formatted: {type(error).__name__}"
         return _cut(text.encode(errors="backslashreplace").decode())
 
 
 def _is_own_letter(record: logging.LogRecord) -> bool:
-    """Say whether a record tells of a log line that could not be written."""
+    """Return whether a record is about a log line that could not be written."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return any(isinstance(part, DeadLetter) and part.origin == _ORIGIN for part in arguments)
 

@@ -50,7 +50,7 @@ MAX_LINES = 100
 MAX_WAITING = 64
 """Messages that wait for their turn; beyond, the answer is that we are busy."""
 ANSWER_SECONDS = 5.0
-"""How long finding one answer may take."""
+"""How long one answer may take."""
 Reason = Literal["", "unknown", "invalid", "denied", "failed"]
 """Why an answer is an ERROR: no such control or device, no such value, not allowed, broken."""
 
@@ -60,7 +60,7 @@ class Request(NamedTuple):
 
     message: Message
     problem: str = ""
-    """Why it is none, in words."""
+    """Why it is invalid; empty where it is valid."""
 
     @property
     def method(self) -> str:
@@ -69,11 +69,11 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is said to one request."""
+    """The answer to one request."""
 
     text: str
     reason: Reason = ""
-    """Empty where all went well."""
+    """Empty on success."""
 
 
 def read(payload: bytes, *, cluster: str, hostname: str, method: str = "") -> list[Request]:
@@ -117,8 +117,8 @@ def _unreadable(problem: str) -> Request:
 class Responder:
     """Answers the requests to this node, as an async context manager.
 
-    It subscribes once the connection stands. Answers are found one after the other, each in a
-    thread, so that nothing else in this process waits for them.
+    It subscribes once it is connected. Requests are answered one after the other, each in a thread,
+    so that nothing else in this process waits for them.
     """
 
     def __init__(
@@ -135,24 +135,24 @@ class Responder:
         self.controls = controls
         """By name, such as ``interval`` or ``rapl.pkg_limit_1``; may be replaced at any time."""
         self.allowed: Collection[str] = site.publish.control.put
-        """What may be set: names, or what stands before their dot; may be replaced at any time."""
+        """What may be set: names, or the part before their dot; may be replaced at any time."""
         self._waiting: asyncio.Queue[tuple[list[Request], Delivery]] = asyncio.Queue(MAX_WAITING)
         self._threads: dict[str, threading.Thread] = {}
         self._refusals: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        """Begin to answer."""
+        """Start answering."""
         self._task = asyncio.create_task(self._serve(), name="ccpipe-control")
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        """Answer no more."""
+        """Stop answering."""
         for task in (self._task, *self._refusals):
             task.cancel()
         await asyncio.wait({self._task, *self._refusals})
 
     async def _serve(self) -> None:
-        while not self.bus.is_connected:  # noqa: ASYNC110 - the client tells no event of ours
+        while not self.bus.is_connected:  # noqa: ASYNC110 - the client has no such event
             await asyncio.sleep(0.1)
         for subject, method in _own_subjects(self.site):
             try:
@@ -191,8 +191,8 @@ class Responder:
             task.add_done_callback(self._refusals.discard)
 
     async def _answer(self, request: Request, delivery: Delivery) -> Answer:
-        """Find the answer to one request; whatever goes wrong is an answer too."""
-        by = delivery.headers.get(REQUESTED_BY, "somebody")
+        """Answer one request; whatever goes wrong is an answer too."""
+        by = delivery.headers.get(REQUESTED_BY, "unknown")
         try:
             if request.problem:
                 raise DataError(request.problem)
@@ -227,12 +227,12 @@ class Responder:
         before, after = await self._do(name, control.put, value, tags)
         kind = tags.get("type") or "node"
         where = kind if kind == "node" else f"{kind}:{tags.get('type-id', '')}"
-        # A warning, so that it is told at every level but the highest.
+        # A warning, so that it is logged at every level but the highest.
         log.warning("control: %s of %s set from %s to %s by %.80r", name, where, before, after, by)
         return Answer(f"Set '{name}' for device '{where}': SUCCESS! It was {before}, it is {after}")
 
     async def _do(self, name: str, work: Callable[..., Any], *arguments: object) -> Any:
-        """Call `work` where it holds up nobody, for ``ANSWER_SECONDS`` at most."""
+        """Call `work` without blocking others, for ``ANSWER_SECONDS`` at most."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if inspect.iscoroutinefunction(work):
@@ -300,7 +300,7 @@ class Responder:
         message = Message(request.message.name, tags, answer.text, time.time_ns(), "log")
         try:
             return encode([message], precision="ns")
-        except EncodeError as error:  # what was asked cannot be said again
+        except EncodeError as error:  # the request cannot be encoded again
             tags = {"type": "node", **added, "level": "ERROR", "loglevel": "error"}
             message = Message("control", tags, ascii(str(error)), time.time_ns(), "log")
             return encode([message], precision="ns")

@@ -1,4 +1,4 @@
-"""What systemd is told of a service of ``Type=notify``; without systemd, nothing is.
+"""Notifications to systemd for a service of ``Type=notify``; without systemd they do nothing.
 
 Source: sd_notify(3), sd_watchdog_enabled(3).
 """
@@ -10,7 +10,7 @@ import time
 
 
 def notify(*lines: str) -> None:
-    """Tell systemd, such as ``READY=1``; it never fails: nobody may be there to hear it."""
+    """Send systemd lines such as ``READY=1``; never fails, also where nobody listens."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return
@@ -23,12 +23,12 @@ def notify(*lines: str) -> None:
 
 
 def reloading() -> None:
-    """Tell that the configuration is being read again; ``READY=1`` ends that."""
+    """Notify that the configuration is being reloaded; ``READY=1`` ends that."""
     notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
 
 def watchdog() -> float | None:
-    """Return the seconds within which ``WATCHDOG=1`` must come; None where nobody waits."""
+    """Return the seconds within which ``WATCHDOG=1`` is due; None without a watchdog."""
     period = os.environ.get("WATCHDOG_USEC", "")
     meant = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
     return int(period) / 1e6 if meant and period.isdecimal() and int(period) else None

@@ -1,8 +1,8 @@
-"""AMD's cards, as the driver amdgpu shows them: ``/sys/class/drm/card*/device``.
+"""AMD's cards, by the driver amdgpu: ``/sys/class/drm/card*/device``.
 
-A card goes by its address on the PCI bus, written as NVIDIA's are: ``00000000:C1:00.0``. Names are
-those of cc-metric-collector where it has them; memory is in units of 2²⁰ bytes, as there. What a
-card does not tell is left out.
+A card is named by its PCI address, written as NVIDIA's are: ``00000000:C1:00.0``. Metrics are named
+as in cc-metric-collector where it has them; memory is in units of 2²⁰ bytes, as there. What a card
+does not report is left out.
 """
 
 import re
@@ -85,12 +85,12 @@ class AmdGpu:
         self._root = root
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what each card tells.
+        """Yield the metrics of each card.
 
         Raises
         ------
         OSError
-            where there is no card of AMD's.
+            where there is no AMD card.
         DataError
             where a file is not what the driver writes.
 
@@ -105,7 +105,7 @@ class AmdGpu:
 
 
 def cards(root: str) -> dict[str, Path]:
-    """Return the folder of each card of AMD's by its address; raises OSError as above."""
+    """Return the folder of each AMD card by its address; raises OSError as above."""
     folder = Path(root, "sys/class/drm")
     found = {}
     for card in proc.names(folder, "card*"):
@@ -114,7 +114,7 @@ def cards(root: str) -> dict[str, Path]:
             place = _ADDRESS.fullmatch(device.resolve().name)
             found[f"{place[1]:0>8}:{place[2]}:{place[3]}".upper() if place else card] = device
     if not found:
-        raise FileNotFoundError(2, "no card of AMD's", str(folder))
+        raise FileNotFoundError(2, "no AMD card", str(folder))
     return found
 
 
@@ -127,12 +127,12 @@ def load(device: Path) -> Iterator[tuple[str, float]]:
 
 
 def sensors(device: Path) -> Iterator[tuple[str, float]]:
-    """Yield what the card's hwmon says; raises DataError.
+    """Yield the values of the card's hwmon; raises DataError.
 
-    Sensors go by label, as their numbers differ by card.
+    Sensors are found by label, as their numbers differ by card.
     """
     for hwmon in (device / "hwmon").glob("hwmon*"):
-        power = proc.number(hwmon / "power1_average")  # newer cards tell power1_input only
+        power = proc.number(hwmon / "power1_average")  # newer cards have power1_input only
         values = {
             "PPT": proc.number(hwmon / "power1_input") if power is None else power,
             "cap": proc.number(hwmon / "power1_cap"),

@@ -1,6 +1,6 @@
-"""How fast the processors run: ``/sys/devices/system/cpu/cpu*/cpufreq``, else ``/proc/cpuinfo``.
+"""Frequencies of the processors: ``/sys/devices/system/cpu/cpu*/cpufreq``, else ``/proc/cpuinfo``.
 
-Where no driver scales the frequency, as in virtual machines, ``/proc/cpuinfo`` tells it. Asking
+Where no driver scales the frequency, as in virtual machines, ``/proc/cpuinfo`` has it. Asking
 the hardware disturbs an idle hardware thread a little: give this collector an interval of its own
 where that matters.
 """
@@ -47,14 +47,14 @@ class Clock:
         Raises
         ------
         OSError
-            where neither place tells of it.
+            where neither place has it.
         DataError
-            where a frequency is none.
+            where a frequency is invalid.
 
         """
         clocks = self._scaled() or self._reported()
         if not clocks:
-            raise FileNotFoundError(2, "the kernel tells no frequency", str(self._cpus))
+            raise FileNotFoundError(2, "the kernel reports no frequency", str(self._cpus))
         mean = sum(clocks.values()) / len(clocks)
         yield metric("clock", mean, time=time, tags={"type": "node"})
         if self._hwthreads:
@@ -64,7 +64,7 @@ class Clock:
                 )
 
     def _scaled(self) -> dict[str, float]:
-        """Return what the driver says, in MHz by hardware thread; those offline say nothing."""
+        """Return the driver's values, in MHz by hardware thread; those offline have none."""
         clocks: dict[str, float] = {}
         if not self._cpus.is_dir():
             return clocks
@@ -75,7 +75,7 @@ class Clock:
         return clocks
 
     def _reported(self) -> dict[str, float]:
-        """Return what ``/proc/cpuinfo`` says; nothing on machines whose kernel does not tell."""
+        """Return the values in ``/proc/cpuinfo``; none where the kernel does not report them."""
         clocks = {}
         cpu = ""
         for place, line in proc.lines(self._cpuinfo):

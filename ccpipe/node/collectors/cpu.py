@@ -1,6 +1,6 @@
-"""What the node's hardware threads spend their time on: ``/proc/stat``.
+"""How the hardware threads of the node spend their time: ``/proc/stat``.
 
-100 percent is one hardware thread, as with cc-metric-collector: a node with 64 busy ones says
+100 percent is one hardware thread, as with cc-metric-collector: a node with 64 busy ones has
 6400. The kernel's own ticks are the measure of time, so that the states of a hardware thread add
 up to 100 whatever the clock does; guests' time is also part of ``cpu_user`` and ``cpu_nice``,
 and counts once in ``cpu_used``.
@@ -20,10 +20,10 @@ STATES = (  # in the order of /proc/stat
     Metric("cpu_user", "percent", float, "running programs", _BOTH),
     Metric("cpu_nice", "percent", float, "running programs of lowered priority", _BOTH),
     Metric("cpu_system", "percent", float, "running the kernel for programs", _BOTH),
-    Metric("cpu_idle", "percent", float, "nothing to do", _BOTH),
-    Metric("cpu_iowait", "percent", float, "nothing to do but wait for a disk", _BOTH),
+    Metric("cpu_idle", "percent", float, "idle", _BOTH),
+    Metric("cpu_iowait", "percent", float, "idle while waiting for a disk", _BOTH),
     Metric("cpu_irq", "percent", float, "serving hardware interrupts", _BOTH),
-    Metric("cpu_softirq", "percent", float, "serving what interrupts left to do", _BOTH),
+    Metric("cpu_softirq", "percent", float, "serving deferred work of interrupts", _BOTH),
     Metric("cpu_steal", "percent", float, "taken by the hypervisor for others", _BOTH),
     Metric("cpu_guest", "percent", float, "running guests of this hypervisor", _BOTH),
     Metric("cpu_guest_nice", "percent", float, "running guests of lowered priority", _BOTH),

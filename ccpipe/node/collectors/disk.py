@@ -1,7 +1,7 @@
-"""What disks did and how full they are: ``/proc/diskstats`` and the mounted file systems.
+"""Activity of disks and use of file systems: ``/proc/diskstats`` and the mounted file systems.
 
-The metrics ``io_*`` say what happened since the last sample (only ``io_ioops`` says how things
-stand now), and are left out where a counter went down, because the device began anew. Capacity is
+The metrics ``io_*`` count what happened since the last sample (only ``io_ioops`` is a current
+value), and are left out where a counter went down, because the device was reset. Capacity is
 that of local file systems: those on a device or ZFS, not those of a network, which could hang.
 A file system that is mounted at several places is reported once, where it was mounted first.
 """

@@ -65,7 +65,7 @@ class Gpfs:
     Parameters
     ----------
     command
-        The program with its arguments; it is told on its standard input what to print.
+        The program with its arguments; its standard input names what to print.
     exclude
         File systems to leave out, as patterns of a shell.
     timeout
@@ -94,7 +94,7 @@ class Gpfs:
         OSError
             where there is no GPFS, or it is not for us to ask.
         DataError
-            where a counter is none.
+            where a counter is invalid.
 
         """
         before, self._before = self._before, self._read()
@@ -116,7 +116,7 @@ class Gpfs:
         found = {}
         for number, line in enumerate(printed.decode("utf-8", "replace").splitlines(), 1):
             if not line.startswith("_fs_io_s_ "):
-                continue  # _ver_, _response_ and whatever else stands between
+                continue  # _ver_, _response_ and other lines
             place = f"collector gpfs: mmpmon: line {number}"
             _, *words = line.split()
             reported = {

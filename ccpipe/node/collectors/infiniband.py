@@ -2,7 +2,7 @@
 
 The kernel counts data in units of 4 bytes; the metrics are in bytes. The counters begin when the
 driver is loaded; the rates (``_bw``) are over the time since the last sample, and are left out
-where a counter went down. Very old drivers count with 32 bits, and stop at the most.
+where a counter went down. Very old drivers count with 32 bits, and stop at their maximum.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,13 +29,15 @@ _OCTETS = (4, 4, 1, 1)  # in a unit of each of these
 _ERRORS = {
     "symbol_error": Metric("ib_symbol_errors", "", int, "minor link errors", _NODE, "network"),
     "link_downed": Metric("ib_link_downed", "", int, "failed recoveries", _NODE, "network"),
-    "port_rcv_errors": Metric("ib_recv_errors", "packets", int, "came broken", _NODE, "network"),
+    "port_rcv_errors": Metric(
+        "ib_recv_errors", "packets", int, "received with errors", _NODE, "network"
+    ),
     "port_xmit_discards": Metric(
         "ib_xmit_discards", "packets", int, "not sent: the port is down or congested", _NODE,
         "network",
     ),
     "port_xmit_wait": Metric(
-        "ib_xmit_wait", "ticks", int, "with data to send and nowhere to put it", _NODE, "network"
+        "ib_xmit_wait", "ticks", int, "with data to send that had to wait", _NODE, "network"
     ),
 }  # fmt: skip
 _ACTIVE = Metric("ib_active", "", int, "1 where the port can carry data, else 0", _NODE, "network")
@@ -51,7 +53,7 @@ METRICS = (
 
 
 class InfiniBand:
-    """The traffic of each port, which goes by device and number: ``mlx5_0/1``.
+    """The traffic of each port, named by device and number: ``mlx5_0/1``.
 
     Parameters
     ----------
@@ -75,7 +77,7 @@ class InfiniBand:
         OSError
             where there is no InfiniBand device.
         DataError
-            where a counter is none.
+            where a counter is invalid.
 
         """
         folders = dict(self._ports())
@@ -104,7 +106,7 @@ def _traffic(folder: Path) -> list[int]:
     """Return what a port counted, in the order of the table; nothing where it does not count."""
     values: list[int] = []
     for file, octets in zip(_FILES, _OCTETS, strict=True):
-        # Before Linux 4.5 counters of 64 bits stood beside those of 32.
+        # Before Linux 4.5 the counters of 64 bits were in files of their own.
         wide = proc.counter(folder / "counters_ext" / f"{file}_64")
         value = proc.counter(folder / "counters" / file) if wide is None else wide
         if value is None:

@@ -1,10 +1,10 @@
 """The sensors of the board's own controller (BMC), by ``ipmi-sensors`` or ``ipmitool -c sdr``.
 
-The controller is slow: it takes a second or more to answer, so the collector is asked once a
-minute unless it is given another ``interval``. Both programs need root, or access to
-``/dev/ipmi0``. A sensor goes by its name; where a board names several alike, the second is told of
-as ``Temp#2``, so that no sensor hides another. What cannot be read now is left out, and so are
-sensors that say no number, such as the presence of a part.
+The controller is slow: it takes a second or more to answer, so the collector is read once a
+minute unless it has another ``interval``. Both programs need root, or access to ``/dev/ipmi0``. A
+sensor is named as the board names it; where several have one name, the second is reported as
+``Temp#2``, so that no sensor hides another. What cannot be read now is left out, and so are sensors
+without a number, such as the presence of a part.
 """
 
 import csv
@@ -81,7 +81,7 @@ class Ipmi:
         self._soft = SoftErrors()
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what each sensor says now.
+        """Yield the value of each sensor.
 
         Raises
         ------
@@ -116,7 +116,7 @@ def _program() -> Sequence[str]:
 
 
 def _rows(text: str) -> Iterator[list[str]]:
-    """Yield name, value and unit of each sensor, whoever wrote it; fewer of a bad line."""
+    """Yield name, value and unit of each sensor, of either program; fewer of a bad line."""
     if text.startswith(_HEADER):  # FreeIPMI names its columns, as options add some
         for row in csv.DictReader(text.splitlines(), quotechar="'"):
             yield [row[column].strip() for column in _COLUMNS if row.get(column) is not None]
@@ -130,5 +130,5 @@ def _number(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
-        return None  # N/A, na, empty, or the bits of a sensor that says no number
+        return None  # N/A, na, empty, or the bits of a sensor without a number
     return number if math.isfinite(number) else None

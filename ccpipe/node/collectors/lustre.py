@@ -52,8 +52,8 @@ _LINE = re.compile(r"(\w+)\s+(\d{1,18}) samples \[\w+\](?: \d+ \d+ (\d{1,18})(?:
 class Lustre:
     """The Lustre file systems of the node; the first sample has no rates.
 
-    One that is mounted once goes by its name, such as ``scratch``; of several mounts each goes by
-    the name that Lustre gives it, such as ``scratch-ffff8f3a2c8e7000``.
+    One that is mounted once is named, for example, ``scratch``; of several mounts each has the name
+    that Lustre gives it, such as ``scratch-ffff8f3a2c8e7000``.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
-"""What the node's memory holds: ``/proc/meminfo``.
+"""Use of the node's memory: ``/proc/meminfo``.
 
 ``mem_used`` is total - free - buffers - (cached - shared) - sreclaimable. The kernel counts shared
 memory and tmpfs as cached, but they are no cache: programs use them (MPI inside a node does), and
-only deleting or swapping gives them back. Reclaimable slab is a cache. ``htop`` reckons the same.
+only deleting or swapping gives them back. Reclaimable slab is a cache. ``htop`` computes the same.
 ``free`` of procps 3 does not count shared memory as used; newer ones say total - available.
 cc-metric-collector takes shared memory off twice, and counts reclaimable slab as used.
 
-Of a NUMA domain the kernel tells less, in ``/sys/devices/system/node/node*/meminfo``. Its
+Of a NUMA domain the kernel reports less, in ``/sys/devices/system/node/node*/meminfo``. Its
 ``mem_used`` is total - free - (file pages - shared) - sreclaimable, which is the same: file pages
 are buffers and cached together.
 """
@@ -76,12 +76,12 @@ _LINE = re.compile(r"[^:]+:\s*(\d{1,18})(?: kB)?\s*", re.ASCII)
 
 
 class Memory:
-    """The memory of the node; what a kernel does not tell is left out.
+    """The memory of the node; what a kernel does not report is left out.
 
     Parameters
     ----------
     domains
-        Whether each NUMA domain is told of too, not only the node.
+        Whether each NUMA domain is reported too, not only the node.
     root
         Where the file system begins that is read; another than `/` for a captured tree.
 
@@ -93,7 +93,7 @@ class Memory:
         self._nodes = Path(root, "sys/devices/system/node")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what the kernel tells, then what is reckoned from it.
+        """Yield the kernel's values, then those computed from them.
 
         Raises
         ------

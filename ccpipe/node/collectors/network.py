@@ -1,7 +1,7 @@
-"""What went through the network interfaces: ``/proc/net/dev``.
+"""Traffic of the network interfaces: ``/proc/net/dev``.
 
 The counters begin when the interface appears; the rates (``_bw``) are over the time since the last
-sample, and are left out where a counter went down, because the interface or its driver began anew.
+sample, and are left out where a counter went down, because the interface or its driver was reset.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ class Network:
     def _read(self) -> dict[str, list[int]]:
         found = {}
         for place, line in proc.lines(self._path):
-            # Before 3.x nothing stands between the colon and a long number.
+            # Before 3.x no blank separates the colon and a long number.
             name, colon, numbers = line.partition(":")
             if colon:
                 columns = proc.counters(place, numbers.split(), minimum=_ALL_COLUMNS)

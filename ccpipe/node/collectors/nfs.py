@@ -1,7 +1,7 @@
 """What the node did on NFS: ``/proc/net/rpc/nfs`` and ``/proc/self/mountstats``.
 
 The operations (``nfs3_*``, ``nfs4_*``) are of all mounts together, named as ``nfsstat`` names
-them, and say how many there were since the last sample. The metrics ``nfsio_*`` are of each
+them, and count those since the last sample. The metrics ``nfsio_*`` are of each
 mount, and begin when it is mounted; their rates (``_bw``) are over the time since the last sample.
 """
 
@@ -106,7 +106,7 @@ class Nfs:
         for place, line in proc.lines(self._calls):
             version, *words = line.split()
             if version in _OPERATIONS:
-                # The first number says how many operations follow.
+                # The first number is the count of those that follow.
                 found[version] = proc.counters(place, words, minimum=1)[1:]
         return found
 
@@ -128,7 +128,7 @@ class Nfs:
 
 
 def _nfs_mount(line: str) -> str:
-    """Return where a line of mountstats says that NFS is mounted; nothing for other kinds."""
+    """Return the mount point in a line of mountstats; empty for other kinds than NFS."""
     # device server:/home mounted on /home with fstype nfs4 statvers=1.1
     _, _, rest = line.partition(" mounted on ")
     point, _, kind = rest.rpartition(" with fstype ")

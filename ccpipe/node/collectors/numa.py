@@ -1,7 +1,7 @@
-"""Where the kernel found memory: ``/sys/devices/system/node/node*/numastat``.
+"""From which NUMA domain the kernel gave memory: ``/sys/devices/system/node/node*/numastat``.
 
 The counters are in pages since the node started; the rates (``_rate``) are over the time since
-the last sample. How much memory each domain has and uses says the collector ``memory`` with
+the last sample. The memory of each domain is reported by the collector ``memory`` with
 ``domains``.
 """
 

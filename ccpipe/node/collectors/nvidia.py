@@ -1,10 +1,10 @@
-"""NVIDIA's cards, as the driver's library NVML tells of them, through ``nvidia-ml-py``.
+"""NVIDIA's cards, by the driver's library NVML, through ``nvidia-ml-py``.
 
-A card goes by its address on the PCI bus, ``00000000:C1:00.0``, which stays the same when another
-card fails. Names are those of cc-metric-collector; memory is in units of 2²⁰ bytes, as there.
-Where a card is cut up (MIG), each part is told of too, with ``stype=mig`` and its UUID. What a card
-does not support is left out; a card that is lost costs its own metrics only. Performance state
-and ECC mode, which cc-metric-collector sends as text, are numbers.
+A card is named by its PCI address, ``00000000:C1:00.0``, which stays the same when another card
+fails. Metrics are named as in cc-metric-collector; memory is in units of 2²⁰ bytes, as there.
+Where a card is partitioned (MIG), each part is reported too, with ``stype=mig`` and its UUID.
+What a card does not support is left out; a card that is lost costs its own metrics only.
+Performance state and ECC mode, which cc-metric-collector sends as text, are numbers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +57,7 @@ METRICS = (
     _row("nv_temp", "degC", float, "temperature"),
     _row("nv_fan", "percent", float, "speed of the fan that is intended"),
     _row("nv_power_usage", "W", float, "power drawn"),
-    _row("nv_power_max_limit", "W", float, "the most it may draw"),
+    _row("nv_power_max_limit", "W", float, "limit of the power"),
     _row("nv_energy_abs", "J", float, "energy since the driver was loaded"),
     _row("nv_energy", "J", float, "energy since the last sample"),
     _row("nv_average_power", "W", float, "mean power since the last sample"),
@@ -66,7 +66,7 @@ METRICS = (
         for which, what in (("", "clock"), ("max_", "highest clock"))
         for name, domain in _CLOCKS.items()
     ),
-    _row("nv_perf_state", "", int, "0 for the most performance, 15 for the least"),
+    _row("nv_perf_state", "", int, "0 for the highest performance, 15 for the lowest"),
     _row("nv_ecc_mode", "", int, "1 where the memory corrects errors, else 0"),
     _row("nv_ecc_uncorrected_error", "", int, "errors in the card's life"),
     _row("nv_ecc_corrected_error", "", int, "errors in the card's life"),
@@ -115,11 +115,11 @@ class Nvidia:
     def __init__(self, *, exclude: Sequence[str] = (), root: str = "/") -> None:
         self._exclude = exclude
         self._driver = Driver(root)
-        self._energy: dict[str, tuple[float, float]] = {}  # joules and moment, by card
+        self._energy: dict[str, tuple[float, float]] = {}  # joules and time, by card
         self._soft = SoftErrors()
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what each card tells.
+        """Yield the metrics of each card.
 
         Raises
         ------
@@ -369,7 +369,7 @@ STATE = (
     _utilisation, _memory, _temperature, _fan, _power, _power_limit, _perf_state,
     _clock("sm", "SM", ""), _clock("mem", "MEM", ""),
 )  # fmt: skip
-"""Readings that tell what a card does, for ``supported``; the names are those of the metrics."""
+"""Readings of a card's state, for ``supported``; the names are those of the metrics."""
 
 LIMITS = (_memory, _power_limit, _clock("sm", "SM", "max_"), _clock("mem", "MEM", "max_"))
-"""The same, of what it can do."""
+"""The same, of its limits."""

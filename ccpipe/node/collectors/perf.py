@@ -1,4 +1,4 @@
-"""What the processors do with their cycles, by their own counters: ``perf_event_open(2)``.
+"""Instructions, floating point operations and memory traffic: ``perf_event_open(2)``.
 
 Instructions and cycles are counted on every processor that the kernel knows; floating point
 operations on those below; the memory's traffic where the kernel shows the memory controllers, as
@@ -8,11 +8,11 @@ out, and virtual machines mostly offer nothing. The kernel lets us count for all
 
 - Intel, Broadwell to Granite Rapids: ``FP_ARITH_INST_RETIRED``, as ``flops_dp`` and ``flops_sp``;
 - AMD Zen: ``fp_ret_sse_avx_ops``, as ``flops_dp`` and ``flops_sp``;
-- AMD Zen 2 to Zen 5: the same, which no longer tells them apart, as ``flops_any``.
+- AMD Zen 2 to Zen 5: the same, which no longer distinguishes them, as ``flops_any``.
 
-Counters are few. Where there are not enough for all of this, the kernel lets the events take turns
-and the rates are reckoned up from their share of time. Leave this collector out where users of the
-node program the counters themselves, past the kernel, as LIKWID does.
+Counters are few. Where there are not enough for all of this, the kernel multiplexes the events and
+the rates are scaled by their share of time. Disable this collector where users of the node program
+the counters themselves, past the kernel, as LIKWID does.
 """
 
 import errno
@@ -87,14 +87,14 @@ class _Place(NamedTuple):
 
 
 class Perf:
-    """The hardware counters; the first sample says nothing.
+    """The hardware counters; the first sample is empty.
 
     Parameters
     ----------
     hwthreads
         Metrics that are reported for each hardware thread too, as patterns of a shell.
     root
-        Where the file system begins that says what there is to count; another than `/` for a
+        Where the file system begins that describes the hardware; another than `/` for a
         captured tree.
 
     """
@@ -133,7 +133,7 @@ class Perf:
                         yield metric(name, value, time=time, tags=tags)
 
     def _sums(self, before: list[Reading]) -> dict[tuple[str, str], dict[str, float]]:
-        """Add up the rates of each place and of the node; what is not known makes a sum NaN."""
+        """Add up the rates of each place and of the node; what is unknown makes a sum NaN."""
         sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for place, old, new in zip(self._places, before, self._before, strict=True):
             found = rates(old, new) or [math.nan] * len(place.counted)
@@ -158,7 +158,7 @@ class Perf:
                     refused[counted[0].of] = error
                 else:
                     places.append(_Place(kind, number, counted, group))
-        # What is refused once is told of nowhere: a sum over the others would be wrong.
+        # What is refused once is reported nowhere: a sum over the others would be wrong.
         places = [place for place in places if place.counted[0].of not in refused]
         if not places:
             raise next(iter(refused.values()))
@@ -195,7 +195,7 @@ def _metrics(sums: Mapping[str, float]) -> Iterator[tuple[str, float]]:
 
 
 class _Processor(NamedTuple):
-    """What ``/proc/cpuinfo`` says of the first hardware thread; other makers' say nothing here."""
+    """The first hardware thread in ``/proc/cpuinfo``; other vendors have other keys."""
 
     vendor: str
     family: int
@@ -229,7 +229,7 @@ def _flops(processor: _Processor) -> Iterator[tuple[_Counted, ...]]:
 
 
 def _is_zen_3(processor: _Processor) -> bool:
-    """Say whether this is AMD's Zen to Zen 3, whose data fabric counts the memory's channels."""
+    """Return whether this is AMD's Zen to Zen 3, whose data fabric counts the memory's channels."""
     return processor.vendor == "AuthenticAMD" and (
         processor.family == _ZEN
         or (processor.family == _ZEN_3 and processor.model not in _ZEN_4_MODELS)

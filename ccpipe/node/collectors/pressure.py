@@ -1,7 +1,7 @@
 """How much time was lost waiting for processor, memory or disks: ``/proc/pressure`` (PSI).
 
 ``some`` is the share of time in which at least one task waited, ``full`` that in which all did
-and nothing was done. It is reckoned from the kernel's totals between two samples, which is exact
+and nothing was done. It is computed from the kernel's totals between two samples, which is exact
 where the kernel's own averages lag behind.
 """
 
@@ -17,7 +17,7 @@ from ccpipe.node.sampling.rates import Previous
 
 METRICS = (
     Metric("psi_cpu_some", "percent", float, "some task waited for a processor"),
-    Metric("psi_cpu_full", "percent", float, "always 0 for a node: somebody ran meanwhile"),
+    Metric("psi_cpu_full", "percent", float, "always 0 for a node"),
     Metric("psi_memory_some", "percent", float, "some task waited for memory"),
     Metric("psi_memory_full", "percent", float, "all tasks waited for memory"),
     Metric("psi_io_some", "percent", float, "some task waited for a disk"),
@@ -32,7 +32,7 @@ _LINE = re.compile(r"(some|full) (?:avg\d+=\d+\.\d+ )+total=(\d{1,20})", re.ASCI
 
 
 class Pressure:
-    """The pressure on the whole node; the first sample says nothing.
+    """The pressure on the whole node; the first sample is empty.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How many processes there are and what they wait for: ``/proc/<pid>/stat`` and ``/proc/stat``.
+"""Numbers of processes by state: ``/proc/<pid>/stat`` and ``/proc/stat``.
 
 Which programs they are is no metric: ClusterCockpit's values are numbers.
 """
@@ -18,11 +18,11 @@ _STATES = {
     "S": Metric("procs_sleeping", "", int, "processes that wait for something"),
     "D": Metric("procs_disk_sleep", "", int, "processes that wait and cannot be interrupted"),
     "I": Metric("procs_idle", "", int, "idle threads of the kernel"),
-    "Z": Metric("procs_zombie", "", int, "processes that ended and nobody asked after"),
+    "Z": Metric("procs_zombie", "", int, "zombies: processes that ended and were not waited for"),
     "T": Metric("procs_stopped", "", int, "processes that were stopped or are traced"),
 }
 _SINCE = {
-    "processes": Metric("forks", "", int, "processes and threads begun since the last sample"),
+    "processes": Metric("forks", "", int, "processes and threads started since the last sample"),
     "ctxt": Metric("context_switches", "", int, "context switches since the last sample"),
     "intr": Metric("interrupts", "", int, "interrupts since the last sample"),
 }

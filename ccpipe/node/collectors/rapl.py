@@ -1,9 +1,9 @@
-"""What processors and memory draw, by their own count: ``/sys/class/powercap/intel-rapl:*``.
+"""Energy of processors and memory, by their own counters: ``/sys/class/powercap/intel-rapl:*``.
 
-AMD's processors are found there too. The counters run over every few minutes, which is reckoned
-with once between two samples: at 400 W that is every eleven minutes, so keep the interval below.
-A socket of several dies is told of as one, so that no die hides another. Since Linux 5.10 only
-root may read the counters.
+AMD's processors have them too. The counters wrap around every few minutes, which is corrected
+once between two samples: at 400 W they wrap every eleven minutes, so keep the interval below.
+The dies of a socket are added up, so that no die hides another. Since Linux 5.10 only root may
+read the counters.
 """
 
 from collections import defaultdict
@@ -48,7 +48,7 @@ class _Zone(NamedTuple):
 
 
 class Rapl:
-    """The energy of each socket; the first sample says nothing.
+    """The energy of each socket; the first sample is empty.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Rapl:
         OSError
             where the processor does not count, or not for us.
         DataError
-            where a counter is none.
+            where a counter is invalid.
 
         """
         now = self._read()

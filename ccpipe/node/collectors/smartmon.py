@@ -2,7 +2,7 @@
 
 The program needs root. Disks that sleep are not woken up and are left out. NVMe disks report
 everything below, others what smartctl knows of all kinds of disks. smartctl is slow, so the
-collector is asked once a minute unless it is given another `interval`.
+collector is read once a minute unless it has another `interval`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ _HEALTH = {  # by key of nvme_smart_health_information_log
 METRICS = tuple(_HEALTH.values())
 
 _HOUR = 3600
-_STILL_VALID = 0xFC  # bits of the exit code that speak of the disk's health, not of a failure
+_STILL_VALID = 0xFC  # bits of the exit code for the disk's health, not for a failure
 _ASLEEP = 0x02  # with --nocheck=standby: the disk sleeps, or it could not be opened
 
 

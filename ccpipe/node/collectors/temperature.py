@@ -1,9 +1,9 @@
-"""How warm it is: the sensors of ``/sys/class/hwmon``.
+"""Temperatures: the sensors of ``/sys/class/hwmon``.
 
-A processor's sensors belong to its socket and go by their label, such as ``Package id 0``; the
-others are the node's and go by driver, device and label: ``nvme-nvme0/Composite``. So two chips
-with the same driver stay two series. A sensor that cannot be read now (a disk that sleeps) is
-left out of the sample.
+A processor's sensors belong to its socket and are named by their label, such as ``Package id 0``;
+the others are the node's and are named by driver, device and label: ``nvme-nvme0/Composite``. So
+two chips with the same driver stay two series. A sensor that cannot be read now (a disk that
+sleeps) is left out of the sample.
 """
 
 import re
@@ -26,7 +26,7 @@ class Temperature:
     Parameters
     ----------
     exclude
-        Sensors to leave out, as patterns of a shell; the cores' are many and cost the most.
+        Sensors to leave out, as patterns of a shell; those of cores are many and slow.
     root
         Where the file system begins that is read; another than `/` for a captured tree.
 
@@ -37,14 +37,14 @@ class Temperature:
         self._path = Path(root, "sys/class/hwmon")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """Yield what each sensor says now.
+        """Yield the value of each sensor.
 
         Raises
         ------
         OSError
             where the kernel knows of no sensor.
         DataError
-            where a temperature is none.
+            where a temperature is invalid.
 
         """
         for chip in proc.names(self._path, "hwmon[0-9]*"):

@@ -18,7 +18,7 @@ Tags = Mapping[str, str]
 
 
 class Change(NamedTuple):
-    """What a knob stood at, and stands at now."""
+    """The value before and after a PUT."""
 
     before: str
     after: str
@@ -26,20 +26,20 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One thing that can be asked for and, perhaps, set.
+    """One thing that can be read and, perhaps, set.
 
-    Both functions run in a thread and may block for a moment. They raise UsageError for a device
-    that there is not, DataError for a value that cannot be, and OSError where the kernel refuses.
+    Both functions run in a thread and may block for a short time. They raise UsageError for an
+    unknown device, DataError for an invalid value, and OSError where the kernel refuses.
     """
 
     about: str
-    """What it is, with its unit, for the list of controls."""
+    """Description with its unit, for the list of controls."""
     get: Callable[[Tags], str]
-    """Returns a text: one value, or JSON where there is more to tell."""
+    """Returns a text: one value, or JSON for several."""
     put: Callable[[str, Tags], Change | Awaitable[Change]] | None = None
     """Sets a value. An ``async def`` is awaited in the loop instead of run in a thread."""
     device: str = "node"
-    """The type of device that it is of, as the tag ``type`` says it."""
+    """Its type of device, as in the tag ``type``."""
 
 
 def device(tags: Tags, kind: str, known: Mapping[str, object]) -> str | None:
@@ -69,7 +69,7 @@ def quantity(text: str, units: Mapping[str, float]) -> float:
     Raises
     ------
     DataError
-        naming the units, where it is none.
+        naming the units, where it is invalid.
 
     """
     found = _QUANTITY.fullmatch(text.strip())
@@ -83,7 +83,7 @@ _QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{0,15})?)\s*([A-Za-z]*)", re.ASCII)
 
 
 def reading(path: Path) -> int:
-    """Return the number that a file says; raises OSError where it cannot be read, DataError."""
+    """Return the number in a file; raises OSError where it cannot be read, DataError."""
     return proc.counters(str(path), [proc.text(path).strip()], minimum=1)[0]
 
 
@@ -138,7 +138,7 @@ def _is_kept(asked: str, kept: str, tolerance: float) -> bool:
 
 
 def joined(values: Mapping[str, str]) -> str:
-    """Write the values of several devices shortly: one for all where they are the same."""
+    """Write the values of several devices in short: one for all where they are the same."""
     if len(set(values.values())) == 1:
         return next(iter(values.values()))
     return ", ".join(f"{name}: {value}" for name, value in values.items())

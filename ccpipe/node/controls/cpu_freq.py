@@ -1,6 +1,6 @@
-"""How fast the processors may run: ``/sys/devices/system/cpu/cpufreq/policy*``, read and set.
+"""Frequency policies of the processors: ``/sys/devices/system/cpu/cpufreq/policy*``.
 
-Knobs are named as LIKWID and cc-node-controller name them, frequencies are in kHz as there. One
+Controls are named as LIKWID and cc-node-controller name them, frequencies are in kHz as there. One
 policy governs one or several hardware threads, so that setting one sets all of its policy.
 """
 
@@ -23,16 +23,16 @@ from ccpipe.node.controls.control import (
 from ccpipe.node.linux import proc
 
 _FILES = {
-    "governor": ("scaling_governor", "what chooses the frequency"),
+    "governor": ("scaling_governor", "algorithm that chooses the frequency"),
     "min_cpu_freq": ("scaling_min_freq", "lowest frequency that may be chosen, in kHz"),
     "max_cpu_freq": ("scaling_max_freq", "highest frequency that may be chosen, in kHz"),
     "cur_cpu_freq": ("scaling_cur_freq", "frequency now, in kHz"),
-    "avail_governors": ("scaling_available_governors", "governors that there are"),
-    "avail_freqs": ("scaling_available_frequencies", "frequencies that there are, in kHz"),
+    "avail_governors": ("scaling_available_governors", "available governors"),
+    "avail_freqs": ("scaling_available_frequencies", "available frequencies, in kHz"),
     "least_cpu_freq": ("cpuinfo_min_freq", "lowest frequency of the processor, in kHz"),
     "most_cpu_freq": ("cpuinfo_max_freq", "highest frequency of the processor, in kHz"),
 }
-"""Knobs, their files and what they are; a driver need not have each."""
+"""Controls with their files and descriptions; a driver need not have each."""
 
 _KHZ = {"": 1.0, "kHz": 1.0, "MHz": 1e3, "GHz": 1e6, "Hz": 1e-3}
 
@@ -51,16 +51,16 @@ class CpuFreq:
         self._folder = Path(root, "sys/devices/system/cpu/cpufreq")
 
     def controls(self) -> dict[str, Control]:
-        """Return ``freq``, which tells everything, and a knob for each file that is there."""
-        found = {"freq": Control("how fast the processors may run", self.report)}
+        """Return ``freq``, which reports everything, and a control for each existing file."""
+        found = {"freq": Control("frequency policies of the processors", self.report)}
         try:
             folders = set(self._policies().values())
         except OSError:
             return found
         checks = {
             "governor": _governor,
-            "min_cpu_freq": _least,
-            "max_cpu_freq": _most,
+            "min_cpu_freq": _min_freq,
+            "max_cpu_freq": _max_freq,
         }
         for name, (file, about) in _FILES.items():
             if any((folder / file).exists() for folder in folders):
@@ -90,7 +90,7 @@ class CpuFreq:
         return json.dumps(reported)
 
     def get(self, file: str, tags: Tags) -> str:
-        """Return one file's word; of the whole node, JSON by hardware thread."""
+        """Return one value; of the whole node, JSON by hardware thread."""
         wanted = self._chosen(tags)
         words = {threads: proc.text(folder / file).strip() for threads, folder in wanted.items()}
         if tags.get("type", "node") == "node":
@@ -99,12 +99,12 @@ class CpuFreq:
         return next(iter(words.values()))
 
     def put(self, file: str, check: Callable[[str, Path], str], value: str, tags: Tags) -> Change:
-        """Set a file of the policies that are meant: all of them, or none where one refuses.
+        """Set a value of the requested policies: of all of them, or of none where one refuses.
 
         Raises
         ------
         DataError
-            where a policy cannot have the value.
+            where a policy cannot take the value.
         OSError
             where the kernel refuses it.
 
@@ -117,7 +117,7 @@ class CpuFreq:
         return Change(before, after)
 
     def _chosen(self, tags: Tags) -> dict[str, Path]:
-        """Return the policies that a request means, by their hardware threads: ``0 1``."""
+        """Return the requested policies, by their hardware threads: ``0 1``."""
         policies = self._policies()
         chosen = device(tags, "hwthread", policies)
         threads: dict[Path, list[str]] = {}
@@ -142,12 +142,12 @@ def _governor(value: str, policy: Path) -> str:
     return value
 
 
-def _least(value: str, policy: Path) -> str:
+def _min_freq(value: str, policy: Path) -> str:
     highest = reading(policy / "scaling_max_freq")
     return _between(value, reading(policy / "cpuinfo_min_freq"), highest)
 
 
-def _most(value: str, policy: Path) -> str:
+def _max_freq(value: str, policy: Path) -> str:
     lowest = reading(policy / "scaling_min_freq")
     return _between(value, lowest, reading(policy / "cpuinfo_max_freq"))
 

@@ -1,6 +1,6 @@
-"""How much processors and memory may draw: the limits in ``/sys/class/powercap``, read and set.
+"""Power limits of processors and memory in ``/sys/class/powercap``, read and set.
 
-Knobs are named as LIKWID and cc-node-controller name them, in the same units: watts, joules and
+Controls are named as LIKWID and cc-node-controller name them, in the same units: watts, joules and
 seconds. A socket of several dies is one device: its limit is shared out equally.
 
 Source: Linux, ``Documentation/power/powercap/powercap.rst``.
@@ -27,32 +27,32 @@ from ccpipe.node.controls.control import (
 from ccpipe.node.linux import powercap, proc
 
 _PARTS = {"package": "pkg", "dram": "dram", "core": "pp0", "uncore": "pp1", "psys": "psys"}
-"""Zones as the kernel names them, and as the knobs do."""
+"""Zones by the kernel's names, and the names in controls."""
 
 _LIMITS = {"long_term": "limit_1", "short_term": "limit_2", "peak_power": "limit_4"}
-"""Constraints as the kernel names them, and as the knobs do."""
+"""Constraints by the kernel's names, and the names in controls."""
 
 _ABOUT = {
-    "limit": "power that it may draw on average, in W",
-    "limit_time": "over which the average is taken, in s",
+    "limit": "limit of the average power, in W",
+    "limit_time": "averaging time of the limit, in s",
     "limit_max": "highest limit that may be set, in W",
     "limit_min": "lowest limit that may be set, in W",
-    "energy": "energy that it has drawn, in J; runs over",
-    "enabled": "whether limits are kept",
+    "energy": "energy counter, in J; wraps around",
+    "enabled": "whether limits are enforced",
 }
 
-_LEAST, _MOST = 1.0, 10_000.0  # watts, where the kernel tells no bounds
+_MIN_LIMIT, _MAX_LIMIT = 1.0, 10_000.0  # watts, where the kernel has no bounds
 _STEP = 1_000_000  # microwatts: the coarsest unit in which hardware counts power
 _WATTS = {"": 1.0, "W": 1.0, "mW": 1e-3, "kW": 1e3}
 _MICRO = 1e6
 
 
 class _File(NamedTuple):
-    """A file of a zone that stands behind a knob."""
+    """A file of a zone that belongs to a control."""
 
     control: str
     socket: str
-    """Empty for what is of the whole node."""
+    """Empty for the whole node."""
     path: Path
     what: str
     """A key of ``_ABOUT``."""
@@ -72,11 +72,11 @@ class RaplLimits:
         self._root = root
 
     def controls(self) -> dict[str, Control]:
-        """Return ``rapl``, which tells everything, and a knob for each file that is there."""
+        """Return ``rapl``, which reports everything, and a control for each existing file."""
         found = {"rapl": Control("power limits of processors and memory", self.report)}
         try:
             files = list(self._files())
-        except (OSError, DataError):  # asked, the first knob says what is wrong
+        except (OSError, DataError):  # a request for ``rapl`` reports the error
             return found
         for file in files:
             get = functools.partial(self.get, file.control)
@@ -112,7 +112,7 @@ class RaplLimits:
         """Return one number; where several sockets are meant, JSON by socket."""
         values = {name: _value(files) for name, files in self._meant(control, tags).items()}
         if "" in values or tags.get("type", "node") != "node":
-            return _spell(next(iter(values.values())))
+            return _written(next(iter(values.values())))
         return json.dumps(values)
 
     def put(self, control: str, value: str, tags: Tags) -> Change:
@@ -121,7 +121,7 @@ class RaplLimits:
         Raises
         ------
         DataError
-            where it is outside the bounds that the kernel tells.
+            where it is outside the kernel's bounds.
         OSError
             where the kernel refuses it, or keeps what it had.
 
@@ -134,13 +134,13 @@ class RaplLimits:
             for file in files:
                 _check(file.path, share)
                 wanted[file.path] = str(round(share * _MICRO))
-        before = joined({name: _spell(_value(files)) for name, files in meant.items()})
+        before = joined({name: _written(_value(files)) for name, files in meant.items()})
         set_files(wanted, tolerance=_STEP)
-        after = joined({name: _spell(_value(files)) for name, files in meant.items()})
+        after = joined({name: _written(_value(files)) for name, files in meant.items()})
         return Change(before, after)
 
     def _meant(self, control: str, tags: Tags) -> dict[str, list[_File]]:
-        """Return the files behind a knob, by socket, of the device that a request means."""
+        """Return the files of a control, by socket, for the requested device."""
         found = _by_socket(self._files(), control)
         if not found:
             raise FileNotFoundError(2, f"nothing here has a {control} any more")
@@ -148,7 +148,7 @@ class RaplLimits:
         return found if socket is None else {socket: found[socket]}
 
     def _files(self) -> Iterator[_File]:
-        """Walk through all files that knobs stand for."""
+        """Yield the files of all controls."""
         for part, socket, folder in powercap.zones(self._root):
             stem = _PARTS[part]
             yield _File(f"{stem}_energy", socket, folder / "energy_uj", "energy")
@@ -186,14 +186,14 @@ def _by_socket(files: Iterable[_File], control: str) -> dict[str, list[_File]]:
 
 
 def _value(files: list[_File]) -> float:
-    """Return what the dies of a socket say together: their power and energy, else the least."""
+    """Return the sum over the dies of a socket; of times and switches, the minimum."""
     numbers = [reading(file.path) for file in files]
     if files[0].what == "enabled":
         return float(min(numbers))
     return (min(numbers) if files[0].what == "limit_time" else sum(numbers)) / _MICRO
 
 
-def _spell(value: float) -> str:
+def _written(value: float) -> str:
     return f"{value:.15g}"
 
 
@@ -202,8 +202,8 @@ def _check(path: Path, watts: float) -> None:
     if proc.word(path.parent / "enabled") == "0":
         raise DataError(f"{path.parent.name} is not enabled: a limit would not be kept")
     stem = str(path).removesuffix("power_limit_uw")
-    # Many machines tell no bounds, or say 0.
-    lowest = (proc.number(f"{stem}min_power_uw") or 0) / _MICRO or _LEAST
-    highest = (proc.number(f"{stem}max_power_uw") or 0) / _MICRO or _MOST
+    # Many machines have no bounds, or write 0.
+    lowest = (proc.number(f"{stem}min_power_uw") or 0) / _MICRO or _MIN_LIMIT
+    highest = (proc.number(f"{stem}max_power_uw") or 0) / _MICRO or _MAX_LIMIT
     if not lowest <= watts <= highest:
         raise DataError(f"{watts:g} W is not between {lowest:g} and {highest:g} W")

@@ -1,4 +1,4 @@
-"""The hardware threads of a node as cc-node-controller tells of them in its topology.
+"""The hardware threads of a node, as cc-node-controller reports them in its topology.
 
 cc-energy-manager asks for it, to learn on which sockets a job runs. Source: the kernel's
 ``Documentation/ABI/stable/sysfs-devices-system-cpu``; cc-node-controller, ``ccTopology``.
@@ -13,7 +13,7 @@ from ccpipe.node.linux import proc
 
 
 class HwThread(msgspec.Struct, frozen=True):
-    """One hardware thread; -1 where the kernel does not tell."""
+    """One hardware thread; -1 where the kernel does not report a number."""
 
     cpu_id: int
     smt_id: int
@@ -21,15 +21,15 @@ class HwThread(msgspec.Struct, frozen=True):
     core_cpu_list: list[int]
     """The hardware threads of its core."""
     core_id: int
-    """As the kernel numbers them, anew in each socket."""
+    """As the kernel numbers them, unique within a socket."""
     socket_id: int
     die_id: int
-    """The socket's number where the kernel tells of no dies."""
+    """The socket's number where the kernel reports no dies."""
     numa_id: int
 
 
 def hwthreads(root: str = "/") -> list[HwThread]:
-    """Return the hardware threads that are online; none where ``/sys`` does not tell of them.
+    """Return the hardware threads that are online; none where ``/sys`` does not list them.
 
     Raises
     ------

@@ -1,12 +1,12 @@
-"""What to count for the traffic of the main memory: the counters of the memory controllers.
+"""The counters of the memory controllers, for the traffic of the main memory.
 
-- Intel, ``uncore_imc*``: the kernel itself says, in ``events``, how to count reads and writes and
-  how many bytes each is;
+- Intel, ``uncore_imc*``: the kernel describes, in ``events``, how to count reads and writes
+  and how many bytes each is;
 - AMD Zen 4 and later, ``amd_umc_*`` (Linux 6.8): ``umc_cas_cmd.all``, of 64 bytes each;
 - AMD Zen to Zen 3, ``amd_df``: ``dram_channel_data_controller_0`` to ``_7``, of 64 bytes each.
 
-AMD's numbers are those of ``perf list`` (``tools/perf/pmu-events/arch/x86/amdzen*`` of Linux). All
-of these devices lie below ``/sys/bus/event_source/devices``.
+AMD's event codes are those of ``perf list`` (Linux, ``tools/perf/pmu-events/arch/x86/amdzen*``).
+All of these devices are below ``/sys/bus/event_source/devices``.
 """
 
 import re
@@ -41,8 +41,8 @@ _DF_MASK = 0x38
 def traffic(devices: Path, *, zen_3: bool) -> Iterator[Traffic]:
     """Yield what to count, of all memory controllers below `devices`.
 
-    `zen_3` says that the data fabric, ``amd_df``, is that of AMD's Zen to Zen 3: later ones count
-    otherwise.
+    `zen_3` is whether the data fabric, ``amd_df``, is that of AMD's Zen to Zen 3: later ones count
+    differently.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def traffic(devices: Path, *, zen_3: bool) -> Iterator[Traffic]:
             for code in _DF:
                 config = code & 0xFF | _DF_MASK << 8 | code >> 8 << 32
                 yield from _everywhere(device, [(_event(device, config), _LINE)])
-    controllers = [(device, _reported(device)) for device in sorted(devices.glob("uncore_imc*"))]
+    controllers = [(device, _described(device)) for device in sorted(devices.glob("uncore_imc*"))]
     # Where the commands to the memory are counted, the same traffic elsewhere counts it twice.
     for wanted in _COUNTED:
         found = False
@@ -84,7 +84,7 @@ def _event(device: Path, config: int) -> Event:
     return Event(kind, config)
 
 
-def _reported(device: Path) -> dict[str, tuple[Event, float]]:
+def _described(device: Path) -> dict[str, tuple[Event, float]]:
     """Return the events that a device names with how many bytes one of each is."""
     events = {}
     folder = device / "events"
@@ -100,7 +100,7 @@ def _reported(device: Path) -> dict[str, tuple[Event, float]]:
 
 
 def _config(device: Path, path: Path) -> int:
-    """Put the terms of an event, such as ``event=0x04,umask=0x03``, where ``format`` says."""
+    """Encode the terms of an event, such as ``event=0x04,umask=0x03``, by ``format``."""
     config = 0
     for term in proc.text(path).strip().split(","):
         name, _, value = term.partition("=")

@@ -1,7 +1,7 @@
-"""Counters of the kernel's own: ``perf_event_open(2)``, called without a library.
+"""The kernel's performance counters: ``perf_event_open(2)``, called without a library.
 
 Events that are opened as one group are counted together or not at all, so their ratios hold. Where
-more groups are wanted than the hardware has counters, the kernel lets them take turns and says
+more groups are wanted than the hardware has counters, the kernel multiplexes them and reports
 for how long each was counted.
 """
 
@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a group had counted at one moment, since it was opened."""
+    """The counts of a group since it was opened."""
 
     enabled: int
     """Nanoseconds that it was meant to count."""
@@ -71,7 +71,7 @@ class Group:
             raise
 
     def read(self) -> Reading:
-        """Return what was counted so far; raises OSError where the kernel does not tell."""
+        """Return what was counted so far; raises OSError where the kernel does not report it."""
         answer = os.read(self._files[0], self._answer.size)
         if len(answer) < self._answer.size:
             raise OSError(errno.EIO, "the kernel counts no more")
@@ -79,15 +79,15 @@ class Group:
         return Reading(enabled, running, tuple(counts))
 
     def close(self) -> None:
-        """Count no more; happens by itself where nobody holds the group any longer."""
+        """Stop counting; happens by itself when the group is garbage-collected."""
         self._close()
 
 
 def rates(before: Reading | None, now: Reading) -> list[float] | None:
     """Return what each event counted per second between two readings of one group.
 
-    Where the group had to take turns with others it is as if it had counted all the time. There
-    is no answer without a first reading, nor where it did not count at all.
+    Where the group was multiplexed with others the rate is scaled to the whole time. It is None
+    without a first reading, and where the group did not count at all.
     """
     if before is None:
         return None

@@ -1,4 +1,4 @@
-"""The zones of ``/sys/class/powercap``: what of the machine counts and limits its power.
+"""The zones of ``/sys/class/powercap``: the parts of a machine whose power is metered.
 
 Source: Linux, ``Documentation/power/powercap/powercap.rst``.
 """
@@ -26,7 +26,7 @@ class Zone(NamedTuple):
 
 
 def zones(root: str) -> Iterator[Zone]:
-    """Yield the zones of processors, memory and board; those of other makes are left out.
+    """Yield the zones of processors, memory and board; zones of other vendors are left out.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def zones(root: str) -> Iterator[Zone]:
     """
     path = Path(root, "sys/class/powercap")
     sockets: dict[str, str] = {}
-    # Another interface to the same zones, intel-rapl-mmio, would tell of them twice.
+    # Another interface to the same zones, intel-rapl-mmio, would report them twice.
     for name in proc.names(path, "intel-rapl:*"):
         found = _ZONE.fullmatch(proc.text(path / name / "name").strip())
         if found is None:

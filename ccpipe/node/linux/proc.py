@@ -44,14 +44,14 @@ def text(path: Path | str) -> str:
 
 
 def lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield each line that is not blank, with its place for whoever finds it wrong."""
+    """Yield each line that is not blank, with its place for error messages."""
     for number, line in enumerate(text(path).split("\n"), 1):
         if line.strip():
             yield f"{path}: line {number}", line
 
 
 def pairs(path: Path) -> dict[str, str]:
-    """Return what a file of lines ``key : value`` says; of a key that stands often, the first."""
+    """Return the pairs of a file of lines ``key : value``; of a repeated key, the first."""
     found: dict[str, str] = {}
     for _, line in lines(path):
         key, _, value = line.partition(":")
@@ -60,7 +60,7 @@ def pairs(path: Path) -> dict[str, str]:
 
 
 def word(path: Path | str) -> str | None:
-    """Return what a file of one word says; None where it cannot be read now.
+    """Return the content of a file of one word; None where it cannot be read now.
 
     One of many files that a device may or may not have, or that fails now and then (a sensor
     that sleeps says EIO), costs its own metric only. Use ``text`` where the file must be there.
@@ -72,12 +72,12 @@ def word(path: Path | str) -> str | None:
 
 
 def number(path: Path | str) -> int | None:
-    """Return what a file of one number says; None where it cannot be read now.
+    """Return the content of a file of one number; None where it cannot be read now.
 
     Raises
     ------
     DataError
-        where the file says something else.
+        where the file holds something else.
 
     """
     found = word(path)
@@ -89,12 +89,12 @@ def number(path: Path | str) -> int | None:
 
 
 def index(path: Path | str) -> int:
-    """Return the number by which the kernel calls something; -1, as it says itself, for none.
+    """Return the kernel's index of something; -1 for none, as the kernel itself writes it.
 
     Raises
     ------
     DataError
-        where the file says something else.
+        where the file holds something else.
 
     """
     found = number(path)
@@ -107,7 +107,7 @@ def counter(path: Path | str) -> int | None:
     Raises
     ------
     DataError
-        where the file says something else.
+        where the file holds something else.
 
     """
     found = word(path)
@@ -137,7 +137,7 @@ _DIGITS = re.compile(r"(\d{1,18})", re.ASCII)
 
 
 def counters(place: str, words: Sequence[str], minimum: int) -> list[int]:
-    """Read at least so many counters of 64 bits.
+    """Read at least `minimum` counters of 64 bits.
 
     One beyond what a signed integer holds becomes a ``Uint``, so that it can be written.
     """
@@ -153,12 +153,12 @@ def counters(place: str, words: Sequence[str], minimum: int) -> list[int]:
 
 
 def listed(place: str, text: str) -> list[int]:
-    """Write out a list of numbers as the kernel writes those of hardware threads: ``0-3,8``.
+    """Read a list of numbers as the kernel writes those of hardware threads: ``0-3,8``.
 
     Raises
     ------
     DataError
-        where it is none. An empty one is: a NUMA domain may have memory only.
+        where it is invalid. An empty list is valid: a NUMA domain may have memory only.
 
     """
     found: list[int] = []
@@ -173,8 +173,8 @@ def listed(place: str, text: str) -> list[int]:
 def gained(before: Sequence[int] | None, now: Sequence[int]) -> list[int] | None:
     """Return by how much each counter of one device grew between two readings.
 
-    There is no answer without a first reading, nor where any counter went down: then the device
-    was attached anew or a counter overflowed, and what the others gained is not known either.
+    It is None without a first reading, and where any counter went down: then the device was
+    replaced or a counter overflowed, and the gains of the others are not known either.
     """
     if before is None or len(before) != len(now):
         return None
@@ -183,7 +183,7 @@ def gained(before: Sequence[int] | None, now: Sequence[int]) -> list[int] | None
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Say whether a name fits one of `patterns`, which are those of a shell."""
+    """Return whether a name matches one of `patterns`, which are those of a shell."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

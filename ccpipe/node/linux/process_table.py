@@ -1,6 +1,6 @@
 """The processes of the node, from one walk over ``/proc/<pid>/stat``.
 
-Whoever wants them at the same slot shares that walk: the collector ``processes``, which counts
+All who read them in the same slot share that walk: the collector ``processes``, which counts
 them, and Sonar's sample, which reads more files of each.
 """
 
@@ -13,7 +13,7 @@ from ccpipe.errors import DataError
 
 _WHOLE = 65536  # bytes: more than any file of a process that is read here
 _FIELDS = 20  # that are read of those after the name
-_MOST = 2**63
+_MAX = 2**63
 
 
 class Process(NamedTuple):
@@ -23,22 +23,22 @@ class Process(NamedTuple):
     name: str
     """At most 15 bytes, but for threads of the kernel; those that are no UTF-8 are ``\ufffd``."""
     state: str
-    """One letter: ``R`` runs, ``Z`` ended and nobody asked after, ``X`` is being removed."""
+    """One letter: ``R`` runs, ``Z`` is a zombie, ``X`` is being removed."""
     ppid: int
     """The parent process; 0 where there is none."""
     group: int
     """The process group; 0 for threads of the kernel."""
     own: int
-    """Processor time that it used itself."""
+    """Processor time of its own."""
     reaped: int
-    """Processor time of the children that ended and that it asked after."""
+    """Processor time of children that ended and were waited for."""
     threads: int
     start: int
-    """When it began, since the node was booted: with ``pid`` it tells processes apart."""
+    """When it started, since the boot: with ``pid`` it identifies a process."""
 
 
 class Walk(NamedTuple):
-    """What one walk saw."""
+    """The result of one walk."""
 
     processes: list[Process]
     errors: list[DataError]
@@ -64,7 +64,7 @@ class ProcessTable:
         self._last = Walk([], [], 0.0)
 
     def at(self, time: int) -> Walk:
-        """Return the processes at the slot `time`; nobody changes the lists.
+        """Return the processes at the slot `time`; the lists must not be changed.
 
         Raises
         ------
@@ -132,6 +132,6 @@ def _process(text: bytes) -> Process:
         int(words[19]),
     )
     numbers = (process.pid, *process[3:])
-    if min(numbers) < 0 or max(numbers) >= _MOST:
+    if min(numbers) < 0 or max(numbers) >= _MAX:
         raise ValueError(text)
     return process

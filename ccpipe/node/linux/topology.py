@@ -1,4 +1,4 @@
-"""What a node is made of, as ``/sys`` and ``/proc`` tell it: sockets, cores, threads, memory.
+"""The hardware of a node from ``/sys`` and ``/proc``: sockets, cores, threads, memory.
 
 Only what is online counts. All cores are taken to be alike, as Sonar's format has it: where they
 are not, the numbers are those of the larger ones.
@@ -28,7 +28,7 @@ class Topology(NamedTuple):
     cores_per_socket: int
     threads_per_core: int
     model: str
-    """The maker's name of the processor; empty where the kernel does not tell it."""
+    """The vendor's name of the processor; empty where the kernel does not report it."""
     memory: int
     """In units of 2¹⁰ bytes."""
     distances: tuple[tuple[int, ...], ...]
@@ -65,16 +65,16 @@ def topology(root: str = "/") -> Topology:
 
 
 def system(root: str = "/") -> System:
-    """Return what ``uname`` says; raises OSError, DataError where ``/proc`` does not tell it."""
+    """Return what ``uname`` says; raises OSError, DataError where ``/proc`` has no such file."""
     kernel = Path(root, "proc/sys/kernel")
     return System(
-        name=_reported(kernel / "ostype"),
-        release=_reported(kernel / "osrelease"),
+        name=_word(kernel / "ostype"),
+        release=_word(kernel / "osrelease"),
         architecture=proc.word(kernel / "arch") or os.uname().machine,  # before Linux 6.1
     )
 
 
-def _reported(path: Path) -> str:
+def _word(path: Path) -> str:
     word = proc.text(path).strip()
     if not word:
         raise DataError(f"{path} is empty")
@@ -87,7 +87,9 @@ def _processors(root: str) -> tuple[int, int, int]:
     for thread in hwthreads(root):
         sockets.setdefault(max(thread.socket_id, 0), set()).add(tuple(thread.core_cpu_list))
     if not sockets:
-        raise FileNotFoundError(2, "the kernel tells no topology", f"{root}/sys/devices/system/cpu")
+        raise FileNotFoundError(
+            2, "the kernel reports no topology", f"{root}/sys/devices/system/cpu"
+        )
     cores = [core for socket in sockets.values() for core in socket]
     return len(sockets), max(map(len, sockets.values())), max(map(len, cores))
 

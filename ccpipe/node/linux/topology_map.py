@@ -1,7 +1,7 @@
-"""What of a node is where: which socket and NUMA domain a hardware thread or a card belongs to.
+"""Which socket and NUMA domain a hardware thread or a card of the node belongs to.
 
-Source: ``/sys/devices/system/cpu``, ``/sys/devices/system/node`` and ``/sys/bus/pci/devices``. For
-translators that put together what the parts of a node say (``translate/rules/aggregate.py``).
+It is for translators that aggregate parts of a node (``translate/rules/aggregate.py``). Source:
+``/sys/devices/system/cpu``, ``/sys/devices/system/node`` and ``/sys/bus/pci/devices``.
 """
 
 from collections import defaultdict
@@ -17,8 +17,8 @@ def topology_map(root: str = "/") -> list[dict[str, str]]:
     """Return what belongs together: a row for each hardware thread, NUMA domain and card.
 
     A row names numbers by type, as the tags ``type`` and ``type-id`` do: ``{"hwthread": "3",
-    "socket": "0", "memoryDomain": "0", "llc": "0"}``. What the kernel does not say is left out;
-    cores and dies are, as the kernel numbers them anew in each socket.
+    "socket": "0", "memoryDomain": "0", "llc": "0"}``. What the kernel does not report is left
+    out, and so are cores and dies, whose numbers are only unique within a socket.
 
     Raises
     ------

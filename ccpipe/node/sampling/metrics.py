@@ -1,4 +1,4 @@
-"""What collectors say that they send.
+"""What collectors declare that they send.
 
 ``docs/collectors/`` is written from it, by ``scripts/collector_pages.py``.
 """
@@ -16,14 +16,14 @@ class Metric(NamedTuple):
     unit: str
     """Empty for a plain number or count."""
     kind: type[float]
-    """``int`` or ``float``: how the value stands on the wire."""
+    """``int`` or ``float``: the type of the value on the wire."""
     meaning: str
     types: tuple[str, ...] = ("node",)
-    """What the tag ``type`` says."""
+    """Values of the tag ``type``."""
     stype: str = ""
-    """What the tag ``stype`` says; empty where there is none."""
+    """Value of the tag ``stype``; empty where there is none."""
     part: str = ""
-    """What it says where parts of the device are told of too; empty where they are not."""
+    """The same for parts of the device, where these are reported too; else empty."""
 
 
 def units() -> dict[str, str]:
@@ -31,6 +31,6 @@ def units() -> dict[str, str]:
     modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
     tables = []
     for name in sorted(modules):
-        with contextlib.suppress(Exception):  # a broken plug-in: whoever constructs it reports that
+        with contextlib.suppress(Exception):  # a broken plug-in is reported where it is constructed
             tables.append(getattr(importlib.import_module(name), "METRICS", ()))
     return {row.name: row.unit for table in tables for row in table if row.unit}

@@ -1,4 +1,4 @@
-"""What counters gained from one reading to the next: the rates of network, disks and the like."""
+"""Rates of counters, from one reading to the next."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic

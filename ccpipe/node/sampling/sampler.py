@@ -1,4 +1,4 @@
-"""What a node says of itself, sampled in slots that all nodes share."""
+"""Samples collectors in slots that all nodes share."""
 
 import asyncio
 import contextlib
@@ -26,10 +26,10 @@ __all__ = ["Collector", "Sampler"]
 
 log = logging.getLogger(__name__)
 
-_LEAST = 0.001  # seconds between two slots
+_MIN_INTERVAL = 0.001  # seconds between two slots
 _FIRST_PAUSE = 1.0  # seconds between the two readings that one sample of rates needs
-_ONCE_PATIENCE = 10.0  # seconds that a single sample waits for the slowest collector
-_AWAY = 60  # seconds until a collector that found nothing is asked again
+_ONCE_TIMEOUT = 10.0  # seconds that a single sample waits for the slowest collector
+_AWAY = 60  # seconds until a collector that found nothing is read again
 _SECOND = 1_000_000_000
 
 _ABSENT = frozenset(
@@ -38,36 +38,36 @@ _ABSENT = frozenset(
         errno.EACCES, errno.EPERM, errno.ENOEXEC,
     }
 )  # fmt: skip
-"""What the kernel says where there is no such thing, or not for us; anything else may pass."""
+"""Error codes of missing hardware or rights; other errors may be temporary."""
 
 _Answer = asyncio.Future[list[Any]]
 
-Complaint = Callable[[int, str], Any]
-"""Makes a record of what went wrong in a slot."""
+MakeError = Callable[[int, str], Any]
+"""Makes a record of an error in a slot."""
 
 
 @dataclass(slots=True)
 class _Turn:
-    """A collector's turns: when it is asked, and how it is doing."""
+    """A collector with its interval and state."""
 
     thread: CollectorThread
     interval: int
     away_until: float = 0.0
-    """Not asked before this moment of the monotonic clock: it found nothing to measure."""
+    """Not read before this time of the monotonic clock: it found nothing to measure."""
     is_away: bool = False
     has_reported: bool = False
     """Whether it ever measured anything."""
     is_late: bool = False
-    """Whether it was still busy when it should have been asked again."""
+    """Whether it was still busy when it should have been read again."""
 
     @property
     def state(self) -> Literal["on", "off", "late"]:
-        """How it is doing, in a word."""
+        """Its state, in a word."""
         return "late" if self.is_late else "off" if self.is_away else "on"
 
 
 class _Pending(NamedTuple):
-    """One question: of which slot, and what its answer is tagged with."""
+    """One reading that was started: its slot, and the tags and units of its records."""
 
     turn: _Turn
     slot: int
@@ -76,13 +76,13 @@ class _Pending(NamedTuple):
 
 
 class Sampler(Source):
-    """Samples collectors once a slot, and hands over what they say as one batch.
+    """Reads collectors once a slot, and yields their records as one batch.
 
-    Slots are the multiples of the interval since the epoch, and every message carries its slot's
-    time exactly, so that the series of all nodes align. Each collector may have an interval of
-    its own, and each is asked in a thread of its own: a batch waits for the slow ones only for
-    `patience`; what they say later comes with the next batch. One that is still busy at its own
-    next slot is cut off: it is not asked a second time, and what it says then is thrown away.
+    Slots are the multiples of the interval since the epoch, and every message carries exactly its
+    slot's time, so that the series of all nodes align. Each collector may have its own interval,
+    and each is read in its own thread: a batch waits for the slow ones only for `timeout`; later
+    records come with the next batch. One that is still busy at its own next slot is cut off: it is
+    not read a second time, and the records of the first reading are dropped.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Sampler(Source):
         timeout: float | None = None,
         units: Mapping[str, str] | None = None,
         gives: RecordType = Messages,
-        complaint: Complaint | None = None,
+        make_error: MakeError | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         """Sample `collectors`, by name, every `interval` seconds.
@@ -106,59 +106,59 @@ class Sampler(Source):
         Parameters
         ----------
         collectors
-            By the name that the log calls them.
+            By their names in the log.
         interval
             Seconds from one slot to the next.
         jitter
-            A sample is taken up to so many seconds after its slot, at random, so that the nodes
-            of a cluster do not all speak at once.
+            A sample is taken up to this many seconds after its slot, at random, so that the nodes
+            of a cluster do not all publish at once.
         tags
             Those of every message, such as ``cluster`` and ``hostname``; a collector's own win.
             None leaves records as they are.
         intervals
             Those of collectors that differ, by name.
         once
-            Whether to end after one batch. The collectors are then read twice, a moment apart, so
-            that it has rates too.
+            Whether to end after one batch. The collectors are then read twice, up to a second
+            apart, so that it has rates too.
         at_start
-            Names of collectors that are asked at the start too, whatever the time.
-        patience
+            Names of collectors that are also read at the start, whatever the time.
+        timeout
             Seconds that a batch waits for its slowest collectors; None for a fortieth of the
             shortest interval.
         units
-            By metric, what its tag ``unit`` says; see ``metrics.units``. Others carry none.
+            Values of the tag ``unit`` by metric; see ``metrics.units``. Others carry none.
         gives
             What the collectors give; see ``check_fit``.
-        complaint
-            Makes a record of what a collector failed with or that it was cut off, which is handed
-            over in place of what it would have said. None: such things are logged only.
+        make_error
+            Makes a record of a collector's failure, which takes the place of its records. None:
+            failures are only logged.
         telemetry
             Where slots that passed without a sample are counted.
 
         Raises
         ------
         ConfigError
-            where an interval is below a millisecond, or the jitter not below every interval.
+            where an interval is below a millisecond, or the jitter is not below every interval.
 
         """
         self.gives = gives
         self.armed = asyncio.Event()
         """Set as soon as the first slot is waited for."""
         self.expected = math.inf
-        """When, by the monotonic clock, it goes on at the latest; it does not say while whoever
-        reads the batches is at work."""
+        """When, by the monotonic clock, it goes on at the latest; infinite while a batch is being
+        processed."""
         self._once = once
         self._at_start = at_start
-        self._complaint = complaint
+        self._make_error = make_error
         self._telemetry = telemetry or Telemetry()
         self._stopped = asyncio.Event()
-        self._awake = asyncio.Event()  # ends a sleep: something changed
+        self._awake = asyncio.Event()  # ends a sleep early
         self._soft = SoftErrors()
         self._turns: dict[str, _Turn] = {}
         self._pending: dict[_Answer, _Pending] = {}
-        self._complaints: list[Any] = []
+        self._errors: list[Any] = []
         self._absent: list[str] = []
-        self._last: dict[int, tuple[int, float]] = {}  # slot and moment, by interval
+        self._last: dict[int, tuple[int, float]] = {}  # slot and monotonic time, by interval
         self._began = False
         self.reload(
             collectors,
@@ -182,16 +182,16 @@ class Sampler(Source):
         timeout: float | None = None,
         units: Mapping[str, str] | None = None,
     ) -> None:
-        """Go on with other collectors or intervals, from the next slot on; see ``__init__``.
+        """Change collectors or intervals from the next slot on; see ``__init__``.
 
-        Collectors that are the same objects as before go on in their threads. What was asked of
-        the others is still handed over. New ones are read once at once, and what they say is
-        thrown away, so that they have rates in their first slot.
+        Collectors that are the same objects as before go on in their threads. Readings of the
+        others that were started are still yielded. New ones are read once immediately, and these
+        records are dropped, so that they have rates in their first slot.
 
         Raises
         ------
         ConfigError
-            as ``__init__`` does; everything then stays as it was.
+            as ``__init__`` does; nothing is changed then.
 
         """
         own = {name: every for name, every in (intervals or {}).items() if name in collectors}
@@ -227,7 +227,7 @@ class Sampler(Source):
             turn.thread.end()
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """Return each collector's interval in seconds, and whether it is on, off or late."""
+        """Return each collector's interval in seconds, and its state: on, off or late."""
         return {
             name: {"interval": turn.interval / _SECOND, "state": turn.state}
             for name, turn in self._turns.items()
@@ -253,7 +253,7 @@ class Sampler(Source):
                 turn.thread.end()
 
     async def _slots(self) -> AsyncGenerator[list[Any]]:
-        """Yield what is said slot by slot, until the end; before the first slot what can wait."""
+        """Yield records slot by slot, and before the first one those of `at_start`."""
         if first := [turn for name, turn in self._turns.items() if name in self._at_start]:
             now = time.time_ns()
             asked = [self._question(turn, _whole_second()) for turn in first]
@@ -270,22 +270,22 @@ class Sampler(Source):
         """Take both readings of the only sample; none where it was stopped between them."""
         interval = self._intervals[0]
         self.armed.set()
-        await self._answers(self._ask(0, everyone=True), _ONCE_PATIENCE)
+        await self._answers(self._ask(0, everyone=True), _ONCE_TIMEOUT)
         await self._pause(min(_FIRST_PAUSE, interval / _SECOND))
         if self._stopped.is_set():
             return
         slot = time.time_ns() // interval * interval
-        records = await self._answers(self._ask(slot, everyone=True), _ONCE_PATIENCE)
+        records = await self._answers(self._ask(slot, everyone=True), _ONCE_TIMEOUT)
         for turn, *_ in self._pending.values():
             log.warning("collector %s takes too long and is left out", turn.thread.name)
         yield records
 
     async def _next_slot(self) -> int | None:
-        """Wait for the next slot of any collector to begin, or for the end, which is None.
+        """Wait for the next slot of any collector to begin; return None at the end.
 
-        A sleep does not follow the wall clock when that is set or corrected, so the clock has the
-        last word: where it does not stand in the slot by now, we wait for another one. So it is
-        after a reload; a slot that had begun by then is sampled as it would have been.
+        A sleep does not follow the wall clock when that is set or corrected, so the clock is
+        checked afterwards: outside the slot, we wait for another one. The same happens after a
+        reload; a slot that had begun by then is sampled normally.
         """
         while True:
             now, min_interval = time.time_ns(), self._intervals[0]
@@ -308,7 +308,7 @@ class Sampler(Source):
         return min((now // interval + 1) * interval for interval in self._intervals)
 
     async def _pause(self, seconds: float) -> bool:
-        """Sleep until something changes, at most so long; return whether to go on."""
+        """Sleep until something changes, at most `seconds`; return whether to go on."""
         if not self._stopped.is_set():
             self._awake.clear()
             await wait_for_event(self._awake, seconds)
@@ -317,7 +317,7 @@ class Sampler(Source):
     def _count_missed(self, slot: int) -> None:
         """Count the slots between two samples of each interval.
 
-        Slots that the wall clock jumped over were none: there are not more than time has passed.
+        Slots that the wall clock jumped over do not count: no more than fit the time that passed.
         """
         for interval in self._intervals:
             if slot % interval == 0:
@@ -330,7 +330,7 @@ class Sampler(Source):
                         log.warning("%d slots passed without a sample", missed)
 
     def _ask(self, slot: int, *, everyone: bool = False) -> list[_Answer]:
-        """Ask the collectors whose slot it is, but for those that are busy or away."""
+        """Start reading the collectors that are due, except for those that are busy or off."""
         self._forget_removed()
         now, asked = time.monotonic(), []
         for turn in self._turns.values():
@@ -360,7 +360,7 @@ class Sampler(Source):
             log.warning("collector %s still hangs at its next slot: cut off", name)
 
     def _forget_removed(self) -> None:
-        """Wait no more for collectors that a reload took away a slot ago."""
+        """Stop waiting for collectors that a reload removed a slot ago."""
         stay = {id(turn) for turn in self._turns.values()}
         self._drop(
             [
@@ -376,13 +376,13 @@ class Sampler(Source):
             answer.cancel()
 
     async def _answers(self, asked: list[_Answer], seconds: float) -> list[Any]:
-        """Wait for what was asked just now, at most so long; return all that was said by then.
+        """Wait for the readings just started, at most `seconds`; return all records so far.
 
         A collector that failed costs its own metrics only.
         """
         if asked:
             await asyncio.wait(asked, timeout=seconds)
-        records, self._complaints = self._complaints, []
+        records, self._errors = self._errors, []
         for answer in [answer for answer in self._pending if answer.done()]:
             turn, slot, tags, units = self._pending.pop(answer)
             error = answer.exception()
@@ -398,8 +398,8 @@ class Sampler(Source):
                 log.info("collector %s is on again", turn.thread.name)
             turn.is_away, turn.has_reported = False, True
         self._log_absent()
-        records += self._complaints
-        self._complaints = []
+        records += self._errors
+        self._errors = []
         return records
 
     def _note(self, turn: _Turn, slot: int, error: BaseException) -> None:
@@ -431,8 +431,8 @@ class Sampler(Source):
             self._absent = []
 
     def _report(self, slot: int, text: str) -> None:
-        if self._complaint is not None:
-            self._complaints.append(self._complaint(slot, text))
+        if self._make_error is not None:
+            self._errors.append(self._make_error(slot, text))
 
 
 class WrongRecordError(TypeError):
@@ -464,13 +464,13 @@ def _tagged(
 
 
 def _whole_second() -> int:
-    """Return the moment of a sample that is of no slot."""
+    """Return the time of a sample outside the slots."""
     return time.time_ns() // _SECOND * _SECOND
 
 
 def _ticks(interval: float, name: str) -> int:
     """Return an interval in nanoseconds; raises ConfigError."""
-    if not _LEAST <= interval < math.inf:
+    if not _MIN_INTERVAL <= interval < math.inf:
         of = f" of collector {name}" if name else ""
-        raise ConfigError(f"interval{of} is {interval} s: it must be at least {_LEAST} s")
+        raise ConfigError(f"interval{of} is {interval} s: it must be at least {_MIN_INTERVAL} s")
     return round(interval * _SECOND)

@@ -1,4 +1,4 @@
-"""A collector in a thread of its own, so that one that hangs holds up nothing else."""
+"""A collector in its own thread, so that one that hangs blocks nothing else."""
 
 import asyncio
 import threading
@@ -10,19 +10,19 @@ from typing import Any, Protocol
 
 
 class Collector(Protocol):
-    """Measures one thing. It may keep what it read, to say next time what changed."""
+    """Measures one thing. It may keep what it read, to report next time what changed."""
 
     def collect(self, time: int) -> Iterable[Any]:
-        """Read once and return metrics stamped `time`, in nanoseconds since the epoch.
+        """Read once and return metrics of the slot `time`, in nanoseconds since the epoch.
 
         The messages carry the collector's own tags only (``type``, ``type-id``, ``stype``,
         ``stype-id``); Sonar's collectors return envelopes. It is called in a thread, never twice
-        at once, and may block for a moment.
+        at once, and may block for a short time.
 
         Raises
         ------
         OSError, MissingExtra
-            where this machine has no such thing: it is not asked again for a while.
+            where this machine has no such thing: it is not read again for a minute.
 
         """
         ...
@@ -40,14 +40,14 @@ Answer = Future[list[Any]]
 
 
 class CollectorThread:
-    """Asks one collector, in a thread that begins with the first question.
+    """Reads one collector, in a thread that starts with the first reading.
 
     The thread is a daemon: a read that hangs in the kernel cannot be ended, and must not keep
     the process from ending.
     """
 
     def __init__(self, name: str, collector: Collector) -> None:
-        """Have `collector` asked; `name` is the log's name for it."""
+        """Prepare to read `collector`; `name` is its name in the log."""
         self.name = name
         self.collector = collector
         self._questions: SimpleQueue[tuple[int, Answer] | None] = SimpleQueue()
@@ -56,22 +56,22 @@ class CollectorThread:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the last question is still being answered: another cannot be asked."""
+        """Whether the last reading still runs: another cannot be started."""
         return self._answer is not None and not self._answer.done()
 
     def ask(self, time: int) -> "asyncio.Future[list[Any]]":
-        """Have the collector read for the slot `time`; the future carries what it says or raises.
+        """Start a reading for the slot `time`; the future carries its records or its error.
 
-        Whoever does not care for the answer any more may cancel the future.
+        The future may be cancelled where the records are not wanted any more.
         """
         assert not self.is_busy
         self._answer = self._put(time)
         return asyncio.wrap_future(self._answer)
 
     def prime(self, time: int) -> None:
-        """Have the collector read once for nobody, so that the next answer has rates.
+        """Start a reading whose records are dropped, so that the next one has rates.
 
-        It does not count as busy meanwhile: what is asked then is answered next.
+        It does not count as busy meanwhile: the next reading is queued behind it.
         """
         self._put(time)
 

@@ -246,7 +246,7 @@ async def test_sonar_comes_beside_the_metrics(node: Node) -> None:
     await eventually(lambda: kinds().count("sample") >= 2)
     node.configure("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
     node.hang_up()
-    await eventually(lambda: bool(node.log("read again")))
+    await eventually(lambda: bool(node.log("configuration reloaded")))
     await node.samples(1)
     before = len(node.envelopes)
     await node.samples(10)

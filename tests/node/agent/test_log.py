@@ -134,7 +134,7 @@ async def test_a_record_that_cannot_be_formatted_is_told_as_such() -> None:
     async with LogSource(site=SITE) as source:
         source.handle(logging.makeLogRecord({"msg": "%d apples", "args": ("no",), "levelno": 40}))
         (line,) = await said(source)
-    assert line.value == "'%d apples' cannot be told: TypeError"
+    assert line.value == "'%d apples' cannot be formatted: TypeError"
 
 
 async def test_lines_of_one_moment_differ_in_time() -> None:

@@ -39,7 +39,7 @@ def test_a_kernel_that_tells_nothing_has_no_clock(tmp_path: Path) -> None:
     (tmp_path / "sys/devices/system/cpu/cpu0").mkdir(parents=True)
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")
-    with pytest.raises(FileNotFoundError, match="the kernel tells no frequency"):
+    with pytest.raises(FileNotFoundError, match="the kernel reports no frequency"):
         list(Clock(root=str(tmp_path)).collect(0))
 
 

@@ -65,7 +65,7 @@ def test_a_kernel_before_6_1_does_not_tell_its_architecture(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"cpu": "## /sys/devices/system/cpu/cpu0/online\n1\n"}, "tells no topology"),
+        ({"cpu": "## /sys/devices/system/cpu/cpu0/online\n1\n"}, "reports no topology"),
         ({"cpu": f"{CPU}/thread_siblings_list\n0-x\n"}, "'0-x' is not a list of hardware thr"),
         ({"cpu": f"{CPU}/thread_siblings_list\n0\n{CPU}/physical_package_id\nA\n"},
          "'A' is not a number"),

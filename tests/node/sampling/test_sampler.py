@@ -120,7 +120,9 @@ async def test_a_collector_that_blocks_stops_neither_the_loop_nor_is_it_cut_off(
 async def test_slots_that_pass_while_the_consumer_is_slow_are_counted_and_skipped() -> None:
     """They are never made up for: the next sample is that of a slot yet to begin."""
     telemetry = Telemetry()
-    sampler = Sampler({"c": Counting()}, interval=INTERVAL, tags=SITE, telemetry=telemetry)
+    sampler = Sampler(
+        {"c": Counting()}, interval=INTERVAL, tags=SITE, telemetry=telemetry, timeout=DEADLINE
+    )
     slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler:

@@ -266,7 +266,7 @@ async def test_a_collector_that_was_cut_off_takes_part_again(
 
 
 async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> None:
-    """A collector slower than the patience loses nothing, and its messages carry its own slot."""
+    """A collector slower than the timeout loses nothing, and its messages carry its own slot."""
     hanging = Hanging()
     collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
     sampler = OnTheseClocks(

@@ -194,7 +194,7 @@ async def test_states_are_told() -> None:
     late.go_on.set()
 
 
-async def test_records_without_tags_stay_as_they_are_and_complaints_are_records() -> None:
+async def test_records_without_tags_stay_as_they_are_and_errors_are_records() -> None:
     """So it is with Sonar's envelopes: an error stands in place of the record that failed."""
 
     class Enveloped:
@@ -208,7 +208,7 @@ async def test_records_without_tags_stay_as_they_are_and_complaints_are_records(
         tags=None,
         timeout=0.005,
         gives=Envelopes,
-        complaint=lambda slot, text: f"{slot}: {text}",
+        make_error=lambda slot, text: f"{slot}: {text}",
     )
     batches = await take(sampler, 3)
     hanging.go_on.set()

@@ -1,1 +1,1 @@
-"""What Sonar says of a node: its envelopes ``sample`` and ``sysinfo``."""
+"""Sonar's reports on a node: its envelopes ``sample`` and ``sysinfo``."""

@@ -1,7 +1,7 @@
-"""AMD's cards as Sonar tells of them: ``/sys/class/drm`` and, of processes, ``/sys/class/kfd``.
+"""AMD's cards as Sonar reports them: ``/sys/class/drm`` and, of processes, ``/sys/class/kfd``.
 
-A card goes by its ``unique_id``; one without goes by node and address. Of a process, the kernel
-tells how much memory of a card it holds, and no utilisation.
+A card is named by its ``unique_id``; one without, by node and address. Of a process, the kernel
+reports the memory of a card that it holds, and no utilisation.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ class AmdCards:
     Parameters
     ----------
     node
-        Its name, for cards that do not tell who they are.
+        Its name, for cards without a ``unique_id``.
     root
         Where the file system begins that is read; another than `/` for a captured tree.
 
@@ -140,7 +140,7 @@ def _gpu(index: int, uuid: str, values: dict[str, float]) -> SampleGpu:
 
 
 def _highest(path: Path) -> int:
-    """Return the highest clock that a card can be set to, in MHz; 0 where it does not tell."""
+    """Return the highest clock that a card can be set to, in MHz; 0 where it is unknown."""
     return max(map(int, _LEVEL.findall(proc.word(path) or "")), default=0)
 
 

@@ -1,6 +1,6 @@
-"""The cards of the node, of every make, as Sonar tells of them.
+"""The cards of the node, of every vendor, as Sonar reports them.
 
-Numbers of cards are those of their make, so that two cards may have the same one.
+Numbers of cards are those of their vendor, so that two cards may have the same one.
 
 Source: Sonar JSON format output specification, *SampleGpu*, *SampleProcessGpu*, *SysinfoGpuCard*.
 """

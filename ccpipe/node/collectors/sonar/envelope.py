@@ -13,22 +13,22 @@ from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject, timestam
 
 META = MetadataObject(producer="ccpipe", version=__version__)
 
-_MOST = 20  # errors that one envelope tells
-_LONGEST = 500  # characters of one
+_MAX_ERRORS = 20  # in one envelope
+_MAX_TEXT = 500  # characters of one
 
 
 class Errors:
     """What went wrong in one reading: each text once, and not without end."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without any."""
         self.texts: dict[str, None] = {}
         self._more = 0
 
     def note(self, error: BaseException | str) -> None:
         """Keep an error for the envelope."""
-        text = str(error)[:_LONGEST] or type(error).__name__
-        if text not in self.texts and len(self.texts) >= _MOST:
+        text = str(error)[:_MAX_TEXT] or type(error).__name__
+        if text not in self.texts and len(self.texts) >= _MAX_ERRORS:
             self._more += 1
         else:
             self.texts[text] = None
@@ -55,7 +55,7 @@ class Errors:
 
 
 def local(nanoseconds: int) -> str:
-    """Return a moment as the specification has it: this node's time and offset, whole seconds."""
+    """Return a time as the specification has it: this node's time and offset, whole seconds."""
     at = datetime.fromtimestamp(nanoseconds // 10**9).astimezone()
     return timestamp.write(nanoseconds, at.tzinfo) if at.tzinfo else timestamp.write(nanoseconds)
 

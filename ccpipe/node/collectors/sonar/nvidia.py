@@ -1,4 +1,4 @@
-"""NVIDIA's cards as Sonar tells of them, through the driver's library NVML.
+"""NVIDIA's cards as Sonar reports them, through the driver's library NVML.
 
 Where a card is cut up (MIG), the processes on its parts count for the card: Sonar knows no parts.
 ``memory_util`` is the share of the memory that is in use, as the specification has it.
@@ -41,12 +41,12 @@ class NvidiaCards:
     def __init__(self, *, root: str = "/") -> None:
         self._driver = Driver(root)
         self._uuids: dict[int, str] = {}
-        self._heard: dict[str, int] = {}  # microseconds of the driver's clock, by card
+        self._last_sample: dict[str, int] = {}  # microseconds of the driver's clock, by card
 
     def sample(self, errors: Errors) -> tuple[list[SampleGpu], dict[int, list[SampleProcessGpu]]]:
         """Return what the cards do, and what each process does on them.
 
-        A card that is lost is told of as failing, by the UUID that it had.
+        A card that is lost is reported as failing, by the UUID that it had.
         """
         gpus: list[SampleGpu] = []
         processes: dict[int, list[SampleProcessGpu]] = {}
@@ -104,13 +104,13 @@ class NvidiaCards:
     def _shares(self, nvml: Any, card: Any, uuid: str) -> dict[int, float]:
         """Return the mean percentage of the card that processes used since it was last asked."""
         try:
-            samples = nvml.nvmlDeviceGetProcessUtilization(card, self._heard.get(uuid, 0))
+            samples = nvml.nvmlDeviceGetProcessUtilization(card, self._last_sample.get(uuid, 0))
         except nvml.NVMLError:
-            return {}  # nobody used it, or it does not tell, as with MIG
+            return {}  # it was not used, or it does not report this, as with MIG
         shares: dict[int, list[int]] = {}
         for sample in samples:
             if sample.pid:
-                self._heard[uuid] = max(self._heard.get(uuid, 0), sample.timeStamp)
+                self._last_sample[uuid] = max(self._last_sample.get(uuid, 0), sample.timeStamp)
                 shares.setdefault(sample.pid, []).append(sample.smUtil)
         return {pid: round(sum(seen) / len(seen), 1) for pid, seen in shares.items()}
 
@@ -176,7 +176,7 @@ def _memory_of_processes(nvml: Any, card: Any) -> dict[int, int]:
     memory: dict[int, int] = {}
     for part in list(parts(nvml, card)) or [card]:
         held: dict[int, int] = {}
-        for kind in _LISTS:  # one that computes and draws stands in both
+        for kind in _LISTS:  # one that computes and draws is in both
             for process in _asked(nvml, f"{kind}RunningProcesses", part) or ():
                 bytes_used = process.usedGpuMemory or 0
                 held[process.pid] = max(held.get(process.pid, 0), bytes_used // 1024)

@@ -1,9 +1,9 @@
-"""What a Sonar sample tells of one process beside its line in the process table.
+"""What a Sonar sample has of one process besides its line in the process table.
 
 Memory is ``RssAnon`` of ``/proc/<pid>/status``, or the proportional share (PSS) where that is
 wanted and permitted; virtual memory is ``VmData`` and ``VmStk``. Data read and written are
 ``rchar`` and ``wchar`` of ``/proc/<pid>/io``, which count all calls, as the specification has it
-(Sonar 0.19 tells ``read_bytes`` and ``write_bytes``, which count those that reached a disk); only
+(Sonar 0.19 reports ``read_bytes`` and ``write_bytes``, which count those that reached a disk); only
 root may read them of others' processes. A Slurm job's number is in ``/proc/<pid>/cgroup``.
 
 Source: Sonar JSON format output specification, *SampleProcess*, *SampleJob*.
@@ -50,7 +50,7 @@ class Data(NamedTuple):
 
 
 class ProcessFiles:
-    """The files of processes; what ended meanwhile or may not be read tells nothing.
+    """The files of processes; those that ended or may not be read give nothing.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class Users:
     """Names of users, asked for once each."""
 
     def __init__(self) -> None:
-        """Know nobody yet."""
+        """Start without any names."""
         self._names: dict[int, str] = {}
         self._unknown: set[int] = set()
 
@@ -146,7 +146,7 @@ class Users:
         return self._names.get(number) or f"_user_{number}"
 
     def refresh(self) -> None:
-        """Ask again for whom nobody knew: a directory may have been away for a while."""
+        """Forget users without a name: the directory may have been unavailable."""
         self._unknown.clear()
         if len(self._names) > _USERS:
             self._names.clear()
@@ -159,7 +159,7 @@ def in_containers(processes: Iterable[Process]) -> set[int]:
     """Return the processes that run in a container.
 
     They descend from the ``containerd`` of Docker and Kubernetes or the ``conmon`` of Podman,
-    which are children of process 1. Apptainer's are the user's own processes and not told apart.
+    which are children of process 1. Apptainer's are the user's own processes and not distinguished.
     """
     children: dict[int, list[int]] = {}
     found: list[int] = []
@@ -176,12 +176,12 @@ def in_containers(processes: Iterable[Process]) -> set[int]:
 
 
 class CpuUse:
-    """What part of a processor each process had between two walks, in percent.
+    """The share of a processor that each process had between two walks, in percent.
 
-    The time of children that ended counts for the process that asked after them, but for the part
-    that was told of the child itself: without that, the end of a long-lived child would look like
-    many processors at work. Process numbers are used again: a process is told from another by
-    when it began.
+    The time of children that ended counts for the process that waited for them, except for what
+    was already reported of the child itself: otherwise the end of a long-lived child would look
+    like many processors at work. Process numbers are reused, so a process is identified by its
+    start time too.
     """
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ def _gain(before: int, now: int) -> int:
 
 
 def _told_of_children(before: dict[int, Process], lasting: dict[int, Process]) -> dict[int, int]:
-    """Add up what was told of processes that ended since, by the nearest ancestor that lasts."""
+    """Add up the times of processes that ended since, by the nearest living ancestor."""
     reported: dict[int, int] = {}
     for process in before.values():
         if process.pid not in lasting:

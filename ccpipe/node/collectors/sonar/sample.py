@@ -1,9 +1,9 @@
-"""What a node and its processes do now, as Sonar's daemon tells it: the envelope ``sample``.
+"""The state of a node and its processes, as Sonar's daemon reports it: the envelope ``sample``.
 
-Processes are told of by job: a Slurm job's number stands in a process' cgroup; any other job is a
+Processes are reported by job: a Slurm job's number is in a process' cgroup; any other job is a
 process group, with the time of the node's boot as its epoch. ``cpu_util`` is over the time since
 the last sample; of a process that is new since, it is ``cpu_avg``. What cannot be read costs
-itself only and is told in ``errors``; without a process table there is an envelope of errors.
+itself only and is reported in ``errors``; without a process table there is an envelope of errors.
 
 Source: Sonar JSON format output specification, *SampleEnvelope* and the types below.
 """
@@ -80,7 +80,7 @@ class SonarSample:
         Processes that used fewer seconds of processor time so far are left out; together, where
         they are rolled up.
     rollup
-        Whether alike processes of one batch job and parent are told of as one.
+        Whether alike processes of one batch job and parent are rolled up into one.
     pss
         Whether resident memory is the proportional share (PSS) where that may be read, which only
         root may of others' processes; it costs more than private memory (RssAnon).

@@ -1,4 +1,4 @@
-"""What a node is, as Sonar's daemon tells it: the envelope ``sysinfo``.
+"""The description of a node, as Sonar's daemon reports it: the envelope ``sysinfo``.
 
 The drawings are those of hwloc's ``lstopo``, where that is installed. This envelope has no place
 for errors that cost a part only: they come in an envelope of their own behind it.
@@ -17,8 +17,8 @@ from ccpipe.node.collectors.sonar.envelope import META, Errors, local, readable
 from ccpipe.node.linux.topology import system, topology
 
 _LSTOPO = ("lstopo-no-graphics", "lstopo")
-_PATIENCE = 20.0  # seconds for one drawing
-_LARGEST = 256 * 1024  # bytes of one drawing: both must fit into one message of NATS
+_TIMEOUT = 20.0  # seconds for one drawing
+_MAX_DRAWING = 256 * 1024  # bytes of one drawing: both must fit into one message of NATS
 
 
 class SonarSysinfo:
@@ -31,7 +31,7 @@ class SonarSysinfo:
     node
         Name of this node.
     lstopo
-        Whether hwloc's drawings are told too, where ``lstopo`` is installed.
+        Whether hwloc's drawings are included, where ``lstopo`` is installed.
     root
         Where the file system begins that is read; another than `/` for a captured tree, of which
         ``lstopo`` knows nothing.
@@ -84,5 +84,5 @@ class SonarSysinfo:
             return ""
         drawing = b""
         with errors.noted():
-            drawing = run([program, "--of", form, "-"], timeout=_PATIENCE, output=_LARGEST)
+            drawing = run([program, "--of", form, "-"], timeout=_TIMEOUT, output=_MAX_DRAWING)
         return base64.b64encode(drawing).decode()

@@ -1,4 +1,4 @@
-"""What a Sonar sample tells of the node as a whole: ``system``.
+"""The part of a Sonar sample for the node as a whole: ``system``.
 
 Source: Sonar JSON format output specification, *SampleSystem*.
 """
@@ -69,7 +69,7 @@ class System:
         disks: list[SampleDisk] = []
         with errors.noted():
             disks += _disks(self._diskstats)
-        used = memory.get("mem_used", 0)  # of Linux before 3.14, which tells no available memory
+        used = memory.get("mem_used", 0)  # before Linux 3.14 there is no available memory
         if "mem_available" in memory:
             used = memory["mem_total"] - memory["mem_available"]
         return SampleSystem(
@@ -90,7 +90,7 @@ class System:
         boot = next(filter(None, (_BOOT.fullmatch(line) for _, line in lines)), None)
         if boot is None:
             raise DataError(f"{self._stat}: the line 'btime' is missing")
-        # The kernel reckons it anew whenever the clock is set, and jobs are named after it.
+        # The kernel changes it whenever the clock is set, and jobs are named after it.
         if abs(int(boot[1]) - self._boot) > _STEP:
             self._boot = int(boot[1])
         for number, ticks in ticks_of(self._stat, lines).items():
@@ -102,7 +102,7 @@ class System:
 
 
 def _values(collector: Collector, errors: Errors) -> dict[str, float]:
-    """Return what a collector of metrics says, by their names."""
+    """Return a collector's metrics by name."""
     values: dict[str, float] = {}
     with errors.noted():
         for message in collector.collect(0):

@@ -1,5 +1,6 @@
 """Real profile files, and what tests make of them."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,18 @@ def named(paths: list[Path]) -> list[str]:
     return [str(path.relative_to(DATA)) for path in paths]
 
 
-def rows(table: Table) -> list[tuple[int | float, ...]]:
-    """Return all rows of a table."""
-    found: list[tuple[int | float, ...]] = table.read().tolist()
-    return found
+Row = tuple[int | float, ...]
+
+
+def rows(table: Table, fields: Sequence[str] = ()) -> list[Row]:
+    """Return all rows of a table, or some fields of them."""
+    return as_rows(table.read()[list(fields or table.fields)])
+
+
+def as_rows(records: Records) -> list[Row]:
+    """Return records as plain tuples."""
+    found: Any = records.tolist()
+    return list(found)
 
 
 def contents(profile: Profile) -> dict[str, tuple[tuple[str, ...], bytes]]:
@@ -46,7 +55,7 @@ def read_contents(path: Path) -> dict[str, tuple[tuple[str, ...], bytes]]:
 
 
 def table_of(
-    series: str, columns: dict[str, list[int] | list[float]], *, node: str = "c1", step: str = "0"
+    series: str, columns: Mapping[str, Sequence[float]], *, node: str = "c1", step: str = "0"
 ) -> Table:
     """Return a table in memory; its first sample is at START and they are a second apart."""
     task = "0" if series == Tasks.name else None
@@ -76,7 +85,8 @@ def write_node_step(
         for second in range(rows):
             writer.append("Energy", {"Power": 100 + second}, start + second)
             for task in range(tasks):
-                values = {"RSS": 1000 * task + second, "CPUTime": second / 7, "ReadMB": 0.5}
+                values = {field.name: float(second) for field in Tasks.fields}
+                values |= {"RSS": 1000 * task + second, "CPUTime": second / 7, "Pages": 0}
                 writer.append("Tasks", values, start + second, task)
             if second % 7 == 0:
                 writer.flush()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ccpipe.formats.slurm_profile import CORRECTIONS, DUPLICATES, Table, open_profile, recognize
 from ccpipe.formats.slurm_profile.corrections import find_duplicates
 from ccpipe.formats.slurm_profile.table import Rule
-from tests.formats.slurm_profile.samples import MERGED, START, table_of
+from tests.formats.slurm_profile.samples import MERGED, START, as_rows, table_of
 
 
 def real(series: str) -> list[Table]:
@@ -26,7 +26,7 @@ def resolve(table: Table, name: str, size: int = 65_536) -> list[tuple[int | flo
     """Read a table with one of the rules for duplicates."""
     rule = DUPLICATES[name](table)
     found = table if rule is None else table.with_rules(rule)
-    return [row for block in found.blocks(size) for row in block.tolist()]
+    return [row for block in found.blocks(size) for row in as_rows(block)]
 
 
 def test_network_counters_are_swapped_back() -> None:

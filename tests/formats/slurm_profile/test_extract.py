@@ -3,6 +3,7 @@
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,7 @@ from ccpipe.formats.slurm_profile import (
 from tests.formats.slurm_profile.samples import DATA, named, table_of
 
 CSV = sorted((DATA / "csv").glob("*.E.*.csv"))
-CHOICES = {
+CHOICES: dict[str, dict[str, Any]] = {
     "c2": {"nodes": ["c2"]},
     "nosuch": {"nodes": ["nosuch"]},
     "step0": {"steps": ["0", "batch"]},  # sh5util takes "batch" for 0

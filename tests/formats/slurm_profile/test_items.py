@@ -115,7 +115,7 @@ def test_tasks_are_named_with_their_node() -> None:
         }
         assert found == expected
         last = list(zip_item(tables, "RSS"))[-1]
-        assert (last.count, last.values["1 c1"]) == (3, 0)
+        assert (last.count, last.values["1 c1"]) == (2, 0)
 
 
 def test_the_peak_of_each_step_reads_as_sh5util_prints_it() -> None:

@@ -16,7 +16,7 @@ from ccpipe.formats.slurm_profile import NodeStep, open_profile
 from ccpipe.formats.slurm_profile import ordered_file as ordered_file_module
 from ccpipe.formats.slurm_profile.ordered_file import OrderedFile
 from ccpipe.formats.slurm_profile.writer import NodeStepWriter
-from tests.formats.slurm_profile.samples import START
+from tests.formats.slurm_profile.samples import START, Row, as_rows, rows
 
 Counts = dict[str, int]
 """Rows of each table: of the energy, and of tasks by number."""
@@ -51,34 +51,33 @@ class Recorder:
                 yield number, bytes(image)
 
 
-def check(found: dict[str, list[tuple[int, int]]], least: Counts, most: Counts) -> None:
+def check(found: dict[str, list[Row]], least: Counts, most: Counts) -> None:
     """Hold that all flushed rows are there and nothing but rows that were written."""
-    for name, rows in found.items():
+    for name, written in found.items():
         first = 0 if name == "Energy" else 3 * int(name)
-        assert rows == [(START + second, second) for second in range(first, first + len(rows))]
-        assert len(rows) <= most[name]
+        seconds = range(first, first + len(written))
+        assert written == [(START + second, second) for second in seconds]
+        assert len(written) <= most[name]
     assert {name: min(len(found.get(name, [])), count) for name, count in least.items()} == least
 
 
-def read_with_h5py(path: Path) -> dict[str, list[tuple[int, int]]]:
+def read_with_h5py(path: Path) -> dict[str, list[Row]]:
     """Read as any program does that uses libhdf5, sh5util among them."""
     with h5py.File(path) as file:
         tables = {"Energy": file["c1"].get("Energy"), **dict(file["c1"].get("Tasks", {}))}
         return {
-            name: table[:][["EpochTime", "Power" if name == "Energy" else "RSS"]].tolist()
+            name: as_rows(table[:][["EpochTime", "Power" if name == "Energy" else "RSS"]])
             for name, table in tables.items()
             if table is not None
         }
 
 
-def read_with_ccpipe(path: Path) -> dict[str, list[tuple[int, int]]]:
+def read_with_ccpipe(path: Path) -> dict[str, list[Row]]:
     """Read as ccpipe does; there is no damage at all."""
     with open_profile(path) as profile:
         assert profile.damage == []
         return {
-            table.task or "Energy": table.read()[
-                ["EpochTime", "RSS" if table.task else "Power"]
-            ].tolist()
+            table.task or "Energy": rows(table, ["EpochTime", "RSS" if table.task else "Power"])
             for table in profile.tables
         }
 
@@ -116,8 +115,8 @@ def test_the_file_is_sound_after_every_single_write(
     for number, image in recorder.images(step):
         if number >= flushed[0][0]:
             path.write_bytes(image)
-            least = [rows for writes, rows in flushed if writes <= number][-1]
-            later = [rows for writes, rows in flushed if writes > number] or [least]
+            least = [count for writes, count in flushed if writes <= number][-1]
+            later = [count for writes, count in flushed if writes > number] or [least]
             for read in (read_with_ccpipe, read_with_h5py):
                 check(read(path), least, later[0])
             checked += 1

@@ -86,14 +86,21 @@ def from_node_counters(blocks: Iterator[Records]) -> Iterator[Records]:
     the changes in both are unknown and become 0.
     """
     names = [field.name for field in Filesystem.fields]
-    held: list[Records] = []
+    first: Records | None = None
+    before: Records | None = None
     for block in blocks:
         rows = block.copy()
-        if not held:
+        if before is None:
+            rows = rows if first is None else np.concatenate([first, rows])
+            if len(rows) == 1:
+                first = rows  # the second row is needed too
+                continue
             for name in names:
-                rows[name][:1] = rows[name][1:2] if len(rows) > 1 else 0
-        yield difference(rows, names, held[-1] if held else None)
-        held = [rows[-1:]]
+                rows[name][0] = rows[name][1]
+        yield difference(rows, names, before)
+        before = rows[-1:]
+    if before is None and first is not None:
+        yield difference(first, names)
 
 
 def from_step_counters(blocks: Iterator[Records]) -> Iterator[Records]:
@@ -115,7 +122,7 @@ _FEW = 3
 
 def _never_falls(block: Records) -> bool:
     names = [field.name for field in Filesystem.fields]
-    return len(block) > _FEW and all(
+    return len(block) >= MIN_ROWS and all(
         bool((block[name][1:] >= block[name][:-1]).all()) for name in names
     )
 

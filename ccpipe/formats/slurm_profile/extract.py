@@ -172,7 +172,7 @@ def _rows(table: Table, keys: list[str], fields: list[str], *, raw: bool) -> Ite
                 for name, one in zip(fields, forms, strict=True)
             ]
             text = "".join(f"{prefix}{','.join(row)}\n" for row in zip(*columns, strict=True))
-        yield text.encode("utf-8", "surrogateescape")
+        yield text.encode()
 
 
 def _column(table: Table, block: Records, name: str) -> list[Value]:
@@ -218,4 +218,4 @@ def csv_text(text: str) -> str:
 
 
 def _line(cells: Sequence[str]) -> bytes:
-    return (",".join(cells) + "\n").encode("utf-8", "surrogateescape")
+    return (",".join(cells) + "\n").encode()

@@ -11,6 +11,7 @@ from ccpipe.formats.slurm_profile.hdf5 import Array
 from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH
 from ccpipe.formats.slurm_profile.table import Table
 
+MIN_BLOCK = 64
 ROWS_IN_MEMORY = 4_000_000
 """Of all tables of a step together."""
 
@@ -172,7 +173,7 @@ def _summary(row: ItemRow, form: str, *time: str) -> list[str]:
 
 
 def _encode(line: str) -> bytes:
-    return f"{line}\n".encode("utf-8", "surrogateescape")
+    return f"{line}\n".encode()
 
 
 def _name(table: Table) -> str:
@@ -242,7 +243,7 @@ class _Column:
 
 
 def _align(step: str, columns: Columns, interval: int) -> Iterator[ItemRow]:
-    rows = max(64, ROWS_IN_MEMORY // len(columns))
+    rows = max(MIN_BLOCK, ROWS_IN_MEMORY // len(columns))
     waiting = [_Column(table, name, interval, rows) for table, name in columns]
     while True:
         for column in waiting:

@@ -6,19 +6,17 @@ merging the same files again changes nothing; and input is deleted only where as
 the output was read back.
 """
 
-import contextlib
-import fcntl
-import itertools
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
-from ccpipe.errors import DataError, UnavailableError
-from ccpipe.formats.slurm_profile.errors import ProfileError
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm_profile.deletion import Identity, delete_merged
+from ccpipe.formats.slurm_profile.draft import exclusive_draft, publish
+from ccpipe.formats.slurm_profile.errors import DamagedProfileError, ProfileError
 from ccpipe.formats.slurm_profile.names import BATCH, parse_file_name
 from ccpipe.formats.slurm_profile.node_group import (
     TableWriter,
@@ -36,8 +34,6 @@ CHUNK_BYTES = 2**19
 
 MAX_OPEN = 256 * 2**20
 """Bytes of input files that stay open between the two times that each is read."""
-
-Identity = tuple[int, int, int, int]
 
 
 class MergeReport(msgspec.Struct):
@@ -120,20 +116,21 @@ def merge(
         raise DataError(f"node-step files of the jobs {sorted(jobs)} cannot make one job file")
     target = Path(output)
     report = MergeReport(target)
-    with _Files() as files, _exclusive(target) as draft:
-        before = _read_parts([target], files, []) if target.exists() else []
-        if target.exists() and files.open(target).damage:
-            raise files.open(target).damage[0]
+    with _Files() as files, exclusive_draft(target) as draft:
+        errors: list[Exception] = []
+        before = _read_parts([target], files, errors) if target.exists() else []
+        for error in errors:
+            raise error
         found = _read_parts(paths, files, report.failures)
         found = [part for part in found if not steps or part.node_step.step in steps]
         parts = _choose(before + found)
         report.added = [part.node_step for part in parts if part.path != target]
         report.node_steps = [part.node_step for part in parts]
         if report.changed:
-            _write(draft, parts, files)
-            _publish(draft, target)
-        if delete_inputs:
-            _delete(paths, target, files, report, steps)
+            _write(draft, parts, files, report)
+            publish(draft, target)
+        if delete_inputs and target.exists():
+            _delete(paths, target, files.identities, report)
     return report
 
 
@@ -226,15 +223,18 @@ def _step_order(node_step: NodeStep) -> tuple[int, int, str, str]:
     return 0 if step == BATCH else 2 - step.isdecimal(), number, step, node_step.node
 
 
-def _write(draft: Path, parts: list[_Part], files: _Files) -> None:
+def _write(draft: Path, parts: list[_Part], files: _Files, report: MergeReport) -> None:
     last = max(part.run for part in parts)
     nodes: dict[tuple[int, str], int] = {}
     with create_file(draft, locking=False) as file:
         for part in parts:
             root = _run_group(file, part.run, last)
             step = make_path(root, [STEPS, part.node_step.step])
-            profile = files.open(part.path)
-            _copy_node(make_path(step, [NODES, part.node_step.node]), part, profile)
+            tables = files.open(part.path).tables_of(part.node_step)
+            damage = _copy_node(make_path(step, [NODES, part.node_step.node]), part, tables)
+            if damage and part.path == report.output:
+                raise damage[0]
+            report.failures += damage
             key = part.run, part.node_step.step
             nodes[key] = nodes.get(key, 0) + 1
         for (run, step_name), count in nodes.items():
@@ -250,115 +250,29 @@ def _run_group(file: Any, run: int, last: int) -> Any:
     return file if run == last else make_path(file, [RUNS, str(run)])
 
 
-def _copy_node(group: Any, part: _Part, profile: Profile) -> None:
+def _copy_node(group: Any, part: _Part, tables: list[Table]) -> list[DamagedProfileError]:
+    """Copy what can be read; return why the rest cannot."""
+    damage: list[DamagedProfileError] = []
     write_attributes(group, part.node_step)
-    for table in profile.tables_of(part.node_step):
+    for table in tables:
         chunks = -(-len(table) * table.dtype.itemsize // CHUNK_BYTES)
         rows = max(1, -(-len(table) // max(1, chunks)))
         parent = group if table.task is None else make_path(group, [table.series])
         copy = TableWriter(parent, table.task or table.series, table.dtype, chunk=rows)
-        for block in table.blocks():
+        for block in table.salvage(damage):
             copy.append(block)
-
-
-@contextlib.contextmanager
-def _exclusive(target: Path) -> Iterator[Path]:
-    """Return where to write; nobody else writes there until it is published or given up."""
-    draft = target.with_name(f".{target.name}.merging")
-    while True:
-        fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            raise UnavailableError(f"{target}: another process is merging into it") from None
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(fd), draft.stat()):
-                break
-        os.close(fd)  # the other process has just published what we opened
-    try:
-        yield draft
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(fd), draft.stat()):
-                draft.unlink()
-        os.close(fd)
-
-
-def _publish(draft: Path, target: Path) -> None:
-    """Give a complete file its name, after everything is on disk."""
-    for path, action in ((draft, lambda: draft.rename(target)), (target.parent, lambda: None)):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        action()
+    return damage
 
 
 def _delete(
-    paths: list[Path], target: Path, files: _Files, report: MergeReport, steps: Sequence[str]
+    paths: list[Path], target: Path, identities: dict[Path, Identity], report: MergeReport
 ) -> None:
-    """Delete inputs that the output replaces; note why others stay."""
-    failed = {error.path for error in report.failures if isinstance(error, ProfileError)}
     with open_profile(target) as merged:
         for path in paths:
-            try:
-                reason = (
-                    "not all of it could be read"
-                    if str(path) in failed or path not in files.identities
-                    else _why_keep(files.open(path), merged, steps)
-                )
-                if not reason and _identity(path) != files.identities[path]:
-                    reason = "it was written to meanwhile"
-                if not reason:
-                    path.unlink()
-                    report.deleted.append(path)
-                else:
-                    report.kept[path] = reason
-            except (OSError, ProfileError) as error:
-                report.kept[path] = str(error)
-
-
-def _why_keep(profile: Profile, merged: Profile, steps: Sequence[str]) -> str:
-    if profile.closed is False:
-        return "its writer has not finished it"
-    if _is_locked(Path(profile.path)):
-        return "a process has it open for writing"
-    there = {(part.step, part.node, part.start_time): part for part in merged.node_steps}
-    for node_step in profile.node_steps:
-        copy = there.get((node_step.step, node_step.node, node_step.start_time))
-        if copy is None:
-            chosen = not steps or node_step.step in steps
-            return "it has too few rows" if chosen else "its step was not chosen"
-        theirs = {(table.series, table.task): table for table in merged.tables_of(copy)}
-        for table in profile.tables_of(node_step):
-            other = theirs.get((table.series, table.task))
-            if other is None or not _same_rows(table, other):
-                return f"the output has other rows in {table.path}"
-    return ""
-
-
-def _same_rows(first: Table, second: Table) -> bool:
-    """Return whether two tables are equal to the last bit."""
-    if first.dtype != second.dtype:
-        return False
-    pairs = itertools.zip_longest(first.blocks(), second.blocks())
-    return all(a is not None and b is not None and a.tobytes() == b.tobytes() for a, b in pairs)
-
-
-def _is_locked(path: Path) -> bool:
-    """Return whether libhdf5 has the file open for writing, in Slurm's plug-in for one."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
-def _identity(path: Path) -> Identity:
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+            reason = "it could not be read"
+            if path in identities:
+                reason = delete_merged(path, identities[path], merged)
+            if reason:
+                report.kept[path] = reason
+            else:
+                report.deleted.append(path)

@@ -51,7 +51,7 @@ def write_number(group: Any, name: str, number: int) -> None:
 
 def write_text(group: Any, name: str, text: str) -> None:
     """Write a text of its own length without a final NUL, though the type says there is one."""
-    data = text.encode("utf-8", "surrogateescape")
+    data = text.encode()
     kind = h5py.h5t.C_S1.copy()
     kind.set_size(max(len(data), 1))
     kind.set_strpad(h5py.h5t.STR_NULLTERM)
@@ -77,7 +77,7 @@ class TableWriter:
             layout.set_deflate(0)
         space = h5py.h5s.create_simple((0,), (h5py.h5s.UNLIMITED,))
         self._type = _file_type(dtype)
-        encoded = name.encode("utf-8", "surrogateescape")
+        encoded = name.encode()
         self._dataset = h5py.h5d.create(group.id, encoded, self._type, space, layout)
 
     def append(self, rows: Records) -> None:
@@ -100,6 +100,6 @@ def make_path(file: Any, names: Iterable[str]) -> Any:
     """Return the group below others, which are made where they are missing."""
     group = file
     for name in names:
-        encoded = name.encode("utf-8", "surrogateescape")
+        encoded = name.encode()
         group = group[encoded] if encoded in group else group.create_group(encoded)
     return group

@@ -44,6 +44,7 @@ class Profile:
         """Whether the file has the layout of Slurm 2.6 to 14.11."""
         self.closed: bool | None = None
         """Whether ccpipe's writer finished it; None for files that Slurm wrote."""
+        self._by_node_step: dict[NodeStep, list[Table]] = {}
         self._storage = storage
         self._read(open_root(storage))
 
@@ -59,7 +60,7 @@ class Profile:
 
     def tables_of(self, node_step: NodeStep) -> list[Table]:
         """Return the tables of one node-step."""
-        return [table for table in self.tables if table.node_step == node_step]
+        return list(self._by_node_step.get(node_step, ()))
 
     def _read(self, root: Group) -> None:
         closed = root.attributes.get(CLOSED)
@@ -74,7 +75,8 @@ class Profile:
             self.legacy = True
             for node_step, tables in LegacyReader(self.path, self.damage).read(root, named):
                 self.node_steps.append(node_step)
-                self.tables += tables
+                for table in tables:
+                    self._add(table)
         elif STEPS in root:
             runs = self._group(root, RUNS) if RUNS in root else None
             for number in runs or ():
@@ -87,8 +89,9 @@ class Profile:
                 group = self._group(root, node)
                 if group is not None:
                     self._read_node(group, msgspec.structs.replace(named, node=node))
-        if not self.node_steps and not self.damage:
-            raise ForeignProfileError(self.path, "an HDF5 file that holds no profile")
+        if not self.node_steps:
+            nothing = ForeignProfileError(self.path, "an HDF5 file that holds no profile")
+            raise self.damage[0] if self.damage else nothing
 
     def _read_steps(self, run: Group, job: int | None, number: int) -> None:
         steps = self._group(run, STEPS)
@@ -116,24 +119,35 @@ class Profile:
             start_time=str(attributes.get("Start Time", "")),
             **{name: value if isinstance(value, int) else None for name, value in numbers.items()},
         )
-        self.node_steps.append(found)
+        tables: list[Table] = []
         for series in group:
             opened = self._open(group, series)
             if isinstance(opened, Dataset):
-                self._add(found, opened, series, None)
+                tables += self._table(found, opened, series, None)
             for task in opened if isinstance(opened, Group) else ():
                 table = self._open(opened, task) if isinstance(opened, Group) else None
                 if isinstance(table, Dataset):
-                    self._add(found, table, series, task)
+                    tables += self._table(found, table, series, task)
+        if tables or "Node Name" in attributes:
+            self.node_steps.append(found)
+            for made in tables:
+                self._add(made)
 
-    def _add(self, node_step: NodeStep, dataset: Dataset, series: str, task: str | None) -> None:
+    def _table(
+        self, node_step: NodeStep, dataset: Dataset, series: str, task: str | None
+    ) -> list[Table]:
+        """Return the table that a dataset is, or nothing where it is none."""
         if not is_table(dataset.dtype):
             self.damage.append(ForeignProfileError(self.path, "not a time series", dataset.path))
-            return
+            return []
         if len(dataset) < dataset.claimed:
             lost = f"{dataset.claimed - len(dataset)} of {dataset.claimed} rows are missing"
             self.damage.append(DamagedProfileError(self.path, lost, dataset.path))
-        self.tables.append(Table(node_step, series, dataset, task=task))
+        return [Table(node_step, series, dataset, task=task)]
+
+    def _add(self, table: Table) -> None:
+        self.tables.append(table)
+        self._by_node_step.setdefault(table.node_step, []).append(table)
 
     def _group(self, parent: Group | None, name: str) -> Group | None:
         found = self._open(parent, name) if parent is not None and name in parent else None

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
+from ccpipe.formats.slurm_profile.errors import DamagedProfileError
 from ccpipe.formats.slurm_profile.hdf5 import Records
 from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH, Series, series_type
 
@@ -141,22 +142,41 @@ class Table:
             blocks = rule(blocks)
         return blocks
 
+    def salvage(self, damage: list[DamagedProfileError]) -> Iterator[Records]:
+        """Read what can be read, in blocks; why other rows cannot is added to `damage`."""
+        blocks = self._stored(BLOCK_ROWS, damage)
+        for rule in self.rules:
+            blocks = rule(blocks)
+        return blocks
+
     def read(self) -> Records:
         """Read the whole table; raise DamagedProfileError where rows cannot be read."""
         found = list(self.blocks())
         return found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
 
-    def _stored(self, rows: int) -> Iterator[Records]:
+    def _stored(
+        self, rows: int, damage: list[DamagedProfileError] | None = None
+    ) -> Iterator[Records]:
         """Read rows, less those at the end that were allotted but never written."""
-        dtype = self.dtype
-        for start in range(0, len(self.source), rows):
-            block = self.source.read(start, start + rows)
+        dtype, end = self.dtype, len(self.source)
+        ranges = [(start, min(start + rows, end)) for start in range(0, end, rows)][::-1]
+        while ranges:
+            start, stop = ranges.pop()
+            try:
+                block = self.source.read(start, stop)
+            except DamagedProfileError as error:
+                if damage is None:
+                    raise
+                if stop - start > 1:
+                    middle = (start + stop) // 2
+                    ranges += [(middle, stop), (start, middle)]
+                elif not damage or damage[-1].reason != error.reason:
+                    damage.append(error)
+                continue
             block = block if block.dtype == dtype else block.astype(dtype)
-            unwritten = block[EPOCH] == 0
-            if unwritten.any():
-                end = int(np.argmax(unwritten))
-                if start + rows >= len(self.source) and unwritten[end:].all():
-                    block = block[:end]
+            if stop == end and not block[EPOCH][-1]:
+                written = np.flatnonzero(block[EPOCH])
+                block = block[: written[-1] + 1 if len(written) else 0]
             if len(block):
                 yield block
 

@@ -159,4 +159,14 @@ def _read_symbols(storage: Storage, address: int, names: bytes) -> Iterator[tupl
             raise storage.damaged("a name has no end")
         if cache == SOFT_LINK:
             continue  # leads to another place by name; no profile has one
-        yield names[offset:end].decode(errors="surrogateescape"), header
+        yield _decode(storage, names[offset:end]), header
+
+
+def _decode(storage: Storage, raw: bytes) -> str:
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        name = ""
+    if not name or name == "." or "/" in name:
+        raise storage.damaged(f"{raw!r:.80} cannot be a name")
+    return name

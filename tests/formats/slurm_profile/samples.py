@@ -1,0 +1,104 @@
+"""Real profile files, and what tests make of them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from ccpipe.formats.slurm_profile import NodeStep, Profile, Records, Table, open_profile
+from ccpipe.formats.slurm_profile.series import Tasks
+from ccpipe.formats.slurm_profile.table import RowsInMemory
+from ccpipe.formats.slurm_profile.writer import NodeStepWriter
+
+DATA = Path(__file__).parent.parent.parent / "data" / "slurm_profile"
+NODE_STEPS = sorted((DATA / "node-step").glob("*/*.h5"))
+MERGED = sorted((DATA / "merged").glob("*.h5"))
+REAL = [*NODE_STEPS, *MERGED, *sorted((DATA / "requeue-before").glob("*.h5"))]
+START = 1_795_170_814
+"""When the steps of the samples below begin."""
+
+
+def named(paths: list[Path]) -> list[str]:
+    """Return short names of files, as ids of tests."""
+    return [str(path.relative_to(DATA)) for path in paths]
+
+
+Row = tuple[int | float, ...]
+
+
+def rows(table: Table, fields: Sequence[str] = ()) -> list[Row]:
+    """Return all rows of a table, or some fields of them."""
+    return as_rows(table.read()[list(fields or table.fields)])
+
+
+def as_rows(records: Records) -> list[Row]:
+    """Return records as plain tuples."""
+    found: Any = records.tolist()
+    return list(found)
+
+
+def contents(profile: Profile) -> dict[str, tuple[tuple[str, ...], bytes]]:
+    """Return the fields and the bytes of all tables by path and run."""
+    return {
+        f"{table.node_step.run} {table.path}": (table.fields, table.read().tobytes())
+        for table in profile.tables
+    }
+
+
+def read_contents(path: Path) -> dict[str, tuple[tuple[str, ...], bytes]]:
+    """Return the contents of a file that must be sound."""
+    with open_profile(path) as profile:
+        assert profile.damage == []
+        return contents(profile)
+
+
+def table_of(
+    series: str, columns: Mapping[str, Sequence[float]], *, node: str = "c1", step: str = "0"
+) -> Table:
+    """Return a table in memory; its first sample is at START and they are a second apart."""
+    task = "0" if series == Tasks.name else None
+    size = len(next(iter(columns.values())))
+    defaults: dict[str, Any] = {"ElapsedTime": range(size), "EpochTime": range(START, START + size)}
+    columns = {**defaults, **columns}
+    types = [
+        (name, "<f8" if any(isinstance(value, float) for value in values) else "<u8")
+        for name, values in columns.items()
+    ]
+    made: Records = np.zeros(size, types)
+    for name, values in columns.items():
+        made[name] = list(values)
+    return Table(NodeStep(step=step, node=node), series, RowsInMemory(made), task=task)
+
+
+def write_node_step(
+    path: Path, *, rows: int = 30, tasks: int = 2, start: int = START, **attributes: Any
+) -> Path:
+    """Write a node-step file with ccpipe's writer: energy, and tasks with all fields."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    node = path.name.removesuffix(".h5").split("_", 2)[2]
+    node_step = NodeStep(
+        step="", node=node, **{"node_index": 0, "tasks": tasks, "cpus_per_task": 1, **attributes}
+    )
+    with NodeStepWriter(path, node_step, start=start) as writer:
+        for second in range(rows):
+            writer.append("Energy", {"Power": 100 + second}, start + second)
+            for task in range(tasks):
+                values = {field.name: float(second) for field in Tasks.fields}
+                values |= {"RSS": 1000 * task + second, "CPUTime": second / 7, "Pages": 0}
+                writer.append("Tasks", values, start + second, task)
+            if second % 7 == 0:
+                writer.flush()
+    return path
+
+
+def dump(group: Any) -> dict[str, Any]:
+    """Return what h5py reads of a group: attributes, groups and the rows of tables."""
+    found: dict[str, Any] = {}
+    for name, value in group.attrs.items():
+        plain = value[0] if isinstance(value, np.ndarray) else value
+        found[f"@{name}"] = plain.decode() if isinstance(plain, bytes) else int(plain)
+    for name, item in group.items():
+        found[name] = dump(item) if isinstance(item, h5py.Group) else item[:].tobytes()
+    return found

@@ -1,0 +1,182 @@
+"""Rules for what Slurm's plug-ins get wrong."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats.slurm_profile import CORRECTIONS, DUPLICATES, Table, open_profile, recognize
+from ccpipe.formats.slurm_profile.corrections import find_duplicates
+from ccpipe.formats.slurm_profile.table import Rule
+from tests.formats.slurm_profile.samples import MERGED, START, as_rows, table_of
+
+
+def real(series: str) -> list[Table]:
+    """Return the real tables of a series that are long enough to judge."""
+    tables: list[Table] = []
+    for path in MERGED:
+        profile = open_profile(path)
+        tables += [table for table in profile.tables if table.series == series and len(table) > 3]
+    return tables
+
+
+def resolve(table: Table, name: str, size: int = 65_536) -> list[tuple[int | float, ...]]:
+    """Read a table with one of the rules for duplicates."""
+    rule = DUPLICATES[name](table)
+    found = table if rule is None else table.with_rules(rule)
+    return [row for block in found.blocks(size) for row in as_rows(block)]
+
+
+def test_network_counters_are_swapped_back() -> None:
+    """Bytes are what the plug-in wrote as packets; packets are its mebibytes times 65536."""
+    table = table_of(
+        "Network",
+        {
+            "PacketsIn": [3 * 2**20, 0],
+            "PacketsOut": [2**19, 1],
+            "InMB": [0.5, 0.0],
+            "OutMB": [2.0, 0.0],
+        },
+    )
+    found = table.with_rules(CORRECTIONS["network_swapped"].apply).read()
+    assert found["InMB"].tolist() == [3.0, 0.0]
+    assert found["PacketsIn"].tolist() == [32_768, 0]
+    assert found["OutMB"].tolist() == [0.5, 2**-20]
+    assert found["PacketsOut"].tolist() == [131_072, 0]
+
+
+def test_real_network_tables_are_recognized_and_plausible_after_correction() -> None:
+    """All come from the sysfs plug-in; once corrected, a packet has the size of a packet."""
+    for table in real("Network"):
+        assert recognize(table) == ["network_swapped"]
+        corrected = table.with_rules(CORRECTIONS["network_swapped"].apply)
+        rows = corrected.read()
+        size = rows["InMB"].sum() * 2**20 / rows["PacketsIn"].sum()
+        assert 20 < size < 65_536
+        assert recognize(corrected) == []
+
+
+def test_real_lustre_counters_become_changes() -> None:
+    """Slurm 22.05 wrote the node's counters after a first 0: their sum is what was counted."""
+    tables = real("Filesystem")
+    for table in tables:
+        assert recognize(table) == ["filesystem_node_counters"]
+        rows = table.read()
+        found = table.with_rules(CORRECTIONS["filesystem_node_counters"].apply).read()
+        for name in ("Reads", "ReadMB", "Writes", "WriteMB"):
+            assert found[name][:2].tolist() == [0, 0]
+            assert found[name].sum() == pytest.approx(rows[name][-1] - rows[name][1])
+    assert len(tables) > 5
+
+
+def test_counters_since_the_step_began_become_changes() -> None:
+    """As Slurm 25.11 writes them; the first row counts, and a counter that falls was reset."""
+    table = table_of(
+        "Filesystem",
+        {name: [2, 5, 5, 9, 1] for name in ("Reads", "Writes")}
+        | {name: [0.0, 1.5, 1.5, 4.0, 0.5] for name in ("ReadMB", "WriteMB")},
+    )
+    found = table.with_rules(CORRECTIONS["filesystem_step_counters"].apply).read()
+    assert found["Reads"].tolist() == [2, 3, 0, 4, 1]
+    assert found["WriteMB"].tolist() == [0.0, 1.5, 0.0, 2.5, 0.5]
+
+
+def test_shapes_are_told_apart() -> None:
+    """Counters of the node jump once, those of the step grow from 0, and changes go up and down."""
+    zeros = {name: [0.0] * 5 for name in ("ReadMB", "WriteMB")} | {"Writes": [0] * 5}
+    for reads, expected in (
+        ([0, 900, 901, 905, 909], ["filesystem_node_counters"]),
+        ([0, 1, 5, 9, 900], ["filesystem_step_counters"]),
+        ([5, 3, 0, 9, 2], []),
+        ([0, 0, 0, 0, 0], []),
+    ):
+        assert recognize(table_of("Filesystem", {"Reads": reads, **zeros})) == expected
+
+
+def test_frequencies_in_megahertz_become_kilohertz() -> None:
+    """The unit depends on where Slurm found the frequency."""
+    table = table_of("Tasks", {"CPUFrequency": [0, 2596]})
+    assert recognize(table) == ["frequency_megahertz"]
+    found = table.with_rules(CORRECTIONS["frequency_megahertz"].apply)
+    assert found.read()["CPUFrequency"].tolist() == [0, 2_596_000]
+    assert recognize(found) == []
+
+
+def test_nothing_is_corrected_unasked() -> None:
+    """What a file holds is what is read."""
+    for table in real("Network"):
+        assert table.rules == ()
+
+
+values = st.lists(st.integers(0, 2**50), min_size=1, max_size=30)
+
+
+@given(
+    values,
+    st.integers(1, 31),
+    st.sampled_from(["filesystem_node_counters", "filesystem_step_counters"]),
+)
+def test_blocks_of_any_size_are_corrected_alike(numbers: list[int], size: int, name: str) -> None:
+    """A rule remembers what it needs of the block before."""
+    floats = [number / 8 for number in numbers]
+    columns = {"Reads": numbers, "Writes": numbers, "ReadMB": floats, "WriteMB": floats}
+    rule: Rule = CORRECTIONS[name].apply
+    table = table_of("Filesystem", columns).with_rules(rule)
+    assert np.concatenate(list(table.blocks(size))).tobytes() == table.read().tobytes()
+
+
+def test_duplicate_times_are_flagged() -> None:
+    """The first row of each time is not a duplicate."""
+    table = table_of("Energy", {"Power": [1, 2, 3, 4, 5], "EpochTime": [7, 7, 8, 9, 9]})
+    assert find_duplicates(table.read()).tolist() == [False, True, False, False, True]
+
+
+def test_most_real_tables_have_duplicates() -> None:
+    """At the start and at the end of the step; keeping them is what sh5util does."""
+    found = [find_duplicates(table.read()).any() for table in real("Tasks")]
+    assert sum(found) > len(found) / 2
+
+
+def test_duplicates_are_resolved_by_the_rule_that_is_named() -> None:
+    """Combined rows lose no change, and no memory to the poll of an exiting task."""
+    table = table_of(
+        "Tasks",
+        {
+            "CPUTime": [0.5, 0.25, 1.0, 0.0],
+            "RSS": [900, 0, 2**64 - 1, 2**64 - 2],
+            "Pages": [3, 4, 4, 2**64 - 1],
+            "EpochTime": [START, START, START + 1, START + 1],
+            "ElapsedTime": [0, 0, 1, 1],
+        },
+    )
+    last = (0, START, 0.25, 0, 4), (1, START + 1, 0.0, 2**64 - 2, 2**64 - 1)
+    both = (0, START, 0.75, 900, 4), (1, START + 1, 1.0, 2**64 - 1, 4)
+    first = (0, START, 0.5, 900, 3), (1, START + 1, 1.0, 2**64 - 1, 4)
+    order = ["ElapsedTime", "EpochTime", "CPUTime", "RSS", "Pages"]
+    for name, expected in (("first", first), ("last", last), ("combine", both)):
+        rule = DUPLICATES[name](table)
+        assert rule is not None
+        assert tuple(table.with_rules(rule).read()[order].tolist()) == expected
+    assert len(resolve(table, "keep")) == 4
+
+
+times = st.lists(st.integers(0, 2), min_size=1, max_size=30)
+
+
+@given(times, st.integers(1, 31), st.sampled_from(["first", "last", "combine"]))
+def test_every_time_stays_once_in_blocks_of_any_size(
+    steps: list[int], size: int, name: str
+) -> None:
+    """No time is lost, none stands twice in a row, and no change is lost where rows combine."""
+    clock = np.cumsum(steps) + START
+    power = [float(number) for number in range(len(steps))]
+    table = table_of("Tasks", {"CPUTime": power, "EpochTime": clock.tolist()})
+    found = resolve(table, name, size)
+    assert found == resolve(table, name)
+    seconds = [row[list(table.fields).index("EpochTime")] for row in found]
+    assert sorted(set(clock.tolist())) == seconds
+    assert all(one < other for one, other in pairwise(seconds))
+    if name == "combine":
+        assert sum(row[list(table.fields).index("CPUTime")] for row in found) == sum(power)

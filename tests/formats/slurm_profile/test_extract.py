@@ -1,0 +1,155 @@
+"""Series as CSV and as records."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm_profile import (
+    Level,
+    Table,
+    all_fields,
+    common_fields,
+    extract_csv,
+    extract_records,
+    open_profile,
+    parse_level,
+    select,
+)
+from tests.formats.slurm_profile.samples import DATA, named, table_of
+
+CSV = sorted((DATA / "csv").glob("*.E.*.csv"))
+CHOICES: dict[str, dict[str, Any]] = {
+    "c2": {"nodes": ["c2"]},
+    "nosuch": {"nodes": ["nosuch"]},
+    "step0": {"steps": ["0", "batch"]},  # sh5util takes "batch" for 0
+    "step1": {"steps": ["1"]},
+}
+
+
+def text(tables: list[Table], level: Level = Level.NODE_TIME_SERIES, **options: bool) -> str:
+    """Extract tables as CSV."""
+    return b"".join(extract_csv(tables, level, **options)).decode()
+
+
+@pytest.mark.parametrize("path", CSV, ids=named(CSV))
+def test_csv_is_that_of_sh5util_to_the_byte(path: Path) -> None:
+    """Time series and totals of every real job file that sh5util could extract."""
+    job, _, series, what = path.name.removesuffix(".csv").split(".")
+    level = Level.NODE_TOTALS if what == "totals" else Level.NODE_TIME_SERIES
+    with open_profile(DATA / "merged" / f"{job}.h5") as profile:
+        tables = list(select(profile.tables, series=[series], **CHOICES.get(what, {})))
+        assert b"".join(extract_csv(tables, level)) == path.read_bytes()
+
+
+def test_a_step_without_the_series_costs_itself() -> None:
+    """sh5util gives up; steps 4 and 5 of this job were over before a task was polled."""
+    with open_profile(DATA / "merged" / "job_3.h5") as profile:
+        lines = text(list(select(profile.tables, series=["Tasks"]))).splitlines()
+    assert {line.split(",")[0] for line in lines[1:]} == {"0", "1", "2", "3", "batch"}
+
+
+def test_fields_are_found_by_name_whatever_their_order() -> None:
+    """Slurm 23.02 moved fields; sh5util prints them under the titles of the first table."""
+    old = table_of("Tasks", {"CPUTime": [0.5], "RSS": [7], "Pages": [1]})
+    new = table_of("Tasks", {"RSS": [8], "GPUMemMB": [5], "CPUTime": [1.5]}, node="c2")
+    assert common_fields([old, new]) == ["ElapsedTime", "EpochTime", "CPUTime", "RSS"]
+    assert all_fields([old, new])[4:] == ["Pages", "GPUMemMB"]
+    assert [line.split(",", 5)[5] for line in text([old, new]).splitlines()] == [
+        "CPUTime,RSS",
+        "0.500000,7",
+        "1.500000,8",
+    ]
+
+
+def test_missing_values_are_empty_and_do_not_count() -> None:
+    """Unless sentinels are asked for as sh5util prints them."""
+    table = table_of(
+        "Tasks", {"RSS": [4, 2**64 - 1, 8], "CPUTime": [1.0, 1.8446744073709552e19, 3.0]}
+    )
+    assert [line.split(",")[5:] for line in text([table]).splitlines()] == [
+        ["RSS", "CPUTime"],
+        ["4", "1.000000"],
+        ["", ""],
+        ["8", "3.000000"],
+    ]
+    assert "18446744073709551615,18446744073709551616.000000" in text([table], sentinels=True)
+    totals = text([table], Level.NODE_TOTALS).splitlines()[1]
+    assert totals.endswith(",4,8,12,6.000000,1.000000,3.000000,4.000000,2.000000")
+    records = list(extract_records([table]))
+    assert [record["RSS"] for record in records] == [4, None, 8]
+
+
+def test_totals_are_right_where_those_of_sh5util_are_not() -> None:
+    """Its maxima of negative numbers are 0 and its sums wrap around."""
+    table = table_of("Other", {"x": [-2.0, -1.0], "y": [2**63, 2**63]})
+    row = text([table], Level.NODE_TOTALS).splitlines()[1]
+    assert f"-2.000000,-1.000000,-3.000000,-1.500000,{2**63},{2**63},{2**64}," in row
+
+
+def test_steps_have_totals_too() -> None:
+    """Of all their tables together, one row for each step."""
+    with open_profile(DATA / "merged" / "job_3.h5") as profile:
+        tables = list(select(profile.tables, series=["Energy"]))
+        rows = list(csv.DictReader(io.StringIO(text(tables, Level.STEP_TOTALS))))
+        nodes = list(csv.DictReader(io.StringIO(text(tables, Level.NODE_TOTALS))))
+    assert [row["Step"] for row in rows] == ["0", "1", "2", "3", "4", "5", "batch"]
+    assert int(rows[0]["Sum_Power"]) == sum(int(n["Sum_Power"]) for n in nodes if n["Step"] == "0")
+    assert rows[0]["ElapsedTime"] == "27"
+
+
+def test_an_empty_table_has_a_row_of_totals_without_values() -> None:
+    """It was there, with nothing in it."""
+    empty = table_of("Energy", {"Power": []})
+    assert text([empty], Level.NODE_TOTALS).splitlines()[1] == "0,c1,,,,,,,,,"
+    assert next(extract_records([empty], Level.NODE_TOTALS))["Avg_Power"] is None
+    assert text([empty]).count("\n") == 1
+
+
+def test_names_that_would_break_a_line_are_quoted() -> None:
+    """A file's author chooses the names in it."""
+    table = table_of("Energy", {"Power": [5]}, node='c1,"x"\n%d')
+    rows = list(csv.reader(io.StringIO(text([table]), newline="")))
+    assert rows[1][:2] == ["0", 'c1,"x"\n%d']
+
+
+def test_one_series_is_extracted_at_a_time() -> None:
+    """Their fields are different."""
+    tables = [table_of("Energy", {"Power": [1]}), table_of("Network", {"InMB": [1.0]})]
+    with pytest.raises(DataError, match="one series at a time: Energy, Network"):
+        text(tables)
+
+
+def test_levels_are_named_as_in_sh5util() -> None:
+    """In upper or lower case; sh5util takes anything else for time series."""
+    assert parse_level("node:totals") is Level.NODE_TOTALS
+    assert parse_level("Node:TimeSeries") is Level.NODE_TIME_SERIES
+    with pytest.raises(DataError, match="not a level: 'bogus'.*Step:Totals"):
+        parse_level("bogus")
+
+
+whole = st.integers(0, 2**64 - 1)
+real = st.floats(0, 1e12)
+
+
+@given(st.lists(st.tuples(whole, real), min_size=1, max_size=40), st.sampled_from(Level))
+def test_records_say_what_csv_says(values: list[tuple[int, float]], level: Level) -> None:
+    """The same rows with the same columns."""
+    table = table_of("Tasks", {"RSS": [v[0] for v in values], "CPUTime": [v[1] for v in values]})
+    rows = list(csv.DictReader(io.StringIO(text([table], level))))
+    records = list(extract_records([table], level))
+    assert len(rows) == len(records)
+    for row, record in zip(rows, records, strict=True):
+        assert list(row) == list(record)
+        for name, value in record.items():
+            if isinstance(value, float):
+                assert row[name] == f"{value:f}"
+            elif not (name == "Sum_RSS" and row[name] == "0"):
+                assert (
+                    row[name] == ("" if value is None else str(value)) or record["Min_RSS"] is None
+                )

@@ -1,0 +1,171 @@
+"""The layout of Slurm 2.6 to 14.11, made here as its source wrote it."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from ccpipe.formats.slurm_profile import DamagedProfileError, open_profile
+from ccpipe.formats.slurm_profile.merge import merge
+from tests.formats.slurm_profile.samples import START, rows
+
+TIMES = [("Date_Time", "S24"), ("Time", "<u8")]
+ENERGY: Any = [*TIMES, ("Power", "<u8"), ("CPU_Frequency", "<u8")]
+LUSTRE: Any = [
+    *TIMES,
+    ("Reads", "<u8"),
+    ("Megabytes_Read", "<f8"),
+    ("Writes", "<u8"),
+    ("Megabytes_Write", "<f8"),
+]
+NETWORK: Any = [
+    *TIMES,
+    ("Packets_In", "<u8"),
+    ("Megabytes_In", "<f8"),
+    ("Packets_Out", "<u8"),
+    ("Megabytes_Out", "<f8"),
+]
+TASK: Any = [
+    *TIMES,
+    ("CPU_Frequency", "<u8"),
+    ("CPU_Time", "<u8"),
+    ("CPU_Utilization", "<f8"),
+    ("RSS", "<u8"),
+    ("VM_Size", "<u8"),
+    ("Pages", "<u8"),
+    ("Read_Megabytes", "<f8"),
+    ("Write_Megabytes", "<f8"),
+]
+
+
+def create(path: Path) -> Any:
+    """Create a file as HDF5 1.8 did."""
+    return h5py.File(path, "w", libver=("earliest", "v110"))
+
+
+def node_step(path: Path) -> Path:
+    """Write a node-step file: one group for each sample, numbered over all series."""
+    samples = [
+        ("Energy", ENERGY, ("", START, 200, 2600)),
+        ("Lustre", LUSTRE, ("", START, 100, 10.0, 50, 5.0)),
+        ("Network", NETWORK, ("", START, 7, 0.5, 9, 0.25)),
+        ("Task_0", TASK, ("", START, 2600, 10, 10.0, 900, 1000, 1, 2.0, 1.0)),
+        ("Energy", ENERGY, ("", START + 2, 210, 2700)),
+        ("Lustre", LUSTRE, ("", START + 2, 130, 12.5, 50, 5.0)),
+        ("Task_0", TASK, ("", START + 2, 2700, 13, 13.0, 950, 1100, 2, 2.5, 1.0)),
+    ]
+    with create(path) as file:
+        node = file.create_group("Node_c1")
+        node.attrs["Node Name"] = np.bytes_("c1")
+        node.attrs.create("Number of Tasks", [1], dtype="<i4")
+        node.attrs["Start Time"] = np.bytes_(time.ctime(START))
+        for number, (series, fields, values) in enumerate(samples, 1):
+            group = node.require_group(f"Time Series/{series}")
+            group.attrs["Data Type"] = np.bytes_(series.partition("_")[0])
+            name = f"{series}_{number:010d}"
+            sample = group.create_group(name)
+            sample[f"{name} Data"] = np.array([values], fields)
+        node.create_group("Tasks/Task_0").attrs.create("Task Id", [0], dtype="<i4")
+    return path
+
+
+def test_samples_of_a_node_step_become_tables(tmp_path: Path) -> None:
+    """With the fields of today and merged as the document has it.
+
+    File systems count from the first sample; what a task has used becomes what it used since the
+    sample before, with the utilization from it; energy and network are as they were.
+    """
+    with open_profile(node_step(tmp_path / "7_0_c1.h5")) as profile:
+        assert profile.legacy
+        assert profile.damage == []
+        (step,) = profile.node_steps
+        assert (step.step, step.node, step.job, step.tasks) == ("0", "c1", 7, 1)
+        found = {
+            table.series: (table.task, table.fields[2:], rows(table)) for table in profile.tables
+        }
+    assert found == {
+        "Energy": (
+            None,
+            ("Power", "CPUFrequency"),
+            [(0, START, 200, 2600), (2, START + 2, 210, 2700)],
+        ),
+        "Filesystem": (
+            None,
+            ("Reads", "ReadMB", "Writes", "WriteMB"),
+            [(0, START, 0, 0.0, 0, 0.0), (2, START + 2, 30, 2.5, 0, 0.0)],
+        ),
+        "Network": (
+            None,
+            ("PacketsIn", "PacketsOut", "InMB", "OutMB"),
+            [(0, START, 7, 9, 0.5, 0.25)],
+        ),
+        "Tasks": (
+            "0",
+            (
+                "CPUFrequency",
+                "CPUTime",
+                "CPUUtilization",
+                "RSS",
+                "VMSize",
+                "Pages",
+                "ReadMB",
+                "WriteMB",
+            ),
+            [
+                (0, START, 2600, 0.0, 0.0, 900, 1000, 1, 0.0, 0.0),
+                (2, START + 2, 2700, 3.0, 150.0, 950, 1100, 2, 0.5, 0.0),
+            ],
+        ),
+    }
+
+
+def job(path: Path, date: bytes) -> Path:
+    """Write a job file: one dataset for each series, times from its first sample on."""
+    with create(path) as file:
+        node = file.create_group("Step_3/Nodes/c1")
+        node.attrs["Start Time"] = np.bytes_(time.ctime(START))
+        series = node.create_group("Time Series/Energy")
+        series["Energy Data"] = np.array([(date, 0, 200, 5), (b"", 4, 220, 6)], ENERGY)
+        totals = node.create_group("Totals/Energy")
+        totals["Energy Data"] = np.zeros(1, [("Start Time", "S24"), ("Elapsed Time", "<u8")])
+    return path
+
+
+@pytest.mark.parametrize("date", [time.strftime("%F %T", time.localtime(START)).encode(), b""])
+def test_job_files_have_their_times_from_the_date_of_the_first_sample(
+    tmp_path: Path, date: bytes
+) -> None:
+    """In local time; where it is missing, from the start of the step."""
+    with open_profile(job(tmp_path / "job_7.h5", date)) as profile:
+        (table,) = profile.tables
+        assert table.path == "/Steps/3/Nodes/c1/Energy"
+        assert rows(table) == [(0, START, 200, 5), (4, START + 4, 220, 6)]
+
+
+def test_what_is_not_a_series_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    """Unknown groups and samples without a time cost themselves."""
+    path = node_step(tmp_path / "7_0_c1.h5")
+    with h5py.File(path, "r+") as file:
+        other = file.create_group("Node_c1/Time Series/Disco")
+        other.create_group("Disco_1")["Disco_1 Data"] = np.zeros(1, [("x", "<u8")])
+        task = file.create_group("Node_c1/Time Series/Task_1")
+        task.create_group("Task_1_2")["Task_1_2 Data"] = np.zeros(1, [("x", "<u8")])
+    with open_profile(path) as profile:
+        assert len(profile.tables) == 4
+        assert [type(error) for error in profile.damage] == [DamagedProfileError] * 2
+        assert "'Disco' is unknown" in str(profile.damage[0])
+        assert "without a time" in str(profile.damage[1])
+
+
+def test_legacy_node_steps_are_merged_into_todays_layout(tmp_path: Path) -> None:
+    """Nothing needs the old sh5util any more."""
+    path = node_step(tmp_path / "7_0_c1.h5")
+    with open_profile(path) as profile:
+        before = {table.path: rows(table) for table in profile.tables}
+    merge([path], tmp_path / "job_7.h5")
+    with open_profile(tmp_path / "job_7.h5") as profile:
+        assert not profile.legacy
+        assert {table.path: rows(table) for table in profile.tables} == before

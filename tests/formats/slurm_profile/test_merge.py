@@ -1,0 +1,280 @@
+"""Merging node-step files."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import pytest
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm_profile import (
+    DamagedProfileError,
+    LiveProfileError,
+    ProfileError,
+    open_profile,
+    select,
+)
+from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
+from tests.formats.slurm_profile.samples import (
+    DATA,
+    START,
+    contents,
+    read_contents,
+    rows,
+    write_node_step,
+)
+
+ALICE = DATA / "node-step" / "alice"
+BOB = DATA / "node-step" / "bob"
+
+
+def copy(folder: Path, paths: list[Path]) -> list[Path]:
+    """Copy files, to change or delete them."""
+    folder.mkdir(exist_ok=True)
+    return [Path(shutil.copy(path, folder / path.name)) for path in paths]
+
+
+@pytest.mark.parametrize("job", [3, 13, 17])
+def test_a_merge_has_every_node_step_unchanged(tmp_path: Path, job: int) -> None:
+    """The same tables, rows and attributes as in sh5util's own merge of the same files."""
+    report = merge(find_node_steps(ALICE, job), tmp_path / f"job_{job}.h5")
+    with (
+        open_profile(tmp_path / f"job_{job}.h5") as ours,
+        open_profile(DATA / "merged" / f"job_{job}.h5") as theirs,
+    ):
+        assert contents(ours) == contents(theirs)
+        assert ours.node_steps == theirs.node_steps
+    assert report.changed
+    assert (report.failures, len(report.node_steps)) == ([], len(report.added))
+
+
+def test_the_numbers_of_steps_and_nodes_are_all_there(tmp_path: Path) -> None:
+    """sh5util leaves out the number of nodes of the last step."""
+    merge(find_node_steps(ALICE, 3), tmp_path / "job_3.h5")
+    with h5py.File(tmp_path / "job_3.h5") as file:
+        assert file.attrs["Number of Steps"].tolist() == [7]
+        nodes = {
+            name: step.attrs["Number of Nodes"].tolist() for name, step in file["Steps"].items()
+        }
+    assert nodes == {
+        name: [2 if name in "04" else 1] for name in ("0", "1", "2", "3", "4", "5", "batch")
+    }
+
+
+def test_merging_again_changes_nothing(tmp_path: Path) -> None:
+    """Not one byte, nor the time of the file."""
+    output = tmp_path / "job_3.h5"
+    merge(find_node_steps(ALICE, 3), output)
+    before = output.read_bytes(), output.stat().st_mtime_ns, output.stat().st_ino
+    report = merge(find_node_steps(ALICE, 3), output)
+    assert not report.changed
+    assert len(report.node_steps) == 9
+    assert (output.read_bytes(), output.stat().st_mtime_ns, output.stat().st_ino) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["job_3.h5"]
+
+
+def test_later_steps_are_added_to_what_is_there(tmp_path: Path) -> None:
+    """In any order, one by one: the same file comes out as from all at once."""
+    all_at_once, output = tmp_path / "all.h5", tmp_path / "job_3.h5"
+    paths = find_node_steps(ALICE, 3)
+    merge(paths, all_at_once)
+    for path in reversed(paths):
+        report = merge([path], output)
+        assert len(report.added) == 1
+    assert read_contents(output) == read_contents(all_at_once)
+    assert output.read_bytes() == all_at_once.read_bytes()
+
+
+def test_steps_can_be_chosen(tmp_path: Path) -> None:
+    """sh5util merges everything, whatever step is asked for."""
+    report = merge(find_node_steps(ALICE, 3), tmp_path / "job_3.h5", steps=["1", "batch"])
+    assert [step.step for step in report.node_steps] == ["batch", "1"]
+
+
+def test_a_file_that_has_grown_replaces_what_it_was(tmp_path: Path) -> None:
+    """A step that was merged while it ran is merged again."""
+    path = write_node_step(tmp_path / "5_0_c1.h5", rows=10)
+    merge([path], tmp_path / "job_5.h5")
+    path.unlink()
+    write_node_step(path, rows=25)
+    report = merge([path], tmp_path / "job_5.h5")
+    assert len(report.added) == len(report.node_steps) == 1
+    with open_profile(tmp_path / "job_5.h5") as profile:
+        assert {len(table) for table in profile.tables} == {25}
+
+
+def test_runs_of_a_requeued_job_are_kept_apart(tmp_path: Path) -> None:
+    """sh5util puts both runs' nodes into the same step; the last run is where it looks."""
+    merge(find_node_steps(BOB, 22), tmp_path / "job_22.h5")
+    with open_profile(tmp_path / "job_22.h5") as profile:
+        found = {(step.run, step.step, step.node) for step in profile.node_steps}
+        last = {table.node_step.node for table in select(profile.tables)}
+        both = {table.node_step.node for table in select(profile.tables, all_runs=True)}
+    assert found == {(0, "0", "c3"), (0, "batch", "c3"), (1, "0", "c1"), (1, "batch", "c1")}
+    assert (last, both) == ({"c1"}, {"c1", "c3"})
+    with h5py.File(tmp_path / "job_22.h5") as file:
+        assert list(file["Steps/0/Nodes"]) == ["c1"]
+        assert list(file["Runs/0/Steps/0/Nodes"]) == ["c3"]
+
+
+def test_a_run_that_was_merged_before_moves_aside(tmp_path: Path) -> None:
+    """Whatever of a job is merged first, the same file comes out."""
+    output = tmp_path / "job_22.h5"
+    merge([BOB / "22_0_c3.h5", BOB / "22_batch_c3.h5"], output)
+    assert {step.run for step in merge([], output).node_steps} == {0}
+    merge([BOB / "22_0_c1.h5", BOB / "22_batch_c1.h5"], output)
+    merge(find_node_steps(BOB, 22), tmp_path / "all.h5")
+    assert read_contents(output) == read_contents(tmp_path / "all.h5")
+
+
+def test_an_earlier_run_on_the_same_node_is_kept(tmp_path: Path) -> None:
+    """The file of the first run is kept aside by ccpipe's writer; Slurm overwrites it."""
+    path = tmp_path / "5_0_c1.h5"
+    write_node_step(path, rows=3)
+    write_node_step(path, rows=4, start=START + 1000)
+    merge(find_node_steps(tmp_path, 5), tmp_path / "job_5.h5")
+    with open_profile(tmp_path / "job_5.h5") as profile:
+        lengths = {table.node_step.run: len(table) for table in profile.tables}
+    assert lengths == {0: 3, 1: 4}
+
+
+def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
+    """The others are merged, and the report says why."""
+    paths = copy(tmp_path / "in", find_node_steps(ALICE, 3))
+    shutil.copy(DATA / "live" / "35_0_c1.h5", paths[0])
+    paths[1].write_bytes(b"garbage")
+    report = merge([*paths, tmp_path / "in" / "3_9_c1.h5"], tmp_path / "job_3.h5")
+    assert len(report.added) == 7
+    live, foreign, missing = report.failures
+    assert isinstance(live, LiveProfileError)
+    assert isinstance(foreign, ProfileError)
+    assert isinstance(missing, FileNotFoundError)
+
+
+def test_what_is_sound_in_a_damaged_file_is_merged(tmp_path: Path) -> None:
+    """Rows around a bad chunk too."""
+    path = write_node_step(tmp_path / "5_0_c1.h5", rows=50, tasks=1)
+    whole = read_contents(path)
+    with h5py.File(path) as file:
+        bad = file["c1/Energy"].id.get_chunk_info(2)
+    data = bytearray(path.read_bytes())
+    data[bad.byte_offset + 20] ^= 255
+    path.write_bytes(data)
+    report = merge([path], tmp_path / "job_5.h5", delete_inputs=True)
+    assert [str(error).split(": ")[1:3] for error in report.failures] == [["/c1/Energy", "row 20"]]
+    with open_profile(tmp_path / "job_5.h5") as profile:
+        power = profile.tables[0].read()["Power"].tolist()
+        tasks = profile.tables[1]
+        assert power == [*range(100, 120), *range(130, 150)]
+        assert tasks.read().tobytes() == whole["0 /Steps/0/Nodes/c1/Tasks/0"][1]
+    assert path.exists()
+
+
+def test_nothing_to_merge_leaves_nothing(tmp_path: Path) -> None:
+    """No empty output, as sh5util leaves of a running job."""
+    report = merge([DATA / "live" / "35_0_c1.h5"], tmp_path / "job_35.h5")
+    assert (report.changed, len(report.failures)) == (False, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_two_jobs_are_refused(tmp_path: Path) -> None:
+    """Tasks of an array and components of a het job have a file each."""
+    with pytest.raises(DataError, match=r"jobs \[3, 17\]"):
+        merge([ALICE / "3_0_c1.h5", ALICE / "17_0_c1.h5"], tmp_path / "job.h5")
+
+
+def test_a_damaged_output_is_left_alone(tmp_path: Path) -> None:
+    """It may hold what exists nowhere else."""
+    output = tmp_path / "job_3.h5"
+    merge(find_node_steps(ALICE, 3), output)
+    data = output.read_bytes()[:-70_000]
+    output.write_bytes(data)
+    with pytest.raises(DamagedProfileError):
+        merge([ALICE / "3_0_c1.h5"], output)
+    assert output.read_bytes() == data
+    assert [path.name for path in tmp_path.iterdir()] == ["job_3.h5"]
+
+
+def test_a_node_step_without_a_name_of_slurms_is_named(tmp_path: Path) -> None:
+    """Nothing says of which step it is."""
+    shutil.copy(ALICE / "3_0_c1.h5", tmp_path / "copy.h5")
+    report = merge([tmp_path / "copy.h5"], tmp_path / "job_3.h5")
+    assert "of which step" in str(report.failures[0])
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from ccpipe.formats.slurm_profile.merge import merge
+inputs = sorted(Path(sys.argv[1]).iterdir())
+print("ready", flush=True)
+merge(inputs, sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.03, 0.06, 0.1])
+def test_a_merge_that_is_killed_leaves_the_output_as_it_was(tmp_path: Path, delay: float) -> None:
+    """It is there with everything or as before, never half; and the next merge goes through."""
+    (tmp_path / "in").mkdir()
+    for step in range(4):
+        write_node_step(tmp_path / "in" / f"5_{step}_c1.h5", rows=400, tasks=8)
+    output = tmp_path / "job_5.h5"
+    merge([tmp_path / "in" / "5_0_c1.h5"], output)
+    before = read_contents(output)
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "in"), str(output)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        time.sleep(delay)
+        process.kill()
+    assert process.returncode in (-signal.SIGKILL, 0)
+    found = read_contents(output)
+    merge(sorted((tmp_path / "in").iterdir()), output)
+    after = read_contents(output)
+    assert len(after) == 4 * len(before)
+    assert found in (before, after)
+
+
+def test_inputs_are_deleted_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    """And all of them are then in the output."""
+    paths = copy(tmp_path / "in", find_node_steps(ALICE, 3))
+    merge(paths, tmp_path / "job_3.h5")
+    assert all(path.exists() for path in paths)
+    report = merge(paths, tmp_path / "job_3.h5", delete_inputs=True)
+    assert (report.deleted, report.kept) == (paths, {})
+    assert list((tmp_path / "in").iterdir()) == []
+    with open_profile(DATA / "merged" / "job_3.h5") as theirs:
+        assert read_contents(tmp_path / "job_3.h5") == contents(theirs)
+
+
+def test_a_merge_after_a_deletion_keeps_everything(tmp_path: Path) -> None:
+    """sh5util truncates the earlier merge: its steps are then nowhere."""
+    paths = copy(tmp_path / "in", find_node_steps(ALICE, 3))
+    output = tmp_path / "job_3.h5"
+    merge(paths[:4], output, delete_inputs=True)
+    merge(paths[4:], output, delete_inputs=True)
+    assert len(read_contents(output)) == len(read_contents(DATA / "merged" / "job_3.h5"))
+
+
+def test_umask_decides_who_may_read_the_output(tmp_path: Path) -> None:
+    """As for any file that a user makes."""
+    old = os.umask(0o027)
+    try:
+        merge(find_node_steps(ALICE, 17), tmp_path / "job_17.h5")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "job_17.h5").stat().st_mode & 0o777 == 0o640
+
+
+def test_large_tables_are_merged_in_parts(tmp_path: Path) -> None:
+    """Neither one block nor one chunk holds them, and input files are opened again."""
+    path = write_node_step(tmp_path / "5_0_c1.h5", rows=70_000, tasks=1)
+    merge([path], tmp_path / "job_5.h5")
+    assert read_contents(tmp_path / "job_5.h5") == read_contents(path)
+    with open_profile(tmp_path / "job_5.h5") as profile:
+        assert rows(profile.tables[0])[-1] == (69_999, START + 69_999, 70_099)

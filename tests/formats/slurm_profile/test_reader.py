@@ -1,0 +1,217 @@
+"""Opening profiles: what is in a file, and what is done about what is not."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats.slurm_profile import (
+    DamagedProfileError,
+    ForeignProfileError,
+    LiveProfileError,
+    NodeStep,
+    Profile,
+    ProfileError,
+    open_profile,
+    select,
+)
+from tests.formats.slurm_profile.samples import DATA, MERGED, read_contents, write_node_step
+
+SAMPLE = DATA / "node-step" / "alice" / "3_0_c1.h5"
+
+
+def flatten(group: dict[str, Any], path: str = "") -> dict[str, list[list[float]]]:
+    """Return the rows of each dataset of a dump."""
+    found = {f"{path}/{name}": item["rows"] for name, item in group["datasets"].items()}
+    for name, inner in group["groups"].items():
+        found |= flatten(inner, f"{path}/{name}")
+    return found
+
+
+def test_a_node_step_file_is_what_its_name_and_attributes_say() -> None:
+    """The step is in the file's name only."""
+    with open_profile(SAMPLE) as profile:
+        assert profile.node_steps == [
+            NodeStep(
+                step="0",
+                node="c1",
+                job=3,
+                node_index=0,
+                tasks=2,
+                cpus_per_task=1,
+                start_time="Fri Nov 20 10:33:34 2026",
+            )
+        ]
+        names = [(table.series, table.task, len(table)) for table in profile.tables]
+        assert names == [
+            ("Energy", None, 29),
+            ("Filesystem", None, 29),
+            ("Network", None, 29),
+            ("Tasks", "0", 29),
+            ("Tasks", "1", 28),
+        ]
+        assert (profile.damage, profile.closed, profile.legacy) == ([], None, False)
+
+
+@pytest.mark.parametrize(
+    ("path", "oracle", "cut"),
+    [(SAMPLE, "3_0_c1.json", "/Steps/0/Nodes"), (DATA / "merged" / "job_17.h5", "job_17.json", "")],
+)
+def test_every_row_is_that_of_the_dump(path: Path, oracle: str, cut: str) -> None:
+    """Of a node-step file and of a job file, against what h5py read when they were recorded."""
+    expected = flatten(json.loads((DATA / "json" / oracle).read_text()))
+    with open_profile(path) as profile:
+        found = {
+            table.path.removeprefix(cut): [list(row) for row in table.read().tolist()]
+            for table in profile.tables
+        }
+    assert found == expected
+
+
+def test_a_job_file_has_its_steps_in_the_order_of_names() -> None:
+    """As libhdf5 iterates over them; steps without a series have no table of it."""
+    with open_profile(DATA / "merged" / "job_3.h5") as profile:
+        steps = [(step.step, step.node, step.job) for step in profile.node_steps]
+        without = {table.node_step.step for table in profile.tables if table.task is None} - {
+            table.node_step.step for table in profile.tables if table.task is not None
+        }
+    assert steps == [
+        ("0", "c1", None),
+        ("0", "c2", None),
+        ("1", "c1", None),
+        ("2", "c1", None),
+        ("3", "c2", None),
+        ("4", "c1", None),
+        ("4", "c2", None),
+        ("5", "c1", None),
+        ("batch", "c1", None),
+    ]
+    assert without == {"4", "5"}
+
+
+def test_a_node_step_without_samples_is_one() -> None:
+    """A job that was requeued a second ago has its attributes and nothing else."""
+    with open_profile(DATA / "requeue-before" / "22_0_c1.h5") as profile:
+        assert [step.start_time for step in profile.node_steps] == ["Fri Nov 20 10:37:11 2026"]
+        assert profile.tables == []
+
+
+def test_tables_are_chosen_by_any_of_several_values() -> None:
+    """Filters of different kinds all have to hold."""
+    with open_profile(DATA / "merged" / "job_3.h5") as profile:
+        chosen = select(
+            profile.tables, series=["Energy", "Tasks"], nodes=["c2"], steps=["0", "4"], tasks=[]
+        )
+        assert [table.path for table in chosen] == [
+            "/Steps/0/Nodes/c2/Energy",
+            "/Steps/0/Nodes/c2/Tasks/2",
+            "/Steps/0/Nodes/c2/Tasks/3",
+            "/Steps/4/Nodes/c2/Energy",
+        ]
+        assert [table.task for table in select(profile.tables, tasks=["3"])] == ["3"]
+        assert list(select(profile.tables, nodes=["nosuch"])) == []
+
+
+def test_a_live_file_says_why_it_cannot_be_read() -> None:
+    """Not that it is damaged: it may be sound in a minute."""
+    with pytest.raises(LiveProfileError, match="35_0_c1.h5: only the superblock is on disk"):
+        open_profile(DATA / "live" / "35_0_c1.h5")
+
+
+def test_other_hdf5_files_are_foreign(tmp_path: Path) -> None:
+    """Without groups of nodes there is no profile; other datasets in one are named."""
+    with h5py.File(tmp_path / "other.h5", "w", libver=("earliest", "v110")) as file:
+        file.create_group("results")["x"] = np.arange(5)
+    with pytest.raises(ForeignProfileError, match="/results/x: not a time series"):
+        open_profile(tmp_path / "other.h5")
+    with h5py.File(tmp_path / "other.h5", "w", libver=("earliest", "v110")) as file:
+        file.create_group("results")
+    with pytest.raises(ForeignProfileError, match="holds no profile"):
+        open_profile(tmp_path / "other.h5")
+
+
+def test_what_is_beside_the_damage_is_read(tmp_path: Path) -> None:
+    """One table that cannot be opened costs itself, and is named."""
+    with h5py.File(SAMPLE) as file:
+        energy = h5py.h5o.get_info(file["c1/Energy"].id).addr
+    data = bytearray(SAMPLE.read_bytes())
+    data[energy] = 99
+    (tmp_path / "3_0_c1.h5").write_bytes(data)
+    with open_profile(tmp_path / "3_0_c1.h5") as profile:
+        assert [table.series for table in profile.tables] == [
+            *("Filesystem", "Network", "Tasks", "Tasks")
+        ]
+        (error,) = profile.damage
+    assert isinstance(error, DamagedProfileError)
+    assert error.where == "/c1/Energy"
+
+
+def test_missing_chunks_at_the_end_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    """A truncated file has the rows whose chunks are there."""
+    whole = read_contents(SAMPLE)
+    data = SAMPLE.read_bytes()
+    (tmp_path / "3_0_c1.h5").write_bytes(data[:-300])
+    with open_profile(tmp_path / "3_0_c1.h5") as profile:
+        assert profile.damage
+        assert "rows are missing" in str(profile.damage[0])
+        for table in profile.tables:
+            assert whole[f"0 {table.path}"][1].startswith(table.read().tobytes())
+
+
+@given(
+    st.sampled_from([SAMPLE, MERGED[1]]),
+    st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 255)), max_size=6),
+    st.integers(0, 40_000),
+)
+def test_damaged_files_give_tables_or_named_errors(
+    source: Path, changes: list[tuple[int, int]], cut: int
+) -> None:
+    """Whatever was changed or cut off: all that can be opened can be salvaged."""
+    data = bytearray(source.read_bytes())
+    for place, value in changes:
+        data[place % len(data)] = value
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "3_0_c1.h5"
+        path.write_bytes(data[: len(data) - (cut if cut % 3 == 0 else 0)])
+        try:
+            profile: Profile | None = open_profile(path)
+        except ProfileError:
+            profile = None
+        for table in profile.tables if profile else ():
+            damage: list[DamagedProfileError] = []
+            rows = sum(len(block) for block in table.salvage(damage))
+            assert rows <= len(table)
+
+
+def test_a_file_that_is_replaced_while_it_is_open_stays_what_it_was(tmp_path: Path) -> None:
+    """Slurm truncates files when a job is requeued."""
+    path = write_node_step(tmp_path / "5_0_c1.h5")
+    before = read_contents(path)
+    with open_profile(path) as profile:
+        path.write_bytes(b"")
+        rows = {f"0 {table.path}": table.read().tobytes() for table in profile.tables}
+    assert rows == {name: data for name, (_, data) in before.items()}
+
+
+def test_a_folder_of_files_is_no_file(tmp_path: Path) -> None:
+    """The errors of the operating system come through as they are."""
+    with pytest.raises(FileNotFoundError):
+        open_profile(tmp_path / "none.h5")
+    with pytest.raises(ForeignProfileError):
+        open_profile(tmp_path)
+
+
+def test_a_file_without_a_name_of_slurms_has_no_step(tmp_path: Path) -> None:
+    """It is read all the same."""
+    shutil.copy(SAMPLE, tmp_path / "copy.h5")
+    with open_profile(tmp_path / "copy.h5") as profile:
+        assert [(step.step, step.node, step.job) for step in profile.node_steps] == [
+            ("", "c1", None)
+        ]

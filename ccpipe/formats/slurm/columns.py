@@ -189,7 +189,7 @@ class TableReader(Generic[Row]):
                     raise DataError(f"no line end in the first {MAX_RECORD} bytes")
                 return Reading()
             self._start = b""
-            if not line:
+            if not line and not chunk:
                 return Reading()
             names, delimiter = split_header(line.decode("utf-8", "replace"), self._delimiter)
             self._begin(names, delimiter, line=2)

@@ -60,7 +60,7 @@ class SlurmId(msgspec.Struct, frozen=True, order=True, gc=False):
                 and job.isascii()
                 and len(job) <= _MAX_DIGITS
                 and bool(dot) == bool(step)
-                and (not dot or step.isalnum())
+                and (not dot or (step.isalnum() and step.isascii()))
             ):
                 return cls(int(job), step)
         if "_" in raw or "+" in raw:

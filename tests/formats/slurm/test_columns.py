@@ -74,7 +74,14 @@ def test_a_bad_cell_costs_its_row() -> None:
 
 def test_no_header_and_no_rows() -> None:
     """An empty output holds nothing, and that is no error."""
-    assert reader().read(b"").records == reader().read(b"number|name\n").records == []
+    for payload in (b"", b"\n", b"number|name\n"):
+        assert reader().read(payload).records == []
+
+
+def test_a_first_line_that_names_nothing_is_refused() -> None:
+    """What follows it cannot be read, and must not be lost in silence."""
+    with pytest.raises(DataError, match="no column"):
+        reader().read(b"\nnumber|name\n1|a\n")
 
 
 def test_a_table_without_the_required_column_is_refused() -> None:

@@ -72,6 +72,12 @@ def test_what_is_no_number_of_a_job(text: str) -> None:
         SlurmId.read("3", text or "x")
 
 
+def test_steps_are_named_in_ascii() -> None:
+    """As Slurm names them."""
+    with pytest.raises(DataError, match="not a job's number"):
+        SlurmId.read("3.é")
+
+
 def test_pending_tasks() -> None:
     """Ranges, steps, and how many may run at a time."""
     assert pending_tasks("0-9%2") == PendingTasks((Range(0, 9, 1),), 2, is_cut=False)

@@ -46,7 +46,7 @@ def message(
 
 
 def start_job(job: Job) -> StartJob:
-    """Return the payload of a start; it has a state where the job has ended and the stop follows."""
+    """Return the payload of a start; it has a state where its stop follows at once."""
     numbers = {
         "arrayTaskId": job.array_task,
         "hetJobId": job.het_id or None,

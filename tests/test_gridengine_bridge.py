@@ -157,7 +157,7 @@ async def events(site: Site) -> list[tuple[str, dict[str, Any]]]:
     read = 0
     async with source:
         async for batch in source:
-            read += len(batch.records)
+            read += 1
             found += [
                 (message.tags["function"], json.loads(str(message.value)))
                 for message in batch.records

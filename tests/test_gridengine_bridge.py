@@ -123,7 +123,7 @@ class Cell(threading.Thread):
                 cut = dice.randrange(len(rests[name]))
                 self.write(name, rests[name][:cut])
                 rests[name] = rests[name][cut:]
-                time.sleep(0.01)
+                time.sleep(0.02)
         for name, rest in rests.items():
             self.write(name, rest)
         self.write("accounting", record(JOBS + 1, 0, NOW + 10 * JOBS + 10_000))
@@ -157,7 +157,7 @@ async def events(site: Site) -> list[tuple[str, dict[str, Any]]]:
     read = 0
     async with source:
         async for batch in source:
-            read += len(batch.records)
+            read += 1
             found += [
                 (message.tags["function"], json.loads(str(message.value)))
                 for message in batch.records

@@ -46,7 +46,7 @@ def message(
 
 
 def start_job(job: Job) -> StartJob:
-    """Return the payload of a start."""
+    """Return the payload of a start; it has a state where its stop follows at once."""
     numbers = {
         "arrayTaskId": job.array_task,
         "hetJobId": job.het_id or None,
@@ -74,6 +74,7 @@ def start_job(job: Job) -> StartJob:
         walltime=job.walltime,
         submitTime=job.submit // SECOND,
         requestedMemory=job.memory,
+        jobState=job.state if job.has_ended else "",
         metaData={key: text for key, text in job.metadata.items() if text} | metadata,
     )
 
@@ -95,22 +96,26 @@ def stop_seconds(job: Job) -> int:
 
 
 def is_stop_of(start: Message, stop: Message) -> bool:
-    """Return whether two messages are the start and the stop of one job.
+    """Return whether two messages are the start and the stop of a job that were made together.
 
-    Where they are neighbours they must share a payload: cc-backend handles payloads in no order.
+    Then they must share a payload: cc-backend handles payloads in no order. A start that was made
+    while the job ran has no state; it never shares one, so that what is sent again after a crash
+    is packed as before, and a broker recognises it.
     """
     functions = start.tags.get("function"), stop.tags.get("function")
     if (start.name, stop.name, *functions) != ("job", "job", "start_job", "stop_job"):
         return False
     try:
-        return _identify(start) == _identify(stop)
+        one, other = _identify(start), _identify(stop)
     except (msgspec.MsgspecError, UnicodeError):
         return False
+    return one == other and one.jobState != ""
 
 
 class _Identity(msgspec.Struct, frozen=True):
-    jobId: int  # noqa: N815 - cc-backend's key
+    jobId: int  # noqa: N815 - cc-backend's keys
     cluster: str = ""
+    jobState: str = ""  # noqa: N815
 
 
 def _identify(reported: Message) -> _Identity:

@@ -7,6 +7,7 @@ knows. The rules:
 - A start is emitted as soon as it is known whose the job is, when it began and where; a stop when
   the job has ended and its start was emitted. A job that is first seen at its end has both.
 - Both are emitted once. What comes later about a run that ended changes nothing.
+- A run that comes late, after a later one, is emitted when it is complete.
 - A record of a later run of the same id begins a new job: it starts after the end of the run
   before or, where that end was never seen, was submitted after its start, is a higher ``run``, or
   follows a record that has the job pending again. The run before is stopped as ``preempted``.
@@ -34,6 +35,11 @@ REUSED = 30 * 86400 * SECOND
 """Nanoseconds between two submissions of one id from which on they are of different jobs."""
 MAX_JOBS = 100_000
 """Jobs of each kind (pending, running, ended) that are remembered; the oldest are forgotten."""
+
+MAX_RUNS = 8
+"""Runs of a job that are remembered."""
+CLOCK_CHANGES = (1800 * SECOND, 3600 * SECOND)
+"""By how much local time changes in summer; Sonar's times of past runs then shift by it."""
 
 Key = tuple[str, int]
 Function = Literal["start_job", "stop_job"]
@@ -65,10 +71,12 @@ class _Open(msgspec.Struct, frozen=True):
 
 
 class _Ended(msgspec.Struct, frozen=True):
-    """The last run of a job that ended."""
+    """The latest run of a job that ended."""
 
     start: int
     end: int
+    starts: tuple[int, ...]
+    """Those of the latest runs that were emitted, this one included."""
     time: int
     """The time of the record that said so."""
     run: int
@@ -119,12 +127,12 @@ class Lifecycle:
         ended = self._ended.get(key)
         is_new = known is None or (job.start > 0 and not known.start)
         if is_new and ended is not None and not _follows(job, time, ended):
+            self._add_earlier(job, time, ended)
             return
         if known is None:
             new = _Open(job, time)
         elif known.start and _precedes(job, known):
-            if ended is None or job.start > ended.end:
-                self._add_earlier(job, time)
+            self._add_earlier(job, time, ended)
             return
         elif _is_later_run(job, known):
             if known.start:
@@ -167,12 +175,13 @@ class Lifecycle:
         elif new != known:
             self._store(new)
 
-    def _add_earlier(self, job: Job, time: int) -> None:
-        """Emit a whole run that lies before the one that is known, and was never seen."""
-        if job.has_ended and job.can_be_reported:
-            sent = self._emit("start_job", job, time)
-            self._emit("stop_job", job, time)
-            self._ended.put(job.key, _Ended(job.start, job.end, time, job.run, sent))
+    def _add_earlier(self, job: Job, time: int, ended: _Ended | None) -> None:
+        """Emit a whole run that lies before one that is known, and was never seen."""
+        if not (job.has_ended and job.can_be_reported) or (ended and not _is_unseen(job, ended)):
+            return
+        sent = self._emit("start_job", job, time)
+        self._emit("stop_job", job, time)
+        self._put_ended(job, time, sent)
 
     def _supersede(self, known: _Open, job: Job, time: int) -> None:
         """End a run whose end was never seen, since a later one has begun."""
@@ -188,7 +197,17 @@ class Lifecycle:
         stop = msgspec.structs.replace(job, start=known.start, end=max(job.end, known.start))
         sent = self._emit("stop_job", stop, time, known.sent)
         self._forget(job.key)
-        self._ended.put(job.key, _Ended(stop.start, stop.end, time, stop.run, sent))
+        self._put_ended(stop, time, sent)
+
+    def _put_ended(self, job: Job, time: int, sent: int) -> None:
+        """Remember a run that ended, and which ended last."""
+        before = self._ended.get(job.key)
+        starts = (*(before.starts if before else ()), job.start)[-MAX_RUNS:]
+        if before and before.start > job.start:
+            new = msgspec.structs.replace(before, starts=starts, sent=max(sent, before.sent))
+        else:
+            new = _Ended(job.start, job.end, starts, time, job.run, sent)
+        self._ended.put(job.key, new)
 
     def _store(self, known: _Open) -> None:
         key = known.job.key
@@ -230,9 +249,23 @@ def _table(state: StateStore, name: str, value: type[V], maximum: int) -> StateT
 
 def _follows(job: Job, time: int, ended: _Ended) -> bool:
     """Return whether a record is of a later run than the one that ended."""
+    if _is_shifted(job, ended):
+        return False
     if job.start:
         return job.start > ended.end or (job.start > ended.start and job.run > ended.run)
     return time > ended.time and not job.has_ended
+
+
+def _is_unseen(job: Job, ended: _Ended) -> bool:
+    """Return whether a run is none of those that were emitted."""
+    is_apart = job.end <= ended.start or job.start > ended.end
+    return is_apart and job.start not in ended.starts and not _is_shifted(job, ended)
+
+
+def _is_shifted(job: Job, ended: _Ended) -> bool:
+    """Return whether a record is of the run that ended, seen through another offset of UTC."""
+    shift = job.start - ended.start
+    return abs(shift) in CLOCK_CHANGES and job.end - ended.end == shift
 
 
 def _precedes(job: Job, known: _Open) -> bool:

@@ -7,8 +7,8 @@ With a ``StateStore`` that has a file they survive a crash in three steps:
 2. When the pipe reports that it was written downstream, it is removed, durably.
 3. Only then is the batch acknowledged upstream.
 
-After a crash what was not removed is returned again, byte for byte, with the first feed. So
-nothing is lost; what is sent twice died between the sink's write and 2., and a broker recognises
+After a crash what was not removed is returned again, byte for byte, with the first feed, or held
+back again. So nothing is lost; what is sent twice was written before 2., and a broker recognises
 it by its message id.
 """
 
@@ -17,6 +17,12 @@ from collections.abc import Callable, Iterable
 
 from ccpipe.message import Message
 from ccpipe.pipeline.state import StateStore
+
+RECALL_DELAY = 2 * 10**9
+"""Nanoseconds for which a message that was held back before a crash is held back at least."""
+
+Held = tuple[Message, int]
+"""A message and the time before which it is held back, in nanoseconds since the epoch, or 0."""
 
 
 class Outbox:
@@ -28,7 +34,7 @@ class Outbox:
         """Number of the latest feed."""
         self.clock = clock
         self._state = state
-        self._made = state.table("made", int, list[Message], maximum=2**63)
+        self._made = state.table("made", int, list[Held], maximum=2**63)
         self._committed = state.table("committed", int, int, maximum=1)
         self._held: list[tuple[int, int, Message]] = []  # time, feed, message
         self._is_open = False
@@ -38,11 +44,8 @@ class Outbox:
         """The oldest feed of which something is held back."""
         return min((feed for _, feed, _ in self._held), default=None)
 
-    def put(self, messages: Iterable[tuple[Message, int]]) -> list[Message]:
-        """End a feed with what it made; return what is to be sent now.
-
-        Beside each message stands the time before which it is held back, in nanoseconds since
-        the epoch, or 0. What the process before left comes first.
+    def put(self, messages: Iterable[Held]) -> list[Message]:
+        """End a feed with what it made; return what is to be sent now, the oldest first.
 
         Raises
         ------
@@ -50,12 +53,11 @@ class Outbox:
             where the state cannot be read or written.
 
         """
-        left = self._recall()
+        now = self.clock()
+        made = [*self._recall(now), *messages]
         self.feed += 1
-        now, made = self.clock(), list(left)
-        send = left + self._release(now)
-        for message, not_before in messages:
-            made.append(message)
+        send = self._release(now)
+        for message, not_before in made:
             if not_before > now:
                 self._held.append((not_before, self.feed, message))
             else:
@@ -90,12 +92,16 @@ class Outbox:
             self._held = [held for held in self._held if held[0] > now]
         return due
 
-    def _recall(self) -> list[Message]:
+    def _recall(self, now: int) -> list[Held]:
         """Once, take out what the process before did not commit."""
         if self._is_open:
             return []
         self._is_open = True
-        left = [message for _, messages in self._made.items() for message in messages]
+        left = [
+            (message, max(not_before, now + RECALL_DELAY) if not_before else 0)
+            for _, made in self._made.items()
+            for message, not_before in made
+        ]
         for number in list(self._made):
             self._made.pop(number)
         return left

@@ -46,7 +46,7 @@ def test_a_start_has_every_key() -> None:
         ],
         "project": "nn1", "subCluster": "main", "partition": "gpu a,b", "arrayJobId": 5,
         "numHwthreads": 4, "numAcc": 1, "shared": "multi_user", "walltime": 60,
-        "submitTime": BASE + 90, "requestedMemory": 2000,
+        "submitTime": BASE + 90, "requestedMemory": 2000, "jobState": "timeout",
         "metaData": {
             "jobName": "burn", "arrayTaskId": "0", "hetJobId": "6", "hetJobOffset": "0",
             "exitStatus": "137",
@@ -102,6 +102,13 @@ def test_a_stop_belongs_to_the_start_of_its_own_job(known: dict[str, int], expec
     other = message("stop_job", msgspec.structs.replace(JOB, **known))
     assert is_stop_of(message("start_job", JOB), other) is expected
     assert not is_stop_of(other, message("start_job", JOB))
+
+
+def test_a_stop_that_is_made_later_does_not_belong_to_its_start() -> None:
+    """Whether they meet is chance; a message that is sent again must be the same."""
+    running = message("start_job", msgspec.structs.replace(JOB, state=RUNNING, end=0))
+    assert "jobState" not in json.loads(str(running.value))
+    assert not is_stop_of(running, message("stop_job", JOB))
 
 
 def test_what_is_no_job_event_belongs_to_nothing() -> None:

@@ -147,6 +147,25 @@ def test_an_earlier_run_that_comes_late_is_whole() -> None:
     assert found == [START, ("start", -50, 0), ("stop", -50, -20), STOP]
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_complete_runs_may_come_in_any_order(order: tuple[int, ...]) -> None:
+    """As after a crash, when the broker hands out old messages after new ones."""
+    runs = [ended(10, 50), ended(90, 99, submit=at(60)), ended(200, 299, submit=at(150))]
+    life = lifecycle()
+    found = fed(life, *(runs[each] for each in order), *runs, job())
+    assert sorted(found) == sorted(
+        [START, STOP, ("start", 90, 0), ("stop", 90, 99), ("start", 200, 0), ("stop", 200, 299)]
+    )
+    assert fed(life, job(begin=310)) == [("start", 310, 0)]
+
+
+@pytest.mark.parametrize("hour", [3600, -3600])
+def test_a_run_seen_through_another_utc_offset_is_the_same(hour: int) -> None:
+    """Sonar computes the times of past jobs with today's offset."""
+    shifted = ended(10 + hour, 50 + hour, submit=at(hour))
+    assert fed(lifecycle(), ended(), shifted) == [START, STOP]
+
+
 def test_an_id_that_is_used_again_starts_anew(caplog: pytest.LogCaptureFixture) -> None:
     """No end is made up for a job that nobody saw end."""
     later = REUSED // SECOND + 1

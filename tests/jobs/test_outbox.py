@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.jobs import Outbox
+from ccpipe.jobs.outbox import RECALL_DELAY
 from ccpipe.message import Message
 from ccpipe.pipeline.state import StateStore
 
@@ -58,6 +59,22 @@ def test_a_message_is_held_back_until_its_time() -> None:
     assert outbox.flush() == [make(3)]
     assert not outbox.oldest_held
     assert outbox.flush() == []
+
+
+def test_a_message_that_was_held_back_is_held_back_again(tmp_path: Path) -> None:
+    """Its start comes again with the first feed, and must be long sent."""
+    outbox = opened(tmp_path / "state")
+    assert outbox.put([(make(1), 0), (make(2), 150)]) == [make(1)]
+    del outbox
+    outbox, now = opened(tmp_path / "state"), 160
+    outbox.clock = lambda: now
+    assert outbox.put([]) == [make(1)]
+    assert outbox.holds == 1
+    now += RECALL_DELAY
+    assert outbox.put([]) == [make(2)]
+    outbox.commit(1)
+    del outbox
+    assert opened(tmp_path / "state").put([]) == []
 
 
 def test_without_a_file_nothing_comes_again() -> None:

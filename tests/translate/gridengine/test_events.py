@@ -32,7 +32,7 @@ START_KEYS = {
     "jobId": int, "user": str, "cluster": str, "subCluster": str, "partition": str,
     "project": str, "startTime": int, "submitTime": int, "walltime": int, "numNodes": int,
     "numHwthreads": int, "numAcc": int, "smt": int, "shared": str, "monitoringStatus": int,
-    "resources": list, "metaData": dict, "arrayJobId": int, "requestedMemory": int,
+    "resources": list, "metaData": dict, "arrayJobId": int, "requestedMemory": int, "jobState": str,
 }  # fmt: skip
 """What ``schema.Job`` of cc-lib knows, as Go decodes it with DisallowUnknownFields."""
 STOP_KEYS = {"jobId": int, "cluster": str, "startTime": int, "stopTime": int, "jobState": str}
@@ -109,7 +109,7 @@ def test_a_start_says_what_is_known() -> None:
         "numNodes": 2, "resources": [{"hostname": "n1"}, {"hostname": "n2"}],
         "partition": "all.q", "project": "astro", "walltime": 3600, "numHwthreads": 4,
         "numAcc": 4, "shared": "none", "arrayJobId": 77, "submitTime": NOW // SECOND,
-        "requestedMemory": 8589,
+        "requestedMemory": 8589, "jobState": "completed",
         "metaData": {
             "jobName": "burn", "account": "sge", "category": master.category,
             "submitTime": str(NOW // SECOND), "pe": "mpi", "exitStatus": "0",

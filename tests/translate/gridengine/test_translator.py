@@ -321,7 +321,8 @@ def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path:
     assert translator.feed(accounting(record(begin=10))) == []
     del translator  # killed
     translator = AccountingJobs(**options)
-    assert reported(translator.feed([])) == [("stop_job", 1, BEGIN + 10)]
+    assert translator.feed([]) == []
+    assert reported(translator.flush()) == [("stop_job", 1, BEGIN + 10)]
     translator.commit(1)
     translator.feed([line("sent", 2)])
     assert translator.feed(accounting(record(2, begin=10))) == []

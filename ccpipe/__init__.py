@@ -4,8 +4,67 @@ Bytes become records, records become other records, records become bytes, one wa
 
     source → translators → sink
 
-``ccpipe.message`` holds the record, ``ccpipe.formats`` the codecs, ``ccpipe.pipeline`` the plug
-that joins the parts, and ``ccpipe.cli`` the command. Nothing heavy is imported here.
+The names in ``__all__`` are the public interface of the library. They are imported when they are
+first used (PEP 562), so that ``import ccpipe`` itself costs nothing.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ccpipe.errors import (
+        CcpipeError,
+        ConfigError,
+        DataError,
+        DeniedError,
+        EncodeError,
+        MissingExtra,
+        RejectedError,
+        UnavailableError,
+        UsageError,
+    )
+    from ccpipe.formats.lineprotocol import Lines, decode, encode
+    from ccpipe.message import Message
+    from ccpipe.pipeline import Batch, Sink, Source, Translator, run
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Batch",
+    "CcpipeError",
+    "ConfigError",
+    "DataError",
+    "DeniedError",
+    "EncodeError",
+    "Lines",
+    "Message",
+    "MissingExtra",
+    "RejectedError",
+    "Sink",
+    "Source",
+    "Translator",
+    "UnavailableError",
+    "UsageError",
+    "decode",
+    "encode",
+    "run",
+]
+
+_HOMES = {
+    **dict.fromkeys(("Batch", "Sink", "Source", "Translator", "run"), "ccpipe.pipeline"),
+    **dict.fromkeys(("Lines", "decode", "encode"), "ccpipe.formats.lineprotocol"),
+    "Message": "ccpipe.message",
+}
+"""The module that each name is imported from; ``ccpipe.errors`` for all others."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'ccpipe' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES.get(name, "ccpipe.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,12 +1,55 @@
 """The broker: the only rooms that know NATS."""
 
+import importlib.util
 import sys
+import threading
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
 
-if "aiohttp" not in sys.modules:
-    # The client imports it where it is installed, for websockets only: 14 MB on every node.
-    # ``connection.py`` brings it back where a server's URL asks for a websocket.
-    sys.modules["aiohttp"] = None  # type: ignore[assignment]
+
+class _Hidden:
+    """An import finder that hides one module from one thread: others still find it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.thread = threading.get_ident()
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 - the interface of a finder
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        if name == self.name and threading.get_ident() == self.thread:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None
+
+
+class _Deferred(ModuleType):
+    """Stands for a module until one of its attributes is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def _import_client() -> None:
+    """Import nats-py without aiohttp, which it needs for websockets only.
+
+    Where it is installed it would add 9 MB to the 41 MB of a publisher. In its place nats-py gets
+    a module that imports it when a websocket is opened; the rest of the process is not affected.
+    """
+    if {"aiohttp", "nats"} & sys.modules.keys() or not importlib.util.find_spec("aiohttp"):
+        return
+    hidden = _Hidden("aiohttp")
+    sys.meta_path.insert(0, hidden)
     try:
-        import nats  # noqa: F401
+        from nats.aio import transport
     finally:
-        del sys.modules["aiohttp"]
+        sys.meta_path.remove(hidden)
+    if transport.aiohttp is None:
+        transport.aiohttp = _Deferred("aiohttp")  # type: ignore[assignment]
+
+
+_import_client()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import logging
 import math
 import ssl
@@ -74,7 +75,7 @@ class Connection:
         self.forever = forever
         self._options = _options(bus)
         if any(server.startswith(("ws://", "wss://")) for server in self.servers):
-            _bring_websockets()
+            _require_websockets()
         self._client = Client()
         self._subscriptions: list[tuple[str, str, Callable[[Msg], Awaitable[None]]]] = []
         self._reported: dict[str, float] = {}
@@ -309,15 +310,9 @@ def servers_of(bus: Bus) -> list[str]:
     return [local.url if local else DEFAULT_SERVER]
 
 
-def _bring_websockets() -> None:
-    """Give the client the library that ``bus/__init__.py`` keeps from it."""
-    import nats.aio.transport
-
-    try:
-        import aiohttp
-    except ImportError:
-        raise MissingExtra("aiohttp", "http") from None
-    nats.aio.transport.aiohttp = aiohttp  # type: ignore[attr-defined]
+def _require_websockets() -> None:
+    if importlib.util.find_spec("aiohttp") is None:
+        raise MissingExtra("aiohttp", "http")
 
 
 def _without_secrets(server: str) -> str:

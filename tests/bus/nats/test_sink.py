@@ -1,8 +1,5 @@
 """The sink's connection, and the stream that it finds or makes."""
 
-import subprocess
-import sys
-
 import nats
 import pytest
 
@@ -75,24 +72,3 @@ async def test_the_stream_is_made_although_somebody_listens(
     await client.close()
     assert names == {"ccpipe-fox%2Etest", "ccpipe-fox%2Etest-dead"}
     assert stored == 2
-
-
-WEBSOCKETS = """
-import sys
-import ccpipe.bus.nats.connection as connection
-from ccpipe.config import Bus
-from ccpipe.telemetry import Telemetry
-
-print("aiohttp" in sys.modules)
-connection.Connection(Bus(servers=["ws://127.0.0.1:1"]), name="test", telemetry=Telemetry())
-import nats.aio.transport
-print(nats.aio.transport.aiohttp is sys.modules["aiohttp"])
-"""
-
-
-def test_what_only_websockets_need_is_loaded_for_them_only() -> None:
-    """It would be a quarter of a publisher's memory."""
-    done = subprocess.run(
-        [sys.executable, "-c", WEBSOCKETS], capture_output=True, text=True, check=False
-    )
-    assert (done.stdout.split(), done.stderr) == (["False", "True"], "")

@@ -1,33 +1,39 @@
-"""Configuration: TOML, then the environment, then flags, into one Struct that knows every key.
+"""Configuration: a TOML file, the environment and flags, merged into one Struct.
 
-A wrong key is fatal before anything starts, and the error names file, key path and the key that
-was probably meant.
+An unknown key or a bad value is an error before anything starts. The error names the file, the
+key path and, for an unknown key, the most similar key.
 """
 
 import difflib
 import functools
+import logging
 import os
 import re
 import socket
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from ccpipe.errors import ConfigError
+from ccpipe.renamed import KEYS
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 ENVIRONMENT = "CCPIPE_"
-"""Prefix of environment variables; ``__`` descends: ``CCPIPE_BUS__SERVERS=nats://a,nats://b``."""
+"""Prefix of environment variables; ``__`` enters a table: ``CCPIPE_BUS__SERVERS=nats://a,nats://b``."""
 
 _NOT_CONFIGURATION = re.compile(
     r"CCPIPE_(?:CONFIG|KERNEL|LOGLEVEL|TESTS_STRICT"
-    # what Kubernetes tells every pod beside a Service whose name begins with ccpipe
+    # what nats.conf reads
+    r"|(?:NODE|BRIDGE|VIEWER|OPERATOR)_PASSWORD"
+    # what Kubernetes sets in every pod beside a Service whose name begins with ccpipe
     r"|(?!.*__)(?:.+_)?(?:SERVICE_(?:HOST|PORT)(?:_.+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_.+)?)?))"
 )
 
@@ -36,11 +42,12 @@ class Duration(float):
     """Seconds, written ``250ms``, ``10s``, ``5m``, ``2h``, ``1d`` or as a plain number."""
 
     __slots__ = ()
+    EXAMPLES = "500ms, 10s, 5m"
     UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "": 1}  # noqa: RUF012
 
 
 class Interval(Duration):
-    """Time between two moments: a duration that is more than nothing."""
+    """A duration of more than 0."""
 
     __slots__ = ()
 
@@ -49,6 +56,7 @@ class Size(int):
     """Bytes, written ``64KiB``, ``4MiB``, ``1GiB``, ``5MB`` or as a plain number."""
 
     __slots__ = ()
+    EXAMPLES = "64KiB, 4MiB, 1GiB"
     UNITS = {  # noqa: RUF012
         "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9,
         "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
@@ -56,136 +64,137 @@ class Size(int):
 
 
 class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How to reach the broker. Secrets come from files only."""
+    """How to reach the broker. Secrets are read from files only."""
 
     servers: list[str] = []
     """URLs such as ``nats://10.0.0.1:4222``; empty: a running ``ccpipe up``, else localhost."""
     user: str = ""
-    """Name to log in with, where the broker asks for one."""
+    """User name, where the broker asks for one."""
     password_file: str = ""
-    """A file holding that user's password."""
+    """File that holds the user's password."""
     credentials_file: str = ""
     """A ``.creds`` file (JWT and seed)."""
     nkey_file: str = ""
-    """A file holding an nkey seed."""
+    """File that holds an nkey seed."""
     ca_file: str = ""
-    """Certificate authority that signed the server's certificate, where it is a private one."""
+    """Certificate authority of the server's certificate, where it is a private one."""
     cert_file: str = ""
-    """Our own certificate, where the server asks for one."""
+    """Client certificate, where the server asks for one."""
     key_file: str = ""
-    """The private key of that certificate."""
+    """Private key of the client certificate."""
     jetstream: bool = True
-    """Whether messages go through a JetStream stream (at least once) or core NATS (at most)."""
+    """Use a JetStream stream (delivery at least once) rather than core NATS (at most once)."""
     subjects: dict[str, str] = {}
-    """Subjects that differ from the specification's: see ``bus/subjects.py``."""
+    """Subjects that differ from the specification's; see ``docs/wire.md``."""
     stream_age: Duration = Duration(86400)
-    """How long the stream keeps messages for bridges that are away."""
+    """How long the stream keeps messages for bridges that are not running."""
     stream_size: Size = Size(2**30)
-    """Bytes that the stream keeps at most; beyond, the oldest go."""
+    """Maximum size of the stream; when it is full, the oldest messages are deleted."""
 
 
 class SonarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a node says of itself as Sonar's daemon does, on ``<cluster>.sonar.*``."""
+    """Sonar's data about the node, published on ``<cluster>.sonar.*``."""
 
     sample: Duration = Duration(300)
-    """Time between two samples of processes, processors and cards; 0: none are sent."""
+    """Interval of ``sample`` data (processes, CPUs, GPUs); 0 disables it."""
     sysinfo: Duration = Duration(86400)
-    """Time between two descriptions of the node, beside the one at the start; 0: none are sent."""
+    """Interval of ``sysinfo`` data, which is also sent at the start; 0 disables it."""
     exclude_system_jobs: bool = True
-    """Whether processes of users with a number below 1000 are left out."""
+    """Leave out processes of users with a uid below 1000."""
     exclude_users: list[str] = []
     """Users whose processes are left out."""
     exclude_commands: list[str] = []
-    """Beginnings of the names of commands that are left out."""
+    """Prefixes of the names of commands that are left out."""
     min_cpu_time: Duration = Duration(0)
-    """Processes that used less processor time than this so far are left out."""
+    """Leave out processes that have used less CPU time than this."""
     rollup: bool = False
-    """Whether alike processes of one job and parent are told of as one."""
+    """Merge similar processes of one job and parent into one entry."""
     pss: bool = False
-    """Whether memory is the proportional share (PSS), which only root may read of others."""
+    """Report memory as PSS, which needs root for processes of other users."""
 
 
 class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What others may ask this node, and set on it, over ``<cluster>.control.*``."""
+    """What can be read and set on this node over ``<cluster>.control.*``."""
 
     enabled: bool = True
-    """Whether requests are answered at all."""
+    """Answer control requests."""
     put: list[Literal["interval", "freq", "rapl"]] = []
-    """What may be set; everything else is refused, with an answer that says so."""
+    """What may be set; other PUT requests are answered with an error."""
 
 
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a node says of itself, and how often."""
+    """What a node publishes, and how often."""
 
     interval: Interval = Interval(10)
     """Time between two samples of a metric."""
     jitter: Duration | None = None
-    """Each sample is taken up to this much after its slot, so that nodes do not speak at once;
-    absent: a fiftieth of the interval."""
+    """Maximum random delay of each sample, so that nodes do not all publish at once; if absent,
+    a fiftieth of the interval."""
     collectors: dict[str, dict[str, Any]] = {}
-    """Options by collector; ``enabled = false`` leaves one out, ``interval`` gives it its own."""
+    """Options of each collector; ``enabled = false`` disables it, ``interval`` overrides the
+    interval."""
     units: bool = False
-    """Whether a metric carries its unit as the tag ``unit``."""
+    """Add the tag ``unit`` to metrics."""
     translate: list[dict[str, Any]] = []
-    """Translators that metrics pass in this order, as in a recipe; ``use`` names each."""
+    """Translators for the metrics, in this order, as in a recipe; ``use`` names each."""
     sonar: SonarOptions = SonarOptions()
     control: ControlOptions = ControlOptions()
     log: Literal["debug", "info", "warn", "error", "off"] = "info"
-    """From which level on the publisher's own log goes to ``<cluster>.log.ccpipe`` too."""
+    """Minimum level at which the publisher's own log is published on ``<cluster>.log.ccpipe``."""
     tags: dict[str, str] = {}
-    """Tags that every metric carries beside ``cluster``, ``hostname`` and ``type``."""
+    """Tags added to every metric, besides ``cluster``, ``hostname`` and ``type``."""
     dead_letter_file: str = ""
-    """Where lines go that could not be delivered; empty: below the user's state folder."""
+    """File for lines that could not be delivered; default: ``dead.lp`` in the state folder."""
 
 
 class TelemetryOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where ``/health /ready /metrics`` are answered."""
+    """Where ``/health``, ``/ready`` and ``/metrics`` are served."""
 
     listen: str = ""
-    """``host:port``; empty: nowhere."""
+    """``host:port``; empty disables the server."""
 
 
 class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much a bridge gathers before it writes; what is absent is the sink's own choice."""
+    """How much a bridge collects before it writes; what is absent is up to the sink."""
 
     lines: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Records in one write."""
+    """Maximum number of records in one write."""
     bytes: Size | None = None
-    """What the records of one write take in memory, roughly."""
+    """Maximum size of the records of one write, in memory."""
     age: Duration | None = None
-    """How long the oldest record waits at most."""
+    """Maximum time that a record waits for others."""
     memory: Size | None = None
-    """Held at most, written or not: beyond, the source is not read."""
+    """Maximum size of all records in memory; when it is reached, the source is not read."""
 
 
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The whole of ``ccpipe.toml``: what publisher, bridges and ``tail`` share."""
+    """The contents of ``ccpipe.toml``, which all commands share."""
 
     cluster: Annotated[str, msgspec.Meta(min_length=1)] = "local"
-    """Name of the cluster, as the tag ``cluster`` and the subjects say it."""
+    """Name of the cluster, in the tag ``cluster`` and in subjects."""
     hostname: Annotated[str, msgspec.Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: socket.gethostname().partition(".")[0]
     )
-    """This node's short name, as the tag ``hostname`` says it."""
+    """Short name of this node, in the tag ``hostname``."""
     bus: Bus = Bus()
     publish: Publish = Publish()
     telemetry: TelemetryOptions = TelemetryOptions()
 
 
 class Recipe(Site, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One bridge: a source, translators and a sink, beside what a site shares."""
+    """One bridge: a source, translators and a sink, in addition to the keys of a site."""
 
     source: dict[str, Any]
     """``use`` names the source; the other keys are its options."""
     translate: list[dict[str, Any]] = []
-    """Translators in the order that records pass them; each names itself with ``use``."""
+    """Translators in the order in which they are applied; ``use`` names each."""
     sink: dict[str, Any]
     """``use`` names the sink; the other keys are its options."""
     batch: Batching = Batching()
 
 
 def find_config() -> Path | None:
-    """Return the first configuration file that is there: ``$CCPIPE_CONFIG``, user's, system's."""
+    """Return the configuration file: ``$CCPIPE_CONFIG``, else the user's, else the system's."""
     if named := os.environ.get("CCPIPE_CONFIG"):
         return Path(named)
     home = Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config")
@@ -196,7 +205,7 @@ def find_config() -> Path | None:
 
 
 def state_folder() -> Path:
-    """Return the user's folder for data that outlives a run (XDG state home)."""
+    """Return the user's folder for persistent data (XDG state home)."""
     return Path(os.environ.get("XDG_STATE_HOME") or _home() / ".local" / "state") / "ccpipe"
 
 
@@ -238,41 +247,82 @@ def load(
     environ: Mapping[str, str] | None = None,
     below: Mapping[str, Any] | None = None,
 ) -> T:
-    """Build a Struct of `kind` from a file, the environment and `flags`, the later ones winning.
+    """Build a Struct of `kind` from a file, the environment and `flags`; later ones override.
 
-    `flags` are given by key path (``{"bus.servers": [...]}``); those that are None do not count.
-    `below` is what the file builds on: a recipe builds on the site's configuration.
+    `flags` are given by key path (``{"bus.servers": [...]}``); None means not given. `below` is
+    what the file extends: a recipe extends the site's configuration.
 
     Raises
     ------
     ConfigError
-        naming file, key path and, for an unknown key, the one that was probably meant.
+        naming file, key path and, for an unknown key, the most similar one.
 
     """
     tree: dict[str, Any] = merge(dict(below or {}), read_toml(path) if path else {})
-    planted: dict[str, str] = {}  # who set what beside the file
-    environ = os.environ if environ is None else environ
-    for name, text in environ.items():
-        if name.startswith(ENVIRONMENT) and not _NOT_CONFIGURATION.fullmatch(name):
-            stems = name.removeprefix(ENVIRONMENT).lower().split("__")
+    origins: dict[str, str] = {}  # of what does not come from the file
+    for name, stems, text in _variables(os.environ if environ is None else environ):
+        if stems[0] in _fields(kind) or stems[0] not in _fields(Recipe):
             set_at_path(tree, stems, split(text, _type_at(kind, stems)), name)
-            planted[".".join(stems)] = name
+            origins[".".join(stems)] = name
     for key, value in (flags or {}).items():
         if value is not None:
             set_at_path(tree, key.split("."), value, key)
-            planted[key] = "command line"
-    return convert(tree, kind, str(path or "configuration"), planted=planted)
+            origins[key] = "command line"
+    return convert(tree, kind, str(path or "configuration"), origins=origins)
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, list[str], str]]:
+    """Yield the variables that are settings: name, key path and value.
+
+    A site may have variables of its own that begin with ``CCPIPE_``; they are reported once. One
+    that contains ``__`` or resembles a setting is a setting, so that a typo is still an error.
+    """
+    for name, text in environ.items():
+        if not name.startswith(ENVIRONMENT) or _NOT_CONFIGURATION.fullmatch(name):
+            continue
+        stems = name.removeprefix(ENVIRONMENT).lower().split("__")
+        if len(stems) == 1 and stems[0] not in _fields(Recipe):
+            if meant := _similar_setting(stems[0]):
+                raise ConfigError(f"{name}: unknown setting; did you mean {meant}?")
+            _report_unknown(name)
+        else:
+            yield name, stems, text
+
+
+def _similar_setting(stem: str) -> str | None:
+    """Return the variable that was probably meant by ``CCPIPE_<stem>``."""
+    for table in ("source", "sink"):  # their keys depend on the part
+        if stem.startswith(f"{table}_"):
+            return f"{ENVIRONMENT}{table}__{stem.removeprefix(f'{table}_')}".upper()
+    paths = {"_".join(path): path for path in _key_paths(Recipe)}
+    close = difflib.get_close_matches(stem, paths, n=1, cutoff=0.75)
+    return f"{ENVIRONMENT}{'__'.join(paths[close[0]])}".upper() if close else None
+
+
+def _key_paths(
+    kind: type[msgspec.Struct], above: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    for key, inner in _fields(kind).items():
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            yield from _key_paths(inner, (*above, key))
+        else:
+            yield *above, key
+
+
+@functools.cache
+def _report_unknown(name: str) -> None:
+    log.warning("%s is not a setting and is ignored; `ccpipe config show` lists settings", name)
 
 
 def split(text: Any, kind: Any) -> Any:
-    """Split text at its commas where a list is wanted, as the environment has only text."""
+    """Split text at commas where a list is expected: environment variables hold only text."""
     if isinstance(text, str) and typing.get_origin(_bare(kind)) is list:
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 
 
 def merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay one tree over another; tables merge, anything else is replaced."""
+    """Merge `above` into `below`: tables are merged, other values replaced."""
     for key, value in above.items():
         if isinstance(value, dict) and isinstance(below.get(key), dict):
             below[key] = merge(dict(below[key]), value)
@@ -282,7 +332,7 @@ def merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def set_at_path(tree: dict[str, Any], path: list[str], value: Any, name: str) -> None:
-    """Set a value deep in a tree; raises ConfigError where a table is needed and none is."""
+    """Set a value at a key path; raises ConfigError where something on the path is not a table."""
     *stems, leaf = path
     for stem in stems:
         below = tree.get(stem, {})
@@ -294,16 +344,16 @@ def set_at_path(tree: dict[str, Any], path: list[str], value: Any, name: str) ->
 
 
 def convert(
-    tree: Any, kind: type[T], where: str, path: str = "", planted: Mapping[str, str] | None = None
+    tree: Any, kind: type[T], where: str, path: str = "", origins: Mapping[str, str] | None = None
 ) -> T:
     """Turn plain data into a Struct of `kind`.
 
-    `where` and `path` begin an error's place; key paths that are `planted` come from elsewhere.
+    Errors begin with `where`, or with the value in `origins` for that key path, and `path`.
 
     Raises
     ------
     ConfigError
-        naming that place and, for an unknown key, the one that was probably meant.
+        naming the key path and, for an unknown key, the most similar one.
 
     """
     try:
@@ -312,8 +362,8 @@ def convert(
         raise ConfigError(f"{where}: {error.object!r} is not UTF-8") from None
     except msgspec.ValidationError as error:
         place, reason, culprit = _explain(str(error), tree, kind)
-        for key, name in (planted or {}).items():
-            if culprit == key or culprit.startswith((f"{key}.", f"{key}[")):
+        for key, name in (origins or {}).items():
+            if f"{culprit}.".startswith((f"{key}.", f"{key}[")) or key.startswith(f"{culprit}."):
                 where = name
         place = ".".join(filter(None, (path, place))) or "top level"
         raise ConfigError(f"{where}: {place}: {reason}") from None
@@ -324,23 +374,22 @@ def _read_special(kind: type[Any], value: Any) -> Any:
         return _measure(kind, value)
     if kind is Path and isinstance(value, str):
         return Path(value)
-    raise ValueError(f"{value!r:.80} is no {kind.__name__}")
+    raise ValueError(f"not a {kind.__name__}: {value!r:.80}")
 
 
 _MEASURE = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([A-Za-z]*)")
 
 
 def _measure(kind: type[Duration | Size], value: Any) -> Duration | Size:
-    name = kind.__name__.lower()
+    what = "an interval" if kind is Interval else f"a {kind.__name__.lower()}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         found = _MEASURE.fullmatch(str(value).strip())
         if not found or found[2] not in kind.UNITS:
-            units = ", ".join(unit for unit in kind.UNITS if unit)
-            raise ValueError(f"{value!r:.80} is no {name}: a number and one of {units}")
+            raise ValueError(f"not {what}: {value!r:.80} (expected e.g. {kind.EXAMPLES})")
         value = float(found[1]) * kind.UNITS[found[2]]
     if not 0 <= value < _LIMIT or (value == 0 and kind is Interval):
         minimum = "more than" if kind is Interval else "at least"
-        raise ValueError(f"{value!r:.80} is no {name}: it must be {minimum} 0 and finite")
+        raise ValueError(f"not {what}: {value!r:.80} (must be {minimum} 0 and finite)")
     return kind(value)
 
 
@@ -348,7 +397,7 @@ _LIMIT = 2**63  # of what brokers and databases count with
 
 
 def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
-    """Return where, why and the key path to blame, in the reader's words."""
+    """Return the place, the reason and the key path of an error of msgspec."""
     found = re.fullmatch(r"(.*) - at `\$(.*)`", text, re.DOTALL)
     reason, place = found.groups() if found else (text, "")
     place, kind = _follow(place, tree, kind)
@@ -358,6 +407,8 @@ def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
     culprit = ".".join(filter(None, (place, key[1])))
     if "missing" in reason:
         return place, f"the key {key[1]!r} is missing", culprit
+    if culprit in KEYS:
+        return place, f"the key {key[1]!r} was replaced by {KEYS[culprit]}", culprit
     known = sorted(_fields(kind))
     close = difflib.get_close_matches(key[1], known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
@@ -365,7 +416,7 @@ def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
 
 
 def _follow(place: str, tree: Any, kind: Any) -> tuple[str, Any]:
-    """Follow msgspec's path to the type it leads to; name the keys that it leaves as ``[...]``."""
+    """Resolve msgspec's path to the type there; fill in the keys that it writes as ``[...]``."""
     named = ""
     for step in re.findall(r"[^.\[]+|\[[^\]]*\]", place):
         kind = _inside(kind, step)
@@ -387,12 +438,12 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _type_at(kind: Any, path: Sequence[str]) -> Any:
-    """Return the type that a Struct gives the value at a key path; Any where it does not say."""
+    """Return the declared type of the value at a key path; Any where there is none."""
     return functools.reduce(_inside, path, kind)
 
 
 def _inside(kind: Any, step: str) -> Any:
-    """Return the type of what lies one step inside a Struct, a dict or a list."""
+    """Return the type of an element or field of a Struct, dict or list."""
     kind = _bare(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _fields(kind).get(step, Any)
@@ -400,7 +451,7 @@ def _inside(kind: Any, step: str) -> Any:
 
 
 def _bare(kind: Any) -> Any:
-    """Return a type without what is annotated to it and without None beside it."""
+    """Return a type without its annotations and without ``| None``."""
     while typing.get_origin(kind) in (Annotated, typing.Union, types.UnionType):
         kind = next(choice for choice in typing.get_args(kind) if choice is not types.NoneType)
     return kind

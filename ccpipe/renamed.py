@@ -1,17 +1,23 @@
-"""Names that configuration files used before, and what to write instead: all of them, in one place.
+"""Names that configuration files used before, and what to write instead: all in one place.
 
-A file that still uses one is refused with a message that names the new one.
+A file that still uses an old name is refused with a message that gives the new one.
 """
 
 KEYS = {
     "publish.dead_file": "publish.dead_letter_file",
 }
-"""Keys of ``ccpipe.toml`` and recipes, by their full path."""
+"""Keys of ``ccpipe.toml`` and of recipes, by their full path."""
 
 OPTIONS = {
-    ("collectors", "command", "least"): "minimum",
+    ("sources", "nats", "lenient"): 'codec = { use = "line", lenient = … }',
+    ("sources", "nats", "precision"): 'codec = { use = "line", precision = … }',
+    ("sinks", "nats", "precision"): 'codec = { use = "line", precision = … }',
+    ("translators", "aggregate", "least"): "minimum",
 }
-"""Options of parts, by entry-point group, name of the part and option."""
+"""Options of parts: group of entry points, name of the part, option."""
 
-PARTS: dict[tuple[str, str], str] = {}
-"""Parts, by entry-point group and name; the value is what a recipe says instead, as TOML."""
+PARTS = {
+    ("sources", "sonar"): 'use = "nats" with codec = "sonar"',
+    ("sinks", "sonar"): 'use = "nats" with codec = "sonar"',
+}
+"""Parts: group of entry points and name."""

@@ -19,6 +19,7 @@ from ccpipe.config import (
     Recipe,
     Site,
     Size,
+    _report_unknown,
     convert,
     find_config,
     load,
@@ -142,6 +143,8 @@ def test_the_environment_has_only_text() -> None:
         "CCPIPE_KERNEL",
         "CCPIPE_LOGLEVEL",
         "CCPIPE_TESTS_STRICT",
+        "CCPIPE_NODE_PASSWORD",
+        "CCPIPE_OPERATOR_PASSWORD",
         "CCPIPE_SERVICE_HOST",
         "CCPIPE_SERVICE_PORT",
         "CCPIPE_SERVICE_PORT_METRICS",
@@ -152,9 +155,49 @@ def test_the_environment_has_only_text() -> None:
         "CCPIPE_NATS_PORT_4222_TCP_PROTO",
     ],
 )
-def test_variables_that_are_no_configuration_are_left_alone(name: str) -> None:
-    """Ccpipe has others of its own, and Kubernetes sets some beside a Service called ccpipe."""
-    assert load(None, Site, environ={name: "tcp://10.0.0.1:80"}) == Site()
+def test_variables_that_are_not_settings_are_ignored(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ccpipe, nats.conf and Kubernetes (for a Service called ccpipe) have variables of their own."""
+    with caplog.at_level("WARNING"):
+        assert load(None, Site, environ={name: "tcp://10.0.0.1:80"}) == Site()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", ["CCPIPE_SITE", "CCPIPE_BACKUP_HOST", "CCPIPE_ADMIN_PASSWORD"])
+def test_a_variable_of_the_site_is_reported_once(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not fatal: the prefix does not belong to ccpipe alone."""
+    _report_unknown.cache_clear()
+    for _ in range(3):
+        assert load(None, Site, environ={name: "x"}) == Site()
+    assert [record.getMessage().split()[0] for record in caplog.records] == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("CCPIPE_BUS__SERVRES", "'servers'"),
+        ("CCPIPE_BSU__SERVERS", "'bus'"),
+        ("CCPIPE_CLUSTR", "CCPIPE_CLUSTER"),
+        ("CCPIPE_BUS_SERVERS", "CCPIPE_BUS__SERVERS"),
+        ("CCPIPE_BUS_SERVRES", "CCPIPE_BUS__SERVERS"),
+        ("CCPIPE_PUBLISH_INTERVAL", "CCPIPE_PUBLISH__INTERVAL"),
+        ("CCPIPE_PUBLISH_CONTROL_PUT", "CCPIPE_PUBLISH__CONTROL__PUT"),
+        ("CCPIPE_SINK_URL", "CCPIPE_SINK__URL"),
+    ],
+)
+def test_a_typo_in_a_setting_is_an_error(name: str, meant: str) -> None:
+    """A variable that resembles a setting is never ignored."""
+    for kind in (Site, Recipe):
+        with pytest.raises(ConfigError, match=f"^{name}: .*did you mean {meant}"):
+            load(None, kind, environ={name: "x"}, below=RECIPE if kind is Recipe else None)
+
+
+def test_variables_of_a_recipe_do_not_disturb_other_commands() -> None:
+    """``export CCPIPE_SINK__URL=…`` is meant for bridges; ``ccpipe tail`` works beside it."""
+    assert load(None, Site, environ={"CCPIPE_SINK__URL": "x", "CCPIPE_BATCH__AGE": "1s"}) == Site()
 
 
 @pytest.mark.parametrize(
@@ -193,19 +236,25 @@ WRONG += ["10 parsecs", "1e3", "10S", [], {}, "inf", "nan", "½", "\u0661s"]
 @pytest.mark.parametrize("value", WRONG)
 @pytest.mark.parametrize(
     ("kind", "key", "name"),
-    [(Batching, "age", "duration"), (Batching, "memory", "size"), (Site, "publish", "interval")],
+    [
+        (Batching, "age", "a duration"),
+        (Batching, "memory", "a size"),
+        (Site, "publish", "an interval"),
+    ],
 )
 def test_what_is_no_measure_is_refused(kind: Any, key: str, name: str, value: Any) -> None:
     """Neither negative nor endless nor without meaning, and the error says what it must be."""
     tree = {key: {"interval": value}} if kind is Site else {key: value}
-    with pytest.raises(ConfigError, match=rf"f: {key}\S*: .* is no {name}: ") as caught:
+    with pytest.raises(ConfigError, match=rf"f: {key}\S*: not {name}: ") as caught:
         convert(tree, kind, "f")
     assert len(str(caught.value)) < 200
 
 
 def test_nothing_is_no_interval_but_a_duration() -> None:
     """Sampling every zero seconds is refused; waiting for zero seconds is not."""
-    with pytest.raises(ConfigError, match="publish.interval: 0 is no interval: .* more than 0"):
+    with pytest.raises(
+        ConfigError, match=r"publish.interval: not an interval: 0 \(must be more than 0"
+    ):
         convert({"publish": {"interval": 0}}, Site, "f")
     assert Interval(0) == convert({"age": 0}, Batching, "f").age
 
@@ -256,11 +305,11 @@ def test_a_recipe_has_both_ends(missing: str) -> None:
 def test_an_error_names_whoever_set_the_value(tmp_path: Path) -> None:
     """The file, the variable or the command line: where the reader has to look."""
     path = written(tmp_path, '[publish]\ninterval = "never"\n')
-    with pytest.raises(ConfigError, match=f"^{path}: publish.interval: 'never' is no interval"):
+    with pytest.raises(ConfigError, match=f"^{path}: publish.interval: not an interval: 'never'"):
         load(path, Site, environ={})
-    with pytest.raises(ConfigError, match="^CCPIPE_PUBLISH__INTERVAL: publish.interval: 'ever' is"):
+    with pytest.raises(ConfigError, match="^CCPIPE_PUBLISH__INTERVAL: .* interval: 'ever'"):
         load(path, Site, environ={"CCPIPE_PUBLISH__INTERVAL": "ever"})
-    with pytest.raises(ConfigError, match="^command line: publish.interval: 'so' is no interval"):
+    with pytest.raises(ConfigError, match="^command line: .* not an interval: 'so'"):
         load(path, Site, environ={}, flags={"publish.interval": "so"})
     wrong = written(tmp_path, "bus.user = 5\n")
     with pytest.raises(ConfigError, match="^CCPIPE_BUS__SERVRS: bus: unknown key 'servrs'; did"):
@@ -441,7 +490,7 @@ def test_a_path_is_read_as_one() -> None:
     """Options of parts may be paths."""
     options = msgspec.defstruct("Options", [("dir", Path)])
     assert convert({"dir": "/a/b"}, options, "f").dir == Path("/a/b")  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match="f: dir: 5 is no Path"):
+    with pytest.raises(ConfigError, match="f: dir: not a Path: 5"):
         convert({"dir": 5}, options, "f")
 
 

@@ -84,8 +84,8 @@ def test_what_ccpipe_knows_is_given_by_name() -> None:
         ({}, "sink: the key 'dir' is missing"),
         ({"dir": 5}, "sink.dir: Expected `str`, got `int`"),
         ({"dir": "d", "lines": "many"}, "sink.lines: Expected `int`, got `str`"),
-        ({"dir": "d", "age": "soon"}, "sink.age: 'soon' is no duration: a number and one of"),
-        ({"dir": "d", "size": -1}, "sink.size: -1 is no size: it must be at least 0"),
+        ({"dir": "d", "age": "soon"}, "sink.age: not a duration: 'soon' (expected e.g. 500ms"),
+        ({"dir": "d", "size": -1}, "sink.size: not a size: -1 (must be at least 0"),
         ({"dir": "d", "hosts": [1]}, "sink.hosts[0]: Expected `str`, got `int`"),
         ({"dir": "d", "format": "xml"}, "sink.format: Invalid enum value 'xml'"),
         ({"dri": "d"}, "sink: unknown key 'dri'; did you mean 'dir'?"),
@@ -202,9 +202,9 @@ def test_somebody_elses_sink_is_found_and_built() -> None:
 @pytest.mark.parametrize(
     ("use", "said"),
     [
-        ("kool", "r.toml: sink.use: there is no sink 'kool'; did you mean 'cool'?"),
-        ("gone", "r.toml: sink.use: 'gone' is ccpipe_cool_parts:Gone, which fails: "),
-        ("away", "r.toml: sink.use: 'away' is ccpipe_no_such_module:Cool, which fails: No module"),
+        ("kool", "r.toml: sink.use: unknown sink 'kool'; did you mean 'cool'?"),
+        ("gone", "r.toml: sink.use: 'gone': cannot load ccpipe_cool_parts:Gone: "),
+        ("away", "r.toml: sink.use: 'away': cannot load ccpipe_no_such_module:Cool: No module"),
         (None, "r.toml: sink: the key 'use' must name one of away, cool, "),
         (7, "r.toml: sink: the key 'use' must name one of away, cool, "),
     ],
@@ -226,7 +226,7 @@ def test_a_missing_library_says_what_to_type() -> None:
 
 def test_an_unlike_name_gets_the_list() -> None:
     """Where nothing is near, all are named."""
-    with pytest.raises(ConfigError, match="x: there is no source 'qqq'; known are .*nats"):
+    with pytest.raises(ConfigError, match="x: unknown source 'qqq'; known are .*nats"):
         find("sources", "qqq", "x")
 
 

@@ -203,7 +203,7 @@ async def test_told_to_end_without_a_server_it_keeps_the_lines_in_a_file(tmp_pat
     publisher = await start(
         "--interval", "200ms",
         CCPIPE_BUS__SERVERS=f"nats://127.0.0.1:{free_port()}",
-        CCPIPE_PUBLISH__JITTER="0", CCPIPE_PUBLISH__DEAD_FILE=str(dead),
+        CCPIPE_PUBLISH__JITTER="0", CCPIPE_PUBLISH__DEAD_LETTER_FILE=str(dead),
     )  # fmt: skip
     assert publisher.stderr is not None
     while b"trying again" not in await asyncio.wait_for(publisher.stderr.readline(), 20):

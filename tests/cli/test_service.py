@@ -200,7 +200,7 @@ async def test_a_reload_loses_no_slot_and_changes_what_is_published(node: Node) 
 
 
 async def test_a_wrong_configuration_changes_nothing(node: Node) -> None:
-    """It is told with its key path, on the bus too, and the old one stays in force."""
+    """It is reported with its key path, on the bus too, and the current one is kept."""
     await node.start()
     await node.samples(1)
     node.configure("[publish.collectors.memry]")

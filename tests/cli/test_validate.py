@@ -74,7 +74,7 @@ def test_every_wrong_part_of_a_recipe_is_told() -> None:
     shown = ccpipe("validate", "--no-connect", "r.toml")
     assert shown.code == 78
     first, second, verdict = shown.out.splitlines()
-    assert first == "r.toml: source.use: there is no source 'nul'; did you mean 'null'?"
+    assert first == "r.toml: source.use: unknown source 'nul'; did you mean 'null'?"
     assert second == "r.toml: translate[0]: unknown key 'kind'; did you mean 'kinds'?"
     assert verdict.startswith("bad  r.toml")
 
@@ -83,10 +83,10 @@ def test_every_wrong_part_of_a_recipe_is_told() -> None:
     ("text", "reason"),
     [
         ("[publish]\nintervall = 1", "publish: unknown key 'intervall'; did you mean 'interval'?"),
-        ("[publish.collectors.dsk]\n", "there is no collector 'dsk'; did you mean 'disk'?"),
+        ("[publish.collectors.dsk]\n", "unknown collector 'dsk'; did you mean 'disk'?"),
         (
             "[[publish.translate]]\nuse = 'renam'\n",
-            "publish.translate[0].use: there is no translator 'renam'; did you mean 'rename'?",
+            "publish.translate[0].use: unknown translator 'renam'; did you mean 'rename'?",
         ),
         ("[publish.collectors.disk]\nx = 1", "publish.collectors.disk: unknown key 'x'"),
         ("[bus.subjects]\nmetric = 'x'", "bus.subjects.metric: unknown; did you mean 'metrics'?"),

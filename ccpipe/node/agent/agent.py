@@ -223,7 +223,7 @@ class Agent:
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it, we go on
                 expected = isinstance(error, CcpipeError)
                 log.error(  # noqa: TRY400
-                    "the configuration is not taken, the old one stays in force: %s",
+                    "reload failed, keeping the current configuration: %s",
                     error if expected else f"{type(error).__name__}: {error}",
                 )
             finally:
@@ -321,7 +321,10 @@ class _LogSink(Sink):
             await self._sink.write(records)
 
 
-_FIXED = ("bus", "cluster", "hostname", "telemetry", "publish.dead_file", "publish.control.enabled")
+_FIXED = (
+    "bus", "cluster", "hostname", "telemetry", "publish.dead_letter_file",
+    "publish.control.enabled",
+)  # fmt: skip
 
 
 def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:

@@ -1,18 +1,31 @@
 """``ccpipe bridge``: run a recipe."""
 
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
 
 from ccpipe.cli.options import Where, seconds
 from ccpipe.cli.pipe import run_pipe
-from ccpipe.config import Batching, Recipe, load, read_toml, state_folder
+from ccpipe.config import Batching, Recipe, load, read_toml
+from ccpipe.errors import ConfigError
 from ccpipe.node.agent.parts import translators
-from ccpipe.pipeline import DeadLetterSink, Limits, Sink, Source, Translator
+from ccpipe.pipeline import Limits, Records, RecordType, Sink, Source, Stages, Translator
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
+
+SHARED = ("durable", "queue")
+"""Options by which a source takes messages away from another process that has the same ones."""
+
+PERSISTENT = ("checkpoint", "state")
+"""Options that name a file in which a part remembers how far it is."""
 
 
 async def bridge(
@@ -25,8 +38,8 @@ async def bridge(
 ) -> None:
     """Run a recipe: carry messages from a source into a store.
 
-    Nothing is acknowledged before the store has it; what the store refuses goes
-    to <cluster>.dead with its reason. SIGTERM writes what is in hand and ends.
+    Nothing is acknowledged before the store has it; what the store rejects goes
+    to <cluster>.dead with the reason. SIGTERM writes what is in memory and ends.
 
     Examples:
       ccpipe bridge bridges/parquet.toml
@@ -38,43 +51,49 @@ async def bridge(
     recipe
         TOML file with [source], [[translate]] and [sink].
     dry_run
-        Print what would be written; acknowledge nothing.
+        Print what would be written; acknowledge and remember nothing.
     for_
         End after this time, such as 30s.
     """
+    from ccpipe.cli.dead_letters import Discarded, dead_letter_sink
+
     telemetry = Telemetry()
     loaded = load_recipe(recipe, where)
-    if dry_run:
-        # Without a durable consumer the real bridge loses nothing to this one.
-        loaded = msgspec.structs.replace(
-            loaded, source={**loaded.source, "durable": ""}, sink={"use": "stdout"}
+    with contextlib.ExitStack() as stack:
+        if dry_run:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ccpipe-"))
+            loaded = without_traces(loaded, Path(folder))
+        source, between, sink = parts(loaded, recipe, telemetry)
+        stages = Stages(between, source.gives)
+        if dry_run:
+            sink = Printer(stages.gives)
+        await run_pipe(
+            source,
+            sink,
+            name=f"bridge {recipe.stem}",
+            telemetry=telemetry,
+            listen=loaded.telemetry.listen,
+            translators=stages,
+            dead_letter_sink=(
+                Discarded() if dry_run else dead_letter_sink(source, sink, loaded, telemetry)
+            ),
+            limits=limits(sink, loaded.batch),
+            seconds=seconds(for_, "--for"),
         )
-    source, between, sink = parts(loaded, recipe, telemetry)
-    await run_pipe(
-        source,
-        sink,
-        name=f"bridge {recipe.stem}",
-        telemetry=telemetry,
-        listen=loaded.telemetry.listen,
-        translators=between,
-        dead_letter_sink=dead_letter_sink(source),
-        limits=limits(sink, loaded.batch),
-        seconds=seconds(for_, "--for"),
-    )
 
 
 def load_recipe(path: Path, where: Where) -> Recipe:
-    """Read a recipe, on top of the site's configuration."""
+    """Read a recipe, which extends the site's configuration."""
     site = where.path()
     if site:
-        where.site()  # what is wrong in the site's file is told as the site's, not the recipe's
+        where.site()  # errors in the site's file are reported as such, not as the recipe's
     return load(path, Recipe, flags=where.flags(), below=read_toml(site) if site else None)
 
 
 def parts(
     recipe: Recipe, path: Path, telemetry: Telemetry
 ) -> tuple[Source, list[Translator], Sink]:
-    """Make what a recipe names; raises ConfigError naming the key path of what is wrong."""
+    """Construct the parts of a recipe; raises ConfigError naming the key path of what is wrong."""
     context = {"site": recipe, "telemetry": telemetry}
     place = str(path)
     source = build("sources", recipe.source, where=place, path="source", context=context)
@@ -83,16 +102,61 @@ def parts(
     return source, between, sink
 
 
+def without_traces(recipe: Recipe, folder: Path) -> Recipe:
+    """Return a recipe that prints, and leaves no trace in files or on the broker.
+
+    Its parts work on copies, in `folder`, of the files in which they remember how far they are.
+    """
+    return msgspec.structs.replace(
+        recipe,
+        source=_on_copies(recipe.source, folder / "source"),
+        translate=[
+            _on_copies(table, folder / f"translate-{i}") for i, table in enumerate(recipe.translate)
+        ],
+        sink={"use": "null"},
+        batch=Batching(),
+    )
+
+
+def _on_copies(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    copied = {key: value for key, value in table.items() if key not in SHARED}
+    for key in PERSISTENT:
+        if isinstance(path := copied.get(key), str) and path:
+            folder.mkdir(exist_ok=True)
+            copied[key] = str(folder / key)
+            for suffix in ("", "-wal"):  # of a SQLite file
+                try:
+                    shutil.copyfile(path + suffix, copied[key] + suffix)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    raise ConfigError(f"{key}: {path}: {error.strerror}") from None
+    return copied
+
+
+class Printer(Sink):
+    """Prints records of any type, each on a line, as dead letters would hold them."""
+
+    limits = Limits(age=0.1)
+
+    def __init__(self, takes: RecordType) -> None:
+        """Print records of one type."""
+        self.takes = takes
+
+    async def write(self, records: Records) -> None:
+        """Print the records."""
+        text = b"".join(records.original(i) + b"\n" for i in range(len(records)))
+        await asyncio.to_thread(self._print, text)
+
+    @staticmethod
+    def _print(text: bytes) -> None:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+
+
 def limits(sink: Sink, batch: Batching) -> Limits:
-    """Return the sink's own batch sizes with the recipe's on top."""
+    """Return the sink's own batch sizes, overridden by the recipe's."""
     given = {
         key: value for key, value in msgspec.structs.asdict(batch).items() if value is not None
     }
     return msgspec.structs.replace(sink.limits, **given)
-
-
-def dead_letter_sink(source: Source) -> DeadLetterSink:
-    """Bury on the bus that the source reads, else in a file below the user's state folder."""
-    from ccpipe.sinks.dead_letter_file import DeadLetterFile
-
-    return source.dead_letter_sink or DeadLetterFile(state_folder() / "dead.lp")

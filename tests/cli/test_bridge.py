@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from nats.aio.client import Client
 
 from ccpipe.bus.nats.server import Server
 from ccpipe.child_process import die_with_parent
+from ccpipe.formats.gridengine import Accounting, encode_classic
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import event, metric
 from tests.conftest import eventually
@@ -258,3 +260,90 @@ async def test_victoriametrics_gives_back_what_was_published(
     assert code == 0
     assert "301 records read, 300 written, 0 dead letters" in said
     assert kept == {sample(message) for message in sent}
+
+
+def names(path: Path) -> list[str]:
+    """List what lies below a folder."""
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*"))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "bridges").glob("*.toml")), ids=lambda p: p.stem)
+async def test_a_dry_run_works_with_every_recipe(
+    path: Path, nats_server: Server, tmp_path: Path
+) -> None:
+    """Whatever its source and sink; no file and no stream is left behind, no dead letter sent."""
+    state = tmp_path / "state"
+    state.mkdir()
+    given = {
+        "CCPIPE_SOURCE__CHECKPOINT": str(state / "checkpoint"),
+        "XDG_STATE_HOME": str(state),
+        "TMPDIR": str(state),
+    }
+    if path.stem != "gridengine":
+        del given["CCPIPE_SOURCE__CHECKPOINT"]
+    process = await start(str(path), "--dry-run", "--for", "1s", url=nats_server.url, **given)
+    code, _, said = await ended(process, ask=False)
+    client = await nats.connect(nats_server.url)
+    streams = await client.jetstream().streams_info()
+    await client.close()
+    assert (code, streams, names(state)) == (0, [], [])
+    assert "dead letters" in said.splitlines()[-1]
+
+
+async def test_a_dry_run_prints_envelopes_as_json(nats_server: Server) -> None:
+    """They are no line protocol: one object a line, as Sonar writes them."""
+    recipe = ROOT / "bridges" / "cc-to-sonar.toml"
+    dry = await start(str(recipe), "--dry-run", "--for", "6s", url=nats_server.url)
+    client = await nats.connect(nats_server.url)
+    payload = encode([metric("cpu_load", 1.5, time=NOW * 10**9, tags=TAGS)])
+    for _ in range(40):
+        await client.publish("local.metrics", payload)
+        await asyncio.sleep(0.05)
+    await client.close()
+    code, printed, _ = await ended(dry, ask=False)
+    assert code == 0
+    envelopes = [json.loads(line) for line in printed.splitlines()]
+    assert {envelope["data"]["attributes"]["node"] for envelope in envelopes} == {"n1"}
+
+
+async def test_a_dry_run_starts_where_the_bridge_is_and_does_not_move_it(
+    nats_server: Server, tmp_path: Path
+) -> None:
+    """It reads copies of the files in which parts remember how far they are."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        f"""
+        [source]
+        use = "accounting"
+        paths = ["{tmp_path}/accounting"]
+        checkpoint = "{tmp_path}/checkpoint"
+        once = true
+        [[translate]]
+        use = "accounting_jobs"
+        state = "{tmp_path}/state"
+        quiet = "0s"
+        [sink]
+        use = "null"
+        """
+    )
+    jobs = [
+        encode_classic(
+            Accounting(
+                job_number=number, owner="anna", hostname="n1", qname="all.q",
+                submission_time=NOW * 10**9, start_time=NOW * 10**9, end_time=(NOW + 5) * 10**9,
+            )
+        )
+        for number in (1, 2)
+    ]  # fmt: skip
+    (tmp_path / "accounting").write_bytes(jobs[0])
+    real = await start(str(recipe), url=nats_server.url)
+    assert (await ended(real, ask=False))[0] == 0
+    (tmp_path / "accounting").write_bytes(jobs[0] + jobs[1])
+    before = {name: (tmp_path / name).read_bytes() for name in ("checkpoint", "state")}
+    for _ in range(2):
+        dry = await start(str(recipe), "--dry-run", url=nats_server.url)
+        code, printed, said = await ended(dry, ask=False)
+        assert code == 0, said
+        assert 'jobId\\":2' in printed.replace(" ", "")
+        assert 'jobId\\":1,' not in printed.replace(" ", "")
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before

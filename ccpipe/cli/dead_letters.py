@@ -1,0 +1,65 @@
+"""Where the dead letters of a bridge go."""
+
+import logging
+from collections.abc import Sequence
+from typing import Self
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.server import running
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.config import Site, state_folder
+from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink, Source
+from ccpipe.sinks.dead_letter_file import DeadLetterFile
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+
+def dead_letter_sink(
+    source: Source, sink: Sink, site: Site, telemetry: Telemetry
+) -> DeadLetterSink:
+    """Choose where dead letters go: ``<cluster>.dead`` where there is a broker, else a file.
+
+    A source may have a place of its own; else they share the connection of the sink. Where that
+    has none, they get one to the configured broker or to a running ``ccpipe up``.
+    """
+    if own := source.dead_letter_sink:
+        return own
+    if isinstance(sink, NatsSink):
+        return NatsDeadLetterSink(sink.bus, site)
+    if site.bus.servers or running():
+        return ConnectedDeadLetterSink(site, telemetry)
+    path = state_folder() / "dead.lp"
+    log.info("no broker is configured ([bus] servers): dead letters go to %s", path)
+    return DeadLetterFile(path)
+
+
+class Discarded(DeadLetterSink):
+    """Dead letters of a dry run: ``run()`` logs them, and nothing else happens."""
+
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Do nothing."""
+
+
+class ConnectedDeadLetterSink(NatsDeadLetterSink):
+    """Dead letters on ``<cluster>.dead``, over a connection of their own."""
+
+    def __init__(self, site: Site, telemetry: Telemetry) -> None:
+        """Prepare to connect to the configured broker."""
+        bus = Connection(site.bus, name="dead letters", telemetry=telemetry)
+        super().__init__(bus, site)
+
+    async def __aenter__(self) -> Self:
+        """Connect; where no server answers yet, in the background."""
+        await self.bus.connect_in_background()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the connection."""
+        await self.bus.__aexit__(None, None, None)
+
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Publish the letters; raises UnavailableError while there is no connection."""
+        self.bus.require_connected()
+        await super().write(letters)

@@ -158,7 +158,7 @@ def test_the_environment_has_only_text() -> None:
 def test_variables_that_are_not_settings_are_ignored(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ccpipe, nats.conf and Kubernetes (for a Service called ccpipe) have variables of their own."""
+    """Those of ccpipe itself, of nats.conf, and of Kubernetes for a Service called ccpipe."""
     with caplog.at_level("WARNING"):
         assert load(None, Site, environ={name: "tcp://10.0.0.1:80"}) == Site()
     assert not caplog.records

@@ -48,8 +48,8 @@ def _import_client() -> None:
         from nats.aio import transport
     finally:
         sys.meta_path.remove(hidden)
-    if transport.aiohttp is None:
-        transport.aiohttp = _Deferred("aiohttp")  # type: ignore[assignment]
+    if "aiohttp" not in sys.modules:
+        vars(transport)["aiohttp"] = _Deferred("aiohttp")
 
 
 _import_client()

@@ -39,12 +39,13 @@ use = "{sink}"
 """
 
 
-def bridge(folder: Path, sink: str, *flags: str, **environ: str) -> Ended:
+def bridge(folder: Path, sink: str, **environ: str) -> Ended:
     """Run a bridge over an accounting file whose second line is broken."""
     (folder / "accounting").write_bytes(GOOD[0] + BAD + GOOD[1])
     recipe = folder / "recipe.toml"
     recipe.write_text(RECIPE.format(folder=folder, sink=sink))
-    return ccpipe("bridge", recipe, *flags, XDG_STATE_HOME=str(folder / "state"), **environ)
+    environ["XDG_STATE_HOME"] = str(folder / "state")
+    return ccpipe("bridge", recipe, stdin=b"", **environ)
 
 
 async def letters(url: str) -> list[tuple[bytes, dict[str, str]]]:

@@ -18,7 +18,7 @@ COMMANDS = {
     "validate": "Check recipes, configuration and data files.",
     "acct": "Sum up or list what Grid Engine's jobs used.",
     "control": "Ask a node or set something on it.",
-    "config": "Show the configuration in force and where it comes from.",
+    "config": "Show the configuration in force, and configuration for other programs.",
     "nodelist": "Write lists of nodes out, make them short, count them.",
     "plugins": "List sources, collectors, translators and sinks.",
     "version": "Show the versions that matter.",

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from cyclopts import App, Parameter
 
+from ccpipe.cli.clustercockpit import clustercockpit
 from ccpipe.cli.options import Where
 from ccpipe.cli.output import print_json
 from ccpipe.config import ENVIRONMENT, read_toml, set_at_path
@@ -16,7 +17,7 @@ from ccpipe.config_dump import mask, plain
 
 config = App(
     name="config",
-    help="""Show the configuration in force and where it comes from.
+    help="""Show the configuration in force, and configuration for other programs.
 
 Values come, the later ones winning, from defaults, a TOML file, environment
 variables (CCPIPE_BUS__SERVERS=nats://a,nats://b sets servers in [bus]) and
@@ -24,9 +25,10 @@ flags. The file is the one that --config or $CCPIPE_CONFIG names, else
 ~/.config/ccpipe/ccpipe.toml, else /etc/ccpipe/ccpipe.toml.
 
 Examples: ccpipe config show
-          ccpipe config show --config site.toml -o json
-          CCPIPE_CLUSTER=fritz ccpipe config show | grep cluster""",
+          CCPIPE_CLUSTER=fritz ccpipe config show | grep cluster
+          ccpipe config clustercockpit | jq .metricConfig""",
 )
+config.command(clustercockpit)
 
 
 class Setting(NamedTuple):

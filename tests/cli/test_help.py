@@ -31,7 +31,9 @@ def invocations(example: str) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "config show", "control get", "control put"])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, "config show", "config clustercockpit", "control get", "control put"]
+)
 def test_help_shows_three_examples_that_parse(command: str) -> None:
     """They stand unbroken, and every option in them exists."""
     shown = ccpipe(*command.split(), "--help")
@@ -47,7 +49,9 @@ def test_help_shows_three_examples_that_parse(command: str) -> None:
             app.parse_args(call, exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "config show", "control get", "control put"])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, "config show", "config clustercockpit", "control get", "control put"]
+)
 def test_help_says_what_each_option_is_for(command: str) -> None:
     """No option stands without a word."""
     shown = ccpipe(*command.split(), "--help", COLUMNS="200").out

@@ -1,0 +1,118 @@
+"""``ccpipe config clustercockpit``: valid for ClusterCockpit, and true to the publisher."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from tests.cli.command import ccpipe
+from tests.paths import TEST_DATA
+
+SCHEMAS = {
+    name: json.loads((TEST_DATA / "clustercockpit" / f"{name}.schema.json").read_text())
+    for name in ("cluster", "unit")
+}
+STORE = {"type": "object", "required": ["frequency", "aggregation"],
+         "properties": {"frequency": {"type": "integer", "minimum": 1},
+                        "aggregation": {"enum": ["sum", "avg"]}}}  # fmt: skip
+
+
+def printed(*arguments: str, **environ: str) -> dict[str, Any]:
+    """Run the command; return what it prints."""
+    done = ccpipe("config", "clustercockpit", *arguments, stdin=b"", **environ)
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def scopes(*arguments: str) -> dict[str, str]:
+    """Return the scope of each metric."""
+    return {each["name"]: each["scope"] for each in printed(*arguments)["metricConfig"]}
+
+
+@pytest.mark.parametrize("patterns", [(), ("*",)])
+def test_it_meets_the_schemas_of_the_peers(patterns: tuple[str, ...]) -> None:
+    """cc-backend checks cluster.json with cc-lib's schema before it starts."""
+    found = printed(*patterns)
+    unit = {key: value for key, value in SCHEMAS["unit"].items() if key != "$schema"}
+    registry: Registry[Any] = Registry[Any]().with_resource(
+        "embedfs://unit.schema.json", DRAFT202012.create_resource(unit)
+    )
+    schema = SCHEMAS["cluster"]["properties"]["metricConfig"]
+    jsonschema.Draft202012Validator(schema, registry=registry).validate(found["metricConfig"])
+    for config in found["metrics"].values():
+        jsonschema.validate(config, STORE)
+    assert [each["name"] for each in found["metricConfig"]] == list(found["metrics"])
+    assert len(found["metrics"]) > 100
+
+
+def test_what_is_known_of_a_metric_is_said() -> None:
+    """Unit, aggregation, footprint and thresholds of some that cc-backend's examples have too."""
+    found = {each["name"]: each for each in printed()["metricConfig"]}
+    used = found["mem_used"]
+    assert used["unit"] == {"base": "B", "prefix": "K"}
+    assert (used["aggregation"], used["footprint"], used["scope"]) == ("sum", "max", "node")
+    assert found["clock"]["unit"] == {"base": "Hz", "prefix": "M"}
+    assert found["clock"]["aggregation"] == "avg"
+    assert found["cpu_power"]["energy"] == "power"
+    assert found["ipc"]["unit"] == {"base": "IPC"}
+    assert (found["cpu_user"]["peak"], found["cpu_load"]["peak"]) == (100, 0)
+
+
+def test_scopes_and_steps_are_those_of_the_configuration(tmp_path: Path) -> None:
+    """A collector that is off is left out; options decide the scope, intervals the time step."""
+    path = tmp_path / "ccpipe.toml"
+    path.write_text(
+        """
+        [publish]
+        interval = "20s"
+        [publish.collectors]
+        cpu = { hwthreads = true, interval = "2500ms" }
+        clock = { hwthreads = false }
+        memory = { domains = true }
+        load = { enabled = false }
+        """
+    )
+    found = printed("--config", str(path))
+    by_name = {each["name"]: each for each in found["metricConfig"]}
+    assert by_name["cpu_user"]["scope"] == "hwthread"
+    assert by_name["num_cpus"]["scope"] == "node"
+    assert by_name["clock"]["scope"] == "node"
+    assert by_name["mem_used"]["scope"] == "memoryDomain"
+    assert by_name["mem_available"]["scope"] == "node"
+    assert "cpu_load" not in by_name
+    assert (found["metrics"]["cpu_user"]["frequency"], by_name["clock"]["timestep"]) == (3, 20)
+
+
+def test_metrics_of_devices_are_left_out_unless_named() -> None:
+    """The store would write all network cards of a node into one series."""
+    assert "net_bytes_in_bw" not in scopes()
+    assert set(scopes("net_*_bw")) == {
+        f"net_{what}_{way}_bw" for what in ("bytes", "pkts") for way in ("in", "out")
+    }
+    done = ccpipe("config", "clustercockpit")
+    assert "left out, because the store would mix their devices" in done.err
+
+
+def test_a_pattern_that_matches_nothing_is_an_error() -> None:
+    """With the exit code of a wrong command line."""
+    done = ccpipe("config", "clustercockpit", "cpuload")
+    assert (done.code, done.out) == (64, "")
+    assert "no metric matches cpuload" in done.err
+
+
+def test_scopes_are_what_the_publisher_sends() -> None:
+    """Of every metric that this machine has there is data of the printed scope."""
+    sent = defaultdict(set)
+    lines = ccpipe("publish", "--once", "--dry-run", "-o", "json").out.splitlines()
+    for message in map(json.loads, lines):
+        if "stype" not in message["tags"]:
+            sent[message["name"]].add(message["tags"]["type"])
+    known = scopes()
+    assert len(sent) > 20
+    assert {name: known[name] for name in sent if known[name] not in sent[name]} == {}

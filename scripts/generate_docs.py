@@ -18,38 +18,49 @@ from typing import Any
 
 import msgspec
 
-from ccpipe import config
+from ccpipe import config, renamed
 from ccpipe.config import Duration, Interval, Recipe, Site, Size
 
 HEAD = """\
 # Configuration
 
-Every key of `ccpipe.toml` and of a recipe. This page is written from the code
-(`python scripts/generate_docs.py > docs/configuration.md`) and a test keeps it true.
+All keys of `ccpipe.toml` and of recipes. This page is generated from the code
+(`python scripts/generate_docs.py > docs/configuration.md`), and a test checks that it is current.
 
 ## Where values come from
 
-Later ones win:
+Later ones override earlier ones:
 
 1. the defaults below;
-2. `ccpipe.toml`: the file that `--config` or `$CCPIPE_CONFIG` names, else
+2. `ccpipe.toml`: the file named by `--config` or `$CCPIPE_CONFIG`, else
    `~/.config/ccpipe/ccpipe.toml`, else `/etc/ccpipe/ccpipe.toml`;
-3. for a bridge its recipe, which may hold any key of the site's file beside its own;
-4. the environment: `CCPIPE_` and the key in capitals, where `__` descends into a table:
+3. for a bridge its recipe, which may contain any key of the site's file in addition to its own;
+4. environment variables: `CCPIPE_` and the key in capitals, where `__` enters a table:
    `CCPIPE_BUS__SERVERS=nats://a,nats://b`, `CCPIPE_SINK__URL=http://db:8428`;
 5. flags.
 
-`ccpipe config show` prints what is in force and where each value comes from. A key that does not
-exist is an error, before anything starts, with the one that was probably meant. Secrets are never
-values: they lie in files that the configuration names.
+`ccpipe config show` prints the configuration in force and where each value comes from. An unknown
+key is an error before anything starts, and the message suggests the most similar key. Secrets are
+never values: they are read from files that the configuration names.
 
-Three variables are no configuration: `CCPIPE_CONFIG` names the file, `CCPIPE_LOGLEVEL` says how
-much is logged (`debug`, `info`, `warning`, `error`), and `CCPIPE_KERNEL` chooses the compiled
-kernels (`compiled`) or their twins in Python (`python`).
+These variables are not keys: `CCPIPE_CONFIG` names the file, `CCPIPE_LOGLEVEL` is the log level
+(`debug`, `info`, `warning`, `error`), and `CCPIPE_KERNEL` chooses the compiled kernels
+(`compiled`) or their Python twins (`python`). The passwords that `nats.conf` reads are ignored. So
+is any other variable that begins with `CCPIPE_`, contains no `__` and resembles no key; it is
+reported once.
 
 - A **duration** is a number of seconds or has a unit: {durations}.
-- An **interval** is a duration of more than nothing.
+- An **interval** is a duration of more than 0.
 - A **size** is a number of bytes or has a unit: {sizes}.
+"""
+
+RENAMED = """\
+## Renamed keys
+
+Old names are refused with a message that gives the new one.
+
+| old | new |
+| --- | --- |
 """
 
 
@@ -63,12 +74,22 @@ def page() -> str:
         "## A recipe\n",
         f"{_markdown(inspect.getdoc(Recipe) or '')} `ccpipe plugins` shows the options of each.\n",
         *_tables(Recipe, [name for name in _fields(Recipe) if name in recipe_only]),
+        RENAMED + "".join(f"| {old} | {new} |\n" for old, new in _renamed()),
     ]
     return "\n".join(parts)
 
 
+def _renamed() -> Iterator[tuple[str, str]]:
+    for old, new in renamed.KEYS.items():
+        yield f"`{old}`", f"`{new}`"
+    for (group, name, old), new in renamed.OPTIONS.items():
+        yield f"`{old}` of the {group[:-1]} `{name}`", f"`{new}`"
+    for (group, name), new in renamed.PARTS.items():
+        yield f"the {group[:-1]} `{name}`", new
+
+
 def _tables(kind: type[msgspec.Struct], names: Sequence[str], path: str = "") -> Iterator[str]:
-    """Describe keys of a Struct in a table; then, each in its own, the tables among them."""
+    """Describe the keys of a Struct in a table, then each nested Struct in a table of its own."""
     meanings = _docstrings(kind)
     fields = _fields(kind)
     inner = {name: fields[name].type for name in names if _is_struct(fields[name].type)}
@@ -97,7 +118,7 @@ def _is_struct(kind: Any) -> bool:
 
 
 def _docstrings(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Read the string below each field, of the Struct and what it inherits from."""
+    """Read the docstring below each field of a Struct and of its bases."""
     tree = ast.parse(Path(inspect.getfile(config)).read_text(encoding="utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     found: dict[str, str] = {}
@@ -151,9 +172,9 @@ def _type(kind: Any) -> str:
 
 def _default(field: Any) -> str:
     if field.required:
-        return "must be given"
+        return "required"
     if field.default is None:
-        return "absent"
+        return "none"
     if isinstance(field.default, Duration | Size):
         return f"`{_measure(field.default)}`"
     if field.default is not msgspec.NODEFAULT:
@@ -163,7 +184,7 @@ def _default(field: Any) -> str:
 
 
 def _measure(value: Duration | Size) -> str:
-    """Write a value with the largest unit that it is a whole number of."""
+    """Write a value with the largest unit of which it is a whole number."""
     units = {unit: size for unit, size in value.UNITS.items() if unit}
     unit = max((u for u in units if round(value / units[u], 9).is_integer()), key=units.__getitem__)
     return f"{round(value / units[unit])}{unit}"

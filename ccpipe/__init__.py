@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from ccpipe.formats.lineprotocol import Lines, decode, encode
+    from ccpipe.formats.lineprotocol.messages import Messages
     from ccpipe.message import Message
     from ccpipe.pipeline import Batch, Sink, Source, Translator, run
 
@@ -38,6 +39,7 @@ __all__ = [
     "EncodeError",
     "Lines",
     "Message",
+    "Messages",
     "MissingExtra",
     "RejectedError",
     "Sink",
@@ -54,6 +56,7 @@ _HOMES = {
     **dict.fromkeys(("Batch", "Sink", "Source", "Translator", "run"), "ccpipe.pipeline"),
     **dict.fromkeys(("Lines", "decode", "encode"), "ccpipe.formats.lineprotocol"),
     "Message": "ccpipe.message",
+    "Messages": "ccpipe.formats.lineprotocol.messages",
 }
 """The module that each name is imported from; ``ccpipe.errors`` for all others."""
 

@@ -17,7 +17,7 @@ OPTIONS = {
 """Options of parts: group of entry points, name of the part, option."""
 
 PARTS = {
-    ("sources", "sonar"): 'use = "nats" with codec = "sonar"',
-    ("sinks", "sonar"): 'use = "nats" with codec = "sonar"',
+    ("sources", "sonar"): 'use = "nats", codec = "sonar"',
+    ("sinks", "sonar"): 'use = "nats", codec = "sonar"',
 }
 """Parts: group of entry points and name."""

@@ -85,7 +85,7 @@ def _renamed() -> Iterator[tuple[str, str]]:
     for (group, name, old), new in renamed.OPTIONS.items():
         yield f"`{old}` of the {group[:-1]} `{name}`", f"`{new}`"
     for (group, name), new in renamed.PARTS.items():
-        yield f"the {group[:-1]} `{name}`", new
+        yield f'`use = "{name}"` of a {group[:-1]}', f"`{new}`"
 
 
 def _tables(kind: type[msgspec.Struct], names: Sequence[str], path: str = "") -> Iterator[str]:

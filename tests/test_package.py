@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ccpipe
-from ccpipe import registry
+from ccpipe import errors, registry
 from tests.paths import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -29,15 +29,41 @@ METHODS = {
 HEAVY = ("nats", "pyarrow", "psutil", "aiohttp", "numpy", "duckdb", "prometheus_client", "cython")
 
 
-def test_the_package_exports_its_version_and_nothing_else() -> None:
-    """Everything else has one home in a module."""
-    public = [
-        name
-        for name, value in vars(ccpipe).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
-    ]
-    assert public == []
+PUBLIC = """
+    Batch CcpipeError ConfigError DataError DeniedError EncodeError Lines Message Messages
+    MissingExtra RejectedError Sink Source Translator UnavailableError UsageError decode encode run
+"""
+
+
+def test_the_public_interface_is_listed() -> None:
+    """These names and no others, each of them documented; errors are those of the tree."""
+    assert ccpipe.__all__ == PUBLIC.split()
+    assert set(ccpipe.__all__) <= set(dir(ccpipe))
+    for name in ccpipe.__all__:
+        assert getattr(ccpipe, name).__name__ == name
+        assert getattr(ccpipe, name).__doc__
+    found = [v for v in vars(errors).values() if getattr(v, "__module__", "") == errors.__name__]
+    assert set(found) <= {getattr(ccpipe, name) for name in ccpipe.__all__}
     assert re.fullmatch(r"\d+\.\d+\.\d+", ccpipe.__version__)
+
+
+def test_a_name_that_is_not_public_is_an_error() -> None:
+    """As of any module."""
+    with pytest.raises(AttributeError, match="module 'ccpipe' has no attribute 'deocde'"):
+        _ = ccpipe.deocde
+    assert not hasattr(ccpipe, "deocde")
+
+
+def test_public_names_are_imported_when_they_are_used() -> None:
+    """``import ccpipe`` loads none of ccpipe's modules; ``decode`` does not load the pipeline."""
+    code = """
+import sys, ccpipe
+print([name for name in sys.modules if name.startswith("ccpipe.")])
+ccpipe.decode
+print("ccpipe.formats.lineprotocol" in sys.modules, "ccpipe.pipeline" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "True False"]
 
 
 @pytest.mark.parametrize("module", ["ccpipe", "ccpipe.cli", "ccpipe.message", "ccpipe.config"])

@@ -1,5 +1,6 @@
 """Names of before: each is refused with the new one."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,9 @@ def test_an_old_key_is_refused_with_the_new_one(old: str, new: str, tmp_path: Pa
     set_at_path(tree, old.split("."), "x", old)
     variable = f"CCPIPE_{old.upper().replace('.', '__')}"
     for kind, below in ((Site, {}), (Recipe, ENDS)):
-        with pytest.raises(ConfigError, match=f"was renamed to '{new}'"):
+        with pytest.raises(ConfigError, match=f"was replaced by {new}$"):
             load(None, kind, below={**below, **tree}, environ={})
-        with pytest.raises(ConfigError, match=f"^{variable}: .* was renamed to '{new}'"):
+        with pytest.raises(ConfigError, match=f"^{variable}: .* was replaced by {new}$"):
             load(None, kind, below=below, environ={variable: "x"})
     assert has_key(Recipe, new.split("."))
     assert not has_key(Recipe, old.split("."))
@@ -44,10 +45,10 @@ def test_an_old_key_is_refused_with_the_new_one(old: str, new: str, tmp_path: Pa
 def test_an_old_option_is_refused_with_the_new_one(place: tuple[str, str, str], new: str) -> None:
     """The part knows the new name and not the old one."""
     group, name, old = place
-    with pytest.raises(ConfigError, match=f"the key '{old}' was renamed to '{new}'"):
+    with pytest.raises(ConfigError, match=f"the key '{old}' was replaced by {re.escape(new)}$"):
         build(group, {"use": name, old: 1}, where="r.toml", path="x", context={})
     options = options_of(find(group, name, "x"), {"site": None, "telemetry": Telemetry()})
-    assert new in options.__struct_fields__
+    assert new.split(maxsplit=1)[0] in options.__struct_fields__
     assert old not in options.__struct_fields__
 
 

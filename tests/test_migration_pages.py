@@ -1,0 +1,84 @@
+"""``docs/from-*.md``: the metrics, collectors and keys that they name exist, or do not."""
+
+import importlib
+import re
+import tomllib
+from importlib import metadata
+from typing import Any
+
+import msgspec
+
+from ccpipe.config import Recipe, Site, load
+from ccpipe.registry import build, names
+from ccpipe.telemetry import Telemetry
+from ccpipe.translate.sonar import sonar_metrics
+from tests.paths import ROOT
+
+COLLECTOR = (ROOT / "docs" / "from-cc-metric-collector.md").read_text(encoding="utf-8")
+SONAR = (ROOT / "docs" / "from-sonar.md").read_text(encoding="utf-8")
+
+
+def section(page: str, heading: str) -> str:
+    """Return what stands below a heading."""
+    return page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def column(text: str, number: int) -> set[str]:
+    """Return the quoted names in one column of the tables of a text, but for the heads."""
+    rows = [line.split("|") for line in text.splitlines() if line.strip().startswith("|")]
+    return {name for row in rows for name in re.findall(r"`([\w.*<>]+)`", row[number])}
+
+
+def metrics() -> set[str]:
+    """Return the names of all metrics that collectors declare."""
+    modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
+    tables = [getattr(importlib.import_module(name), "METRICS", ()) for name in modules]
+    return {row.name for table in tables for row in table}
+
+
+def test_collectors_exist() -> None:
+    """Each one that takes the place of another, and each option that is named."""
+    assert column(section(COLLECTOR, "Collectors"), 2) <= set(names("collectors"))
+
+
+def test_new_names_exist_and_old_ones_do_not() -> None:
+    """A name that both have for different things is named in the text."""
+    text = section(COLLECTOR, "Names")
+    assert column(text, 2) - {"stype-id"} <= metrics()
+    assert not {name for name in column(text, 1) if "<" not in name} & metrics() - {"package"}
+    for name in ("gpfs_iops", "gpfs_metaops"):
+        assert f"`{name}`" in text.split("\n\n")[-1]
+
+
+def test_what_is_not_available_is_not() -> None:
+    """A metric that is added here comes off the list."""
+    listed = {
+        name.rstrip("*") for name in re.findall(r"`(\w+\*?)`", section(COLLECTOR, "Not available"))
+    }
+    known = metrics()
+    assert not {name for name in listed if name in known}
+    assert not {name for name in known if name.endswith("_diff")}
+
+
+def test_configuration_shown_is_accepted() -> None:
+    """Each block, as part of ``ccpipe.toml``."""
+    blocks = re.findall(r"```toml\n(.*?)```", COLLECTOR, re.DOTALL)
+    assert len(blocks) == 2
+    for text in blocks:
+        site = load(None, Site, below=tomllib.loads(text), environ={})
+        for table in site.publish.translate:
+            context: dict[str, Any] = {"site": site, "telemetry": Telemetry()}
+            assert build("translators", table, where="x", path="x", context=context)
+
+
+def test_keys_for_sonar_exist() -> None:
+    """Those of the configuration, and the metrics that fields become."""
+    for key in column(section(SONAR, "Steps"), 2):
+        kind: Any = Recipe
+        for step in key.split("."):
+            fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+            assert step in fields, key
+            kind = fields[step]
+    known = {row.name for _, _, rows, _ in sonar_metrics.SECTIONS for row in rows}
+    text = section(SONAR, "Names, units and conventions").split("As metrics")[1]
+    assert column(text, 2) <= known

@@ -1,4 +1,4 @@
-"""The configuration as plain data that can be shown: units spelled out, secrets masked."""
+"""The configuration as plain data for output: values with units, secrets masked."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from ccpipe.config import Duration, Size
 
 
 def plain(value: Any) -> Any:
-    """Turn a value of the configuration into what TOML or JSON can hold, as people write it."""
+    """Convert a value of the configuration to plain data for TOML or JSON."""
     if isinstance(value, Duration | Size):
         return measure(value)
     if isinstance(value, msgspec.Struct):
@@ -24,7 +24,7 @@ def plain(value: Any) -> Any:
 
 
 def measure(value: Duration | Size) -> str | float:
-    """Spell a duration or size with the largest unit that fits it: ``10s``, ``64KiB``."""
+    """Write a duration or size with the largest exact unit: ``10s``, ``64KiB``."""
     units = sorted(type(value).UNITS.items(), key=lambda unit: -unit[1])
     for name, unit in units:
         count = round(value / unit)
@@ -34,7 +34,7 @@ def measure(value: Duration | Size) -> str | float:
 
 
 def mask(value: Any) -> Any:
-    """Hide user and password in URLs."""
+    """Mask user and password in URLs."""
     if isinstance(value, list):
         return [mask(item) for item in value]
     return _USERINFO.sub(r"\1***@", value) if isinstance(value, str) else value

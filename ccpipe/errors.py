@@ -3,48 +3,48 @@
 ::
 
     CcpipeError
-    ├── UsageError          the command line asks for something that cannot be       exit 64
+    ├── UsageError          the command line or an argument is wrong                 exit 64
     ├── ConfigError         configuration or a recipe is wrong; names the key path   exit 78
-    ├── MissingExtra        a library is not installed; says the pip line to type    exit 69
+    ├── MissingExtra        a library is not installed; names the pip command        exit 69
     ├── DataError           bytes or records break a rule                            exit 65
-    │   ├── EncodeError     a record cannot be written in the format asked for
-    │   └── RejectedError   a store refuses records for good: do not retry
-    ├── UnavailableError    a store or the bus cannot be reached: try again          exit 69
-    └── DeniedError         the other side refuses us: credentials or permissions    exit 77
+    │   ├── EncodeError     a record cannot be written in the requested format
+    │   └── RejectedError   a store rejects records permanently: do not retry
+    ├── UnavailableError    a store or the broker cannot be reached: retry           exit 69
+    └── DeniedError         access denied: credentials or permissions                exit 77
 
-Bad *lines* are no exceptions: a decoder returns them (``Lines.rejected``), so that one bad line
-costs one line. Exit codes are those of BSD's ``sysexits.h``.
+Bad *lines* do not raise: a decoder returns them (``Lines.rejected``), so that a bad line does not
+affect the others. Exit codes are those of BSD's ``sysexits.h``.
 """
 
 from collections.abc import Sequence
 
 
 class CcpipeError(Exception):
-    """The root of the tree; catching it catches what ccpipe raises on purpose, nothing else."""
+    """The base class of all errors that ccpipe raises on purpose."""
 
     exit_code = 70
-    """What a command ends with when this error stops it (``EX_SOFTWARE``)."""
+    """Exit code of a command that this error ends (``EX_SOFTWARE``)."""
 
 
 class UsageError(CcpipeError):
-    """The command line asks for something that cannot be."""
+    """The command line or an argument is wrong."""
 
     exit_code = 64
 
 
 class ConfigError(CcpipeError):
-    """Configuration or a recipe is wrong: the message names file, key path and a suggestion."""
+    """Configuration or a recipe is wrong; the message names the file and the key path."""
 
     exit_code = 78
 
 
-class MissingExtra(CcpipeError):  # noqa: N818 - it names what is missing, as its message does
+class MissingExtra(CcpipeError):  # noqa: N818 - named for what is missing
     """A library that an optional part needs is not installed."""
 
     exit_code = 69
 
     def __init__(self, library: str, extra: str) -> None:
-        """Name the missing `library` and the `extra` of ccpipe that brings it."""
+        """Name the missing `library` and the `extra` of ccpipe that installs it."""
         super().__init__(f"{library} is not installed; type: pip install 'ccpipe[{extra}]'")
         self.library = library
         self.extra = extra
@@ -57,29 +57,29 @@ class DataError(CcpipeError):
 
 
 class EncodeError(DataError):
-    """A record cannot be written in the format asked for."""
+    """A record cannot be written in the requested format."""
 
 
 class RejectedError(DataError):
-    """A store refuses records for good, so that trying again is pointless.
+    """A store rejects records permanently, so that retrying is pointless.
 
-    `indices` are the positions of the bad records in what was written, where the store names
-    them; ``None`` where it does not, and the pipeline then halves the batch to find them.
+    `indices` are the positions of the bad records in the batch, if the store names them. If it
+    does not they are ``None``, and the pipeline halves the batch until it has found them.
     """
 
     def __init__(self, reason: str, indices: Sequence[int] | None = None) -> None:
-        """Keep the store's `reason` in its own words."""
+        """Keep the `reason` as the store words it."""
         super().__init__(reason)
         self.indices = indices
 
 
 class UnavailableError(CcpipeError):
-    """A store or the bus cannot be reached or is overloaded: the same write may succeed later."""
+    """A store or the broker is unreachable or overloaded: the same write may succeed later."""
 
     exit_code = 69
 
 
 class DeniedError(CcpipeError):
-    """The other side refuses us: wrong credentials or missing permissions."""
+    """Access denied: wrong credentials or missing permissions."""
 
     exit_code = 77

@@ -1,4 +1,4 @@
-"""One message of the ClusterCockpit line protocol, and the words it is made of.
+"""One message of the ClusterCockpit line protocol, and its vocabulary.
 
 Source: ClusterCockpit specification "InfluxData line-protocol flavor", sections *Message
 categories*, *Rules valid for all message categories* and *Message types*.
@@ -17,7 +17,7 @@ class Uint(int):
 
 
 Value = float | int | bool | str
-"""A payload. ``Uint`` marks an unsigned integer; a plain ``int`` is a signed one of 64 bits."""
+"""A payload. ``Uint`` is an unsigned integer; a plain ``int`` is a signed one of 64 bits."""
 
 
 class Kind(enum.StrEnum):
@@ -28,11 +28,11 @@ class Kind(enum.StrEnum):
     LOG = "log"
     CONTROL = "control"
     OTHER = "other"
-    """Any other field key: plain Influx line protocol, as Telegraf or Slurm's plug-in write it."""
+    """Any other field key: plain Influx line protocol, as Telegraf or Slurm write it."""
 
     @classmethod
     def of(cls, field: str) -> "Kind":
-        """Return the category that a field key stands for."""
+        """Return the category of a field key."""
         return _KIND_OF_FIELD.get(field, cls.OTHER)
 
 
@@ -46,29 +46,29 @@ _KIND_OF_FIELD = {
 NODE_TYPES = frozenset(
     {"node", "socket", "die", "memoryDomain", "llc", "core", "hwthread", "accelerator"}
 )
-"""What the tag ``type`` may say (*Mandatory tags per message*)."""
+"""Values of the tag ``type`` (*Mandatory tags per message*)."""
 
 LOG_LEVELS = ("debug", "info", "warn", "error")
-"""What the tag ``loglevel`` may say, from chatty to grave (*Message categories*)."""
+"""Values of the tag ``loglevel``, the most severe last (*Message categories*)."""
 
 CONTROL_METHODS = ("GET", "PUT")
-"""What the tag ``method`` may say (*Message categories*)."""
+"""Values of the tag ``method`` (*Message categories*)."""
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One line: a name, its tags, one payload and a moment.
+    """One line: a name, tags, one payload and a timestamp.
 
-    There is one payload, and its field key decides the category, so that no illegal combination
-    can be built. A line with several fields is several messages of one series and moment.
+    The field key decides the category. A line with several fields becomes several messages with
+    the same name, tags and timestamp.
     """
 
     name: str
     """The measurement: metric name, event class, log component or control class."""
     tags: Mapping[str, str]
-    """Sorted by key when decoded; shared between messages of one series, so never changed."""
+    """Sorted by key when decoded; shared by all messages of a series: do not modify."""
     value: Value
     time: int | None = None
-    """Nanoseconds since the epoch; ``None`` where the line carries no timestamp."""
+    """Nanoseconds since the epoch; ``None`` if the line has no timestamp."""
     field: str = "value"
 
     @property
@@ -78,14 +78,14 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def hostname(self) -> str:
-        """The node that the message speaks of; empty where the tag is missing."""
+        """The node that the message is about; empty if the tag is missing."""
         return self.tags.get("hostname", "")
 
     def problems(self) -> list[str]:
-        """Say which rules of the specification the message breaks; empty for a clean one.
+        """Return the rules of the specification that the message breaks.
 
-        A tag without value counts as missing: none can be written. Such a message is still
-        carried: peers break these rules every day.
+        A tag without a value counts as missing. Messages that break rules are still carried,
+        because many programs write such messages.
         """
         return [*_tag_problems(self.tags), *_PAYLOAD_RULES[self.kind](self)] + (
             [] if self.time is not None else ["the timestamp is missing"]
@@ -103,9 +103,9 @@ def _tag_problems(tags: Mapping[str, str]) -> Iterator[str]:
     elif node_type != "node" and not tags.get("type-id"):
         yield f"tag type-id is missing, which type={node_type} needs"
     if tags.get("stype-id") and not tags.get("stype"):
-        yield "tag stype-id stands without stype"
+        yield "tag stype-id is present without stype"
     if tags.get("stype") and not tags.get("stype-id"):
-        yield "tag stype stands without stype-id"
+        yield "tag stype is present without stype-id"
 
 
 def _metric_problems(message: Message) -> Iterator[str]:
@@ -160,7 +160,7 @@ def metric(name: str, value: float, *, time: int, tags: Mapping[str, str]) -> Me
 
 
 def event(cls: str, function: str, payload: str, *, time: int, tags: Mapping[str, str]) -> Message:
-    """Build an event of a class such as ``job``; `function` says its purpose (*Events*)."""
+    """Build an event of a class such as ``job``; `function` is its purpose (*Events*)."""
     return Message(cls, {**tags, "function": function}, payload, time, "event")
 
 

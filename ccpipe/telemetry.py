@@ -1,7 +1,7 @@
-"""What a running pipe says of itself: counters, and ``/health /ready /metrics`` over HTTP.
+"""Counters of a running pipe, and ``/health``, ``/ready`` and ``/metrics`` over HTTP.
 
-One naming rule: ``ccpipe_<what>_total`` for counts, ``ccpipe_<what>`` for levels, units spelled
-out, with the label ``part`` for the source or sink that is meant.
+Counters are named ``ccpipe_<what>_total`` and gauges ``ccpipe_<what>``, with the unit in the name;
+the label ``part`` is the source or sink.
 """
 
 import logging
@@ -27,39 +27,39 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# They would be a level beside each count that nobody reads.
+# They would add a gauge for each counter that nobody uses.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Telemetry:
-    """The counters of one pipe; parts get it from the pipe and count what they see."""
+    """The counters of one pipe, shared by its parts."""
 
     def __init__(self) -> None:
-        """Start every counter at zero, in a registry of its own."""
+        """Create the counters in a separate registry."""
         self.registry = CollectorRegistry()
-        self.read = self._counter("read_records", "records that the source handed over")
-        self.written = self._counter("written_records", "records that are safe in the sink")
-        self.batches = self._counter("written_batches", "writes that the sink accepted")
-        self.retries = self._counter("retries", "writes that failed and were tried again")
-        self.dead = self._counter("dead_letters", "lines and records that nothing would take")
-        self.missed = self._counter("missed_slots", "moments at which a source could not sample")
-        self.bus_errors = self._counter("bus_errors", "errors of the bus, by their class")
+        self.read = self._counter("read_records", "records read from the source")
+        self.written = self._counter("written_records", "records stored by the sink")
+        self.batches = self._counter("written_batches", "writes accepted by the sink")
+        self.retries = self._counter("retries", "writes that failed and were retried")
+        self.dead = self._counter("dead_letters", "lines and records that were rejected")
+        self.missed = self._counter("missed_slots", "times at which a source could not sample")
+        self.bus_errors = self._counter("bus_errors", "errors of the broker connection, by kind")
         self.queued_bytes = Gauge(
             "ccpipe_queued_bytes", "bytes read and not yet written", registry=self.registry
         )
         self.last_write = Gauge(
             "ccpipe_last_write_seconds",
-            "when the sink last accepted a write",
+            "time of the last write that the sink accepted",
             registry=self.registry,
         )
         self.ready = False
-        """Whether the pipe runs and its last write succeeded: what ``/ready`` answers."""
+        """Whether the pipe runs and its last write succeeded, for ``/ready``."""
 
     def _counter(self, name: str, what: str) -> Counter:
         return Counter(f"ccpipe_{name}", what, ["part"], registry=self.registry)
 
     def count(self, counter: Counter, part: object, amount: float = 1) -> None:
-        """Add to a counter for a part, which goes by the name of its class or its own."""
+        """Add to a counter for a part, named by its class or by a string."""
         label = part if isinstance(part, str) else type(part).__name__
         counter.labels(label).inc(amount)
 
@@ -75,14 +75,14 @@ class Telemetry:
         )
 
     def wrote(self, part: object, records: int) -> None:
-        """Note a write that succeeded."""
+        """Record a write that succeeded."""
         self.count(self.written, part, records)
         self.count(self.batches, part)
         self.last_write.set(time.time())
         self.ready = True
 
     def failed(self, part: object) -> None:
-        """Note a write that failed and will be tried again."""
+        """Record a write that failed and will be retried."""
         self.count(self.retries, part)
         self.ready = False
 
@@ -105,30 +105,30 @@ class Telemetry:
         return [body]
 
     def serve(self, listen: str) -> "TelemetryServer":
-        """Answer HTTP at `listen` (``host:port``) until the server is closed."""
+        """Serve HTTP at `listen` (``host:port``) until the server is closed."""
         return TelemetryServer(self, listen)
 
 
 class TelemetryServer:
-    """The HTTP side, in threads of its own, so that a busy pipe still answers."""
+    """The HTTP server, in separate threads, so that it answers while the pipe is busy."""
 
     def __init__(self, telemetry: Telemetry, listen: str) -> None:
-        """Bind and answer at once; raises ConfigError where the address cannot be had."""
+        """Bind and start; raises ConfigError if the address is not available."""
         from socketserver import ThreadingMixIn
         from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
         class Threaded(ThreadingMixIn, WSGIServer):
-            daemon_threads = True  # a slow client holds up neither the others nor the end
+            daemon_threads = True  # a slow client delays neither other clients nor the exit
 
             def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
-                """Note that a client went away: that is no error of ours."""
+                """Log that a client disconnected, which is not an error."""
                 log.debug("telemetry: %s: %s", client_address, sys.exception())
 
         class Quiet(WSGIRequestHandler):
-            timeout = 5  # seconds that a client may say nothing
+            timeout = 5  # seconds without data from a client
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Say nothing: probes come every few seconds."""
+                """Log nothing: probes come every few seconds."""
 
         try:
             address = urlsplit(f"//{listen}")
@@ -150,7 +150,7 @@ class TelemetryServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

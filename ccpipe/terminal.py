@@ -1,4 +1,4 @@
-"""Text for people: notes on stderr, progress, colour, counts, and what may be printed safely."""
+"""Terminal output: messages on stderr, progress, colour, counts, and escaping."""
 
 import os
 import sys
@@ -7,70 +7,69 @@ from collections.abc import Iterable
 from typing import IO, Any
 
 PROGRESS_DELAY = 2.0
-"""Seconds after which a terminal is told how far something has come."""
-
+"""Seconds after which progress is shown on a terminal."""
 
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 def has_colour(stream: IO[Any]) -> bool:
-    """Say whether colour is welcome: on a terminal, unless ``NO_COLOR`` is set (no-color.org)."""
+    """Whether to use colour: on a terminal, unless ``NO_COLOR`` is set (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, colour: str, stream: IO[Any] | None = None) -> str:
-    """Colour a text for a stream (stdout if none is given), where colour is welcome there."""
+    """Colour a text for a stream (default: stdout) that supports colour."""
     if not (text and colour and has_colour(stream or sys.stdout)):
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
 def note(text: str, colour: str = "dim") -> None:
-    """Tell people something on stderr, so that it never mixes with data."""
+    """Print a message for people on stderr, apart from the data on stdout."""
     print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
 
 
 def open_stdout() -> IO[bytes]:
-    """Return stdout for bytes, with a buffer of its own that no interpreter's end flushes."""
+    """Return stdout for bytes, with a separate buffer that is not flushed at exit."""
     return open(sys.stdout.fileno(), "wb", closefd=False)
 
 
 class Progress:
-    """One line on a terminal's stderr, rewritten, once there was some time to wait."""
+    """A progress line on stderr, if that is a terminal and the work takes some time."""
 
     def __init__(self) -> None:
-        """Begin to wait."""
+        """Start the delay before the first output."""
         self.next = time.monotonic() + PROGRESS_DELAY
         self.shown = False
 
     def show(self, text: str) -> None:
-        """Say how far it has come, where a terminal watches and it is time to."""
+        """Show the progress if an update is due."""
         if sys.stderr.isatty() and time.monotonic() >= self.next:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
             self.next = time.monotonic() + PROGRESS_DELAY / 4
             self.shown = True
 
     def clear(self) -> None:
-        """Take the line away, before anything else is told."""
+        """Erase the line before other output."""
         if self.shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             self.shown = False
 
 
 def plural(count: int, word: str) -> str:
-    """Write a count with its word: ``1 line``, ``12 345 lines``."""
+    """Write a count with a noun: ``1 line``, ``12 345 lines``."""
     return f"{count:,}".replace(",", " ") + f" {word}" + ("" if count == 1 else "s")
 
 
 def listed(words: Iterable[str], maximum: int = 3) -> str:
-    """Write the first few of many: ``a, b, c and 4 more``."""
+    """Write the first few words of a list: ``a, b, c and 4 more``."""
     words = list(words)
     more = f" and {len(words) - maximum} more" if len(words) > maximum else ""
     return ", ".join(words[:maximum]) + more
 
 
 def printable(text: str) -> str:
-    """Escape what does not print, so that no text can steer a terminal."""
+    """Escape what is not printable, so that no text can control the terminal."""
     return (
         text
         if text.isprintable()

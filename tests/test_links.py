@@ -28,3 +28,16 @@ def anchors(page: Path) -> set[str]:
     return {
         re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
     }
+
+
+def test_every_room_of_the_tables_in_contributing_is_there() -> None:
+    """Whoever adds something finds the folder and the file to copy from."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    rooms = {
+        room for row in rows for room in re.findall(r"`(ccpipe/[\w/.]+|bridges/[\w/.]+)`", row)
+    }
+    assert len(rooms) > 15
+    assert not [room for room in rooms if not (ROOT / room).exists()]
+    folders = set(re.findall(r"`(ccpipe/[\w/]+/)<", "\n".join(rows)))
+    assert not [folder for folder in folders if not (ROOT / folder).is_dir()]

@@ -20,7 +20,7 @@ SONAR = (ROOT / "docs" / "from-sonar.md").read_text(encoding="utf-8")
 
 def section(page: str, heading: str) -> str:
     """Return what stands below a heading."""
-    return page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return page.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
 
 
 def column(text: str, number: int) -> set[str]:

@@ -19,11 +19,11 @@ COMMANDS = {
     "acct": "Sum up or list what Grid Engine's jobs used.",
     "control": "Ask a node or set something on it.",
     "config": "Show the configuration in force, and configuration for other programs.",
-    "nodelist": "Write lists of nodes out, make them short, count them.",
+    "nodelist": "Expand, compress and count node lists.",
     "plugins": "List sources, collectors, translators and sinks.",
     "version": "Show the versions that matter.",
 }
-"""Subcommands by name, with what the list of commands says of each."""
+"""Subcommands by name, with their summaries for the list of commands."""
 
 app = App(
     name="ccpipe",
@@ -38,7 +38,7 @@ app = App(
 )
 
 _FOLDERS = {"acct", "convert", "tail"}
-"""Commands of several files."""
+"""Commands that are packages."""
 
 
 def _target(name: str) -> str:
@@ -50,7 +50,7 @@ for _name, _summary in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line and end with an exit code of ``sysexits.h``."""
+    """Run the command line; exit with a code of ``sysexits.h``."""
     logging.basicConfig(
         level=os.environ.get("CCPIPE_LOGLEVEL", "INFO").upper(),
         format="%(asctime)s %(levelname)-7s %(message)s",
@@ -58,8 +58,8 @@ def main() -> None:
     )
     chosen = "".join(sys.argv[1:2])
     if chosen in COMMANDS:
-        # The summary stands in the list, so that `ccpipe --help` imports no command; a command's
-        # own help is its docstring.
+        # `ccpipe --help` shows the summaries above without importing any command; the help of a
+        # command is its docstring.
         del app[chosen]
         app.command(_target(chosen), name=chosen)
     try:
@@ -69,7 +69,7 @@ def main() -> None:
     except CcpipeError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # The reader of our output went away (`ccpipe tail | head`): that is no error.
+        # The reader of our output has exited (`ccpipe tail | head`), which is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except KeyboardInterrupt:

@@ -19,9 +19,9 @@ config = App(
     name="config",
     help="""Show the configuration in force, and configuration for other programs.
 
-Values come, the later ones winning, from defaults, a TOML file, environment
-variables (CCPIPE_BUS__SERVERS=nats://a,nats://b sets servers in [bus]) and
-flags. The file is the one that --config or $CCPIPE_CONFIG names, else
+Values come from defaults, a TOML file, environment variables
+(CCPIPE_BUS__SERVERS=nats://a,nats://b sets servers in [bus]) and flags; later
+ones override earlier ones. The file is the one that --config or $CCPIPE_CONFIG names, else
 ~/.config/ccpipe/ccpipe.toml, else /etc/ccpipe/ccpipe.toml.
 
 Examples: ccpipe config show
@@ -47,9 +47,9 @@ def show(
 ) -> None:
     """Show every setting with a comment that says where its value comes from.
 
-    What is printed can be used as ccpipe.toml again, but for passwords in
-    server URLs, which are masked. Other secrets live in files, and only the
-    files' names are settings.
+    The output can be used as ccpipe.toml, except for passwords in server URLs,
+    which are masked. Other secrets are in files, and only the names of the files
+    are settings.
 
     Examples: ccpipe config show
               ccpipe config show --server nats://10.0.0.1:4222
@@ -75,7 +75,7 @@ def show(
 
 
 def settings(where: Where, file: Path | None) -> Iterator[Setting]:
-    """Walk through the configuration in force, leaf by leaf."""
+    """Yield every setting of the configuration in force."""
     names = {
         tuple(name.removeprefix(ENVIRONMENT).lower().split("__")): name
         for name in os.environ
@@ -98,7 +98,7 @@ def settings(where: Where, file: Path | None) -> Iterator[Setting]:
 def leaves(
     tree: Mapping[str, Any], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every value of a tree that is no table, or an empty one, with its key path."""
+    """Yield every value of a tree that is not a table, and empty tables, with key paths."""
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, (*above, key))
@@ -107,7 +107,7 @@ def leaves(
 
 
 def tree(settings: Iterable[Setting]) -> dict[str, Any]:
-    """Put settings back into nested tables."""
+    """Convert settings to nested tables."""
     whole: dict[str, Any] = {}
     for setting in settings:
         set_at_path(whole, list(setting.path), setting.value, ".".join(setting.path))
@@ -119,7 +119,7 @@ def write_toml(settings: Iterable[Setting]) -> Iterator[str]:
     tables: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for path, value, origin in settings:
         key = _key(path[-1])
-        line = f"# {key} is absent" if value is None else f"{key} = {_toml(value)}"
+        line = f"# {key} is not set" if value is None else f"{key} = {_toml(value)}"
         tables.setdefault(path[:-1], []).append((line, origin))
     for path in sorted(tables):
         if path:
@@ -134,7 +134,7 @@ def _key(name: str) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Write a value; a TOML string is a JSON string but for one character."""
+    """Write a value; TOML strings are JSON strings except for one character."""
     match value:
         case Mapping():
             inside = ", ".join(f"{_key(key)} = {_toml(item)}" for key, item in value.items())

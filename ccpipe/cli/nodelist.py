@@ -1,4 +1,4 @@
-"""``ccpipe nodelist``: lists of nodes in brackets, written out, made short, counted."""
+"""``ccpipe nodelist``: expand, compress and count node lists such as ``c[1-3]``."""
 
 import sys
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ def nodelist(
     *names: Annotated[str, Parameter(allow_leading_hyphen=True)],
     limit: int = lists.LIMIT,
 ) -> None:
-    """Write lists of nodes out, make them short, count them.
+    """Expand, compress and count node lists.
 
-    Lists look as Slurm and Sonar write them: c[1-3,5]-[2-4].fox,login-1. expand
-    prints each name on a line of its own; compress takes names, or lists, and
-    prints one list that names each node once; count prints how many they are.
+    The syntax is that of Slurm and Sonar: c[1-3,5]-[2-4].fox,login-1. expand
+    prints one name per line; compress takes names or lists and prints one list
+    that contains each node once; count prints the number of nodes.
 
     Examples:
       ccpipe nodelist expand 'n[08-10],login-[1-2]'
@@ -31,9 +31,9 @@ def nodelist(
     action
         What to do.
     names
-        Lists of nodes; without any, or for -, they are read from standard input.
+        Node lists; without any, or for -, they are read from standard input.
     limit
-        How many names there may be at most, for expand and compress.
+        Maximum number of names, for expand and compress.
     """
     given = [text for name in names or ("-",) for text in _texts(name)]
     if action == "count":
@@ -41,7 +41,7 @@ def nodelist(
         return
     total = sum(map(lists.count, given))
     if total > limit:
-        raise UsageError(f"these are {total} names, more than --limit {limit}")
+        raise UsageError(f"{total} names exceed --limit {limit}")
     expanded = (name for text in given for name in lists.expand(text, limit=limit))
     if action == "expand":
         sys.stdout.writelines(f"{name}\n" for name in expanded)
@@ -50,7 +50,7 @@ def nodelist(
 
 
 def _texts(name: str) -> Iterator[str]:
-    """Yield a list as it is given; for ``-`` the words of standard input."""
+    """Yield a list as given, or for ``-`` the words of standard input."""
     if name != "-":
         yield name
         return

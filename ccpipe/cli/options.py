@@ -13,7 +13,7 @@ from ccpipe.errors import ConfigError, UsageError
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Which configuration, cluster and broker a command works with."""
+    """The configuration, cluster and broker that a command uses."""
 
     config: Path | None = None
     """Configuration file; without it $CCPIPE_CONFIG, the user's or the system's ccpipe.toml."""
@@ -25,11 +25,11 @@ class Where:
     """Name of the cluster."""
 
     def path(self) -> Path | None:
-        """Return the configuration file in force, if there is one."""
+        """Return the configuration file in use, if there is one."""
         return self.config or find_config()
 
     def site(self, **more: Any) -> Site:
-        """Load the configuration with these flags, and `more` by key path, on top."""
+        """Load the configuration, overridden by these flags and by `more`, by key path."""
         return load(self.path(), Site, flags={**self.flags(), **more})
 
     def flags(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What commands write: tables, JSON, notes for people, and colour where it helps."""
+"""Output of commands: tables, JSON, line protocol and CSV."""
 
 import functools
 import os
@@ -28,19 +28,19 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]], heads: Sequence[str]) -> None:
-    """Print rows below their heads; on a terminal the last column wraps at its edge."""
+    """Print rows with column heads; on a terminal the last column is wrapped."""
     print("\n".join(table(rows, heads, width=terminal_width())))
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal; None where stdout is none."""
+    """Return the width of the terminal; None if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def table(
     rows: Sequence[Sequence[str]], heads: Sequence[str], width: int | None = None
 ) -> list[str]:
-    """Lay rows out in columns; the last column is folded where it would pass `width`."""
+    """Format rows as columns; the last column is wrapped at `width`."""
     cells = [heads, *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(heads) - 1)]
     indent = sum(widths) + 2 * len(widths)
@@ -56,7 +56,7 @@ def table(
 
 
 def fold(text: str, room: int) -> list[str]:
-    """Break a text into lines of `room` characters, at spaces; 0 leaves it whole."""
+    """Break a text at spaces into lines of `room` characters; 0 does not break."""
     import textwrap
 
     lines = text.splitlines() or [""]
@@ -68,7 +68,7 @@ def fold(text: str, room: int) -> list[str]:
 def encoder(
     output: Format, precision: "Precision | Literal['auto']" = "auto"
 ) -> tuple[bytes, Callable[[Sequence[Message]], bytes]]:
-    """Return what stands at the head of a format, and the codec; `precision` is line's only."""
+    """Return the first line of a format and its encoder; `precision` is for line protocol."""
     if output == "json":
         from ccpipe.formats import jsonlines
 
@@ -83,24 +83,24 @@ def encoder(
 
 
 class MessageTable:
-    """Messages as a table without end: columns grow with what comes, lines end at the edge.
+    """Messages as a table without end: columns grow as needed, long lines are cut.
 
-    Nothing that a message holds can steer the terminal: what does not print is escaped.
+    What is not printable is escaped, so that no message can control the terminal.
     """
 
     HEADS = ("TIME", "CLUSTER", "NODE", "NAME", "WHERE", "VALUE")
     COLOURS = ("dim", "", "cyan", "", "", "", "dim")
     MAX_WIDTH = 24
-    """A longer cell pushes the rest of its row to the right, and no other row."""
+    """A longer cell shifts the rest of its own row only."""
 
     def __init__(self, stream: IO[str]) -> None:
-        """Lay out for a stream: lines are cut where it is a terminal."""
+        """Format for a stream; lines are cut if it is a terminal."""
         self._stream = stream
         self._widths = [len("00:00:00"), *map(len, self.HEADS[1:])]
         self._rows_until_heads = 0
 
     def render(self, messages: Iterable[Message], *, strict: bool = False) -> str:
-        """Return the lines for some messages; `strict` adds the rules that each one breaks."""
+        """Return the lines of some messages; `strict` adds the rules that each one breaks."""
         size = shutil.get_terminal_size() if self._stream.isatty() else None
         lines: list[str] = []
         rows = [(message, [printable(cell) for cell in _cells(message)]) for message in messages]
@@ -151,7 +151,7 @@ def _cells(message: Message) -> list[str]:
 
 
 def _clock(nanoseconds: int | None) -> str:
-    """Write a moment as a clock of this place shows it, with as many decimals as it has."""
+    """Write a timestamp as local time of day, with as many decimals as needed."""
     if nanoseconds is None:
         return "-"
     seconds, rest = divmod(nanoseconds, 10**9)
@@ -174,7 +174,7 @@ class TableSink(Sink):
     takes = Messages
 
     def __init__(self) -> None:
-        """Lay out for stdout."""
+        """Format for stdout."""
         self._table = MessageTable(sys.stdout)
 
     async def write(self, records: Sequence[Message]) -> None:

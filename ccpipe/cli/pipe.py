@@ -1,4 +1,4 @@
-"""What ``publish`` and ``bridge`` share: running a pipe until it ends or is told to."""
+"""Running a pipe, for ``publish`` and ``bridge``."""
 
 import logging
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ async def run_pipe(
     limits: Limits | None = None,
     seconds: float | None = None,
 ) -> None:
-    """Run a pipe until its source ends, a signal comes or `seconds` are over; say what it did."""
+    """Run a pipe until its source ends, a signal arrives or `seconds` are over; log the totals."""
     server = telemetry.serve(listen) if listen else None
     try:
         async with stop_signals(seconds) as stop:

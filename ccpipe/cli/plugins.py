@@ -1,4 +1,4 @@
-"""``ccpipe plugins``: which sources, collectors, translators and sinks there are."""
+"""``ccpipe plugins``: the installed sources, collectors, translators and sinks."""
 
 import difflib
 import inspect
@@ -20,7 +20,7 @@ from ccpipe.registry import GROUPS, names, options_of
 from ccpipe.terminal import paint
 
 CONTEXT = {"site": None, "telemetry": None}
-"""Arguments that ccpipe itself gives a part: no options."""
+"""Arguments that ccpipe itself supplies; they are not options."""
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Option(msgspec.Struct, frozen=True):
     name: str
     type: str
     default: Any
-    """None where the option may be left out and then has no value."""
+    """None for an option that is optional and has no value by default."""
     required: bool
 
 
@@ -41,7 +41,7 @@ class Part(msgspec.Struct, frozen=True):
     cls: str = msgspec.field(name="class")
     origin: str = msgspec.field(name="from")
     problem: str = ""
-    """Why it cannot be used here; empty where it can."""
+    """Why it cannot be used here; empty if it can."""
     help: str = ""
     options: list[Option] = []
 
@@ -51,9 +51,9 @@ def plugins(
 ) -> None:
     """List sources, collectors, translators and sinks.
 
-    Built-ins and parts from other packages: where each comes from, and whether
-    it can be used here or what to install first. With a NAME, its options for a
-    recipe: type, default, meaning.
+    Built-in parts and those of other packages: where each comes from, and
+    whether it can be used here or what must be installed first. With a NAME, its
+    options in a recipe: type, default, meaning.
 
     Examples:
       ccpipe plugins
@@ -63,7 +63,7 @@ def plugins(
     Parameters
     ----------
     name
-        A part, such as parquet; sinks.nats picks one where several share a name.
+        A part, such as parquet; sinks.nats selects one of several with that name.
     output
         How to show them.
     """
@@ -90,12 +90,12 @@ def wanted(name: str) -> list[tuple[str, EntryPoint]]:
         known = [entry.name for _, entry in everything()]
         close = difflib.get_close_matches(name.rpartition(".")[2], known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "`ccpipe plugins` lists them"
-        raise UsageError(f"there is no plug-in {name!r}; {hint}")
+        raise UsageError(f"unknown plug-in {name!r}; {hint}")
     return found
 
 
 def read(group: str, entry: EntryPoint) -> Part:
-    """Load a part as far as it can be, and say what keeps it from it."""
+    """Load a part; if that fails, say why."""
     distribution = entry.dist
     origin = f"{distribution.name} {distribution.version}" if distribution else "?"
     part = Part(group, entry.name, entry.value, origin)
@@ -104,7 +104,7 @@ def read(group: str, entry: EntryPoint) -> Part:
         schema = options_of(cls, CONTEXT)
     except MissingExtra as missing:
         return msgspec.structs.replace(part, problem=str(missing))
-    except Exception as error:  # noqa: BLE001 - a plug-in's import can fail in any way it likes
+    except Exception as error:  # noqa: BLE001 - the import of a plug-in can raise anything
         return msgspec.structs.replace(part, problem=f"{type(error).__name__}: {error}")
     return msgspec.structs.replace(
         part,
@@ -121,7 +121,9 @@ def describe(part: Part) -> None:
         return
     print(f"\n{part.help}\n" if part.help else "")
     if part.options:
-        rows = [(o.name, o.type, "required" if o.required else _spell(o)) for o in part.options]
+        rows = [
+            (o.name, o.type, "required" if o.required else _default_text(o)) for o in part.options
+        ]
         print_table(rows, ("option", "type", "default"))
     else:
         print("No options.")
@@ -129,7 +131,7 @@ def describe(part: Part) -> None:
 
 
 def _help(cls: type[Any]) -> str:
-    """Join what a class says of itself and what its constructor says of the options."""
+    """Join the docstrings of a class and its constructor."""
     texts = [inspect.getdoc(cls), cls.__init__.__doc__ and inspect.cleandoc(cls.__init__.__doc__)]
     inherited = (object.__init__.__doc__, "")
     return "\n\n".join(text for text in texts if text and text not in inherited)
@@ -144,7 +146,7 @@ def _option(field: msgspec.structs.FieldInfo) -> Option:
     return Option(field.encode_name, type_name(field.type), value, required=missing)
 
 
-def _spell(option: Option) -> str:
+def _default_text(option: Option) -> str:
     return "" if option.default is None else msgspec.json.encode(option.default).decode()
 
 
@@ -163,7 +165,7 @@ _FAMILIES = {Mapping: "table", msgspec.Struct: "table", Sequence: "list"}
 
 
 def type_name(kind: Any) -> str:
-    """Say a type in the words of someone who writes TOML."""
+    """Return the name of a type in the terms of TOML."""
     if kind in _WORDS:
         return _WORDS[kind]
     origin, inside = typing.get_origin(kind) or kind, typing.get_args(kind)

@@ -1,4 +1,4 @@
-"""``ccpipe validate``: would this work? Recipes, configuration and data files."""
+"""``ccpipe validate``: check recipes, configuration and data files."""
 
 import asyncio
 import contextlib
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 LINE_SUFFIXES = {".lp", ".line", ".txt"}
 
 RECIPE_KEYS = {"source", "translate", "sink", "batch"}
-"""What only a recipe has at its top level."""
+"""Keys that only recipes have at the top level."""
 
-GRAVEST = tuple(
+BY_SEVERITY = tuple(
     kind.exit_code
     for kind in (ConfigError, DataError, UsageError, DeniedError, UnavailableError, CcpipeError)
 )
-"""Of several problems the first of these decides the exit code."""
+"""Exit codes, the most severe first: it becomes the exit code of the command."""
 
 
 @runtime_checkable
 class Checkable(Protocol):
-    """A part that can say whether its other side answers, without touching what is there."""
+    """A part that can check its connection without changing anything."""
 
     async def check(self) -> None:
-        """Ask once; raises UnavailableError, DeniedError or ConfigError."""
+        """Connect once; raises UnavailableError, DeniedError or ConfigError."""
         ...
 
 
@@ -69,11 +69,11 @@ async def validate(
 ) -> None:
     """Check recipes, configuration and data files.
 
-    A TOML file with [source] is a recipe: its parts are made as a bridge would
-    make them, and their stores and brokers are asked whether they answer. Any
-    other TOML file is configuration. Data files are read line by line. All files
-    are checked, whatever the first one says; the exit code is 78 for bad
-    configuration, 65 for bad data, 69 where something cannot be reached.
+    A TOML file with [source] is a recipe: its parts are constructed as in a
+    bridge, and connections to their stores and brokers are tested. Any other
+    TOML file is configuration. Data files are read line by line. All files are
+    checked; the exit code is 78 for bad configuration, 65 for bad data, 69 if
+    something cannot be reached.
 
     Examples:
       ccpipe validate bridges/*.toml --no-connect
@@ -83,27 +83,27 @@ async def validate(
     Parameters
     ----------
     files
-        TOML files, and data files ending in .lp, .line or .txt, maybe .gz after it.
+        TOML files, and data files ending in .lp, .line or .txt, also with .gz.
     format_
-        What data files hold; auto goes by the suffix, and - is standard input.
+        Format of data files; auto uses the suffix, and - is standard input.
     strict
-        Hold each message or envelope to the specification's rules for it too.
+        Check each message or envelope against all rules of the specification.
     dialect
-        Whose line protocol it is: ClusterCockpit's or InfluxDB's own.
+        Dialect of the line protocol: ClusterCockpit's or InfluxDB's.
     lenient
-        Accept what the specification's examples and real programs write against the grammar.
+        Accept deviations from the grammar that real programs write.
     connect
-        Ask stores and brokers whether they answer.
+        Test connections to stores and brokers.
     timeout
-        How long each may take to answer.
+        Maximum time for each of them to answer.
     output
-        How to show what was found: text for people, json for one object a line.
+        Output format: text, or json with one object per line.
     """
     if not files:
-        raise UsageError("which files? `ccpipe validate FILE…`")
+        raise UsageError("no file given: `ccpipe validate FILE…`")
     limit = (seconds(timeout, "--timeout") or 0.0) if connect else None
     read = functools.partial(decode, dialect=dialect, lenient=lenient)
-    gravest: set[int] = set()
+    codes: set[int] = set()
     for path in files:
         check = _Check(path, where, limit, output)
         try:
@@ -120,26 +120,24 @@ async def validate(
         except CcpipeError as error:
             check.fail(error)
         check.finish()
-        gravest |= check.codes
-    for code in GRAVEST:
-        if code in gravest:
+        codes |= check.codes
+    for code in BY_SEVERITY:
+        if code in codes:
             sys.exit(code)
 
 
 def is_data(path: Path) -> bool:
-    """Say whether a file holds data, by its name; raises UsageError where it tells nothing."""
+    """Whether a file holds data, by its name; raises UsageError for an unknown suffix."""
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     suffix = suffixes[-1] if suffixes else ""
     if suffix not in {".toml", *LINE_SUFFIXES}:
         known = ", ".join(sorted(LINE_SUFFIXES))
-        raise UsageError(
-            f"{path}: it ends neither in .toml nor in {known}; data? then say --format line"
-        )
+        raise UsageError(f"{path}: unknown suffix (expected .toml, {known}); use --format for data")
     return suffix in LINE_SUFFIXES
 
 
 class _Check:
-    """What is found out about one file."""
+    """The check of one file and its findings."""
 
     def __init__(
         self, path: Path, where: Where, timeout: float | None, output: Literal["text", "json"]
@@ -153,7 +151,7 @@ class _Check:
         self.facts: dict[str, int] = {}
 
     async def recipe(self) -> None:
-        """Make the parts of a recipe, all of them, then ask each whether its other side answers."""
+        """Construct all parts of a recipe, then test their connections."""
         self.what = "recipe"
         recipe = load_recipe(self.path, self.where)
         tables = [("sources", "source", recipe.source)]
@@ -179,7 +177,7 @@ class _Check:
             await self.reach(key, part)
 
     async def configuration(self) -> None:
-        """Read a site's configuration, make what it names, and ask for its broker."""
+        """Read a site's configuration, construct its parts, and test the broker connection."""
         from ccpipe.bus.nats.connection import Connection
         from ccpipe.bus.subjects import Subjects
 
@@ -191,7 +189,7 @@ class _Check:
         await self.reach("bus", bus)
 
     async def reach(self, key: str, part: object) -> None:
-        """Ask the other side of a part whether it answers, by the part's own ``check()``."""
+        """Test the connection of a part with its ``check()``."""
         if self.timeout is None:
             return
         try:
@@ -207,7 +205,7 @@ class _Check:
             self.report(f"{key}: {error}", code=error.exit_code)
 
     def data(self, read: Callable[[bytes], Lines], *, strict: bool) -> None:
-        """Read lines; tell those that are rejected and, if `strict`, messages that break rules."""
+        """Read lines; report those that are rejected and, if `strict`, broken rules."""
         self.what = "line protocol"
         with open_stream(self.path) as stream:
             self.facts = {"values": 0, "rejected": 0} | ({"problems": 0} if strict else {})
@@ -219,10 +217,10 @@ class _Check:
                         str(bad.rule), line=bad.line, column=bad.column, excerpt=bad.excerpt
                     )
                 if strict:
-                    self.hold_to_rules(block)
+                    self.check_rules(block)
 
     def envelopes(self, *, strict: bool) -> None:
-        """Read Sonar's JSON; tell each rule that an envelope breaks, those of types or all."""
+        """Read Sonar's JSON; report each rule that an envelope breaks, of types only or all."""
         from ccpipe.cli.convert.sonar import read_envelopes
 
         self.what = "Sonar's JSON"
@@ -236,7 +234,7 @@ class _Check:
                         self.report_problem(bad, problem)
 
     def accounting(self) -> None:
-        """Read Grid Engine's accounting; tell each line that is rejected."""
+        """Read Grid Engine's accounting; report each line that is rejected."""
         from ccpipe.cli.convert.gridengine import read_accounting
 
         self.what = "Grid Engine's accounting"
@@ -252,12 +250,12 @@ class _Check:
     def report_problem(self, bad: "Rejected", problem: "Problem") -> None:
         value = problem.value
         if not isinstance(value, str | bool | float | None):
-            value = printable(f"{value!r:.80}")  # it may be beyond what JSON's readers take
+            value = printable(f"{value!r:.80}")  # readers of JSON may not accept it
         place = {"offset": bad.offset, "path": problem.path, "rule": problem.rule, "value": value}
         excerpt = bad.excerpt if problem.value is None else ""
         self.report(printable(str(problem)), line=bad.line, excerpt=excerpt, place=place)
 
-    def hold_to_rules(self, block: Block) -> None:
+    def check_rules(self, block: Block) -> None:
         for line, message in block.numbered():
             for problem in message.problems():
                 self.facts["problems"] += 1
@@ -276,7 +274,7 @@ class _Check:
         code: int = DataError.exit_code,
         place: Mapping[str, Any] | None = None,
     ) -> None:
-        """Tell one finding, and remember the exit code that it asks for."""
+        """Report one finding and record its exit code."""
         self.codes.add(code)
         if self.output == "json":
             if place is None:
@@ -288,7 +286,7 @@ class _Check:
             print(f"{self.path}{place_}: {reason}" + (f": {excerpt}" if excerpt else ""))
 
     def finish(self) -> None:
-        """Sum the file up in one line."""
+        """Summarise the file in one line."""
         good = not self.codes
         if self.output == "json":
             _print_line({"file": str(self.path), "what": self.what, "good": good, **self.facts})

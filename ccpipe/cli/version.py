@@ -1,4 +1,4 @@
-"""``ccpipe version``: what runs here, in the words of a bug report."""
+"""``ccpipe version``: versions of ccpipe, Python and libraries, for bug reports."""
 
 import platform
 import re
@@ -17,7 +17,7 @@ def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") 
     """Show the versions that matter.
 
     ccpipe itself, whether its compiled kernels are in use, Python, and the
-    libraries that ccpipe uses; for one that is not installed, the line to type.
+    libraries that ccpipe uses; for a missing library the command to install it.
 
     Examples: ccpipe version
               ccpipe version -o json
@@ -46,14 +46,14 @@ def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") 
 
 
 def kernel() -> str:
-    """Say whether compiled kernels or their twins in Python read the formats here."""
+    """Return whether compiled kernels or their Python twins are in use."""
     found = kernels()
     same = set(found.values())
     return same.pop() if len(same) == 1 else ", ".join(map(" ".join, found.items()))
 
 
 def requirements() -> list[tuple[str, str]]:
-    """List the libraries that ccpipe names, each with the extra that brings it or ''."""
+    """List the required and optional libraries, each with its extra or ''."""
     found: dict[str, str] = {}
     for line in metadata.requires("ccpipe") or []:
         name = re.match(r"[\w.-]+", line)

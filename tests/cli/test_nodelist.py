@@ -48,7 +48,7 @@ def test_standard_input_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("action", ["expand", "compress"])
 def test_there_is_a_limit(action: Literal["expand", "compress"]) -> None:
     """It is named with the option that raises it."""
-    with pytest.raises(UsageError, match="7 names, more than --limit 6"):
+    with pytest.raises(UsageError, match="7 names exceed --limit 6"):
         nodelist(action, "a[1-6]", "b", limit=6)
 
 

@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.cli.output import MessageTable, TableSink, table
-from ccpipe.config import Duration, Site, Size, convert
-from ccpipe.config_dump import measure, plain
 from ccpipe.message import Message, event, metric
-from ccpipe.terminal import listed, plural
 
 NODE = {"cluster": "fritz", "hostname": "e1", "type": "node"}
 COLOUR = re.compile(r"\x1b\[\d+m")
@@ -42,26 +39,6 @@ def test_the_last_column_folds_below_itself() -> None:
     assert max(map(len, lines)) <= 40
     assert " ".join(" ".join(lines[1:-1]).split()) == f"x {text}"
     assert lines[-1].split() == ["yy", "short"]
-
-
-@given(st.integers(0, 10**9), st.sampled_from([Duration, Size]))
-def test_a_measure_reads_back_as_what_it_was(value: int, kind: type[Duration | Size]) -> None:
-    """What ``config show`` prints means the same when it is read."""
-    assert convert(measure(kind(value)), kind, "x") == kind(value)
-
-
-def test_configuration_is_spelled_as_people_write_it() -> None:
-    """Durations and sizes have units, nothing is a Python object."""
-    tree = plain(Site(hostname="n"))
-    assert tree["publish"]["interval"] == "10s"
-    assert tree["bus"]["stream_size"] == "1GiB"
-    assert convert(tree, Site, "x") == Site(hostname="n")
-
-
-def test_counts_and_lists_read_well() -> None:
-    """One line, two lines, and the first of many."""
-    assert (plural(1, "line"), plural(12345, "line")) == ("1 line", "12 345 lines")
-    assert listed("abcde") == "a, b, c and 2 more"
 
 
 def test_a_message_takes_one_line_with_all_it_says() -> None:

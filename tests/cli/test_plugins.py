@@ -74,7 +74,7 @@ def test_options_are_said_in_the_words_of_toml() -> None:
     assert [(o.name, o.type, o.default, o.required) for o in part.options] == [
         ("url", "text", None, True),
         ("age", "duration (10s)", "90s", False),
-        ("most", "size (4MiB)", None, False),
+        ("maximum", "size (4MiB)", None, False),
         ("mode", "'a' or 'b'", "a", False),
         ("tags", "table of list of integer", {}, False),
     ]

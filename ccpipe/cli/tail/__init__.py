@@ -1,1 +1,1 @@
-"""``ccpipe tail``: messages on the bus."""
+"""``ccpipe tail``: messages on the broker."""

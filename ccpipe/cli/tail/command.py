@@ -1,4 +1,4 @@
-"""``ccpipe tail``: what is on the bus, as it passes by."""
+"""``ccpipe tail``: show messages on the broker as they arrive."""
 
 import asyncio
 import functools
@@ -28,10 +28,10 @@ from ccpipe.terminal import note, open_stdout, plural
 from ccpipe.translate.rules.select import Select
 
 TERMINAL_LIMIT = 200
-"""Lines a second that a terminal is shown, where nothing else is asked for."""
+"""Default maximum of lines per second on a terminal."""
 
 BAD_LIMIT = 20
-"""Bad lines a second that are shown; all are counted."""
+"""Maximum of bad lines shown per second; all are counted."""
 
 CATEGORIES = {
     "metric": "metrics",
@@ -40,11 +40,11 @@ CATEGORIES = {
     "log": "log",
     "control": "control",
 }
-"""Which of the bus's subjects carry each kind."""
+"""The subjects that carry each kind."""
 
 Output = Literal["table", "line", "json", "csv"]
-Mode = Literal["lines", "stats", "raw", "raw unseen"]
-"""What is shown; payloads are shown unseen where no filter needs a look inside."""
+Mode = Literal["lines", "stats", "raw", "raw undecoded"]
+"""What is shown; payloads are not decoded where no filter needs it."""
 Several = Parameter(negative=())
 
 
@@ -70,10 +70,10 @@ async def tail(
 ) -> None:
     """Show what is on the bus.
 
-    Without options: everything that any cluster says, until Ctrl-C. Filters may
-    be repeated, and all but --kind are patterns (* ? [abc]). A terminal is shown
-    a sample where too much comes; a pipe or a file gets everything. What is not
-    data, such as bad lines and why nothing comes, is told on stderr.
+    Without options: all messages of all clusters, until Ctrl-C. Filters may be
+    repeated, and all but --kind are patterns (* ? [abc]). On a terminal only a
+    sample is shown if there are too many messages; a pipe or a file gets all of
+    them. Bad lines, and reasons why nothing arrives, are reported on stderr.
 
     Examples:
       ccpipe tail --kind event --kind log
@@ -83,8 +83,8 @@ async def tail(
     Parameters
     ----------
     cluster
-        Clusters: a name picks the subjects of that cluster, a pattern goes by
-        the tag.
+        Clusters: a name selects the subjects of that cluster, a pattern is
+        matched against the tag.
     kind
         Categories of messages.
     node
@@ -92,24 +92,24 @@ async def tail(
     name
         Metrics, event classes, log components or control classes.
     subject
-        Subjects to listen to instead, with NATS's wildcards * and >.
+        Subjects to subscribe to instead, with NATS's wildcards * and >.
     count
-        End after so many lines.
+        Exit after this number of lines.
     for_
         End after this time, such as 30s.
     limit
-        Lines shown a second at most, 0 for all; on a terminal 200 unless told.
+        Maximum number of lines per second, 0 for all; the default on a terminal
+        is 200.
     stats
         Show rates by subject, kind, cluster and name instead of lines.
     raw
-        Show payloads as the bytes they are; with filters those in which a line
-        matches.
+        Show payloads unchanged; with filters those in which a line matches.
     strict
-        Show beside each message which rules of the specification it breaks.
+        Show with each message which rules of the specification it breaks.
     lenient
-        Accept what the specification's examples and real programs write.
+        Accept deviations from the grammar that real programs write.
     output
-        How to show lines.
+        Format of lines.
     config
         Configuration file; without it $CCPIPE_CONFIG, the user's or the
         system's ccpipe.toml.
@@ -118,16 +118,18 @@ async def tail(
         commas.
     """
     if stats and output in ("line", "csv"):
-        raise UsageError(f"--stats is shown as a table or as json, not as {output}")
+        raise UsageError(f"--stats has the formats table and json, not {output}")
     if stats and raw:
-        raise UsageError("--stats or --raw: one of them")
+        raise UsageError("--stats and --raw cannot be combined")
     if (count is not None and count < 1) or (limit is not None and limit < 0):
-        raise UsageError("--count begins at 1, --limit at 0")
+        raise UsageError("--count must be at least 1, --limit at least 0")
     site = Where(config=config, server=server).site()
     listening = listen_to(site, kinds=kind or [], clusters=cluster or [], subjects=subject or [])
     duration = seconds(for_, "--for")
     is_filtered = any([kind, node, name, cluster])
-    mode: Mode = "stats" if stats else ("raw" if is_filtered else "raw unseen") if raw else "lines"
+    mode: Mode = (
+        "stats" if stats else ("raw" if is_filtered else "raw undecoded") if raw else "lines"
+    )
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() else 0
     with open_stdout() as stdout:
@@ -135,8 +137,8 @@ async def tail(
             Connection(site.bus, name="tail", telemetry=Telemetry()),
             listening,
             View(stdout, output, limit=limit, count=count, strict=strict),
-            at_home=Select(kinds=kind or [], nodes=node or [], names=name or []),
-            elsewhere=Select(
+            without_cluster=Select(kinds=kind or [], nodes=node or [], names=name or []),
+            with_cluster=Select(
                 kinds=kind or [], nodes=node or [], names=name or [], clusters=cluster or []
             ),
             mode=mode,
@@ -151,27 +153,27 @@ async def tail(
 
 @dataclass(frozen=True)
 class Listening:
-    """The subjects that are listened to."""
+    """The subjects that are subscribed to."""
 
     patterns: list[str]
-    homes: list[str]
-    """Those that belong to one cluster, which was asked for: no tag needs to say so."""
+    of_cluster: list[str]
+    """Those of a requested cluster: their messages need no tag ``cluster``."""
 
 
 def listen_to(
     site: Site, *, kinds: Sequence[str], clusters: Sequence[str], subjects: Sequence[str]
 ) -> Listening:
-    """Choose subjects: those given, else those that the kinds and clusters asked for travel on.
+    """Choose subjects: those given, else those of the requested kinds and clusters.
 
     Raises
     ------
     UsageError
-        for what is no subject.
+        for an invalid subject.
 
     """
     for subject in subjects:
         if not all(subject.split(".")) or re.search(r"\s", subject):
-            raise UsageError(f"--subject: {subject!r} is no subject")
+            raise UsageError(f"--subject: not a subject: {subject!r}")
     if subjects:
         return Listening(list(dict.fromkeys(subjects)), [])
     known = Subjects.of(site)
@@ -185,7 +187,7 @@ def listen_to(
 
 
 class _Tail:
-    """One ``ccpipe tail`` at work."""
+    """A running ``ccpipe tail``."""
 
     def __init__(
         self,
@@ -193,27 +195,27 @@ class _Tail:
         listening: Listening,
         view: View,
         *,
-        at_home: Select,
-        elsewhere: Select,
+        without_cluster: Select,
+        with_cluster: Select,
         mode: Mode,
         lenient: bool,
     ) -> None:
         self.bus = bus
         self.listening = listening
         self.view = view
-        self.at_home = at_home
-        self.elsewhere = elsewhere
+        self.without_cluster = without_cluster
+        self.with_cluster = with_cluster
         self.mode = mode
         self.lenient = lenient
         self.stats = Stats()
         self.idle_hint = IdleHint(bus, listening.patterns)
-        self.bad = self.told_left_out = 0
-        self.bad_allowance = RateLimiter(BAD_LIMIT)
+        self.bad = self.reported_left_out = 0
+        self.bad_limiter = RateLimiter(BAD_LIMIT)
         self.redraws = mode == "stats" and sys.stdout.isatty()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Listen until told to stop, or until as much was shown as was asked for."""
+        """Show messages until stopped or until `count` is reached."""
         tasks = [
             asyncio.create_task(self.listen()),
             asyncio.create_task(self.report_periodically()),
@@ -239,7 +241,7 @@ class _Tail:
             await self.ended
 
     def receive(self, earlier: Sequence[str], delivery: Delivery) -> None:
-        """Take one payload; where patterns overlap it comes several times, and counts once."""
+        """Handle one payload, once, even if several patterns match its subject."""
         if self.ended.done() or any(matches(pattern, delivery.subject) for pattern in earlier):
             return
         try:
@@ -253,7 +255,7 @@ class _Tail:
         payload = delivery.payload
         self.stats.payloads += 1
         self.stats.bytes += len(payload)
-        if self.mode == "raw unseen":
+        if self.mode == "raw undecoded":
             self.idle_hint.record_lines(1, 1)
             self.view.show_payload(payload)
             return
@@ -271,23 +273,23 @@ class _Tail:
             self.view.shown += len(kept)
 
     def select(self, subject: str) -> Select:
-        at_home = any(matches(pattern, subject) for pattern in self.listening.homes)
-        return self.at_home if at_home else self.elsewhere
+        without_cluster = any(matches(pattern, subject) for pattern in self.listening.of_cluster)
+        return self.without_cluster if without_cluster else self.with_cluster
 
     def report_rejected(self, subject: str, rejected: Sequence[Rejected]) -> None:
         self.bad += len(rejected)
         if self.redraws:
-            return  # the summary counts them; between two drawings they would only flicker
-        for bad in rejected[: self.bad_allowance.take(len(rejected))]:
+            return  # the summary counts them; lines between two screens would flicker
+        for bad in rejected[: self.bad_limiter.take(len(rejected))]:
             note(f"{subject}: {bad}", "red")
 
     async def report_periodically(self) -> None:
-        """Explain silence, own up to what is left out, and redraw a terminal's statistics."""
+        """Report idleness and omitted lines; redraw statistics on a terminal."""
         while True:
             await asyncio.sleep(1)
             self.idle_hint.report()
-            if fresh := self.view.left_out - self.told_left_out:
-                self.told_left_out = self.view.left_out
+            if fresh := self.view.left_out - self.reported_left_out:
+                self.reported_left_out = self.view.left_out
                 note(f"… {plural(fresh, 'line')} left out; --limit 0 shows all")
             if self.redraws:
                 size = shutil.get_terminal_size()
@@ -295,7 +297,7 @@ class _Tail:
                 print("\x1b[H\x1b[J" + "\n".join(lines), flush=True)
 
     def finish(self, output: Output) -> None:
-        """Print statistics that no terminal has seen, and sum up on stderr."""
+        """Print statistics that were not shown yet, and a summary on stderr."""
         if self.mode == "stats" and output == "json":
             print_json(self.stats.as_json())
         elif self.mode == "stats" and not self.redraws:

@@ -1,4 +1,4 @@
-"""Why ``tail`` shows nothing: said on stderr, once for each silence."""
+"""Why ``tail`` shows nothing: a hint on stderr, once for each idle period."""
 
 import time
 from collections.abc import Sequence
@@ -8,33 +8,33 @@ from ccpipe.formats.lineprotocol import Lines
 from ccpipe.terminal import listed, note, plural, printable
 
 MAX_SEEN = 1000
-"""Nodes, clusters or names remembered, to say what there is instead."""
+"""Maximum of nodes, clusters or names remembered for the hint."""
 
 
 class IdleHint:
-    """Watches for silence and explains it."""
+    """Detects that nothing is shown and explains why."""
 
     DELAY = {  # noqa: RUF012 - read, never changed
         "unconnected": 2.0,
-        "unheard": 5.0,
-        "unmatched": 5.0,
+        "no messages": 5.0,
+        "no matches": 5.0,
         "paused": 60.0,
     }
-    """Seconds that each kind of silence lasts before it is explained."""
+    """Seconds before each kind of idleness is explained."""
 
     def __init__(self, bus: Connection, patterns: Sequence[str]) -> None:
-        """Watch a connection that listens to some subjects."""
+        """Watch a connection and the patterns of its subscriptions."""
         self.bus = bus
         self.patterns = patterns
         self.was_connected = False
         self.received = self.matched = 0
         self._seen: dict[str, dict[str, None]] = {"cluster": {}, "node": {}, "name": {}}
         self._kind = ""
-        self._since = self._last_heard = time.monotonic()
+        self._since = self._last_received = time.monotonic()
         self._reported = False
 
     def record(self, lines: Lines, matched: Lines) -> None:
-        """Note what one payload brought, and what of it the filters let through."""
+        """Record the lines of one payload, and those that passed the filters."""
         self.record_lines(len(lines), len(matched))
         if self.matched:
             return
@@ -46,31 +46,31 @@ class IdleHint:
                     seen[label] = None
 
     def record_lines(self, count: int, matched: int) -> None:
-        """Note so many lines, without looking at them."""
+        """Record a number of lines without looking at them."""
         self.was_connected = True
         self.received += count
         self.matched += matched
-        self._last_heard = time.monotonic()
+        self._last_received = time.monotonic()
 
     def report(self) -> None:
-        """Explain a silence that has lasted; to be called again and again."""
-        kind, now = self._silence(), time.monotonic()
+        """Print the hint if it is due; to be called periodically."""
+        kind, now = self._state(), time.monotonic()
         if kind != self._kind:
             if self._kind == "unconnected" and self._reported:
                 note(f"connected to {self.bus.url}")
             self._kind, self._since, self._reported = kind, now, False
-        start = self._last_heard if kind == "paused" else self._since
+        start = self._last_received if kind == "paused" else self._since
         if kind and not self._reported and now - start >= self.DELAY[kind]:
             self._reported = True
             note(self._explanation(kind), "yellow")
 
-    def _silence(self) -> str:
+    def _state(self) -> str:
         if not self.bus.is_connected:
             return "unconnected"
         self.was_connected = True
         if not self.received:
-            return "unheard"
-        return "paused" if self.matched else "unmatched"
+            return "no messages"
+        return "paused" if self.matched else "no matches"
 
     def _explanation(self, kind: str) -> str:
         match kind:
@@ -79,16 +79,16 @@ class IdleHint:
                     f"not connected to {self.bus.url}, trying again: does a server run there?"
                     " `ccpipe up` starts one; --server or `servers` in [bus] names another"
                 )
-            case "unheard":
+            case "no messages":
                 return (
-                    f"connected to {self.bus.url}, but nothing has come yet on"
+                    f"connected to {self.bus.url}, but no messages have arrived on"
                     f" {', '.join(self.patterns)}: does a publisher run (`ccpipe publish`, or"
-                    " `ccpipe up` for all)? It speaks every 10 s unless told otherwise"
+                    " `ccpipe up`)? By default it sends every 10 s"
                 )
-            case "unmatched":
+            case "no matches":
                 seen = "; ".join(
                     f"{what}s {printable(listed(labels))}" for what, labels in self._seen.items()
                 )
-                return f"{plural(self.received, 'line')} came and none matches; seen were {seen}"
+                return f"{plural(self.received, 'line')} received, none matches; seen: {seen}"
             case _:
-                return f"nothing new for {self.DELAY['paused']:.0f} s"
+                return f"no messages for {self.DELAY['paused']:.0f} s"

@@ -1,4 +1,4 @@
-"""What ``tail`` counts: lines by subject, kind, name and cluster, with their rates."""
+"""Statistics of ``tail``: lines by subject, kind, name and cluster, with rates."""
 
 import time
 from collections import Counter
@@ -11,7 +11,7 @@ from ccpipe.message import Kind
 from ccpipe.terminal import plural
 
 MAX_GROUPS = 10_000
-"""Subjects, names or clusters counted one by one; what comes later counts as ``OTHERS``."""
+"""Maximum of subjects, names or clusters that are counted; further ones are ``OTHERS``."""
 
 MAX_NODES = 200_000
 OTHERS = "(others)"
@@ -21,8 +21,8 @@ class Stats:
     """Counts since the start."""
 
     def __init__(self) -> None:
-        """Start the clock with everything at zero."""
-        self.started = self.asked = time.monotonic()
+        """Start with all counts at zero."""
+        self.started = self.reported = time.monotonic()
         self.payloads = self.bytes = self.lines = 0
         self.groups: dict[str, Counter[str]] = {
             group: Counter() for group in ("subject", "kind", "cluster", "name")
@@ -49,27 +49,27 @@ class Stats:
 
     @property
     def seconds(self) -> float:
-        """How long has been counted."""
+        """Seconds since the start."""
         return time.monotonic() - self.started
 
     def summary(self) -> str:
-        """Say it all in one line."""
+        """Return a summary in one line."""
         return (
             f"{plural(self.lines, 'line')} in {plural(self.payloads, 'payload')}"
             f" from {plural(len(self.nodes), 'node')} in {self.seconds:.1f} s"
         )
 
     def report(self, rows: int | None = None, width: int | None = None) -> list[str]:
-        """Return a table, of `rows` lines at most; rates are those since the last report."""
+        """Return a table of at most `rows` lines; rates are since the last report."""
         now = time.monotonic()
-        passed = max(now - self.asked, 1e-9)
+        passed = max(now - self.reported, 1e-9)
         found = [
             (group, key or "-", str(count), f"{(count - before) / passed:.1f}", nodes)
             for group, key, count, before, nodes in self._rows()
         ]
-        self.asked = now
+        self.reported = now
         self._before = {group: counter.copy() for group, counter in self.groups.items()}
-        lines = table(found, ("what", "which", "lines", "a second", "nodes"), width)
+        lines = table(found, ("what", "which", "lines", "per second", "nodes"), width)
         if rows is not None and len(lines) > rows:
             lines[max(rows - 1, 1) :] = [f"… and {len(lines) - rows + 1} more"]
         return lines
@@ -82,7 +82,7 @@ class Stats:
                 yield group, key, count, before, str(nodes[key]) if group == "cluster" else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the same as plain data; rates are those of the whole time."""
+        """Return the statistics as plain data; rates are since the start."""
         seconds = max(self.seconds, 1e-9)
         nodes = Counter(cluster for cluster, _ in self.nodes)
         return {

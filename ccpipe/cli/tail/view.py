@@ -1,4 +1,4 @@
-"""What ``tail`` shows: everything on a pipe, a sample on a terminal."""
+"""Output of ``tail``: all lines to a pipe, a sample to a terminal."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ from ccpipe.translate.rules.select import take
 
 
 class RateLimiter:
-    """So much a second and no more; what one second leaves is not saved up for later ones."""
+    """Limits a rate; what is not used in one second is not available later."""
 
     def __init__(self, per_second: int) -> None:
         """Allow `per_second`; 0 allows everything."""
@@ -25,7 +25,7 @@ class RateLimiter:
         self._filled = time.monotonic()
 
     def take(self, wanted: int) -> int:
-        """Return how much of what is wanted may be had now."""
+        """Return how many of the requested units are available now."""
         if not self.per_second:
             return wanted
         now = time.monotonic()
@@ -38,7 +38,7 @@ class RateLimiter:
 
 
 def sample(lines: Lines, count: int) -> Lines:
-    """Return `count` rows, evenly spread: the first ones would be the same series each time."""
+    """Return `count` evenly spaced rows: the first ones would always be the same series."""
     if count >= len(lines):
         return lines
     keep = bytearray(len(lines))
@@ -48,7 +48,7 @@ def sample(lines: Lines, count: int) -> Lines:
 
 
 class View:
-    """Writes lines, or payloads as they are, and counts what it showed and what it left out."""
+    """Writes lines or payloads, and counts what was shown and left out."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class View:
         count: int | None = None,
         strict: bool = False,
     ) -> None:
-        """Write to `stream`: `limit` lines a second (0: all), `count` in the whole (None: all).
+        """Write to `stream`: `limit` lines per second (0: all), `count` in total (None: all).
 
         `strict` adds to each message the rules that it breaks.
         """
@@ -67,17 +67,17 @@ class View:
         self.shown = self.left_out = self.refused = self.problems = 0
         self._stream = stream
         self._strict = strict
-        self._allowance = RateLimiter(limit)
+        self._limiter = RateLimiter(limit)
         self._head, self._encode = _codec(output, strict=strict)
 
     @property
     def is_full(self) -> bool:
-        """Whether as much was shown as was asked for."""
+        """Whether `count` lines were shown."""
         return self.count is not None and self.shown >= self.count
 
     def show(self, lines: Lines) -> None:
-        """Show lines, as many of them as the limits allow."""
-        granted = self._allowance.take(len(lines))
+        """Show lines, as many as the limits allow."""
+        granted = self._limiter.take(len(lines))
         self.left_out += len(lines) - granted
         chosen = sample(lines, granted)
         if self.count is not None:
@@ -90,9 +90,9 @@ class View:
         self._head = b""
 
     def show_payload(self, payload: bytes) -> None:
-        """Show the bytes of a payload; only a missing line end is added."""
+        """Show a payload unchanged, except that a missing line end is added."""
         lines = payload.count(b"\n") or 1
-        if not self._allowance.take(lines):
+        if not self._limiter.take(lines):
             self.left_out += lines
             return
         self.shown += lines
@@ -103,7 +103,7 @@ class View:
         self._stream.flush()
 
     def _encoded(self, lines: Lines) -> Iterator[bytes]:
-        """Encode lines; one that the format cannot carry costs that one."""
+        """Encode lines; one that the format cannot represent is skipped and reported."""
         try:
             yield self._encode(lines)
             self.shown += len(lines)
@@ -121,7 +121,7 @@ Codec = Callable[[Sequence[Message]], bytes]
 
 
 def _codec(output: Literal["table"] | Format, *, strict: bool) -> tuple[bytes, Codec]:
-    """Return a format's first line and the function that writes the others."""
+    """Return the first line of a format and its encoder."""
     if output == "table":
         rows = MessageTable(sys.stdout)
         return b"", lambda records: rows.render(records, strict=strict).encode()

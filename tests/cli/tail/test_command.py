@@ -193,7 +193,7 @@ async def test_stats_count_by_subject_kind_cluster_and_name(nats_server: Server)
     """Printed at the end where no terminal shows them live; with nodes for each cluster."""
     shown = await seen(nats_server, "--stats", "--count", "8")
     rows = [line.split() for line in shown.out.splitlines()]
-    assert rows[0] == ["what", "which", "lines", "a", "second", "nodes"]
+    assert rows[0] == ["what", "which", "lines", "per", "second", "nodes"]
     assert [row[:3] for row in rows[1:3]] == [
         ["subject", "fritz.metrics", "8"],
         ["kind", "metric", "4"],
@@ -281,7 +281,7 @@ async def test_a_silent_bus_is_explained(
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
     await tail(server=nats_server.url, cluster=["fox.a"], kind=["metric"], for_="2500ms")
     said = capfd.readouterr().err
-    assert said.count("but nothing has come yet on fox%2Ea.metrics, fox%2Ea.metrics.*") == 1
+    assert said.count("but no messages have arrived on fox%2Ea.metrics, fox%2Ea.metrics.*") == 1
 
 
 async def test_filters_that_match_nothing_are_explained(
@@ -292,7 +292,7 @@ async def test_filters_that_match_nothing_are_explained(
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
         await tail(server=nats_server.url, node=["e9"], for_="2500ms")
     said = capfd.readouterr().err
-    assert "lines came and none matches; seen were clusters fritz; nodes e1, e2;" in said
+    assert "lines received, none matches; seen: clusters fritz; nodes e1, e2;" in said
     assert "filtered out" in said.splitlines()[-1]
 
 
@@ -353,7 +353,7 @@ def test_subjects_follow_kinds_and_clusters() -> None:
 @pytest.mark.parametrize("subject", ["", "a..b", ".a", "a b"])
 def test_what_is_no_subject_is_refused(subject: str) -> None:
     """A mistake in a subject would otherwise be a long silence."""
-    with pytest.raises(UsageError, match="is no subject"):
+    with pytest.raises(UsageError, match="not a subject"):
         listen_to(Site(), kinds=[], clusters=[], subjects=[subject])
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.tail import stats, view
-from ccpipe.cli.tail.stats import OTHERS, Stats
+from ccpipe.cli.tail import view
 from ccpipe.cli.tail.view import RateLimiter, View, sample
 from ccpipe.formats.lineprotocol import Lines, decode
 from ccpipe.message import Message
@@ -81,34 +80,3 @@ def test_a_message_that_the_format_cannot_carry_costs_that_one(
     assert (shown.shown, shown.refused) == (2, 1)
     assert len(stream.getvalue().splitlines()) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_counting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names without end must not fill the memory; what comes late is counted together."""
-    monkeypatch.setattr(stats, "MAX_GROUPS", 4)
-    monkeypatch.setattr(stats, "MAX_NODES", 2)
-    counted = Stats()
-    counted.add("s", LINES)
-    assert counted.groups["name"] == {"m0": 1, "m1": 1, "m2": 1, "m3": 1, OTHERS: 5}
-    assert len(counted.nodes) == 2
-
-
-def test_a_report_fits_the_rows_there_are() -> None:
-    """The last one says how many more there would be."""
-    counted = Stats()
-    counted.add("s", LINES)
-    whole = counted.report()
-    assert len(whole) == 1 + 1 + 1 + 3 + 9
-    assert counted.report(rows=5) == [*whole[:1], *counted.report()[1:4], "… and 11 more"]
-
-
-def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A live table shows what happens now, not an average that moves ever slower."""
-    now = 100.0
-    monkeypatch.setattr(stats, "time", SimpleNamespace(monotonic=lambda: now))
-    counted = Stats()
-    counted.add("s", LINES)
-    now += 2
-    assert counted.report()[1].split()[2:] == ["9", "4.5"]
-    now += 1
-    assert counted.report()[1].split()[2:] == ["9", "0.0"]

@@ -1,0 +1,73 @@
+"""Output for people: colour only where it is wanted, escaped, and apart from data."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.terminal import Progress, has_colour, listed, note, paint, plural, printable
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Say so."""
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def test_counts_and_lists_read_well() -> None:
+    """One line, two lines, and the first of many."""
+    assert (plural(1, "line"), plural(12345, "line")) == ("1 line", "12 345 lines")
+    assert listed("abcde") == "a, b, c and 2 more"
+
+
+def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for pipes, not with NO_COLOR, not on a terminal that has none."""
+    assert paint("x", "red", Terminal()) == "\x1b[31mx\x1b[0m"
+    assert paint("x", "", Terminal()) == "x"
+    assert paint("x", "red", io.StringIO()) == "x"
+    monkeypatch.setenv("TERM", "dumb")
+    assert not has_colour(Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not has_colour(Terminal())
+
+
+def test_notes_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """Data on stdout stays clean."""
+    note("hello")
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+@given(st.text())
+def test_escaped_text_is_printable(text: str) -> None:
+    """No character that could control a terminal is left; printable text is unchanged."""
+    assert printable(text).isprintable()
+    assert printable(text) == text or not text.isprintable()
+
+
+def test_progress_is_shown_on_a_terminal_after_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quick work shows nothing, a pipe never does; the line is erased before other output."""
+    stderr = Terminal()
+    monkeypatch.setattr("sys.stderr", stderr)
+    progress = Progress()
+    progress.show("1 of 9")
+    progress.clear()
+    assert stderr.getvalue() == ""
+    progress.next = 0.0
+    progress.show("2 of 9")
+    progress.show("3 of 9")
+    progress.clear()
+    assert stderr.getvalue() == "\r\x1b[K2 of 9\r\x1b[K"
+    monkeypatch.setattr("sys.stderr", pipe := io.StringIO())
+    progress.next = 0.0
+    progress.show("4 of 9")
+    assert pipe.getvalue() == ""

@@ -69,7 +69,7 @@ def test_a_message_that_was_held_back_is_held_back_again(tmp_path: Path) -> None
     outbox, now = opened(tmp_path / "state"), 160
     outbox.clock = lambda: now
     assert outbox.put([]) == [make(1)]
-    assert outbox.holds == 1
+    assert outbox.oldest_held == 1
     now += RECALL_DELAY
     assert outbox.put([]) == [make(2)]
     outbox.commit(1)

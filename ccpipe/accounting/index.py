@@ -145,7 +145,7 @@ class _Writer:
         texts: Any = pa.nulls(part.table.num_rows, pa.binary())
         if self.is_packed:
             starts = (start - block.offset for start in part.table["offset"].to_pylist())
-            lines = [line_at(block.payload, start) for start in starts]
+            lines = [line_at(block.payload, start).removesuffix(b"\n") for start in starts]
             texts = pa.array(lines, pa.binary())
         part.table = part.table.append_column("text", texts)
         return part

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import msgspec
 
-from ccpipe.formats.files import COMPRESSED, UNREADABLE, open_file
+from ccpipe.errors import DataError
+from ccpipe.formats.files import COMPRESSED, UNREADABLE, Stream, open_file, read_full
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class Follower:
                     self._finish()
         except (MovedError, FileNotFoundError):
             pass
-        except UNREADABLE as error:
+        except (DataError, *UNREADABLE) as error:
             self.close()
             self._give_up_after_grace(f"cannot be read: {error}")
         return None
@@ -182,9 +183,10 @@ class Follower:
         """Return whole lines; with `rest` also a last one without a line end."""
         position, handle = self._at()
         handle.seek(position.offset)
-        payload = handle.read(self.block)
+        stream = cast("Stream", handle)
+        payload = read_full(stream, self.block)  # also what precedes damage
         while payload and b"\n" not in payload and len(payload) < MAX_LINE_SIZE:
-            if not (more := handle.read(self.block)):
+            if not (more := read_full(stream, self.block)):
                 break
             payload += more
         end = payload.rfind(b"\n") + 1

@@ -93,11 +93,11 @@ def test_the_program_itself_says_the_same(arguments: str, tmp_path: Path, acct: 
     assert (ours.code, ours.out) == (theirs.returncode, theirs.stdout.decode())
 
 
-@pytest.mark.parametrize("end", [None, -1, -4, -200])
+@pytest.mark.parametrize("end", [None, -1, -2, -3, -4, -5, -12, -13, -200])
 def test_a_last_line_without_a_line_end_counts_as_in_qacct(
     end: int | None, tmp_path: Path, acct: Acct
 ) -> None:
-    """Whole it counts; cut off within it does not, and is reported: exit code 65."""
+    """Also if only the last three fields are cut off; else it is reported, with exit code 65."""
     file = tmp_path / "accounting"
     *lines, last = (DATA / "accounting").read_bytes().splitlines()[-10:]
     file.write_bytes(b"\n".join([*lines, last[:end]]))
@@ -153,7 +153,7 @@ def test_a_category_with_colons_shifts_nothing(tmp_path: Path, acct: Acct) -> No
         (["-o", "json"], "--qacct is a layout of its own"),
         (["--top", "3"], "--qacct is a layout of its own"),
         (["--by", "month"], "--by month: qacct knows no such column"),
-        (["-q", "@@group"], "--queue @@group: only the master knows"),
+        (["-q", "@@group"], "--queue @@group: host groups are known to the master only"),
     ],
 )
 def test_what_qacct_cannot_show_is_refused(arguments: list[str], reason: str, acct: Acct) -> None:

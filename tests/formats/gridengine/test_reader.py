@@ -219,10 +219,14 @@ def test_what_fits_nothing_is_rejected_with_its_reason(line: str, why: str) -> N
 
 
 def test_a_last_line_without_a_line_end_counts_if_it_is_a_record() -> None:
-    """As in qacct; where fields are missing it is rejected."""
+    """As in qacct, which does without the last three fields; else it is rejected."""
     whole = f"{CLASSIC}NONE:{TAIL}:0:0".encode()
     assert read(whole).records == read(whole + b"\n").records != []
     assert read(data_line("derived.jsonl")).records
+    (record,) = read(whole).records
+    for cut in (whole[:-1], whole[:-2], whole[:-3]):
+        assert read(cut).records == [record]
+        assert read(cut + b"\n").records == []
     for cut in (whole[: whole.index(b"NONE")], data_line("derived.jsonl")[:-1]):
         reading = read(cut)
         assert (len(reading.records), len(reading.rejected)) == (0, 1)

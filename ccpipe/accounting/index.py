@@ -1,8 +1,8 @@
-"""An index of accounting files: by job number, the places of its records.
+"""An index of accounting files: the positions of each job's records.
 
-One Parquet file for each accounting file, named after what that begins with, so that it is known
-again after it was renamed or packed. The rows lie in the order of the file: job numbers mostly
-grow, so that nearly all row groups are skipped by what Parquet notes of each.
+One Parquet file for each accounting file, named by a hash of its first record, so that a renamed
+or compressed file is recognized. Rows are in the order of the file: job numbers mostly grow, so
+that Parquet's statistics skip nearly all row groups.
 """
 
 import contextlib
@@ -39,37 +39,37 @@ SCHEMA = pa.schema(
         ("text", pa.binary()),
     ]
 )
-"""Where the records of a job begin; `text` is the line itself, if the file is packed."""
+"""Where the records of a job begin; `text` is the line itself if the file is compressed."""
 
 _ENCODING = {
     "compression": "zstd",
     "use_dictionary": False,
     "column_encoding": dict.fromkeys(("job_number", "offset", "line"), "DELTA_BINARY_PACKED"),
 }
-"""Numbers that mostly grow by a little take little room so."""
+"""Delta encoding: the numbers mostly grow by little."""
 
 _ROWS = {False: 2**18, True: 2**14}
-"""Rows of a row group; fewer where each holds its line."""
+"""Rows of a row group; fewer where each contains its line."""
 
 _HEAD = 2**16
-"""Bytes within which a file's first record is looked for."""
+"""Bytes within which a file's first record must be."""
 
 
 class Indexed(NamedTuple):
-    """What an index says of its accounting file."""
+    """The metadata of an index: its accounting file."""
 
     file: Path
     path: Path
     """Where it was."""
     identity: str
     size: int
-    """Bytes that are indexed, after unpacking."""
+    """Bytes that are indexed, after decompression."""
     lines: int
     is_packed: bool
 
 
 def update(path: Path, folder: Path, files: Files) -> str:
-    """Index what is new in a file, and return what was done in words.
+    """Index the new part of a file and return a sentence about it.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def update(path: Path, folder: Path, files: Files) -> str:
 
 
 class _Writer:
-    """Writes the index of one file; its rows go out in groups, so that memory stays bounded."""
+    """Writes the index of one file in row groups, in bounded memory."""
 
     def __init__(self, path: Path, identity: str, *, is_packed: bool) -> None:
         self.path = path
@@ -117,14 +117,14 @@ class _Writer:
         self._pending: list[pa.Table] = []
 
     def copy(self, known: Indexed, parquet: pq.ParquetWriter) -> None:
-        """Take over what is indexed already."""
+        """Copy the existing index."""
         with pq.ParquetFile(known.file) as old:
             for group in range(old.num_row_groups):
                 self._add(old.read_row_group(group), parquet)
         self.size, self.lines = known.size, known.lines
 
     def read(self, files: Files, parquet: pq.ParquetWriter) -> None:
-        """Read on from where the index ends."""
+        """Read the file from where the index ends."""
         start = Start(self.size, self.lines)
         size, lines = self.size, self.lines
         for block, part in files.each_block([self.path], self._read_block, start):
@@ -141,11 +141,11 @@ class _Writer:
         names = ("job_number", "offset", "line")
         part = read_columns(block.payload, names, offset=block.offset)
         if not block.payload.endswith(b"\n"):
-            part.rejected = []  # half written: it is for the next time
+            part.rejected = []  # half written: read it next time
         texts: Any = pa.nulls(part.table.num_rows, pa.binary())
         if self.is_packed:
             starts = (start - block.offset for start in part.table["offset"].to_pylist())
-            lines = [line_at(block.payload, start) for start in starts]
+            lines = [line_at(block.payload, start).removesuffix(b"\n") for start in starts]
             texts = pa.array(lines, pa.binary())
         part.table = part.table.append_column("text", texts)
         return part
@@ -163,7 +163,7 @@ class _Writer:
         self._pending = []
 
     def note(self) -> dict[str, str]:
-        """Return what the index says of its file."""
+        """Return the metadata of the index."""
         return {
             "path": str(self.path),
             "identity": self.identity,
@@ -174,7 +174,7 @@ class _Writer:
 
 
 def read_note(index: Path) -> Indexed:
-    """Read what an index says of its file; raises DataError where it is none."""
+    """Read the metadata of an index; raises DataError if the file is not one."""
     try:
         found = pq.read_metadata(index).metadata or {}
         note = {key.decode(): value.decode() for key, value in found.items()}
@@ -191,7 +191,7 @@ def read_note(index: Path) -> Indexed:
 
 
 def identify(path: Path) -> str | None:
-    """Return a name for a file that stays the same when it grows, is renamed or packed.
+    """Return an id that stays the same when a file grows, is renamed or compressed.
 
     It is a hash of its first record's line; None where there is none yet.
     """
@@ -211,8 +211,8 @@ def look_up(
 ) -> Iterator[Accounting]:
     """Yield the selected records of jobs that are asked for by number.
 
-    What was written since the index was made is read from the files themselves, and so are
-    `paths` that are not indexed.
+    What was written after indexing is read from the files themselves, and so are `paths` that are
+    not indexed.
     """
     if not selection.jobs or selection.names:
         raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
@@ -251,7 +251,7 @@ def _where(note: Indexed, paths: Sequence[Path]) -> Path | None:
 def _records(
     rows: pa.Table, note: Indexed, path: Path | None, files: Files
 ) -> Iterator[Accounting]:
-    """Yield the records at these places; what is not there any more is told."""
+    """Yield the records at these positions; report those that are gone."""
     if not rows.num_rows:
         return
     name = str(path or note.path)

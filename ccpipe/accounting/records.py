@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccpipe.accounting.files import BEGIN, Block, Files, Start
-from ccpipe.formats.gridengine import Accounting, Reading, parse, read
+from ccpipe.formats.gridengine import Accounting, Reading, read
 from ccpipe.formats.gridengine.search import lines_of_jobs
 
 if TYPE_CHECKING:  # it needs pyarrow
@@ -54,8 +54,7 @@ def _select(block: Block, selection: "Selection") -> Reading:
     part = read_columns(payload, (*selection.columns, *PLACE), offset=offset)
     for row in selection.apply(part.table).select(PLACE).to_pylist():
         text = line_at(payload, row["offset"] - offset)
-        if record := parse(text, name, row["offset"], row["line"]):
-            found.records.append(record)
+        found.records += read(text, file=name, offset=row["offset"], line=row["line"]).records
     return found
 
 
@@ -63,7 +62,7 @@ def _search(block: Block, selection: "Selection") -> Reading:
     """Do the same with the lines that may be of the selected jobs."""
     payload, name, offset, _ = block
     starts, numbers, count = lines_of_jobs(payload, selection.jobs)
-    lines = b"".join(line_at(payload, start) + b"\n" for start in starts)
+    lines = b"".join(line_at(payload, start) for start in starts)
     found = _select(Block(lines, name, 0), selection)
     found.lines = count
 
@@ -81,6 +80,5 @@ def _search(block: Block, selection: "Selection") -> Reading:
 
 
 def line_at(payload: bytes, start: int) -> bytes:
-    """Return the line that begins there, without its line end."""
-    end = payload.find(b"\n", start)
-    return payload[start : end if end >= 0 else len(payload)]
+    """Return the line that begins there, with its line end if it has one."""
+    return payload[start : payload.find(b"\n", start) + 1 or None]

@@ -1,4 +1,4 @@
-"""Which accounting records count: every filter of qacct(1), on whole columns at once.
+"""Selection of accounting records: every filter of qacct(1), on whole columns at once.
 
 >>> import pyarrow as pa
 >>> table = pa.table({"owner": ["anna", "ben"], "cpu": [1.0, 2.0]})
@@ -21,12 +21,12 @@ except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
 NONE = "NONE"
-"""What qacct prints, and filters by, where a record has no project or parallel environment."""
+"""qacct's name for "no project" and "no parallel environment"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What must hold for a record to count; several values of one filter are alternatives.
+    """The filters that a record must pass; several values of one filter are alternatives.
 
     Patterns are those of a shell (fnmatch(3)).
     """
@@ -34,36 +34,36 @@ class Selection:
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By column: patterns for its text."""
     numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """By column: the numbers to choose."""
+    """By column: the numbers to select."""
     hosts: tuple[str, ...] = ()
-    """Patterns for the host: case does not count, and a name without a dot is the short name."""
+    """Patterns for the host, case-insensitive; one without a dot matches the short name."""
     queues: tuple[str, ...] = ()
-    """Patterns for ``queue@host``; a queue alone stands for all its hosts."""
+    """Patterns for ``queue@host``; a queue alone means all its hosts."""
     jobs: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
-    """Patterns for the job's name; a record counts where its number or its name is asked for."""
+    """Patterns for the job's name; a record is selected by its number or its name."""
     tasks: tuple[range, ...] = ()
     begin: int | None = None
     """The earliest start in nanoseconds; a job that never started has the time 0, as in qacct."""
     end: int | None = None
     """The latest start."""
     by_end: bool = False
-    """Whether `begin` and `end` are about the end of the job."""
+    """Whether `begin` and `end` apply to the end of the job."""
     masters: bool = False
     """Whether tasks of parallel jobs are left out."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that must be read to decide."""
+        """The columns that the filters need."""
         return tuple(dict.fromkeys(name for names, _ in self._rules() for name in names))
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """Return the rows that count."""
+        """Return the selected rows."""
         masks = [rule(*(table[name] for name in names)) for names, rule in self._rules()]
         return table.filter(functools.reduce(pc.and_, masks)) if masks else table
 
     def _rules(self) -> Iterator[tuple[tuple[str, ...], Callable[..., Any]]]:
-        """Yield the columns of each rule, and the rule, which makes of them a mask."""
+        """Yield each rule's columns and the rule: columns to a mask."""
         for name, patterns in self.texts.items():
             yield (name,), functools.partial(_like, patterns)
         for name, numbers in self.numbers.items():
@@ -90,7 +90,7 @@ class Selection:
 
 
 def _matching(column: Any, is_wanted: Callable[[str], bool]) -> Any:
-    """Ask for each text once, and not for each row."""
+    """Test each distinct text once."""
     column = pc.fill_null(column, NONE)
     wanted = [text for text in pc.unique(column).to_pylist() if is_wanted(text)]
     return pc.is_in(column, pa.array(wanted, pa.string()))

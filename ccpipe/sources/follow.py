@@ -1,9 +1,9 @@
-"""Follows one growing file through every way of rotation, without inotify or a daemon's help.
+"""Follows one growing file through all kinds of rotation by polling, without inotify.
 
-A file is known by its inode as long as it keeps that, and by a hash of its beginning where it does
-not: once it is packed, copied or restored. Its id is a hash of its first record and outlives all
-of that. Files that were renamed, packed, dated or copied are found beside the path, by name; what
-was never read is read, the oldest first.
+A file is recognized by its inode, and by a hash of its beginning after it was compressed, copied or
+restored. Its id is a hash of its first record and survives all of that. Rotated files (renamed,
+compressed, dated or copied) are found beside the path by name; those never read are read, oldest
+first.
 """
 
 import hashlib
@@ -14,72 +14,73 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import msgspec
 
-from ccpipe.formats.files import COMPRESSED, UNREADABLE, open_file
+from ccpipe.errors import DataError
+from ccpipe.formats.files import COMPRESSED, UNREADABLE, Stream, open_file, read_full
 
 log = logging.getLogger(__name__)
 
 HEAD = 4096
-"""Bytes of a file's beginning that it is known by."""
+"""Bytes of a file's beginning that are hashed."""
 MAX_LINE_SIZE = 16 * 2**20
-"""Bytes of a line; a longer one is handed over in pieces."""
+"""Bytes of a line; a longer one is returned in pieces."""
 
 
 class FilePosition(msgspec.Struct, frozen=True):
-    """How far one file was read."""
+    """Position in one file."""
 
     file: str
-    """Its id; empty where it was never read."""
+    """Id of the file; empty if it was never read."""
     device: int
     inode: int
     head_size: int
-    """Bytes of its beginning that `head` is the hash of; fewer than ``HEAD`` if it is short."""
+    """Bytes of the beginning with the hash `head`; fewer than ``HEAD`` if the file is short."""
     head: str
     offset: int = 0
-    """Bytes that were read, of the unpacked file."""
+    """Bytes read, after decompression."""
     line: int = 1
     """Number of the next line."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a path was read: what a checkpoint keeps."""
+    """How far a path was read: the content of a checkpoint."""
 
     position: FilePosition | None = None
-    """The file that is being read; None before the first one and between two."""
+    """The file being read; None before the first one and between two."""
     done: tuple[FilePosition, ...] = ()
-    """Rotated files that need not be read any more, as long as they are there."""
+    """Rotated files that were read, as long as they exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole lines of a file; only the last of a rotated file may lack its end."""
+    """Whole lines of a file; only the last one of a rotated file may lack its line end."""
 
     payload: bytes
     file: str
     offset: int
     line: int
     progress: Progress
-    """How far the path is read once this stretch is safe."""
+    """Progress to commit once this chunk is safe."""
 
 
 class MovedError(Exception):
-    """Files were renamed while we looked: look again later."""
+    """Files were renamed during the scan: scan again later."""
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file that was found."""
+    """A file on disk."""
 
     path: Path
     status: os.stat_result
     head: bytes
-    """Its beginning, unpacked: one byte more than ``HEAD`` where it has that."""
+    """Its beginning, decompressed: up to ``HEAD`` + 1 bytes."""
 
     @property
-    def is_packed(self) -> bool:
+    def is_compressed(self) -> bool:
         return self.path.suffix in COMPRESSED
 
     def has_inode(self, position: FilePosition) -> bool:
@@ -90,7 +91,7 @@ class _File:
         return len(head) == position.head_size and _hash(head) == position.head
 
     def is_any_of(self, done: Iterable[FilePosition]) -> bool:
-        """Say whether it is one of the files that were read, under whatever name."""
+        """Return whether it is one of the files that were read, under any name."""
         return any(
             self.begins_like(position)
             and (
@@ -108,20 +109,20 @@ class _File:
 
 
 class Follower:
-    """Reads one path; each ``step`` goes on where the last one ended. It blocks; use a thread."""
+    """Reads one path; each ``step`` continues after the last one. It blocks: use a thread."""
 
     def __init__(self, path: Path, progress: Progress, *, grace: float, block: int = 2**18) -> None:
-        """Go on from where a checkpoint says.
+        """Continue from a checkpoint.
 
         Parameters
         ----------
         path
-            Where the writer appends; it may be missing for a while.
+            The file that the writer appends to; it may be missing for a while.
         progress
             How far the path was read.
         grace
-            Seconds that a rotated file must have been quiet before it is left, because a writer
-            may still hold it. So long, too, a file that has vanished is looked for.
+            Seconds without a write before a rotated file is left, because a writer may still have
+            it open; also how long a vanished file is looked for.
         block
             Bytes that are read at once.
 
@@ -131,47 +132,47 @@ class Follower:
         self.grace = grace
         self.block = block
         self._handle: BinaryIO | None = None
-        self._is_packed = False
-        self._in_vain_since: float | None = None
+        self._is_compressed = False
+        self._missing_since: float | None = None
         self._is_sibling = _siblings_of(path.name)
         self._last_read = time.monotonic()
         self._heads: dict[tuple[int, int, int, int], bytes] = {}
 
     def step(self) -> Chunk | None:
-        """Return the next lines; None where there are none for now."""
+        """Return the next lines; None if there are none yet."""
         try:
             while self._handle is not None or self._open():
                 if chunk := self._read():
-                    self._in_vain_since = None
+                    self._missing_since = None
                     self._last_read = time.monotonic()
                     return chunk
                 if self._handle is not None and not self._may_leave():
                     return None
-                if self._handle is not None:  # else it was truncated: look for its copy
+                if self._handle is not None:  # otherwise it was truncated: look for its copy
                     if chunk := self._read(rest=True):
                         return chunk
                     self._finish()
         except (MovedError, FileNotFoundError):
             pass
-        except UNREADABLE as error:
+        except (DataError, *UNREADABLE) as error:
             self.close()
             self._give_up_after_grace(f"cannot be read: {error}")
         return None
 
     def skip_rotated(self) -> None:
-        """Take the rotated files that are there as read."""
+        """Mark the rotated files that exist now as read."""
         done = tuple(file.position() for file in self._scan())
         self.progress = msgspec.structs.replace(self.progress, done=done)
 
     def skip_all(self) -> None:
-        """Take the rotated files as read, and the current one up to now."""
+        """Mark the rotated files and the current content as read."""
         self.skip_rotated()
         if self._open():
             while self._read():
                 pass
 
     def close(self) -> None:
-        """Close the file that is open."""
+        """Close the open file."""
         if self._handle is not None:
             self._handle.close()
             self._handle = None
@@ -179,12 +180,13 @@ class Follower:
     # Reading
 
     def _read(self, *, rest: bool = False) -> Chunk | None:
-        """Return whole lines, or what is left without an end of line."""
+        """Return whole lines; with `rest` also a last one without a line end."""
         position, handle = self._at()
         handle.seek(position.offset)
-        payload = handle.read(self.block)
+        stream = cast("Stream", handle)
+        payload = read_full(stream, self.block)  # also what precedes damage
         while payload and b"\n" not in payload and len(payload) < MAX_LINE_SIZE:
-            if not (more := handle.read(self.block)):
+            if not (more := read_full(stream, self.block)):
                 break
             payload += more
         end = payload.rfind(b"\n") + 1
@@ -192,7 +194,7 @@ class Follower:
             end = len(payload)
         if not end:
             return None
-        if not self._is_same():  # truncated, and written anew to beyond where we were
+        if not self._is_same():  # truncated and rewritten beyond our position
             self.close()
             return None
         return self._advance(payload[:end])
@@ -212,9 +214,9 @@ class Follower:
         return Chunk(payload, before.file, before.offset, before.line, self.progress)
 
     def _is_same(self) -> bool:
-        """Say whether the open file still begins as it did; a packed one cannot change."""
+        """Return whether the open file still begins as before; a compressed one cannot change."""
         position, handle = self._at()
-        if self._is_packed:
+        if self._is_compressed:
             return True
         handle.seek(0)
         return _hash(handle.read(position.head_size)) == position.head
@@ -227,12 +229,12 @@ class Follower:
     # Leaving a file
 
     def _may_leave(self) -> bool:
-        """Say whether the open file, read to its end, is rotated and quiet.
+        """Return whether the open file, read to its end, is rotated and quiet.
 
-        Where it was truncated instead, it is closed: its old content is looked for in a copy.
+        If it was truncated instead, it is closed: its old content is looked for in a copy.
         """
         position, handle = self._at()
-        if self._is_packed:
+        if self._is_compressed:
             return True
         status = os.fstat(handle.fileno())
         try:
@@ -250,9 +252,9 @@ class Follower:
         return quiet >= self.grace
 
     def _finish(self) -> None:
-        """Note that the file is read, forget those that are gone, and go on to the next."""
+        """Mark the file as read, forget those that are gone, and continue with the next."""
         self.close()
-        self._in_vain_since = None
+        self._missing_since = None
         if (position := self.progress.position) is None:
             return
         there = self._scan()
@@ -260,16 +262,16 @@ class Follower:
         self.progress = Progress(None, (*done, position))
 
     def _give_up_after_grace(self, why: str) -> None:
-        """Go on without the file if it has been sought in vain for the grace."""
+        """Continue without the file if it was not found within the grace period."""
         now = time.monotonic()
-        self._in_vain_since = self._in_vain_since or now
+        self._missing_since = self._missing_since or now
         position = self.progress.position
-        if now - self._in_vain_since < self.grace:
+        if now - self._missing_since < self.grace:
             return
-        self._in_vain_since = None
+        self._missing_since = None
         if position is not None:
             log.error(
-                "%s: the file that was read up to byte %d is gone or %s: what followed is lost",
+                "%s: the file read up to byte %d is gone or %s: the rest of it is lost",
                 self.path, position.offset, why,
             )  # fmt: skip
             self.progress = Progress(None, (*self.progress.done, position))
@@ -277,31 +279,31 @@ class Follower:
     # Finding files
 
     def _open(self) -> bool:
-        """Open the file to read: where we were, or the oldest one that was never read."""
+        """Open the file at our position, or the oldest one that was never read."""
         if self.progress.position is not None:
             file = self._find(self.progress.position)
             if file is None:
-                self._give_up_after_grace("nowhere to be found")
+                self._give_up_after_grace("cannot be found")
                 return False
         else:
             file = self._next()
             if file is None:
                 return False
-        self._handle, self._is_packed = open_file(file.path), file.is_packed
+        self._handle, self._is_compressed = open_file(file.path), file.is_compressed
         return self._starts(file)
 
     def _starts(self, file: _File) -> bool:
-        """Make sure that what was opened is what was found; give a new file its id."""
+        """Check that the opened file is the one that was found; give a new file its id."""
         assert self._handle is not None
         head = self._handle.read(HEAD + 1)
-        if not head.startswith(file.head):  # another one has taken its name
+        if not head.startswith(file.head):  # another file has its name now
             self.close()
             return False
         self._last_read = time.monotonic()
         if self.progress.position is None:
             self._handle.seek(0)
             record = _first_record(self._handle.read(_RECORD), _RECORD)
-            if not record:  # it is not whole yet
+            if not record:  # it is incomplete
                 self.close()
                 return False
             ids = {position.file for position in self.progress.done}
@@ -316,7 +318,7 @@ class Follower:
         return True
 
     def _find(self, position: FilePosition) -> _File | None:
-        """Find the file that we read so far, whatever it is called now."""
+        """Find the file that was being read, under any name."""
         current = self._look(self.path)
         fits = (
             current and current.begins_like(position) and current.status.st_size >= position.offset
@@ -324,11 +326,11 @@ class Follower:
         if current and fits and current.has_inode(position):
             return current
         same = [f for f in self._scan() if f.begins_like(position) and not self._was_read(f)]
-        same.sort(key=lambda file: (not file.has_inode(position), file.is_packed))
+        same.sort(key=lambda file: (not file.has_inode(position), file.is_compressed))
         return same[0] if same else current if fits else None
 
     def _next(self) -> _File | None:
-        """Find the oldest file that was never read, the current one if there is no other."""
+        """Find the oldest file that was never read, else the current one."""
         current = self._look(self.path)
         for file in self._scan():
             is_copy = current is not None and current.head.startswith(file.head)
@@ -340,12 +342,12 @@ class Follower:
         return file.is_any_of(self.progress.done)
 
     def _scan(self) -> list[_File]:
-        """Return the rotated files, the oldest first.
+        """Return the rotated files, oldest first.
 
         Raises
         ------
         MovedError
-            where they were renamed meanwhile, so that one could have escaped us.
+            if they were renamed meanwhile, so that one may be missing.
 
         """
         before = self._listing()
@@ -362,29 +364,29 @@ class Follower:
             return {}
 
     def _look(self, path: Path) -> _File | None:
-        """Read a file's beginning; None where it is missing or cannot be unpacked (yet)."""
+        """Read a file's beginning; None if it is missing or cannot be decompressed (yet)."""
         try:
             with open_file(path) as handle:
                 status = os.fstat(handle.fileno())
                 key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
                 if key not in self._heads:
                     self._heads[key] = handle.read(HEAD + 1)
-                    while len(self._heads) > _REMEMBERED:
+                    while len(self._heads) > _MAX_HEADS:
                         del self._heads[next(iter(self._heads))]
                 return _File(path, status, self._heads[key])
         except UNREADABLE:
             return None
 
 
-_REMEMBERED = 10_000  # beginnings of files
+_MAX_HEADS = 10_000  # file beginnings kept
 _RECORD = 2**20  # bytes in which a file's first record must end
 
 
 def _siblings_of(name: str) -> Callable[[str], bool]:
-    """Tell the names that a rotated file can have: a number or a date after the name.
+    """Return a test for names of rotated files: a number or a date after the name.
 
-    With an ending such as ``.jsonl`` they may stand before it as well, and a file without that
-    ending is no rotated one of a path with it, nor the other way round.
+    With a suffix such as ``.jsonl`` they may also be before it, and a file without that suffix is
+    not a rotated file of a path with it, nor the other way round.
     """
     stem, ending = Path(name).stem, Path(name).suffix
     packed = f"(?:{'|'.join(map(re.escape, COMPRESSED))})?"
@@ -397,7 +399,7 @@ def _siblings_of(name: str) -> Callable[[str], bool]:
 
 
 def _first_record(head: bytes, room: int = HEAD) -> bytes:
-    """Return the first line that is a record and ends, or fills the room; else nothing."""
+    """Return the first complete record line, or one that fills `room`; else nothing."""
     lines = head.split(b"\n")
     whole = lines[:-1] if len(head) < room else lines
     return next((line for line in whole if len(line) > 1 and not line.startswith(b"#")), b"")

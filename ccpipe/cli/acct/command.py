@@ -1,4 +1,4 @@
-"""``ccpipe acct``: what Grid Engine's jobs used, from the accounting files themselves."""
+"""``ccpipe acct``: reports on Grid Engine's jobs from the accounting files."""
 
 import itertools
 import sys
@@ -29,13 +29,13 @@ Key = Literal[
 ]  # fmt: skip
 
 NOT_FOUND = 1
-"""The exit code where no record is what was asked for, as qacct and grep have it."""
+"""The exit code where no record is found, as in qacct and grep."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Show:
-    """How the answer is shown."""
+    """Output options."""
 
     by: tuple[Key, ...] = ()
     """Group by this; several times for several columns."""
@@ -53,13 +53,13 @@ class Show:
     """Add percentiles of wait, wallclock and peak memory, such as 50 and 95."""
 
     qacct: bool = False
-    """Print what qacct 8.1.9 prints, to the last space."""
+    """Print exactly what qacct 8.1.9 prints."""
 
     output: Annotated[own.Format, Parameter(alias="-o")] = "table"
     """How to show it; csv and json (one object a line) have all digits."""
 
     def check(self) -> None:
-        """Raise UsageError where it asks for what cannot be."""
+        """Raise UsageError for options that exclude each other or are out of range."""
         own_layout = self.output != "table" or self.top is not None or self.sort
         if self.qacct and (own_layout or self.percentiles):
             raise UsageError("--qacct is a layout of its own: no -o, --top, --sort, --percentiles")
@@ -71,7 +71,7 @@ class Show:
             raise UsageError(f"--by {unknown[0]}: qacct knows no such column; leave out --qacct")
 
     def best(self, rows: Iterable[own.Row]) -> Iterable[own.Row]:
-        """Return the rows that are asked for, in their order."""
+        """Return the rows to show, in their order."""
         if self.top is None and self.sort is None:
             return rows
         return own.best(rows, own.column(self.sort or "cpu"), self.top)
@@ -88,8 +88,8 @@ def sums(
     """Sum up or list what Grid Engine's jobs used.
 
     Reads accounting files of all variants, classic and JSON lines, packed or not,
-    many at once. Lines that are no records are told on stderr and cost only
-    themselves; the exit code is then 65. docs/acct.md says which flag of qacct is
+    many at once. Lines that are not records are reported on stderr and skipped;
+    the exit code is then 65. docs/acct.md says which flag of qacct is
     which flag here.
 
     Examples:
@@ -103,7 +103,7 @@ def sums(
         Accounting files, .gz, .bz2, .xz and .zst ones decompressed, - for standard input; without
         any, those of $SGE_ROOT/$SGE_CELL/common.
     file
-        The same, as qacct has it.
+        The same, with the flag of qacct.
     index
         Folder that `ccpipe acct index` has filled, in which to look jobs up by number.
     """
@@ -168,7 +168,7 @@ def index(
 def _sum_up(
     paths: Sequence[Path], selection: "Selection", filters: Filters, show: Show, reading: Files
 ) -> int:
-    """Read, sum up and print; returns how many groups there are."""
+    """Read, sum up and print; returns the number of groups."""
     from ccpipe.accounting.sums import Sums
     from ccpipe.formats.gridengine.columns import Columns, read_columns
 
@@ -192,7 +192,7 @@ def _sum_up(
 
 
 def _list(found: Iterable[Accounting], filters: Filters, show: Show) -> int:
-    """Print records, and return how many there were."""
+    """Print records and return their number."""
     if show.qacct:
         return _print_blocks(found, filters, _columns_of_qacct(filters, show.by))
     return own.show(show.best(map(own.record, found)), show.output, own.HIDDEN)
@@ -217,11 +217,11 @@ def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Ke
 
 
 _SOME = 4096
-"""Records that are summed up at once."""
+"""Records summed up at once."""
 
 
 def _print(lines: Iterable[str]) -> None:
-    """Print lines; bytes that are no text, or steer a terminal, become visible."""
+    """Print lines; control characters and bytes that are not text are escaped."""
     print("\n".join(printable(own.clean(line)) for line in lines))
 
 
@@ -235,7 +235,7 @@ def _not_found(filters: Filters) -> NoReturn:
 
 
 def _columns_of_qacct(filters: Filters, by: Sequence[Key]) -> tuple[Key, ...]:
-    """Return what qacct groups by: a queue that is asked for adds HOST and CLUSTER QUEUE."""
+    """Return what qacct groups by: a queue filter adds HOST and CLUSTER QUEUE."""
     wanted: set[str] = {*by, *_asked(filters)} - (_given(filters).keys() - set(by))
     if filters.queue:
         wanted |= {"host", "queue"}
@@ -244,7 +244,7 @@ def _columns_of_qacct(filters: Filters, by: Sequence[Key]) -> tuple[Key, ...]:
 
 
 def _given(filters: Filters) -> dict[str, str | int]:
-    """Return the columns that have one value, because it was asked for."""
+    """Return the columns that have one value because of a filter."""
     asked = _asked(filters)
     return {
         name: values[0]

@@ -1,4 +1,4 @@
-"""The filters of ``ccpipe acct`` as they are typed."""
+"""The filter options of ``ccpipe acct``."""
 
 import grp
 import re
@@ -23,22 +23,22 @@ Several = tuple[str, ...]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Which records count. What is given several times are alternatives; * and ? match."""
+    """Filters. Values of a repeated option are alternatives; * and ? match any text."""
 
     owner: Annotated[Several, Parameter(alias="-u")] = ()
-    """Users whose jobs count."""
+    """Owners of the jobs."""
 
     group: Annotated[Several, Parameter(alias="-g")] = ()
     """Unix groups of the owner, by name or number."""
 
     project: Annotated[Several, Parameter(alias="-P")] = ()
-    """Projects; NONE are the jobs without one."""
+    """Projects; NONE for jobs without one."""
 
     department: Annotated[Several, Parameter(alias="-D")] = ()
     """Departments."""
 
     account: Annotated[Several, Parameter(alias="-A")] = ()
-    """Account strings, as `qsub -A` has them."""
+    """Account strings (`qsub -A`)."""
 
     queue: Annotated[Several, Parameter(alias="-q")] = ()
     """Cluster queues, or queue@host."""
@@ -47,7 +47,7 @@ class Filters:
     """Execution hosts, with or without their domain."""
 
     pe: Several = ()
-    """Parallel environments; NONE are the jobs without one."""
+    """Parallel environments; NONE for jobs without one."""
 
     slots: tuple[int, ...] = ()
     """Numbers of slots."""
@@ -56,7 +56,7 @@ class Filters:
     """Advance reservations, by number."""
 
     job: Annotated[Several, Parameter(alias="-j")] = ()
-    """Jobs, by number or name; they are listed one by one, unless --by is given."""
+    """Jobs by number or name; their records are listed unless --by is given."""
 
     task: Annotated[Several, Parameter(alias="-t")] = ()
     """Array tasks: n[-m[:s]]."""
@@ -68,16 +68,16 @@ class Filters:
     """Latest start."""
 
     days: Annotated[int | None, Parameter(alias="-d")] = None
-    """So many days from --begin on, up to --end or up to now."""
+    """Number of days from --begin, or up to --end or now."""
 
     by_end: Annotated[bool, Parameter(alias="-E")] = False
-    """Let --begin, --end and --days mean the end of the job, not its start."""
+    """Apply --begin, --end and --days to the end of the job, not its start."""
 
     masters: Annotated[bool, Parameter(alias="-m")] = False
     """Leave out the tasks of parallel jobs."""
 
     def selection(self) -> "Selection":
-        """Return the filter that this asks for; raises UsageError."""
+        """Return the selection; raises UsageError."""
         from ccpipe.accounting.selection import Selection
 
         begin, end = self._times()
@@ -90,7 +90,7 @@ class Filters:
             "granted_pe": self.pe,
         }
         if bad := [queue for queue in self.queue if "@@" in queue]:
-            raise UsageError(f"--queue {bad[0]}: only the master knows what a host group holds")
+            raise UsageError(f"--queue {bad[0]}: host groups are known to the master only")
         numbers = {"slots": self.slots, "arid": self.ar}
         return Selection(
             texts={column: patterns for column, patterns in texts.items() if patterns},
@@ -114,7 +114,7 @@ class Filters:
         begin = parse_time(self.begin, "--begin") if self.begin else None
         end = parse_time(self.end, "--end") if self.end else None
         if self.days is not None and self.days < 0:
-            raise UsageError(f"--days {self.days}: time runs forward")
+            raise UsageError(f"--days {self.days}: must not be negative")
         if self.days is not None and (begin is None or end is None):
             if begin is not None:
                 end = begin + self.days * DAY
@@ -125,7 +125,7 @@ class Filters:
 
 
 LIMIT = 2**63
-"""Beyond what columns of numbers hold."""
+"""Bound of 64-bit integers."""
 
 
 def _is_number(text: str) -> bool:
@@ -134,12 +134,12 @@ def _is_number(text: str) -> bool:
 
 def _number(text: str, flag: str) -> int:
     if not -LIMIT <= int(text) < LIMIT:
-        raise UsageError(f"{flag} {text}: there are no such numbers")
+        raise UsageError(f"{flag} {text}: beyond 64 bits")
     return int(text)
 
 
 def group_name(text: str) -> str:
-    """Return the name of a group that is given by its number, where this machine knows it."""
+    """Return the name of a group given by number, if this machine knows it."""
     if not _is_number(text):
         return text
     try:
@@ -152,12 +152,12 @@ _QACCT_TIME = re.compile(r"((?:\d\d)?\d\d)?(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d\d))?
 
 
 def parse_time(text: str, flag: str) -> int:
-    """Read a local time as qacct has it, or as ISO 8601 has it; nanoseconds.
+    """Parse a local time in qacct's format or ISO 8601; returns nanoseconds.
 
     Raises
     ------
     UsageError
-        naming the `flag` it was given to.
+        naming the `flag`.
 
     """
     try:
@@ -180,7 +180,7 @@ _TASKS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
 
 
 def task_ranges(text: str) -> list[range]:
-    """Read ``n[-m[:s]]``, several with commas, as ``qsub -t`` has them; raises UsageError."""
+    """Parse ``n[-m[:s]]`` (``qsub -t``), several separated by commas; raises UsageError."""
     found = []
     for part in text.split(","):
         match = _TASKS.fullmatch(part)

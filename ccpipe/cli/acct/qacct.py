@@ -1,4 +1,4 @@
-"""The layouts of qacct(1), to the last space: those of Son of Grid Engine 8.1.9."""
+"""The exact layouts of qacct(1) of Son of Grid Engine 8.1.9."""
 
 import signal
 import time
@@ -23,7 +23,7 @@ TITLES = {
     "ar": "AR",
     "account": "ACCOUNT",
 }
-"""What qacct can group by, in its order, and the heads of its columns."""
+"""Keys that qacct can group by, in its order, and its column titles."""
 
 _SUMS = (
     ("WALLCLOCK", "13.0f"),
@@ -42,13 +42,13 @@ _MEANINGS = {
     30: "application error returned",
     32: "entry is missing in sgepasswd file",
 }
-"""Where 8.1.9 has other words than OCS."""
+"""Texts of 8.1.9 that differ from those of OCS."""
 
 SEPARATOR = "=" * 62
 
 _SIZES = ("ru_maxrss", "ru_ixrss", "ru_ismrss", "ru_idrss", "ru_isrss")
 _SIGNALLED = 128
-"""Added to the signal in an exit status, as shells do it."""
+"""Added to the signal number in an exit status, as shells do."""
 
 
 def sums(
@@ -61,7 +61,7 @@ def sums(
     """
     names = [name for name in TITLES if name in by or name in given]
     widths = {name: _width(name, totals, by, given) for name in names}
-    # The head of the column AR is as wide as SLOTS is, whatever stands below.
+    # The title of the column AR is as wide as SLOTS, whatever its values.
     slots = widths.get("slots", _width("slots", totals, by, given))
     heads = "".join(f"{TITLES[n]:<{slots if n == 'ar' else widths[n]}}" for n in names)
     heads += " ".join(f"{title:>{form.partition('.')[0]}}" for title, form in _SUMS)
@@ -85,7 +85,7 @@ def _cell(value: str | int) -> str:
 def _width(
     name: str, totals: Sequence["Total"], by: Sequence[str], given: Mapping[str, str | int]
 ) -> int:
-    """Return how wide a column is, its gap included."""
+    """Return the width of a column, including its gap."""
     if name in {"slots", "ar"}:
         rows = [total.key.get(name, 0) for total in totals] if by else []
         return max([5, *(len(_cell(value)) + 1 for value in rows)])
@@ -96,7 +96,7 @@ def _width(
 
 
 def block(record: Accounting) -> Iterator[str]:
-    """Yield the lines in which ``qacct -j`` shows one record."""
+    """Yield the lines of one record as ``qacct -j`` prints them."""
     yield SEPARATOR
     for label, text in _labelled(record):
         yield f"{label:<13}{text}"
@@ -152,7 +152,7 @@ def _usage(record: Accounting) -> Iterator[tuple[str, str]]:
 
 
 def _size(number: float) -> str:
-    """Write an amount with the largest unit below it, up to tebi."""
+    """Format an amount with the largest unit that fits, up to tebi."""
     for unit in ("", "K", "M", "G"):
         if number < 1024:  # noqa: PLR2004 - the next unit
             return f"{number:.3f}{unit}"
@@ -161,7 +161,7 @@ def _size(number: float) -> str:
 
 
 def _time(nanoseconds: int) -> str:
-    """Write local time as ctime(3) does; it knows no year beyond four digits."""
+    """Format local time as ctime(3) does."""
     return time.ctime(nanoseconds // 10**9)
 
 

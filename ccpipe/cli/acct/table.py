@@ -1,4 +1,4 @@
-"""What ``ccpipe acct`` shows in its own layouts: sums and records, as table, CSV and JSON lines."""
+"""The layouts of ``ccpipe acct``: sums and records as table, CSV and JSON lines."""
 
 import csv
 import heapq
@@ -34,7 +34,7 @@ KEYS = {
     "day": "DAY",
     "month": "MONTH",
 }
-"""What one can group by, and the heads of the columns."""
+"""Keys to group by, and their column titles."""
 
 HOUR = 3600
 
@@ -63,12 +63,12 @@ NUMBERS: dict[str, Callable[["Total"], Any]] = {
 
 SHARES = {"FAILED SHARE", "EFFICIENCY", "USED SHARE"}
 HIDDEN_SUMS = {"RUNS", "FAILED", "SLOT HOURS", "REQUESTED", "USED"}
-"""What a table leaves out of the sums; CSV and JSON have all."""
+"""Columns of sums that a table omits; CSV and JSON have all."""
 
 BYTES = {"REQUESTED", "USED", "MEMORY PEAK"}
 
 MAX_ROWS = 10_000
-"""Rows of a table; more are no table for people, and only what is shown is held in memory."""
+"""Rows of a table; only these are kept in memory."""
 
 
 def sums(totals: Iterable["Total"]) -> Iterator[Row]:
@@ -83,7 +83,7 @@ def sums(totals: Iterable["Total"]) -> Iterator[Row]:
 
 
 def record(found: Accounting) -> Row:
-    """Return what is shown of one record; what the submitter typed may hold secrets and is not."""
+    """Return the columns of one record, without the command line, which may hold secrets."""
     wait = None
     if found.submission_time is not None and found.start_time is not None:
         wait = max(0, found.start_time - found.submission_time) / 10**9
@@ -134,11 +134,11 @@ def record(found: Accounting) -> Row:
 HIDDEN = {"GROUP", "PROJECT", "DEPARTMENT", "ACCOUNT", "PE", "AR", "SUBMITTED", "ENDED", "UTIME",
           "STIME", "MEMORY", "IO", "IOW", "FAILED", "EXIT", "MEANING", "CATEGORY", "FILE",
           "LINE"}  # fmt: skip
-"""What a table leaves out of a record; CSV and JSON have all."""
+"""Columns of a record that a table omits; CSV and JSON have all."""
 
 
 def _time(nanoseconds: int | None) -> str | None:
-    """Write a moment as ISO 8601 in this place's time."""
+    """Format a time as ISO 8601 in local time."""
     if nanoseconds is None:
         return None
     seconds, rest = divmod(nanoseconds, 10**9)
@@ -147,7 +147,7 @@ def _time(nanoseconds: int | None) -> str | None:
 
 
 def show(rows: Iterable[Row], output: Format, hidden: AbstractSet[str] = frozenset()) -> int:
-    """Print rows and return how many there were; a table leaves out the `hidden` columns."""
+    """Print rows and return their number; a table omits the `hidden` columns."""
     if output == "table":
         return _show_table(rows, hidden)
     count = 0
@@ -167,7 +167,7 @@ def _json(row: Row) -> str:
 
 
 def clean(text: str) -> str:
-    """Put U+FFFD for bytes that are not UTF-8: JSON and terminals cannot hold them."""
+    """Replace bytes that are not UTF-8 by U+FFFD, for JSON and terminals."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
@@ -198,7 +198,7 @@ def _show_table(rows: Iterable[Row], hidden: AbstractSet[str]) -> int:
 
 
 def _aligned(rows: list[list[str]]) -> list[list[str]]:
-    """Align numbers at their right; a column of numbers has nothing else."""
+    """Right-align the columns that contain only numbers."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     for column in columns:
         if all(cell == "-" or cell[0].isdigit() for cell in column if cell):
@@ -224,7 +224,7 @@ def _cell(head: str, value: Any) -> str:
 
 _PERCENTILE = re.compile(r" P[0-9.]+$")
 _EXACT = {"UTIME", "STIME", "CPU", "MEMORY", "IO", "IOW"}
-"""Columns with as many decimals as qacct shows."""
+"""Columns with as many decimals as in qacct."""
 
 
 def _bytes(value: float) -> str:
@@ -236,12 +236,12 @@ def _bytes(value: float) -> str:
 
 
 def column(title: str) -> str:
-    """Return the head of a column as it is typed: ``slot-hours`` is SLOT HOURS."""
+    """Return a column title from its name on the command line: ``slot-hours`` is SLOT HOURS."""
     return title.upper().replace("-", " ").replace("_", " ")
 
 
 def best(rows: Iterable[Row], head: str, count: int | None) -> list[Row]:
-    """Return `count` rows (None: all) with the most in a column, the largest first."""
+    """Return the `count` rows (None: all) with the largest values in a column, largest first."""
     rows = iter(rows)
     first = next(rows, None)
     if first is None:

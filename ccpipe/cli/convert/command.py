@@ -37,9 +37,8 @@ def convert(
     """Convert files from one format to another.
 
     Reads line protocol, Sonar's JSON or Grid Engine's accounting in bounded
-    memory, however large the file. What cannot be read is told on stderr with
-    file, line and reason; the rest is converted all the same, and the exit code
-    is then 65.
+    memory, however large the file. What cannot be read is reported on stderr with
+    file, line and reason; the rest is converted, and the exit code is then 65.
 
     Examples:
       ccpipe convert --to json metrics.line | jq .name
@@ -56,13 +55,13 @@ def convert(
     to
         Format to write; events, metrics, classic and parquet for accounting only.
     precision
-        Unit of the timestamps read; auto reads it off each one's magnitude.
+        Unit of the timestamps read; auto decides by the magnitude of each.
     to_precision
-        Unit of the timestamps in line protocol; auto takes the coarsest that loses nothing.
+        Unit of the timestamps in line protocol; auto takes the coarsest without loss.
     dialect
         Whose line protocol is read: ClusterCockpit's or InfluxDB's own.
     lenient
-        Accept what the specification's examples and real programs write against the grammar.
+        Accept known deviations from the grammar (the specification's examples, real programs).
     profile
         How Sonar's JSON is encoded: as the specification says, as Sonar writes it, or by producer.
     to_profile
@@ -70,9 +69,9 @@ def convert(
     envelopes
         Whether lines made of Sonar's JSON carry it whole too, so that nothing is lost.
     cluster
-        Name of the cluster that Grid Engine's accounting is of.
+        Name of the cluster in events and metrics of Grid Engine's accounting.
     command_line
-        Whether accounting keeps the line that a job was submitted with; it may hold secrets.
+        Whether accounting keeps the job's command line, which may hold secrets.
     output
         File to write instead of standard output.
     """
@@ -125,17 +124,17 @@ def _open_target(path: Path | None, files: tuple[Path, ...]) -> Iterator[IO[byte
 
 
 class Converter(Protocol):
-    """How files of one format become another one."""
+    """Converts files of one format to another."""
 
     head: bytes
-    """What stands before everything."""
+    """Written before everything else."""
     unit: str
-    """What is counted."""
+    """Name of the things that are counted."""
 
     def convert(
         self, stream: Stream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
-        """Yield pieces of output and how many units each holds; tell problems with their place.
+        """Yield pieces of output with their number of units; report problems with their place.
 
         Raises
         ------
@@ -146,12 +145,12 @@ class Converter(Protocol):
         ...
 
     def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:
-        """Yield what was held back until all files were read."""
+        """Yield output that was held back until all files were read."""
         ...
 
 
 class _Conversion:
-    """The way of all files into one output, with its counts."""
+    """Converts all files into one output and counts."""
 
     def __init__(self, target: IO[bytes]) -> None:
         self.target = target
@@ -164,10 +163,10 @@ class _Conversion:
         self.target.write(converter.head)
         for name, stream in files:
             try:
-                self.write(name, converter.convert(stream, functools.partial(self.complain, name)))
+                self.write(name, converter.convert(stream, functools.partial(self.report, name)))
             except DataError as error:
-                self.complain(name, f": {error}")
-        self.write("", converter.finish(functools.partial(self.complain, files[-1][0])))
+                self.report(name, f": {error}")
+        self.write("", converter.finish(functools.partial(self.report, files[-1][0])))
 
     def write(self, name: str, pieces: Iterator[tuple[bytes, int]]) -> None:
         for piece, count in pieces:
@@ -177,20 +176,20 @@ class _Conversion:
             self.progress.show(f"{name}: {plural(self.good, self.unit)}")
         self.progress.clear()
 
-    def complain(self, name: str, text: str) -> None:
+    def report(self, name: str, text: str) -> None:
         self.progress.clear()
         note(f"{name}{text}", "red")
         self.bad += 1
 
     def finish(self) -> None:
-        """Give the counts, where not all was good; raises DataError."""
+        """Raise DataError with the counts if there were problems."""
         if self.bad:
-            counts = f"{plural(self.good, self.unit)} converted all the same"
-            raise DataError(f"{plural(self.bad, 'problem')}, told above; {counts}")
+            counts = f"{plural(self.good, self.unit)} converted"
+            raise DataError(f"{plural(self.bad, 'problem')}, reported above; {counts}")
 
 
 class Rows:
-    """Line protocol to what has a row for each value."""
+    """Line protocol to formats with a row for each value."""
 
     unit = "value"
 
@@ -216,7 +215,7 @@ class Rows:
     def one_by_one(
         self, block: Block, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
-        """Encode a block in which a row cannot be carried: it costs that row."""
+        """Encode the rows of a block one by one, without those that cannot be encoded."""
         for line, message in block.numbered():
             try:
                 yield self.encode([message]), 1

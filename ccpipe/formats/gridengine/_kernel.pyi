@@ -1,4 +1,4 @@
-# What ``_kernel.pyx`` offers.
+# The interface of ``_kernel.pyx``.
 
 from collections.abc import Collection
 

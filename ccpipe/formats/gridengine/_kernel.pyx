@@ -1,6 +1,6 @@
 # distutils: language = c++
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled reader of plain lines: drives ``scan.hpp`` and hands its columns over as bytes."""
+"""The compiled reader of plain lines: drives ``scan.hpp`` and returns its columns as bytes."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -77,9 +77,9 @@ cdef dict TYPES = {"integers": INTEGERS, "doubles": DOUBLES, "texts": TEXTS}
 def scan(bytes payload, layout, int64_t line, int64_t offset):
     """Read the plain lines of a payload that begins with these numbers of line and offset.
 
-    Returns how many rows and lines there are; for each column its nulls and its memory: the bits
-    of what is valid, the numbers, or the ends and the bytes of texts; and of each odd line the
-    rows and lines before it and where it begins and ends.
+    Returns the numbers of rows and lines; for each column its number of nulls and its buffers (the
+    validity bits, then the numbers, or the ends and the bytes of texts); and for each odd line the
+    rows and lines before it, its start and its end.
     """
     cdef Scan found
     cdef const char* start = PyBytes_AS_STRING(payload)

@@ -1,7 +1,7 @@
 """The colon-separated format: one regular expression for each number of fields.
 
-Nothing is escaped, so a category that holds colons makes more fields. What stands before and
-after it is typed, and where the types fit in one way only, the category is what lies between.
+Nothing is escaped, so a category with colons makes more fields. The fields before and after it are
+typed; where the types fit in only one way, the category is the text between.
 """
 
 import functools
@@ -32,7 +32,7 @@ WHOLE = (
 )  # fmt: skip
 """Fields that hold whole numbers; the others are amounts."""
 SIGNED = frozenset({"priority", "exit_status", "slots"})
-"""Of these, what may be below 0."""
+"""Those that may be negative."""
 TIMES = ("submission_time", "start_time", "end_time", "ar_submission_time")
 EUSAGE = ("cpu", "mem", "io", "iow", "maxvmem")
 UNIVA_EUSAGE = ("maxrss", "maxpss", "wallclock", "ioops")
@@ -58,10 +58,10 @@ FIELDS = {
 
 _NUMBER = r"[ \t]*[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[ \t]*"
 PE_TASK = re.compile(r"(?:NONE|none|[0-9]+\.(?=[^:]*[A-Za-z_])[^:]+)?")
-"""``1.node07``, or that there is none."""
+"""``1.node07``, or none."""
 _REPORTED = re.compile(r"([0-9]{1,19}):acct:(.*)", re.DOTALL)
 _SECOND_RECORD = re.compile(r"(?::-?[0-9.]+){8}")
-"""So many numbers in a row are no part of a category: a line broke off and another follows."""
+"""So many numbers in a row are not part of a category: a line broke off and another follows."""
 
 
 def _pattern(field: str) -> str:
@@ -74,19 +74,19 @@ def _pattern(field: str) -> str:
 
 @functools.cache
 def _line_of(variant: Variant) -> re.Pattern[str]:
-    """Return the pattern of a line; made when first needed, as it takes its time."""
+    """Return the pattern of a line; compiled on first use, as it is slow."""
     return re.compile(":".join(map(_pattern, FIELDS[variant])), re.DOTALL)
 
 
 def parse_classic(line: str, file: str = "", offset: int = 0, number: int = 0) -> Accounting:
     """Read one line, without its end, of an accounting file or an ``acct`` line of reporting.
 
-    The place is as for ``reader.parse``.
+    The other arguments are those of ``reader.parse``.
 
     Raises
     ------
     DataError
-        saying which field does not hold what it should.
+        naming the wrong field.
 
     """
     reported = None
@@ -125,10 +125,10 @@ def _record(
         raise DataError("two records in one line: the first one broke off")
     numbers = dict(zip(_NUMBERS[variant], map(float, _PICK[variant](texts)), strict=True))
     if not math.isfinite(sum(map(abs, numbers.values()))):
-        _complain_of_size(numbers, row)
+        _refuse_size(numbers, row)
     whole = {name: int(numbers[name]) for name in WHOLE if name in numbers}
     if any(not _fits(name, numbers[name]) for name in whole):
-        _complain_of_parts(numbers, row)
+        _refuse_fraction(numbers, row)
     rusage: dict[str, Amount] = {name: numbers[name] for name in RUSAGE}
     eusage: dict[str, Amount] = {name: numbers[name] for name in EUSAGE}
     extra: dict[str, str] = {}
@@ -171,25 +171,25 @@ def _record(
 
 
 def none(text: str | None) -> str | None:
-    """Return a text, or None where it says that there is none."""
+    """Return a text, or None for ``NONE``."""
     return None if text in {"NONE", "none"} else text
 
 
 LIMIT = 2**53
-"""Whole numbers stay below: beyond, a double, which columns are read as, is not exact."""
+"""Bound of whole numbers: a double is exact up to here."""
 
 
-def _complain_of_size(numbers: dict[str, float], row: dict[str, str]) -> None:
-    """Raise DataError for the first number that no double holds."""
+def _refuse_size(numbers: dict[str, float], row: dict[str, str]) -> None:
+    """Raise DataError for the first number beyond the range of a double."""
     for name, number in numbers.items():
         if not math.isfinite(number):
-            raise DataError(f"{name} is {row[name]!r:.40}: beyond what a double holds")
+            raise DataError(f"{name} is {row[name]!r:.40}: beyond the range of a double")
 
 
-def _complain_of_parts(numbers: dict[str, float], row: dict[str, str]) -> NoReturn:
-    """Raise DataError for the first number that should be whole and is not, or too large."""
+def _refuse_fraction(numbers: dict[str, float], row: dict[str, str]) -> NoReturn:
+    """Raise DataError for the first number that is not whole or too large."""
     name = next(name for name in WHOLE if name in numbers and not _fits(name, numbers[name]))
-    raise DataError(f"{name} is {row[name]!r:.40}: not a whole number that it can be")
+    raise DataError(f"{name} is {row[name]!r:.40}: not a whole number in its range")
 
 
 def _fits(name: str, number: float) -> bool:
@@ -197,24 +197,24 @@ def _fits(name: str, number: float) -> bool:
 
 
 def _time(stamp: int) -> int | None:
-    """Return nanoseconds of a time whose unit is told by its magnitude; None for 0."""
+    """Return nanoseconds of a time, whose magnitude decides its unit; None for 0."""
     unit = next(unit for minimum, unit in _UNITS if stamp >= minimum or not minimum)
     if not 0 <= stamp * unit < 2**63:
-        raise DataError(f"{stamp} is no time between the years 1970 and 2262")
+        raise DataError(f"{stamp} is not a time between the years 1970 and 2262")
     return stamp * unit or None
 
 
 _UNITS = ((10**14, 10**3), (10**11, 10**6), (0, 10**9))
-"""Of a time: from this magnitude on, a unit of so many nanoseconds."""
+"""Smallest times of a unit, and the unit in nanoseconds."""
 
 
 def _with_colons(text: str) -> str:
-    """Undo what Univa does to a colon in a path or command: one byte that no UTF-8 has alone."""
+    """Restore colons, which Univa replaces in paths and commands by a byte that is not UTF-8."""
     return text.replace("\udcad", ":").replace("\udcff", ":")
 
 
 def _why_not(line: str) -> str:
-    """Say what keeps a line from being a record."""
+    """Return why a line is not a record."""
     texts = line.split(":")
     minimum = len(_43)
     if len(texts) < minimum:

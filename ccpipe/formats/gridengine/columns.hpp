@@ -1,4 +1,4 @@
-// The columns that plain lines of accounting fill: memory as Arrow lays it out.
+// The columns of plain accounting lines, in Arrow's memory layout.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace ccpipe::gridengine {
 
-// Bytes that grow; those beyond the end are not set.
+// A growing buffer; bytes beyond the end are not initialized.
 class Bytes {
 public:
     Bytes() = default;
@@ -19,11 +19,11 @@ public:
 
     const char* data() const { return data_; }
 
-    // Put `count` bytes at `size`, of which up to `readable` may be looked at.
+    // Put `count` bytes at `size`; up to `readable` bytes of the source may be read.
     void put(size_t size, const char* from, size_t count, size_t readable) {
         if (capacity_ - size < count + SHORT || !data_) grow(size + count + SHORT);
         if (count <= SHORT && readable >= SHORT)
-            std::memcpy(data_ + size, from, SHORT);  // of a known length: one instruction
+            std::memcpy(data_ + size, from, SHORT);  // of a constant length: one instruction
         else
             std::memcpy(data_ + size, from, count);
     }
@@ -44,13 +44,13 @@ private:
 
 enum Type : uint8_t { INTEGERS, DOUBLES, TEXTS };
 
-// One column. Its memory, but for the bytes of texts, is the caller's and large enough.
+// One column. Its memory, except the bytes of texts, is the caller's and large enough.
 class Column {
 public:
     size_t rows = 0, nulls = 0;
     Bytes bytes;
 
-    // What is missing is null, or else 0 or "".
+    // A missing value is null, or else 0 or "".
     Column(Type type, bool is_null_when_missing, void* values, uint8_t* valid, size_t most)
         : values_(values), valid_(valid), type_(type), is_null_(is_null_when_missing) {
         std::memset(valid_, 0xFF, (most + 7) / 8);
@@ -73,7 +73,7 @@ public:
     }
     void missing() { is_null_ ? null() : blank(); }
 
-    // Forget the last row.
+    // Remove the last row.
     void undo() {
         --rows;
         auto bit = static_cast<uint8_t>(1u << rows % 8);

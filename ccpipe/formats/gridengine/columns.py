@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.formats.files import Stream, read_full
 from ccpipe.formats.gridengine.plain_lines import KERNEL, MAX_PAYLOAD, plain_lines
-from ccpipe.formats.gridengine.reader import Rejected, blocks, parse, read
+from ccpipe.formats.gridengine.reader import Rejected, blocks, parse, parse_last, read
 from ccpipe.formats.gridengine.table import COLUMNS, PLACE, SCHEMA, from_records
 
 try:
@@ -85,8 +85,9 @@ def read_compiled(payload: bytes, columns: Sequence[str], line: int, offset: int
     for odd in plain.odd:
         text = payload[odd.start : odd.end]
         start, number = offset + odd.start, line + odd.line
+        reads = parse if odd.end < len(payload) else parse_last
         try:
-            record = parse(text, "", start, number)
+            record = reads(text, "", start, number)
         except DataError as error:
             result.rejected.append(Rejected(number, start, str(error), text))
         else:

@@ -1,8 +1,8 @@
-"""An accounting record as an event of the line protocol, which is how it travels on the bus.
+"""An accounting record as an event of the line protocol, for the bus.
 
-The payload is the record as OCS writes it in JSON lines, with one key more, ``origin``: where it
-was read. As no two records have the same origin, no two events are the same, and a broker that
-knows messages by their content stores each once.
+The payload is the record as OCS writes it in JSON lines, with the additional key ``origin``: where
+it was read. No two records have the same origin, so no two events are equal, and a broker that
+deduplicates by content stores each once.
 """
 
 from urllib.parse import quote
@@ -20,9 +20,9 @@ NAME, FUNCTION = "accounting", "record"
 
 
 def to_event(record: Accounting, *, cluster: str, hostname: str = "") -> Message:
-    """Return a record as an event; `hostname` is for those that ran nowhere.
+    """Return a record as an event; `hostname` is used for jobs that never ran.
 
-    Its time is the record's end, else the latest time it has, else none.
+    Its time is the record's end, else the latest known time, else none.
     """
     extra = {**record.extra, "origin": msgspec.to_builtins(record.origin)}
     payload = encode_jsonl(msgspec.structs.replace(record, extra=extra))
@@ -35,14 +35,14 @@ def to_event(record: Accounting, *, cluster: str, hostname: str = "") -> Message
 
 
 def tag(text: str) -> str:
-    """Return a text as a tag can carry it: a control character, for one, becomes ``%0A``."""
+    """Escape a text for a tag: a line feed becomes ``%0A``."""
     if text.isprintable() and not text.endswith("\\"):
         return text
     return quote(text.encode("utf-8", "surrogatepass"))
 
 
 def is_event(message: Message) -> bool:
-    """Say whether a message is such an event."""
+    """Return whether a message is such an event."""
     return (
         message.name == NAME
         and message.field == "event"
@@ -56,12 +56,12 @@ def from_event(message: Message) -> Accounting:
     Raises
     ------
     DataError
-        where its payload is no record.
+        where its payload is not a record.
 
     """
     record = parse_jsonl(str(message.value).encode("utf-8", "surrogatepass"))
     if record is None:
-        raise DataError("an event of class accounting that holds no record")
+        raise DataError("an event of class accounting without a record")
     extra = dict(record.extra)
     try:
         origin = msgspec.convert(extra.pop("origin", {}), Origin)

@@ -1,7 +1,7 @@
 """JSON lines as OCS 9 writes them, of every release so far.
 
-Nearly every line has known keys only and is decoded into a Struct at once; the others take the
-long way, on which unknown keys and bytes that are not UTF-8 are kept.
+Nearly all lines have known keys only and are decoded into a Struct; the others are decoded more
+slowly, with unknown keys and bytes that are not UTF-8 kept.
 """
 
 import json
@@ -22,7 +22,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """The keys in the order in which they are written; a key whose text is null is left out."""
+    """The keys in the order of the writer, who omits a key whose text is null."""
 
     time: _Time | None = None
     type: Literal["acct"] = "acct"
@@ -54,19 +54,19 @@ class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
 
 
 KEYS = {field.encode_name: field.required for field in msgspec.structs.fields(Line)}
-"""In their order, and whether a line must have them."""
+"""In their order, and whether they are required."""
 _LINE = msgspec.json.Decoder(Line)
 
 
 def parse_jsonl(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
     """Read one line of ``accounting.jsonl``, or an ``acct`` line of ``reporting.jsonl``.
 
-    It is None for what else ``reporting.jsonl`` tells. The place is as for ``reader.parse``.
+    None for other types of lines. The other arguments are those of ``reader.parse``.
 
     Raises
     ------
     DataError
-        saying which key does not hold what it should.
+        naming the wrong key.
 
     """
     found: Line | None
@@ -114,7 +114,7 @@ def parse_jsonl(line: bytes, file: str = "", offset: int = 0, number: int = 0) -
 
 
 def _parse_odd(line: bytes) -> tuple[Line | None, dict[str, Any]]:
-    """Read a line that has unknown keys or is not UTF-8; None for a report of another type."""
+    """Read a line with unknown keys or bytes that are not UTF-8; None for another type of line."""
     text = line.decode("utf-8", "surrogateescape")
     try:
         tree = json.loads(text, parse_constant=_refuse, parse_float=_finite)
@@ -134,12 +134,12 @@ def _parse_odd(line: bytes) -> tuple[Line | None, dict[str, Any]]:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise DataError(f"{constant} is no JSON number")
+    raise DataError(f"{constant} is not a JSON number")
 
 
 def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
-        raise DataError(f"{text:.40} is beyond what a double holds")
+        raise DataError(f"{text:.40} is beyond the range of a double")
     return number
 
 
@@ -148,6 +148,6 @@ def _byte(text: str, position: int) -> int:
 
 
 def _reason(text: str) -> str:
-    """Say a validation error in the words of the file: the key, not a path."""
+    """Reword a validation error with the key instead of a path."""
     reason, _, path = text.partition(" - at `$.")
     return f"{path.rstrip('`')}: {reason}" if path else reason

@@ -1,4 +1,4 @@
-"""How a run ended: the manual's words for ``failed``, and a few classes for everybody else.
+"""How a run ended: the manual's texts for ``failed``, and a few classes.
 
 Source: ``execution_states`` of the Open Cluster Scheduler, and sge_status(5).
 """
@@ -57,10 +57,10 @@ MEANINGS = {
 """The codes' texts; 31 to 35 are those of Windows hosts."""
 
 USAGE_VALID = frozenset({0, 12, 13, 14, 15, 16, 17, 24, 25, 30, 37, 100})
-"""Codes with which the usage is that of the job, as sge_status(5) has it."""
+"""Codes with which the record has the usage of the job (sge_status(5))."""
 
 GRACE = 60.0
-"""Seconds before its limit at which a run that a daemon ended still counts as out of time."""
+"""Seconds before its limit from which a run ended by a daemon counts as a timeout."""
 
 
 class Outcome(enum.StrEnum):
@@ -69,13 +69,13 @@ class Outcome(enum.StrEnum):
     COMPLETED = "completed"
     """It started and returned 0."""
     FAILED = "failed"
-    """It returned something else, or what comes after it (PE stop, epilog) failed."""
+    """It returned another status, or PE stop or epilog failed."""
     KILLED = "killed"
-    """A signal ended it: its own fault, a limit of memory, or ``qdel`` before OCS 9.1.2."""
+    """A signal ended it: a crash, a memory limit, or ``qdel`` before OCS 9.1.2."""
     TIMEOUT = "timeout"
-    """It reached its limit of time, or one that the master enforces."""
+    """It reached its time limit, or one that the master enforces."""
     CANCELLED = "cancelled"
-    """A user deleted it; known only where the record says by whom."""
+    """A user deleted it; known only if the record has ``deleted_by``."""
     REQUEUED = "requeued"
     """It will run again: migrated, rescheduled, or exit 99."""
     NODE_FAIL = "node_fail"
@@ -85,7 +85,7 @@ class Outcome(enum.StrEnum):
 
 
 def meaning(failed: int) -> str:
-    """Say in the manual's words what a code ``failed`` stands for."""
+    """Return the manual's text for a code ``failed``."""
     return MEANINGS.get(failed, "invalid execution state")
 
 
@@ -98,10 +98,10 @@ def classify(  # noqa: PLR0911 - a list of rules, one return each
     wallclock: float = 0,
     limit: float | None = None,
 ) -> Outcome:
-    """Return the class of a run; `limit` is the ``h_rt`` it asked for, in seconds.
+    """Return the class of a run; `limit` is the requested ``h_rt`` in seconds.
 
-    The first rule that fits wins. A forced ``qdel`` writes 0 and 0 and cannot be told from
-    success unless the record says who deleted it.
+    The first rule that fits wins. A forced ``qdel`` writes 0 and 0, which is success unless the
+    record says who deleted it.
     """
     daemon = deleted_by.partition("@")[0] in {"execd", "qmaster"}
     if failed == LIMIT:
@@ -122,10 +122,10 @@ def classify(  # noqa: PLR0911 - a list of rules, one return each
 
 
 def is_final(failed: int, *, started: bool) -> bool:
-    """Say whether the job ends with such a record.
+    """Return whether the job ends with such a record.
 
-    After 24 and 25 it is queued again; after 30 (exit 100) it waits in error state; where it did
-    not even start it is queued again, too.
+    After 24 and 25 it is queued again; after 30 (exit 100) it waits in error state; without a
+    start it is queued again, too.
     """
     if failed in {MIGRATING, RESCHEDULING, APPLICATION_ERROR}:
         return False
@@ -133,4 +133,4 @@ def is_final(failed: int, *, started: bool) -> bool:
 
 
 def _is_signal(exit_status: int) -> bool:
-    return 128 < exit_status <= 192  # noqa: PLR2004 - 128 + signal, as shells say it
+    return 128 < exit_status <= 192  # noqa: PLR2004 - 128 + signal, as in shells

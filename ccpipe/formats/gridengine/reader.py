@@ -1,5 +1,6 @@
 """The reader of every variant: it recognizes each line by itself."""
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator
@@ -66,6 +67,25 @@ def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Acco
         raise
 
 
+def parse_last(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
+    """Read a last line without a line end as ``parse`` does, and like qacct if it is cut off.
+
+    If only ``maxvmem`` or the reservation is missing, it counts, and what is missing is 0.
+    """
+    try:
+        return parse(line, file, offset, number)
+    except DataError:
+        missing = _COLONS - line.count(b":")
+        if 0 <= missing <= _MAX_MISSING:
+            rest = b"0" * line.endswith(b":") + b":0" * missing
+            with contextlib.suppress(DataError):
+                return parse(line + rest, file, offset, number)
+        raise
+
+
+_COLONS = 44  # of a line without colons in its category
+_MAX_MISSING = 3  # fields
+
 REPORTS = (
     "new_job", "job_log", "online_usage", "queue", "queue_consumable", "host", "host_consumable",
     "new_ar", "ar_attr", "ar_attribute", "ar_log", "ar_acct", "sharelog",
@@ -78,13 +98,14 @@ _OTHER_REPORT = re.compile(rf"[0-9]+:(?:{'|'.join(REPORTS)}):".encode())
 def read(payload: bytes, *, file: str = "", offset: int = 0, line: int = 1) -> Reading:
     """Read the lines of a payload, which begins at `offset` of a file with its line `line`.
 
-    The last line may lack its line end: it counts if it is a record, as in qacct.
+    The last line may lack its line end, see ``parse_last``.
     """
     reading = Reading(size=len(payload))
     lines = split_lines(payload)
+    complete = payload.count(b"\n")
     for i, text in enumerate(lines):
         try:
-            record = parse(text, file, offset, line + i)
+            record = (parse if i < complete else parse_last)(text, file, offset, line + i)
         except DataError as error:
             reading.rejected.append(Rejected(line + i, offset, str(error), text))
         else:

@@ -1,4 +1,4 @@
-"""``Accounting``: one accounting record, in one set of units, whoever wrote it."""
+"""``Accounting``: one accounting record in fixed units, whichever program wrote it."""
 
 import enum
 from typing import Annotated, Any
@@ -9,11 +9,11 @@ from ccpipe.formats.gridengine.category import Requests, parse_category
 from ccpipe.formats.gridengine.outcome import Outcome, classify, is_final, meaning
 
 Amount = Annotated[int, msgspec.Meta(gt=-(2**63), lt=2**63 - 1)] | float | str
-"""A usage value as it was written; only custom containers hold texts."""
+"""A usage value as written; only custom containers contain texts."""
 
 
 class Variant(enum.StrEnum):
-    """Who wrote a record, and how; see docs/gridengine.md."""
+    """The format of a record; see docs/gridengine.md."""
 
     CLASSIC_43 = "classic-43"
     """Colons, SGE 5.3 to 6.1."""
@@ -32,10 +32,10 @@ class Variant(enum.StrEnum):
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Where a record was read. File and offset identify it: its content does not."""
+    """Where a record was read. File and offset identify it; its content does not."""
 
     file: str = ""
-    """The file's identity, as the reader was told it: a path, or a hash that survives rotation."""
+    """The file's id, given by the caller: a path, or a hash that survives rotation."""
     offset: int = 0
     """Bytes before the record's line."""
     line: int = 0
@@ -49,10 +49,10 @@ NO_DATA = 2.0**64
 
 
 class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is known of one run of one job, array task or PE task.
+    """One run of a job, array task or PE task.
 
-    Times are nanoseconds since the epoch; None is what the files say as 0. "None at all" is None
-    too, where the files say ``NONE`` or leave the key out. The names are the manual's.
+    Times are nanoseconds since the epoch, None for 0 in the file. ``NONE`` and missing keys are
+    None too. The names are the manual's.
     """
 
     job_number: int
@@ -67,7 +67,7 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     department: str = ""
     granted_pe: str | None = None
     slots: int = 0
-    """Of the whole job, also in the record of a PE task."""
+    """Slots of the whole job, also in the record of a PE task."""
     arid: int = 0
     job_name: str = ""
     priority: int = 0
@@ -92,9 +92,9 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     GiB·s and ``io`` in GiB. (Univa's ``ru_wallclock`` was brought to seconds.)
     """
     extra: dict[str, Any] = {}
-    """What else the line held: unknown JSON keys and their values, Univa's further fields."""
+    """The rest of the line: unknown JSON keys, Univa's additional fields."""
     reported: int | None = None
-    """When the reporting file noted it; None in an accounting file."""
+    """Time of the line in the reporting file; None in an accounting file."""
     origin: Origin = NOWHERE
 
     def amount(self, container: str, name: str) -> float:
@@ -109,15 +109,12 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def cpu(self) -> float:
-        """Seconds of processor time."""
+        """Seconds of CPU time."""
         return self.amount("eusage", "cpu")
 
     @property
     def maxrss(self) -> float:
-        """Peak of resident memory in bytes, from ``ru_maxrss`` where nothing better is known.
-
-        OCS before 9.1.4 can write systemd's mark for "no data", 2⁶⁴, which is nothing better.
-        """
+        """Peak resident memory in bytes: ``maxrss``, or ``ru_maxrss`` where that is unknown."""
         measured = self.amount("eusage", "maxrss")
         if 0 < measured < NO_DATA:
             return measured
@@ -125,17 +122,17 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def maxvmem(self) -> float:
-        """Peak of virtual memory in bytes; 0 where it was not measured."""
+        """Peak virtual memory in bytes; 0 where it was not measured."""
         return self.amount("eusage", "maxvmem")
 
     @property
     def requests(self) -> Requests:
-        """What the job asked for, from its category."""
+        """The job's requests, from its category."""
         return parse_category(self.category)
 
     @property
     def outcome(self) -> Outcome:
-        """How the run ended, as one of a few classes."""
+        """The class of how the run ended."""
         return classify(
             failed=self.failed,
             exit_status=self.exit_status,
@@ -147,15 +144,15 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def failure(self) -> str:
-        """What the code `failed` means, in the manual's words."""
+        """The manual's text for the code `failed`."""
         return meaning(self.failed)
 
     @property
     def is_final(self) -> bool:
-        """Whether the job ends with this record, rather than being tried again."""
+        """Whether the job ends with this record, rather than running again."""
         return is_final(self.failed, started=self.start_time is not None)
 
     @property
     def is_intermediate(self) -> bool:
-        """Whether the job goes on: usage since midnight, from the reporting file."""
+        """Whether the job still runs: usage since midnight, from the reporting file."""
         return self.exit_status == -1

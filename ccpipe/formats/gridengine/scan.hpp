@@ -1,9 +1,9 @@
 // Plain lines of accounting to columns, fast: what `_kernel.pyx` drives.
 //
-// It knows the lines that Grid Engine and OCS write all day: 45 or 43 fields, colons in the
-// category among them, and JSON whose known keys come in the writer's order. Whatever else it
-// meets it lists as odd, and the reader in Python, which is the specification, reads or rejects
-// that one line. So nothing here judges a line; it only must never take one otherwise than Python.
+// It reads the lines that Grid Engine and OCS usually write: 45 or 43 fields, with or without colons
+// in the category, and JSON whose known keys are in the writer's order. All other lines are listed
+// as odd, and the reader in Python, which is the specification, reads or rejects them. So nothing
+// here rejects a line; what it reads must be what Python would read.
 //
 // All pointers lie in a buffer that ends in NUL, and every line that is looked at ends in LF.
 #pragma once
@@ -20,9 +20,9 @@
 
 namespace ccpipe::gridengine {
 
-// What a field holds, and so what stands for nothing in it.
+// The type of a field, and with it the spelling of a missing value.
 enum Kind : uint8_t {
-    TEXT,      // taken as it is
+    TEXT,      // as written
     CATEGORY,  // empty where it is NONE or a hyphen
     NAMED,     // null where it is NONE
     FILLED,    // null where it is empty
@@ -34,12 +34,12 @@ enum Kind : uint8_t {
     SECONDS,   // of a time; null where it is 0
     MICROSECONDS,
     AMOUNT,    // a double
-    OBJECT,    // with keys of its own
+    OBJECT,    // with its own keys
 };
 
 struct Field {
     Kind kind;
-    int32_t column;  // where it goes, or -1; of an OBJECT its number
+    int32_t column;  // its column, or -1; for an OBJECT its number
 };
 
 struct Key {
@@ -55,8 +55,8 @@ struct Odd {
 constexpr size_t CATEGORY_AT = 39;      // fields before the category
 constexpr size_t TAIL = 5;              // fields after it
 constexpr size_t OLD_TAIL = TAIL - 2;   // the same in lines of 43 fields
-constexpr int MANY_COLONS = 8;          // so many in a category may begin another record
-constexpr ptrdiff_t EXACT_DIGITS = 15;  // every double holds so many
+constexpr int MANY_COLONS = 8;          // with so many in a category another record may begin
+constexpr ptrdiff_t EXACT_DIGITS = 15;  // exact in every double
 
 class Scan {
 public:
@@ -111,7 +111,7 @@ private:
             if (!p || *p != ':') return false;
             ++p;
         }
-        // What follows the category holds no colons, so that it is told from behind.
+        // The fields after the category contain no colons: find them from the end.
         const char* tail = end;
         size_t fields = 0;
         for (const char* q = end; fields < TAIL && q > p; )
@@ -154,7 +154,7 @@ private:
         return p;
     }
 
-    // Take a text, or say that it is no such text; bytes up to `readable` may be looked at.
+    // Store a text, or return false if it is not of this kind; bytes up to `readable` may be read.
     bool text(const char* p, const char* end, const char* readable, Field field) {
         size_t size = end - p;
         bool is_none = size == 4 && (!std::memcmp(p, "NONE", 4) || !std::memcmp(p, "none", 4));
@@ -188,7 +188,7 @@ private:
         return true;
     }
 
-    // Digits, a dot and more, a letter or underscore among it.
+    // Digits, a dot and more, with a letter or underscore.
     static bool is_task(const char* p, const char* end) {
         const char* start = p;
         while (is_digit(*p)) ++p;
@@ -198,7 +198,7 @@ private:
 
     static bool is_letter(char c) { return static_cast<unsigned char>((c | 0x20) - 'a') < 26; }
 
-    // Read a number as JSON has it; returns where it ends.
+    // Read a JSON number; returns where it ends, or null where Python must look.
     const char* number(const char* p, const char* end, Field field) {
         const char* start = p;
         bool is_negative = *p == '-';
@@ -218,7 +218,7 @@ private:
     bool whole(bool is_negative, uint64_t size, ptrdiff_t count, Field field) {
         uint64_t unit = 1;
         ptrdiff_t most = EXACT_DIGITS;
-        if (field.kind == SECONDS) unit = 1000000000, most = 10;  // more would be another unit's
+        if (field.kind == SECONDS) unit = 1000000000, most = 10;  // more digits are of another unit
         if (field.kind == MICROSECONDS) unit = 1000, most = 16;
         if (count > most || (is_negative && field.kind != SIGNED)) return false;
         if (unit > 1 && size >= uint64_t{INT64_MAX} / unit) return false;
@@ -231,7 +231,7 @@ private:
         return true;
     }
 
-    // Read on at `p`, behind the first `count` digits of what begins at `start`.
+    // Continue at `p`, after the first `count` digits of a number that begins at `start`.
     const char* amount(const char* start, const char* p, const char* end, uint64_t mantissa,
                        ptrdiff_t count, int32_t column) {
         ptrdiff_t places = 0;
@@ -315,7 +315,7 @@ private:
         return text(unescaped_.data(), text_end, text_end, field) ? p + 1 : nullptr;
     }
 
-    // Where a quote, a backslash or what may not stand in a string is.
+    // Find a quote, a backslash or a character that is not allowed in a string.
     static const char* string_end(const char* p, const char* end) {
         constexpr uint64_t ones = 0x0101010101010101u;
         for (; end - p >= 8; p += 8) {

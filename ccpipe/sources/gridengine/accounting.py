@@ -1,12 +1,11 @@
-"""Grid Engine's accounting files, followed for ever: each record becomes one event.
+"""Follows Grid Engine's accounting files: each record becomes one event.
 
-So does each line of the reporting file that tells of a start or a deletion, where that is
-followed too.
+So does each start or deletion in the reporting file, if that is followed too.
 
-At least once: the checkpoint moves only when the broker has what was read. Exactly once: a record
-that is read again after a crash makes the very same event, because its origin (the file's id and
-the offset) is in it. Publish one event a message (``lines = 1`` of the sink ``nats``), so that
-each has its own message id.
+At least once: the checkpoint moves only after the broker's acknowledgement. Exactly once: a record
+that is read again after a crash makes an identical event, which contains its origin (the file's id
+and the offset). Publish one event per message (``lines = 1`` of the sink ``nats``), so that each
+has its own message id.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ from ccpipe.translate.gridengine import job_log
 
 
 class AccountingFile(Source):
-    """Follows ``accounting`` and ``accounting.jsonl``, through rotation and restarts.
+    """Follows ``accounting`` and ``accounting.jsonl`` through rotation and restarts.
 
     Only one process at a time may use a checkpoint.
     """
@@ -52,39 +51,39 @@ class AccountingFile(Source):
         command_line: bool = False,
         once: bool = False,
     ) -> None:
-        """Take what to follow.
+        """Set the files to follow.
 
         Parameters
         ----------
         paths
-            The files, of which some may be missing: usually both of ``$SGE_ROOT/<cell>/common``.
+            The files, usually both of ``$SGE_ROOT/<cell>/common``; some may be missing.
         checkpoint
-            The file that remembers how far we are; its folder must be there.
+            The file with the positions; its folder must exist.
         reporting
-            The file whose ``job_log`` lines tell of starts and deletions (``reporting_params``
-            with ``reporting=true joblog=true``). Its ``acct`` lines are records only where it is
-            among `paths` as well.
+            The file with starts and deletions in ``job_log`` lines (``reporting_params`` with
+            ``reporting=true joblog=true``). Its ``acct`` lines are read only if it is also in
+            `paths`.
         begin
             Where to begin without a checkpoint: at the start or the end of the current files, or
-            with the oldest rotated ones. What the reporting file tells of the past makes starts
-            whose ends nobody may tell, so that it begins at its end, unless with the oldest.
+            with the oldest rotated ones. The reporting file begins at its end unless with the
+            oldest: a past start may have no end that is still to be read.
         poll
-            How often to look for new lines.
+            Interval between two checks for new lines.
         grace
-            How long a rotated file must have been quiet before it is left for the next one.
+            Time without a write before a rotated file is left for the next one.
         command_line
             Whether to send ``submit_cmd_line``, which may hold secrets.
         once
-            Whether to end when everything is read.
+            Whether to end when everything was read.
 
         Raises
         ------
         ConfigError
-            where there is no path, or one that is there twice.
+            if there is no path, or one is listed twice.
 
         """
         if not paths or len(set(paths)) < len(paths):
-            raise ConfigError(f"paths is {paths}: name one file at least, and none twice")
+            raise ConfigError(f"paths is {paths}: expected at least one file, and none twice")
         self.site = site
         self.paths = paths
         self.reporting = reporting
@@ -95,21 +94,21 @@ class AccountingFile(Source):
         self.command_line = command_line
         self.once = once
         self._followers: dict[str, Follower] = {}
-        self._reached: dict[str, int] = {}  # the latest time that a path's lines told of
+        self._reached: dict[str, int] = {}  # the latest time in a path's lines
         self._stopped = asyncio.Event()
 
     async def check(self) -> None:
-        """Say whether the files' folders are there, for ``ccpipe validate``."""
+        """Check that the files' folders exist, for ``ccpipe validate``."""
         for path in map(Path, self._all_paths()):
             if not path.parent.is_dir():
-                raise UnavailableError(f"{path.parent} is not a folder that we can see")
+                raise UnavailableError(f"{path.parent} is not an accessible folder")
 
     def stop(self) -> None:
-        """End between two batches."""
+        """Stop after the current batch."""
         self._stopped.set()
 
     async def __aenter__(self) -> Self:
-        """Read the checkpoint, and keep others from it."""
+        """Read and lock the checkpoint."""
         self.checkpoint.open()
         for path in self._all_paths():
             progress = self.checkpoint.progress.get(path, Progress())
@@ -138,7 +137,7 @@ class AccountingFile(Source):
             follower.skip_rotated()
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
-        """Yield batches, one for each stretch of a file, until stopped."""
+        """Yield batches, one for each chunk of a file, until stopped."""
         while not self._stopped.is_set():
             batch = await self._next()
             if batch is not None:
@@ -150,9 +149,9 @@ class AccountingFile(Source):
                 await wait_for_event(self._stopped, self.poll)
 
     async def _next(self) -> Batch | None:
-        """Read on in the file that lies back the furthest; None where there is nothing for now.
+        """Read the file that is furthest behind; None if there is nothing new.
 
-        So a start comes about when its job's end does, also where there is much to catch up with.
+        So a start is read at about the same point as its job's end, even with a large backlog.
         """
         for path in sorted(self._followers, key=lambda path: self._reached.get(path, 0)):
             if chunk := await asyncio.to_thread(self._followers[path].step):
@@ -191,10 +190,10 @@ class AccountingFile(Source):
 
 
 class Checkpoint:
-    """How far each path was read, in a file that is replaced as a whole."""
+    """The progress of each path, in a file that is replaced atomically."""
 
     EVERY = 0.5
-    """Seconds between two writes, while there is much to read."""
+    """Minimum seconds between two writes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -204,12 +203,12 @@ class Checkpoint:
         self._lock: IO[bytes] | None = None
 
     def open(self) -> None:
-        """Read the file, if there is one, and lock it.
+        """Read the file, if it exists, and lock it.
 
         Raises
         ------
         ConfigError
-            where it cannot be read or written, or another process uses it.
+            if it cannot be read or written, or another process uses it.
 
         """
         try:
@@ -218,7 +217,7 @@ class Checkpoint:
             self.progress = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Progress])
         except FileNotFoundError:
             if self._lock is None:
-                raise ConfigError(f"checkpoint: {self.path.parent} is not there") from None
+                raise ConfigError(f"checkpoint: {self.path.parent} does not exist") from None
         except BlockingIOError:
             self._release()
             raise ConfigError(f"checkpoint: another process uses {self.path}") from None
@@ -227,17 +226,17 @@ class Checkpoint:
             raise ConfigError(f"checkpoint: {self.path}: {error}") from None
 
     def save_now_and_then(self) -> None:
-        """Write the file unless it was written a moment ago."""
+        """Write the file unless it was written less than ``EVERY`` ago."""
         if time.monotonic() >= self._next:
             self.save()
 
     def save(self) -> None:
-        """Write what was acknowledged; nothing else ever gets into the file.
+        """Write the acknowledged progress.
 
         Raises
         ------
         UnavailableError
-            where the disk does not take it.
+            if it cannot be written.
 
         """
         if self.progress == self._saved:
@@ -255,7 +254,7 @@ class Checkpoint:
         self._saved = dict(self.progress)
 
     def close(self) -> None:
-        """Write the last state, and let others in."""
+        """Write the last state and unlock the file."""
         try:
             self.save()
         finally:

@@ -2,11 +2,13 @@
 
 import csv
 import gzip
+import hashlib
 import io
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from ccpipe.formats.gridengine import Accounting, read
 from tests.cli.acct.acct_command import Acct
 from tests.cli.command import Ended, ccpipe
+from tests.conftest import program
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -97,14 +100,48 @@ def test_bad_lines_are_told_and_cost_only_themselves(acct: Acct, tmp_path: Path)
     assert rows(shown)[0]["RECORDS"] == 128
 
 
-def test_damaged_files_are_told_and_the_others_read(acct: Acct, tmp_path: Path) -> None:
-    """What of a packed file could be read counts; the exit code says that something is missing."""
+def test_a_truncated_file_gives_every_whole_record(acct: Acct, tmp_path: Path) -> None:
+    """Those that zcat gives, here and in ``convert``; then the reason and exit code 65."""
     packed = tmp_path / "a.gz"
-    packed.write_bytes(gzip.compress(CLASSIC.read_bytes())[:-100])
+    packed.write_bytes(gzip.compress(b"".join(many_records()))[:-5000])
+    whole = subprocess.run([program("zcat", "gzip"), packed], capture_output=True, check=False)
+    wanted = len(read(whole.stdout).records)
+    assert wanted > 10_000
     shown = acct(packed, CLASSIC, "-o", "json")
     assert shown.code == 65
     assert f"{packed}: the compressed file is truncated" in shown.err
-    assert int(str(rows(shown)[0]["RECORDS"])) >= 128
+    assert rows(shown)[0]["RECORDS"] == wanted + 128
+    converted = ccpipe("convert", "--from", "gridengine", "--to", "csv", packed)
+    assert converted.code == 65
+    assert converted.out.count("\n") == wanted + 1
+    assert f"{packed}: the compressed file is truncated" in converted.err
+
+
+def many_records() -> Iterator[bytes]:
+    """Make up 20 000 records that do not compress too well."""
+    lines = [line.split(b":", 6) for line in CLASSIC.read_bytes().splitlines(keepends=True)[4:]]
+    for number in range(20_000):
+        parts = lines[number % len(lines)]
+        parts[4] = hashlib.sha256(b"%d" % number).hexdigest().encode()
+        yield b":".join(parts)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zst"])
+def test_compressed_files_are_read_and_indexed(acct: Acct, tmp_path: Path, suffix: str) -> None:
+    """By their suffix: sums, a job by number, and the index of a file that is gone."""
+    name = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "zstd"}[suffix]
+    packed = tmp_path / f"accounting.0.{suffix}"
+    with packed.open("wb") as file:
+        subprocess.run(
+            [program(name, name), "-c"], input=CLASSIC.read_bytes(), stdout=file, check=True
+        )
+    assert rows(acct(packed, "-o", "json"))[0]["RECORDS"] == 128
+    found = acct(packed, "-j", 140, "-o", "csv")
+    assert found.out.count("\n") == 5
+    assert acct("index", packed, "--to", tmp_path / "index").code == 0
+    packed.unlink()
+    indexed = acct("-j", 140, "--index", tmp_path / "index", "-o", "csv")
+    assert indexed.out == found.out
 
 
 def test_a_missing_file_is_a_usage_error(acct: Acct, tmp_path: Path) -> None:

@@ -133,5 +133,5 @@ def test_days_do_not_run_backwards() -> None:
 )
 def test_numbers_that_cannot_be_are_refused(filters: Filters) -> None:
     """No record holds them, and they would break what follows."""
-    with pytest.raises(UsageError, match="there are no such numbers"):
+    with pytest.raises(UsageError, match="beyond 64 bits"):
         filters.selection()

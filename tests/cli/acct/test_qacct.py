@@ -86,7 +86,29 @@ def test_every_filter_and_grouping_is_that_of_qacct(session: Session, acct: Acct
 
 @pytest.mark.parametrize("arguments", ["", "-o -q", "-j", "-q all.q -pe", "-b 202611201042 -E"])
 def test_the_program_itself_says_the_same(arguments: str, tmp_path: Path, acct: Acct) -> None:
-    """The installed qacct, with a cell of two files that it wants to see, beside ours."""
+    """The installed qacct and ours print the same of the same file."""
+    file = CAPTURED / "more-accounting"
+    theirs = real_qacct(tmp_path, file, arguments)
+    ours = acct("-f", file, "--qacct", *translated(arguments))
+    assert (ours.code, ours.out) == (theirs.returncode, theirs.stdout.decode())
+
+
+@pytest.mark.parametrize("end", [None, -1, -2, -3, -4, -5, -12, -13, -200])
+def test_a_last_line_without_a_line_end_counts_as_in_qacct(
+    end: int | None, tmp_path: Path, acct: Acct
+) -> None:
+    """Also if only the last three fields are cut off; else it is reported, with exit code 65."""
+    file = tmp_path / "accounting"
+    *lines, last = (DATA / "accounting").read_bytes().splitlines()[-10:]
+    file.write_bytes(b"\n".join([*lines, last[:end]]))
+    theirs = real_qacct(tmp_path, file, "-j")
+    ours = acct("-f", file, "--qacct", "--jobs")
+    assert ours.out == theirs.stdout.decode()
+    assert ours.code == (65 if end == -200 else 0)
+
+
+def real_qacct(tmp_path: Path, file: Path, arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the installed qacct, which needs the two files of a cell."""
     qacct = program("qacct", "gridengine-client")
     common = tmp_path / "root" / "default" / "common"
     common.mkdir(parents=True)
@@ -97,8 +119,7 @@ def test_the_program_itself_says_the_same(arguments: str, tmp_path: Path, acct: 
         "qmaster_spool_dir /tmp\nsecurity_mode none\nlistener_threads 2\nworker_threads 2\n"
         "scheduler_threads 1\n"
     )
-    file = CAPTURED / "more-accounting"
-    theirs = subprocess.run(
+    return subprocess.run(
         [qacct, "-f", file, *shlex.split(arguments)],
         env={"PATH": os.environ["PATH"], "TZ": "UTC", "SGE_ROOT": str(common.parents[1]),
              "SGE_CELL": "default", "SGE_QMASTER_PORT": "6444", "SGE_EXECD_PORT": "6445"},
@@ -106,8 +127,6 @@ def test_the_program_itself_says_the_same(arguments: str, tmp_path: Path, acct: 
         check=False,
         timeout=30,
     )  # fmt: skip
-    ours = acct("-f", file, "--qacct", *translated(arguments))
-    assert (ours.code, ours.out) == (theirs.returncode, theirs.stdout.decode())
 
 
 def test_one_bug_of_qacct_is_not_copied(tmp_path: Path, acct: Acct) -> None:
@@ -134,7 +153,7 @@ def test_a_category_with_colons_shifts_nothing(tmp_path: Path, acct: Acct) -> No
         (["-o", "json"], "--qacct is a layout of its own"),
         (["--top", "3"], "--qacct is a layout of its own"),
         (["--by", "month"], "--by month: qacct knows no such column"),
-        (["-q", "@@group"], "--queue @@group: only the master knows"),
+        (["-q", "@@group"], "--queue @@group: host groups are known to the master only"),
     ],
 )
 def test_what_qacct_cannot_show_is_refused(arguments: list[str], reason: str, acct: Acct) -> None:

@@ -38,7 +38,7 @@ def test_good_lines_are_converted_and_bad_ones_told(mixed: Path) -> None:
     assert first.startswith(f"{mixed}:4: column 14: the value is neither")
     assert first.endswith(": broken value=")
     assert second.startswith(f"{mixed}:5: column 1: the bytes are not valid UTF-8")
-    assert summary.startswith("ccpipe: 2 problems, told above; 3 values converted")
+    assert summary.startswith("ccpipe: 2 problems, reported above; 3 values converted")
 
 
 def test_good_files_end_with_zero() -> None:

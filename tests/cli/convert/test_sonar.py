@@ -66,7 +66,7 @@ def test_a_bad_envelope_is_told_and_costs_no_other(archive: Path) -> None:
     first, summary = shown.err.splitlines()
     assert first.startswith(f"{archive}:2: $.data.attributes.time: Timestamp must be a time")
     assert first.endswith(": 'noon'")
-    assert summary.startswith("ccpipe: 1 problem, told above; ")
+    assert summary.startswith("ccpipe: 1 problem, reported above; ")
     rows = [json.loads(line) for line in shown.out.splitlines()]
     assert [row["name"] for row in rows if row["name"] == "sonar"] == ["sonar"] * 5
 
@@ -91,7 +91,7 @@ def test_lines_that_cannot_be_turned_are_told() -> None:
     assert (shown.code, shown.out) == (65, "")
     assert len(shown.err.splitlines()) == 4
     assert "4" not in shown.err.splitlines()[0]
-    assert shown.err.splitlines()[-1].startswith("ccpipe: 3 problems, told above; 0 envelopes")
+    assert shown.err.splitlines()[-1].startswith("ccpipe: 3 problems, reported above; 0 envelopes")
 
 
 def test_validate_tells_each_rule_that_is_broken(archive: Path) -> None:

@@ -203,13 +203,13 @@ def test_univa_counts_in_milliseconds_and_hides_colons(tail: str, variant: Varia
         (f"{CLASSIC}NONE:{TAIL}:0:0".replace(":77:", ":7.5:"), "job_number is '7.5': not a whole"),
         (f"{CLASSIC}NONE:{TAIL}:0:x", "45 fields whose types fit no known variant"),
         (f"{CLASSIC}NONE:{TAIL}:0:99999999999999999999", "ar_submission_time is"),
-        (f"{CLASSIC}NONE:{TAIL}:0:99999999999", "is no time between the years 1970 and 2262"),
+        (f"{CLASSIC}NONE:{TAIL}:0:99999999999", "is not a time between the years 1970 and 2262"),
         (f"{CLASSIC}NONE:0.1{CLASSIC}NONE:{TAIL}:0:0", "two records in one line"),
-        (f"{CLASSIC}NONE:1e999:NONE:0:0:0", "iow is '1e999': beyond what a double holds"),
+        (f"{CLASSIC}NONE:1e999:NONE:0:0:0", "iow is '1e999': beyond the range of a double"),
         ('{"job_number":1}', "missing required field `start_time`"),
         ('{"job_number":"1"}', "job_number: Expected `int`, got `str`"),
-        ('{"a":NaN}', "NaN is no JSON number"),
-        ('{"a":1e999}', "1e999 is beyond what a double holds"),
+        ('{"a":NaN}', "NaN is not a JSON number"),
+        ('{"a":1e999}', "1e999 is beyond the range of a double"),
         ("{" * 100_000, "not JSON"),
     ],
 )
@@ -219,10 +219,14 @@ def test_what_fits_nothing_is_rejected_with_its_reason(line: str, why: str) -> N
 
 
 def test_a_last_line_without_a_line_end_counts_if_it_is_a_record() -> None:
-    """As in qacct; where fields are missing it is rejected."""
+    """As in qacct, which does without the last three fields; else it is rejected."""
     whole = f"{CLASSIC}NONE:{TAIL}:0:0".encode()
     assert read(whole).records == read(whole + b"\n").records != []
     assert read(data_line("derived.jsonl")).records
+    (record,) = read(whole).records
+    for cut in (whole[:-1], whole[:-2], whole[:-3]):
+        assert read(cut).records == [record]
+        assert read(cut + b"\n").records == []
     for cut in (whole[: whole.index(b"NONE")], data_line("derived.jsonl")[:-1]):
         reading = read(cut)
         assert (len(reading.records), len(reading.rejected)) == (0, 1)

@@ -137,11 +137,11 @@ async def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None
     (tmp_path / "checkpoint").write_bytes(b'{"a":')
     with pytest.raises(ConfigError, match=r"checkpoint: .*/checkpoint: Input data was truncated"):
         await source(tmp_path).__aenter__()
-    with pytest.raises(ConfigError, match=r"/no is not there"):
+    with pytest.raises(ConfigError, match=r"/no does not exist"):
         Checkpoint(tmp_path / "no" / "checkpoint").open()
     with pytest.raises(ConfigError, match="none twice"):
         source(tmp_path, paths=["a", "a"])
-    with pytest.raises(UnavailableError, match="is not a folder"):
+    with pytest.raises(UnavailableError, match="is not an accessible folder"):
         await source(tmp_path, paths=["/no/such/accounting"]).check()
 
 

@@ -56,12 +56,12 @@ class ClusterBuilder:
 
     def _add_node(self, node: Node) -> None:
         known = self._nodes.get(node.name)
-        if known is not None:  # each group may tell what the other does not
-            told = {
+        if known is not None:  # each group may have what the other lacks
+            present = {
                 name: value for name, value in structs.asdict(node).items() if value not in _NOTHING
             }
             partitions = tuple(dict.fromkeys((*known.partitions, *node.partitions)))
-            node = structs.replace(known, **{**told, "partitions": partitions})
+            node = structs.replace(known, **{**present, "partitions": partitions})
         elif len(self._nodes) >= MAX_NODES:
             raise DataError(f"more than {MAX_NODES} nodes")
         self._nodes[node.name] = node

@@ -1,4 +1,4 @@
-"""What slurmctld knows now, whichever command or dialect told: jobs, steps, nodes, partitions.
+"""What slurmctld knows now, from whichever command or dialect: jobs, steps, nodes, partitions.
 
 Units are those of ``SacctRow``: times are nanoseconds since the epoch, durations seconds, volumes
 bytes. None is what the command does not print, or prints as ``N/A``, ``(null)`` and the like.

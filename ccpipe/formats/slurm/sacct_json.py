@@ -147,7 +147,7 @@ def _step(step: JsonObject, job: SacctRow) -> SacctRow:
         column: _text(amounts, is_usage=True) for column, amounts in usage.items()
     }
     mean, peak = usage["tres_usage_in_ave"], usage["tres_usage_in_max"]
-    written, most_written = usage["tres_usage_out_ave"], usage["tres_usage_out_max"]
+    written, peak_written = usage["tres_usage_out_ave"], usage["tres_usage_out_max"]
     where = next((entry for entry in _entries(step, *_PEAKS) if _name(entry) == "mem"), _NOTHING)
     return SacctRow(
         _step_id(step, job.id),
@@ -186,7 +186,7 @@ def _step(step: JsonObject, job: SacctRow) -> SacctRow:
         max_rss_node=where.word("node"),
         max_rss_task=where.whole("task"),
         max_disk_read=peak.get("fs/disk"),
-        max_disk_write=most_written.get("fs/disk"),
+        max_disk_write=peak_written.get("fs/disk"),
         consumed_energy=step.whole("statistics", "energy", "consumed"),
         submit_line=step.text("submit_line"),
         **texts,

@@ -46,7 +46,7 @@ class SacctRow(msgspec.Struct, frozen=True, gc=False):
     exit_signal: int | None = None
     """Which signal ended it, else 0; 125 stands for out of memory."""
     min_cpu: float | None = None
-    """The least CPU time of a task. Like all that is measured it is of a step that has ended."""
+    """The minimum CPU time of a task. Like every measurement, only steps that have ended have it."""
     alloc_tres: str | None = None
     ave_cpu: float | None = None
     ave_disk_read: int | None = None
@@ -65,7 +65,7 @@ class SacctRow(msgspec.Struct, frozen=True, gc=False):
 
     cluster: str | None = None
     db_index: int | None = None
-    """slurmdbd's own number of the record: it tells the runs of a requeued job apart."""
+    """slurmdbd's own number of the record: it distinguishes the runs of a requeued job."""
     uid: int | None = None
     group: str | None = None
     gid: int | None = None

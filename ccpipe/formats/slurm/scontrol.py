@@ -261,7 +261,7 @@ def _names(record: KeyValues, key: str) -> tuple[str, ...]:
 
 
 def _partition(partition: KeyValues) -> Partition:
-    most = partition.get("MaxNodes")
+    max_nodes = partition.get("MaxNodes")
     return Partition(
         name=partition.get("PartitionName"),
         node_list=partition.word("Nodes"),
@@ -271,7 +271,7 @@ def _partition(partition: KeyValues) -> Partition:
         total_cpus=_read(partition, whole, "TotalCPUs"),
         max_time=_read(partition, duration, "MaxTime"),
         default_time=_read(partition, duration, "DefaultTime"),
-        max_nodes=float("inf") if most in INFINITE else whole(most),
+        max_nodes=float("inf") if max_nodes in INFINITE else whole(max_nodes),
         min_nodes=_read(partition, whole, "MinNodes"),
         priority_tier=_read(partition, whole, "PriorityTier"),
         priority_job_factor=_read(partition, whole, "PriorityJobFactor"),

@@ -240,7 +240,7 @@ def _get(row: Row, column: str, reader: Any) -> Any:
 
 
 def _same(cell: str) -> int | None:
-    """Read a number; of ``4+`` and ``4-8`` only the least is known, and so nothing."""
+    """Read a number; of ``4+`` and ``4-8`` only the minimum is known: None."""
     return None if "+" in cell or "-" in cell else count(cell)
 
 
@@ -267,4 +267,4 @@ def _fits_states(cell: str) -> None:
 
 
 _FITS = {"nodelist": _fits_nodes, "state": _fits_states, "statecomplete": _fits_states}
-"""What tells the columns beside a free text from it."""
+"""What distinguishes the columns beside a free text from it."""

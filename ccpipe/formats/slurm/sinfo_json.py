@@ -119,8 +119,8 @@ def _group(item: JsonObject) -> _Group:
 
 def _same(item: JsonObject, what: str) -> int | None:
     """Return a number that all nodes of a group share."""
-    least = item.whole(what, "minimum")
-    return least if least == item.whole(what, "maximum") else None
+    minimum = item.whole(what, "minimum")
+    return minimum if minimum == item.whole(what, "maximum") else None
 
 
 def _megabytes(number: int | None) -> int | None:

@@ -113,7 +113,7 @@ def split_header(line: str, delimiter: str | None = None) -> tuple[tuple[str, ..
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Tell columns of the same name apart: the second ``jobid`` is ``jobid#2``."""
+    """Distinguish columns of the same name: the second ``jobid`` is ``jobid#2``."""
     seen: Counter[str] = Counter()
     found = []
     for name in names:

@@ -68,10 +68,10 @@ def count(cell: str) -> int | None:
     """Read a number of nodes, CPUs or tasks: ``4``, ``1.50K``; of ``2-4`` the first."""
     if cell in ABSENT:
         return None
-    least, dash, most = cell.partition("-")
-    if dash and not (least and most[:1].isdigit() and volume(most)):
+    minimum, dash, maximum = cell.partition("-")
+    if dash and not (minimum and maximum[:1].isdigit() and volume(maximum)):
         raise DataError(f"not a number: {cell!r:.40} (expected e.g. 4, 2-4)")
-    return volume(least)
+    return volume(minimum)
 
 
 def duration(cell: str) -> float | None:

@@ -24,7 +24,7 @@ def test_names_are_what_users_wrote(form: str, name: str) -> None:
 
 
 def test_a_name_that_poses_as_another_user() -> None:
-    """On several lines it is only a name; on one line nobody can tell, and it is rejected."""
+    """On several lines it is only a name; on one line it is ambiguous, and rejected."""
     name = "x UserId=root(0)"
     assert parse(LINES.format(name), JOB).values["UserId"] == "a(1)"
     with pytest.raises(DataError, match="UserId stands twice"):

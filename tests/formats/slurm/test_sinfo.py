@@ -129,7 +129,7 @@ def test_delimiters_in_a_reason() -> None:
 
 
 def test_tables_that_do_not_name_nodes() -> None:
-    """HOSTNAMES is what a node calls itself: without NODELIST only partitions are told."""
+    """HOSTNAMES is what a node calls itself: without NODELIST only partitions are read."""
     reading = found("sinfo/phase1_linux.O_fields.txt")
     assert reading.nodes == []
     assert {partition.name for partition in reading.partitions} == set(PARTITIONS)

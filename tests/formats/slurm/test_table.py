@@ -184,7 +184,7 @@ def test_any_bytes_are_rows_or_rejected(chunks: list[bytes], header: Header) -> 
 
 
 def test_the_delimiter_is_found_in_the_header() -> None:
-    """It is what no name holds; names are told apart in lower case."""
+    """It is what no name holds; names are distinct, in lower case."""
     assert split_header("JobIDRaw|State") == (("jobidraw", "state"), "|")
     assert split_header("JobIDRaw;State") == (("jobidraw", "state"), ";")
     assert split_header("JobIDRaw\x1fState") == (("jobidraw", "state"), "\x1f")

@@ -24,7 +24,7 @@ def utc(text: str) -> int:
 
 
 def test_local_times_have_the_offset_of_their_own_day() -> None:
-    """Summer and winter are told apart, whatever it is now."""
+    """Summer and winter differ, whatever it is now."""
     read = TimeReader(OSLO)
     assert read("2026-07-01T12:00:00") == utc("2026-07-01T10:00:00")
     assert read("2026-01-01T12:00:00") == utc("2026-01-01T11:00:00")

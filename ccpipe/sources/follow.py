@@ -29,6 +29,9 @@ MAX_LINE_SIZE = 16 * 2**20
 """Bytes of a line; a longer one is returned in pieces."""
 
 
+_UNREADABLE: tuple[type[Exception], ...] = (DataError, *UNREADABLE)
+
+
 class FilePosition(msgspec.Struct, frozen=True):
     """Position in one file."""
 
@@ -154,7 +157,7 @@ class Follower:
                     self._finish()
         except (MovedError, FileNotFoundError):
             pass
-        except (DataError, *UNREADABLE) as error:
+        except _UNREADABLE as error:
             self.close()
             self._give_up_after_grace(f"cannot be read: {error}")
         return None

@@ -46,7 +46,7 @@ class SacctRow(msgspec.Struct, frozen=True, gc=False):
     exit_signal: int | None = None
     """Which signal ended it, else 0; 125 stands for out of memory."""
     min_cpu: float | None = None
-    """The minimum CPU time of a task. Like every measurement, only steps that have ended have it."""
+    """The minimum CPU time of a task; as any measurement, of steps that have ended."""
     alloc_tres: str | None = None
     ave_cpu: float | None = None
     ave_disk_read: int | None = None

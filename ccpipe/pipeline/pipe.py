@@ -70,6 +70,7 @@ async def run(
 
     """
     stages = check_fit(source, translators, sink)
+    source.exclusive |= any(each.is_stateful for each in stages.translators)
     dead_letter_sink = dead_letter_sink or source.dead_letter_sink
     limits, telemetry, stop = (
         limits or sink.limits,

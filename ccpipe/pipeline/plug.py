@@ -142,6 +142,12 @@ class Source(_Part):
 
     gives: RecordType
     """The type of the records."""
+    exclusive: bool = False
+    """Whether no other process may share the work, as several bridges of one durable name do.
+
+    ``run()`` sets it where a translator is stateful, before the source is entered. A source that
+    could share its work then raises ConfigError where another process takes part.
+    """
 
     @property
     def dead_letter_sink(self) -> DeadLetterSink | None:
@@ -169,6 +175,8 @@ class Translator(ABC):
 
     takes: RecordType
     gives: RecordType
+    is_stateful: bool = False
+    """Whether what it gives depends on earlier records, so that it must see all of them."""
 
     @abstractmethod
     def feed(self, records: Any) -> Any:

@@ -14,7 +14,7 @@ from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream
+from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, refuse_others
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import UnavailableError
@@ -226,6 +226,8 @@ class NatsSource(Source):
             if self.bus.is_connected:
                 stream = await ensure_stream(jetstream, self.site.bus, subjects, self.patterns)
                 await ensure_consumer(jetstream, stream, self.durable, self.patterns, self.ack_wait)
+                if self.exclusive:
+                    await refuse_others(jetstream, stream, self.durable)
                 self._stream = stream
                 return True
         except UnavailableError as error:

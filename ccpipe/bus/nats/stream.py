@@ -111,6 +111,31 @@ async def ensure_consumer(
         raise explain(error, f"making the consumer {durable}") from None
 
 
+async def refuse_others(jetstream: JetStreamContext, stream: str, durable: str) -> None:
+    """Refuse a durable consumer that another process reads just now.
+
+    A process that reads has a pull request open. The broker drops the request with the
+    connection, so that a bridge which was killed does not keep its successor out.
+
+    Raises
+    ------
+    ConfigError
+        where another process reads.
+    UnavailableError, DeniedError
+        as ``ensure_stream`` does.
+
+    """
+    try:
+        info = await jetstream.consumer_info(stream, durable)
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"looking at the consumer {durable}") from None
+    if info.num_waiting:
+        raise ConfigError(
+            f"another bridge already reads as {durable!r}, and a translator of this recipe must "
+            "see all messages: stop the other one, or choose another `durable` and `subjects`"
+        )
+
+
 def explain(error: Exception, doing: str) -> UnavailableError | DeniedError:
     """Turn an error of the client into ours; `doing` says what failed."""
     text = str(error) or type(error).__name__

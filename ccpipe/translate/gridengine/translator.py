@@ -42,6 +42,7 @@ class AccountingJobs(Translator):
     """
 
     takes = gives = Messages
+    is_stateful = True
 
     def __init__(
         self,

@@ -76,6 +76,7 @@ class CcToSonar(Translator):
 
     takes = Messages
     gives = Envelopes
+    is_stateful = True
 
     def __init__(
         self,

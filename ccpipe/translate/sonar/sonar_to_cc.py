@@ -57,6 +57,7 @@ class SonarToCc(Translator):
 
     takes = Envelopes
     gives = Messages
+    is_stateful = True
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.store import MESSAGE_ID, digest
 from ccpipe.config import Bus, Duration, Site, Size
-from ccpipe.errors import DeniedError, RejectedError, UnavailableError
+from ccpipe.errors import ConfigError, DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import Batch, DeadLetter
@@ -50,7 +50,7 @@ class Reader:
         return [record.value for batch in self.batches for record in batch.records]
 
     async def __aenter__(self) -> Self:
-        self.task = asyncio.create_task(self._read())
+        self.task = asyncio.create_task(self.read())
         await eventually(lambda: self.source.bus.is_connected or self.task.done())
         return self
 
@@ -58,7 +58,8 @@ class Reader:
         self.source.stop()
         await asyncio.wait_for(self.task, 10)
 
-    async def _read(self) -> None:
+    async def read(self) -> None:
+        """Keep what comes until the source ends."""
         async with self.source:
             async for batch in self.source:
                 self.batches.append(batch)
@@ -331,3 +332,19 @@ async def test_bad_lines_are_rejected_with_the_batch_they_came_in(
     rejected = reader.batches[-1].records.rejected
     assert [(bad.line, bad.original) for bad in rejected] == [(3, b"broken")]
     assert decode(payload).rejected == rejected
+
+
+async def test_a_second_exclusive_reader_is_refused(site: Site, sink: NatsSink) -> None:
+    """A stateful translator must see all messages; the reader that was there goes on."""
+    await sink.write(metrics(1))
+    first, second = source(site), source(site)
+    first.exclusive = second.exclusive = True
+    async with Reader(first) as reader:
+        await eventually(lambda: reader.values == [0.0])
+        with pytest.raises(ConfigError, match="another bridge already reads as 'test'"):
+            await asyncio.wait_for(Reader(second).read(), 10)
+        await sink.write(metrics(3))
+        await eventually(lambda: len(reader.values) > 1)
+    async with Reader(source(site)) as successor:
+        await sink.write(metrics(2, start=1_760_000_000))
+        await eventually(lambda: successor.values != [])

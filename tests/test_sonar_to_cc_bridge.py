@@ -62,24 +62,24 @@ def runs(number: int) -> list[tuple[int, int]]:
 
 def record(number: int, now: int) -> SlurmJob | None:
     """Return what Slurm says of a job at a time; None before and long after."""
-    begin, last = runs(number)[0][0], runs(number)[-1][1]
-    if not begin - 20 <= now <= last + 2 * WINDOW:
+    first, last = runs(number)[0], runs(number)[-1]
+    if not first[0] - 20 <= now <= last[1] + 2 * WINDOW:
         return None
+    is_again = first != last and now > first[1] + 20
+    current = last if is_again else first
+    submit = first[1] + 20 if is_again else first[0] - 20
     job: dict[str, Any] = {
-        "job_id": number,
-        "user_name": "ann",
-        "partition": "main",
-        "submit_time": at(begin - 20),
-    }
-    started = [run for run in runs(number) if run[0] <= now]
-    if not started or (started[-1][1] + 20 < now and started[-1] != runs(number)[-1]):
+        "job_id": number, "user_name": "ann", "partition": "main", "submit_time": at(submit),
+    }  # fmt: skip
+    start, end = current
+    if now < start:
         return SlurmJob(**job, job_state="PENDING")
-    start, end = started[-1]
     job |= {"start_time": at(start), "nodes": ("c[1-2]",)}
     if end > now:
         return SlurmJob(**job, job_state="RUNNING")
-    is_last = (start, end) == runs(number)[-1]
-    return SlurmJob(**job, job_state="COMPLETED" if is_last else "NODE_FAIL", end_time=at(end))
+    return SlurmJob(
+        **job, job_state="COMPLETED" if current == last else "NODE_FAIL", end_time=at(end)
+    )
 
 
 def polls() -> Iterator[JobsEnvelope]:

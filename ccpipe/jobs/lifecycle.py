@@ -141,10 +141,11 @@ class Lifecycle:
         else:
             is_newer = time >= known.time or (job.has_ended and job.start == known.start)
             older, newer = (known.job, job) if is_newer else (job, known.job)
-            new = msgspec.structs.replace(
-                known, job=older.updated(newer), time=max(time, known.time)
-            )
-        self._advance(new, known, time)
+            merged = older.updated(newer)
+            if merged == known.job:
+                return  # nothing new, as most records of a poll
+            new = msgspec.structs.replace(known, job=merged, time=max(time, known.time))
+        self._advance(new, time)
 
     def note_start(self, job: Job, time: int) -> None:
         """Remember a start that somebody else sent; the stop follows from here."""
@@ -165,14 +166,14 @@ class Lifecycle:
     def _open(self, key: Key) -> _Open | None:
         return self._running.get(key) or self._pending.get(key)
 
-    def _advance(self, new: _Open, known: _Open | None, time: int) -> None:
+    def _advance(self, new: _Open, time: int) -> None:
         """Emit what has become known, and remember it."""
         if not new.start and new.job.can_be_reported:
             sent = self._emit("start_job", new.job, time, new.sent)
             new = msgspec.structs.replace(new, start=new.job.start, sent=sent)
         if new.start and new.job.has_ended:
             self._stop(new, new.job, time)
-        elif new != known:
+        else:
             self._store(new)
 
     def _add_earlier(self, job: Job, time: int, ended: _Ended | None) -> None:

@@ -30,7 +30,7 @@ class Cell:
         self.path = path
         script = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
         options.setdefault("command", [sys.executable, "-c", script, str(path)])
-        self.source = Qstat(site=SITE, poll=Interval(options.pop("poll", 0.05)), **options)
+        self.source = Qstat(site=SITE, poll=Interval(options.pop("poll", 0.5)), **options)
         self.batches: list[Batch] = []
 
     async def read(self) -> None:

@@ -121,7 +121,8 @@ values = st.lists(st.integers(0, 2**50), min_size=1, max_size=30)
 def test_blocks_of_any_size_are_corrected_alike(numbers: list[int], size: int, name: str) -> None:
     """A rule remembers what it needs of the block before."""
     floats = [number / 8 for number in numbers]
-    columns = {"Reads": numbers, "Writes": numbers, "ReadMB": floats, "WriteMB": floats}
+    columns: dict[str, list[int] | list[float]] = {"Reads": numbers, "Writes": numbers}
+    columns |= {"ReadMB": floats, "WriteMB": floats}
     rule: Rule = CORRECTIONS[name].apply
     table = table_of("Filesystem", columns).with_rules(rule)
     assert np.concatenate(list(table.blocks(size))).tobytes() == table.read().tobytes()

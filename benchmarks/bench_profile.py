@@ -180,7 +180,7 @@ def main() -> None:
         samples = wanted.nodes * wanted.samples * (wanted.tasks + 1)
         print(
             f"{wanted.nodes} node-step files, {wanted.samples} samples, {wanted.tasks} tasks:"
-            f" {size / 2**20:.0f} MiB, written at {samples / written / 1e3:.0f} thousand samples/s\n"
+            f" {size / 2**20:.0f} MiB; {1e6 * written / samples:.0f} us of CPU to write a sample\n"
         )
         print(f"{'':<28} {'sh5util':>9} {'ccpipe':>9} {'':>7} {'CPU':>9} {'CPU':>9}")
         rows = {

@@ -225,7 +225,7 @@ def _step_order(node_step: NodeStep) -> tuple[int, int, str, str]:
 def _write(draft: Path, parts: list[_Part], files: _Files, report: MergeReport) -> None:
     last = max(part.run for part in parts)
     nodes: dict[tuple[int, str], int] = {}
-    with create_file(draft, locking=False) as file:
+    with create_file(draft, locking=False, rdcc_nbytes=0) as file:
         for part in parts:
             root = _run_group(file, part.run, last)
             step = make_path(root, [STEPS, part.node_step.step])

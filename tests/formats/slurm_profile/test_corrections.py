@@ -104,6 +104,14 @@ def test_frequencies_in_megahertz_become_kilohertz() -> None:
     assert recognize(found) == []
 
 
+def test_tables_without_the_fields_stay_as_they_are() -> None:
+    """A file may have any fields; a rule that has nothing to correct does nothing."""
+    for name, rule in CORRECTIONS.items():
+        table = table_of(rule.series, {"Other": [1, 2, 3, 4, 5]})
+        assert name not in recognize(table)
+        assert table.with_rules(rule.apply).read().tobytes() == table.read().tobytes()
+
+
 def test_nothing_is_corrected_unasked() -> None:
     """What a file holds is what is read."""
     for table in real("Network"):

@@ -70,12 +70,15 @@ class Storage:
         return data
 
     def read_many(self, places: list[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes at addresses with sizes, in one piece where they lie close together."""
-        low = min(address for address, _ in places)
-        high = max(address + size for address, size in places)
-        if self._whole is not None and high <= self.size:
+        """Return the bytes at addresses with sizes, in one piece where they lie close together.
+
+        Those beyond the end of a file in memory are fewer.
+        """
+        if self._whole is not None:
             whole = self._whole
             return [whole[address : address + size] for address, size in places]
+        low = min(address for address, _ in places)
+        high = max(address + size for address, size in places)
         if high - low > GAPS + 4 * sum(size for _, size in places):
             return [self.read(address, size) for address, size in places]
         piece = self.read(low, high - low)

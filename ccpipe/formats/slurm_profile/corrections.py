@@ -11,7 +11,15 @@ import msgspec
 import numpy as np
 
 from ccpipe.formats.slurm_profile.hdf5 import Array, Records
-from ccpipe.formats.slurm_profile.series import EPOCH, Filesystem, Kind, Network, difference
+from ccpipe.formats.slurm_profile.series import (
+    EPOCH,
+    Field,
+    Filesystem,
+    Kind,
+    Network,
+    Tasks,
+    difference,
+)
 from ccpipe.formats.slurm_profile.table import Rule, Table
 
 MEBIBYTE = 2**20
@@ -34,7 +42,9 @@ class Correction(msgspec.Struct, frozen=True):
 
     name: str
     series: str
-    """It applies to tables of this series and leaves others alone."""
+    """It is meant for tables of this series."""
+    fields: tuple[Field, ...]
+    """What it changes; other fields, and tables without these, stay as they are."""
     summary: str
     apply: Rule
     suspects: Callable[[Records], bool]
@@ -49,7 +59,9 @@ def recognize(table: Table) -> list[str]:
     return [
         rule.name
         for rule in CORRECTIONS.values()
-        if rule.series == table.series and rule.suspects(block)
+        if rule.series == table.series
+        and {field.name for field in rule.fields} <= set(table.fields)
+        and rule.suspects(block)
     ]
 
 
@@ -58,6 +70,8 @@ def swap_network(blocks: Iterator[Records]) -> Iterator[Records]:
     for block in blocks:
         found = block.copy()
         for packets, mebibytes in (("PacketsIn", "InMB"), ("PacketsOut", "OutMB")):
+            if not {packets, mebibytes} <= set(block.dtype.names or ()):
+                continue
             found[packets] = _packets(block[mebibytes])
             found[mebibytes] = block[packets] / MEBIBYTE
         yield found
@@ -69,8 +83,6 @@ def _packets(values: Array) -> Array:
 
 
 def _looks_swapped(block: Records) -> bool:
-    if not {"PacketsIn", "InMB"} <= set(block.dtype.names or ()):
-        return False
     packets, units = float(block["PacketsIn"].sum()), float(block["InMB"].sum())
     if not packets or not units:
         return False
@@ -85,11 +97,11 @@ def from_node_counters(blocks: Iterator[Records]) -> Iterator[Records]:
     The first row is 0 and the second one shows what the node counted before the step began, so
     the changes in both are unknown and become 0.
     """
-    names = [field.name for field in Filesystem.fields]
     first: Records | None = None
     before: Records | None = None
+    names: list[str] = []
     for block in blocks:
-        rows = block.copy()
+        rows, names = block.copy(), _counters(block)
         if before is None:
             rows = rows if first is None else np.concatenate([first, rows])
             if len(rows) == 1:
@@ -105,9 +117,9 @@ def from_node_counters(blocks: Iterator[Records]) -> Iterator[Records]:
 
 def from_step_counters(blocks: Iterator[Records]) -> Iterator[Records]:
     """Take differences of Lustre's counters since the step began, which Slurm 25.11 writes."""
-    names = [field.name for field in Filesystem.fields]
     before: Records | None = None
     for block in blocks:
+        names = _counters(block)
         found = difference(block, names, before)
         if before is None:
             for name in names:
@@ -120,10 +132,14 @@ _FEW = 3
 """So few samples may rise by chance."""
 
 
+def _counters(block: Records) -> list[str]:
+    """Return the fields of a file system that a table has."""
+    return [field.name for field in Filesystem.fields if field.name in (block.dtype.names or ())]
+
+
 def _never_falls(block: Records) -> bool:
-    names = [field.name for field in Filesystem.fields]
     return len(block) >= MIN_ROWS and all(
-        bool((block[name][1:] >= block[name][:-1]).all()) for name in names
+        bool((block[name][1:] >= block[name][:-1]).all()) for name in _counters(block)
     )
 
 
@@ -149,8 +165,6 @@ def megahertz_to_kilohertz(blocks: Iterator[Records]) -> Iterator[Records]:
 
 
 def _looks_like_megahertz(block: Records) -> bool:
-    if "CPUFrequency" not in (block.dtype.names or ()):
-        return False
     return 0 < int(block["CPUFrequency"].max()) < 20_000  # noqa: PLR2004 - 20 GHz, or 20 MHz
 
 
@@ -160,6 +174,7 @@ CORRECTIONS = {
         Correction(
             "network_swapped",
             Network.name,
+            Network.fields,
             "the plug-in sysfs wrote bytes as packets and packets as bytes",
             swap_network,
             _looks_swapped,
@@ -167,6 +182,7 @@ CORRECTIONS = {
         Correction(
             "filesystem_node_counters",
             Filesystem.name,
+            Filesystem.fields,
             "Slurm 18.08 to 25.05 wrote Lustre's counters of the node instead of changes",
             from_node_counters,
             _looks_like_node_counters,
@@ -174,13 +190,15 @@ CORRECTIONS = {
         Correction(
             "filesystem_step_counters",
             Filesystem.name,
+            Filesystem.fields,
             "Slurm 25.11 or later wrote counters since the step began instead of changes",
             from_step_counters,
             _looks_like_step_counters,
         ),
         Correction(
             "frequency_megahertz",
-            "Tasks",
+            Tasks.name,
+            Tasks.fields[:1],
             "Slurm read the frequency from /proc/cpuinfo, which has MHz instead of kHz",
             megahertz_to_kilohertz,
             _looks_like_megahertz,

@@ -19,6 +19,8 @@ from ccpipe.formats.slurm_profile.table import NodeStep, RowsInMemory, Table
 DATE_TIME, TIME = "Date_Time", "Time"
 NODE, STEP = "Node_", "Step_"
 TIME_SERIES = "Time Series"
+FIRST_YEAR = 1971
+"""Of Unix time in any zone."""
 
 
 def is_legacy(root: Group) -> bool:
@@ -80,30 +82,31 @@ class LegacyReader:
         if kind is None:
             raise self._damaged(group, f"series {name!r:.80} is unknown")
         datasets = [group.open(inner) for inner in group] if is_job else list(_samples(group))
-        samples = [item.read() for item in datasets if isinstance(item, Dataset)]
-        if any(
-            rows.dtype.names is None or not {DATE_TIME, TIME} <= set(rows.dtype.names)
-            for rows in samples
-        ):
+        read = [item.read() for item in datasets if isinstance(item, Dataset)]
+        samples = [rows for rows in read if len(rows)]
+        if not samples:
+            return Table(node_step, kind.name, RowsInMemory(_modern(kind, [])), task=task)
+        if not _has_times(samples[0].dtype):
             raise self._damaged(group, "samples without a time")
+        if any(rows.dtype != samples[0].dtype for rows in samples):
+            raise self._damaged(group, "samples of different types")
         rows = _modern(kind, samples)
         if is_job:
             rows[EPOCH] += np.uint64(self._first_time(group, samples, node_step))
         else:
             rows = kind.merge(rows)
-            rows[ELAPSED] -= rows[ELAPSED][:1].min(initial=2**63) if len(rows) else 0
+            rows[ELAPSED] -= rows[ELAPSED][0]
         return Table(node_step, kind.name, RowsInMemory(rows), task=task)
 
     def _first_time(self, group: Group, samples: list[Records], node_step: NodeStep) -> int:
         """Return the Unix time of the first sample, which job files have in local time only."""
-        text = bytes(samples[0][DATE_TIME][0]).decode(errors="replace") if samples else ""
+        text = bytes(samples[0][DATE_TIME][0]).decode(errors="replace")
         try:
-            start = datetime.strptime(text, "%Y-%m-%d %H:%M:%S")  # noqa: DTZ007
+            start: datetime | None = datetime.strptime(text, "%Y-%m-%d %H:%M:%S")  # noqa: DTZ007
         except ValueError:
-            found = node_step.local_start()
-            if found is None:
-                raise self._damaged(group, f"no date of the first sample: {text!r}") from None
-            start = found
+            start = node_step.local_start()
+        if start is None or start.year < FIRST_YEAR:
+            raise self._damaged(group, f"no date of the first sample: {text!r}")
         return int(start.timestamp())
 
     def _open(self, group: Group | None, name: str) -> Group | None:
@@ -127,6 +130,14 @@ def _series(name: str) -> tuple[type[Series] | None, str | None]:
     return None, None
 
 
+def _has_times(dtype: np.dtype[np.void]) -> bool:
+    """Return whether records begin as those of profiles do."""
+    names = dtype.names or ()
+    return (
+        {DATE_TIME, TIME} <= set(names) and dtype[DATE_TIME].kind == "S" and dtype[TIME].kind == "u"
+    )
+
+
 def _samples(series: Group) -> Iterator[object]:
     """Return the dataset of each sample; names sort by the numbers of the samples."""
     for name in series:
@@ -137,7 +148,8 @@ def _samples(series: Group) -> Iterator[object]:
 
 def _modern(kind: type[Series], samples: list[Records]) -> Records:
     """Rename and retype what legacy records have; both times hold what ``Time`` held."""
-    names = samples[0].dtype.names or () if samples else ()
+    dtype = samples[0].dtype if samples else np.dtype([])
+    names = [name for name in dtype.names or () if dtype[name].kind in "uif"]
     renamed = {field.legacy: field for field in kind.fields if field.legacy in names}
     others = [name for name in names if name not in (DATE_TIME, TIME, *renamed)]
     for name in others:
@@ -149,7 +161,8 @@ def _modern(kind: type[Series], samples: list[Records]) -> Records:
     for block in samples:
         part = rows[start : start + len(block)]
         part[ELAPSED] = part[EPOCH] = block[TIME]
-        for name, field in renamed.items():
-            part[field.name] = block[name]
+        with np.errstate(invalid="ignore"):  # damaged numbers stay numbers
+            for name, field in renamed.items():
+                part[field.name] = block[name]
         start += len(block)
     return rows

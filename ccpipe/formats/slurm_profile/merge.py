@@ -194,11 +194,10 @@ def _span(node_step: NodeStep, tables: list[Table]) -> Span:
     starts: list[float] = []
     ends: list[float] = []
     for table in tables:
-        first = next(table.blocks(1), None)
-        if first is not None:
+        if len(table):
+            first, last = table.source.read(0, 1), table.source.read(len(table) - 1, len(table))
             starts.append(float(first["EpochTime"][0]) - float(first["ElapsedTime"][0]))
-            last = table.source.read(len(table) - 1, len(table))
-            ends.append(float(last["EpochTime"][-1]))
+            ends.append(float(last["EpochTime"][0]))
     local = node_step.local_start()
     start = min(starts, default=local.timestamp() if local else 0.0)
     return Span(node_step, start, max(ends, default=start))
@@ -226,7 +225,7 @@ def _step_order(node_step: NodeStep) -> tuple[int, int, str, str]:
 def _write(draft: Path, parts: list[_Part], files: _Files, report: MergeReport) -> None:
     last = max(part.run for part in parts)
     nodes: dict[tuple[int, str], int] = {}
-    with create_file(draft, locking=False) as file:
+    with create_file(draft, locking=False, rdcc_nbytes=0) as file:
         for part in parts:
             root = _run_group(file, part.run, last)
             step = make_path(root, [STEPS, part.node_step.step])

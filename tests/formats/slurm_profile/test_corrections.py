@@ -104,6 +104,14 @@ def test_frequencies_in_megahertz_become_kilohertz() -> None:
     assert recognize(found) == []
 
 
+def test_tables_without_the_fields_stay_as_they_are() -> None:
+    """A file may have any fields; a rule that has nothing to correct does nothing."""
+    for name, rule in CORRECTIONS.items():
+        table = table_of(rule.series, {"Other": [1, 2, 3, 4, 5]})
+        assert name not in recognize(table)
+        assert table.with_rules(rule.apply).read().tobytes() == table.read().tobytes()
+
+
 def test_nothing_is_corrected_unasked() -> None:
     """What a file holds is what is read."""
     for table in real("Network"):
@@ -121,12 +129,8 @@ values = st.lists(st.integers(0, 2**50), min_size=1, max_size=30)
 def test_blocks_of_any_size_are_corrected_alike(numbers: list[int], size: int, name: str) -> None:
     """A rule remembers what it needs of the block before."""
     floats = [number / 8 for number in numbers]
-    columns: dict[str, list[int] | list[float]] = {
-        "Reads": numbers,
-        "Writes": numbers,
-        "ReadMB": floats,
-        "WriteMB": floats,
-    }
+    columns: dict[str, list[int] | list[float]] = {"Reads": numbers, "Writes": numbers}
+    columns |= {"ReadMB": floats, "WriteMB": floats}
     rule: Rule = CORRECTIONS[name].apply
     table = table_of("Filesystem", columns).with_rules(rule)
     assert np.concatenate(list(table.blocks(size))).tobytes() == table.read().tobytes()

@@ -1,5 +1,7 @@
 """The layout of Slurm 2.6 to 14.11, made here as its source wrote it."""
 
+import contextlib
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -7,8 +9,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ccpipe.formats.slurm_profile import DamagedProfileError, open_profile
+from ccpipe.formats.slurm_profile import DamagedProfileError, ProfileError, open_profile
 from ccpipe.formats.slurm_profile.merge import merge
 from tests.formats.slurm_profile.samples import START, rows
 
@@ -169,3 +173,30 @@ def test_legacy_node_steps_are_merged_into_todays_layout(tmp_path: Path) -> None
     with open_profile(tmp_path / "job_7.h5") as profile:
         assert not profile.legacy
         assert {table.path: rows(table) for table in profile.tables} == before
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Make a node-step file and a job file."""
+    folder = tmp_path_factory.mktemp("legacy")
+    paths = node_step(folder / "7_0_c1.h5"), job(folder / "job_7.h5", b"2014-01-02 03:04:05")
+    return {path.name: path.read_bytes() for path in paths}
+
+
+@given(
+    st.sampled_from(["7_0_c1.h5", "job_7.h5"]),
+    st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 255)), min_size=1, max_size=8),
+)
+def test_damaged_files_give_tables_or_named_errors(
+    sound: dict[str, bytes], name: str, changes: list[tuple[int, int]]
+) -> None:
+    """Whatever was changed in them."""
+    data = bytearray(sound[name])
+    for place, value in changes:
+        data[place % len(data)] = value
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(data)
+        with contextlib.suppress(ProfileError), open_profile(path) as profile:
+            for table in profile.tables:
+                assert table.read().dtype.names == table.fields

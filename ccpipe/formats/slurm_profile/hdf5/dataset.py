@@ -34,9 +34,6 @@ MAX_CHUNK = 64 * 2**20
 """Bytes of one chunk in memory; Slurm's have less than a thousand."""
 
 MAX_DEPTH = 16
-GAPS = 2**20
-"""Bytes between chunks that are read along with them."""
-
 _CHUNK = np.dtype(
     [("size", "<u4"), ("skipped", "<u4"), ("row", "<u8"), ("byte", "<u8"), ("address", "<u8")]
 )
@@ -138,7 +135,8 @@ class Dataset:
     def _unpack(self, chunks: Records) -> bytes:
         """Return the records of some chunks."""
         size = self._rows_per_chunk * self.dtype.itemsize
-        loaded = list(self._load(chunks))
+        places = zip(chunks["address"].tolist(), chunks["size"].tolist(), strict=True)
+        loaded = self._storage.read_many(list(places))
         if self._deflated and len({*map(len, loaded)}) == 1 and not chunks["skipped"].any():
             grid = np.frombuffer(b"".join(loaded), np.uint8).reshape(len(loaded), -1)
             records = unpack_stored(grid) if grid.shape[1] == size + HEAD + TAIL else None
@@ -159,19 +157,6 @@ class Dataset:
             reason = f"row {row}: {len(records)} bytes in a chunk of {size}"
             raise self._storage.damaged(reason, self.path)
         return records
-
-    def _load(self, chunks: Records) -> Iterator[bytes]:
-        """Read chunks as they are on disk, in one piece where they lie close together."""
-        addresses, sizes = chunks["address"].tolist(), chunks["size"].tolist()
-        low = min(addresses)
-        high = max(a + s for a, s in zip(addresses, sizes, strict=True))
-        if high - low <= sum(sizes) * 4 + GAPS:
-            piece = self._storage.read(low, high - low)
-            for address, size in zip(addresses, sizes, strict=True):
-                yield piece[address - low : address - low + size]
-        else:
-            for address, size in zip(addresses, sizes, strict=True):
-                yield self._storage.read(address, size)
 
 
 def _whole(size: int, address: int) -> Records:

@@ -10,6 +10,9 @@ from ccpipe.formats.slurm_profile.errors import DamagedProfileError, ForeignProf
 READ_WHOLE = 64 * 2**20
 """Files up to this size are read at once: a snapshot, even of a file that is being written."""
 
+GAPS = 2**20
+"""Bytes between chunks that are read along with them."""
+
 MAX_OBJECTS = 2_000_000
 """Groups, tables and tree nodes in one file; a node-step file has less than a hundred."""
 
@@ -65,6 +68,21 @@ class Storage:
         if len(data) < size:
             raise self.damaged(f"the file was truncated at {address + len(data)} while it was read")
         return data
+
+    def read_many(self, places: list[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes at addresses with sizes, in one piece where they lie close together.
+
+        Those beyond the end of a file in memory are fewer.
+        """
+        if self._whole is not None:
+            whole = self._whole
+            return [whole[address : address + size] for address, size in places]
+        low = min(address for address, _ in places)
+        high = max(address + size for address, size in places)
+        if high - low > GAPS + 4 * sum(size for _, size in places):
+            return [self.read(address, size) for address, size in places]
+        piece = self.read(low, high - low)
+        return [piece[address - low : address - low + size] for address, size in places]
 
     def visit(self, address: int) -> None:
         """Note a structure; raise DamagedProfileError for one met before.

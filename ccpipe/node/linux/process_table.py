@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ccpipe.errors import DataError
 
 _WHOLE = 65536  # bytes: more than any file of a process that is read here
-_FIELDS = 20  # that are read of those after the name
+_FIELDS = 37  # that are read of those after the name
 _MAX = 2**63
 
 
@@ -35,6 +35,20 @@ class Process(NamedTuple):
     threads: int
     start: int
     """When it started, since the boot: with ``pid`` it identifies a process."""
+    system: int = 0
+    """The part of `own` that the kernel ran for it."""
+    reaped_system: int = 0
+    """The part of `reaped` that the kernel ran for them."""
+    faults: int = 0
+    """Major page faults of its own."""
+    reaped_faults: int = 0
+    """Major page faults of children that ended and were waited for."""
+    virtual: int = 0
+    """Bytes of address space."""
+    resident: int = 0
+    """Pages in memory."""
+    processor: int = 0
+    """The hardware thread that it ran on last."""
 
 
 class Walk(NamedTuple):
@@ -126,12 +140,26 @@ def _process(text: bytes) -> Process:
         words[0].decode(),
         int(words[1]),
         max(0, int(words[2])),
-        int(words[11]) + int(words[12]),
-        max(0, int(words[13])) + max(0, int(words[14])),
+        int(words[11]) + (system := int(words[12])),
+        max(0, int(words[13])) + (reaped_system := max(0, int(words[14]))),
         int(words[17]),
         int(words[19]),
+        system,
+        reaped_system,
+        int(words[9]),
+        int(words[10]),
+        *_memory_and_processor(words),
     )
     numbers = (process.pid, *process[3:])
     if min(numbers) < 0 or max(numbers) >= _MAX:
         raise ValueError(text)
     return process
+
+
+def _memory_and_processor(words: list[bytes]) -> tuple[int, int, int]:
+    """Return virtual and resident memory and the processor; zeros where the line ends before."""
+    if len(words) < _FIELDS:
+        return 0, 0, 0
+    resident = int(words[21])
+    # The kernel adds up counters of its processors, which may be below 0, and writes it unsigned.
+    return int(words[20]), resident if resident < _MAX else 0, int(words[36])

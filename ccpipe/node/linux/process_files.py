@@ -6,6 +6,7 @@ Source: Linux, ``Documentation/filesystems/proc.rst``.
 
 import os
 import re
+from collections.abc import Callable
 
 from ccpipe.node.linux.process_table import read
 
@@ -15,7 +16,9 @@ _PSS = re.compile(rb"^Pss: +(\d{1,15}) kB$", re.MULTILINE)
 _STATM = re.compile(rb"\d{1,15} (\d{1,15}) (\d{1,15}) ")
 
 
-def transferred(folder: str) -> tuple[int, int] | None:
+def transferred(
+    folder: str, read: Callable[[str], bytes] = read
+) -> tuple[int, int] | None:
     """Return the bytes read and written by calls, also of children that were waited for."""
     found = _IO.match(read(f"{folder}/io"))
     return None if found is None else (int(found[1]), int(found[2]))

@@ -140,6 +140,7 @@ class TaskPoller:
             if self._tasks is None:
                 raise JobacctError("end_poll: polling has not started")
             self._tasks = None
+            self._tree.close()
 
     def suspend_poll(self) -> None:
         """Poll no more until ``resume_poll``: the step is suspended."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ccpipe.node.gather.jobacct.frequency import Frequencies
 from ccpipe.node.linux import process_files
-from ccpipe.node.linux.process_table import Process, ProcessTable
+from ccpipe.node.linux.process_table import OpenFiles, Process, ProcessTable
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MILLISECONDS = 1000 // os.sysconf("SC_CLK_TCK")
@@ -70,13 +70,18 @@ class ProcessTree:
 
     def __init__(self, *, use_pss: bool = False, no_share: bool = False, root: str = "/") -> None:
         self._proc = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
-        self._table = ProcessTable(root=root)
+        self._files = OpenFiles()
+        self._table = ProcessTable(root=root, files=self._files)
         self._frequencies = Frequencies(root)
         self._use_pss, self._no_share = use_pss, no_share
         self._polls = 0
         self._members: dict[int, Member] = {}
         self._starts: dict[int, int] = {}  # of the process that each task began as
         self._lost: dict[int, Counters] = {}  # by task: of what ended and no parent has
+
+    def close(self) -> None:
+        """Close the files that stay open between polls."""
+        self._files.close()
 
     def forget(self, task: int) -> None:
         """Leave a task out from now on."""
@@ -103,6 +108,7 @@ class ProcessTree:
         for task, lost in _lost(self._members, now).items():
             self._lost[task] = _add(self._lost.get(task, _NOTHING), lost)
         before, self._members = self._members, now
+        self._files.close_unused()
         return self._sums(before, set(roots))
 
     def _is_root(self, process: Process | None) -> bool:
@@ -130,7 +136,7 @@ class ProcessTree:
         return owners
 
     def _member(self, process: Process, task: int) -> Member:
-        io = process_files.transferred(f"{self._proc}/{process.pid}")
+        io = process_files.transferred(f"{self._proc}/{process.pid}", self._files.read)
         has_io = io is not None
         if io is None:  # keep what was known: it ended, or runs another user's program now
             known = self._members.get(process.pid)

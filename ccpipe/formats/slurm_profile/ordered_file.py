@@ -122,6 +122,12 @@ class OrderedFile(io.RawIOBase):
                 super().close()
                 os.close(self._fd)
 
+    def detach_file(self) -> None:
+        """Let everything from now on go to ``/dev/null``; other processes keep the file."""
+        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(nowhere, self._fd, inheritable=False)
+        os.close(nowhere)
+
     def _order(self, address: int, data: bytes) -> Iterator["_Piece"]:
         """Take a write apart into structures, each with its place in the order."""
         while data:

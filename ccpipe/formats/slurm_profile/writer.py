@@ -164,6 +164,10 @@ class NodeStepWriter:
             self._file.close()
             self._ordered.close()
 
+    def detach(self) -> None:
+        """Write nothing to the file any more, in a process forked from the one that writes it."""
+        self._ordered.detach_file()
+
     def _make_table(self, series: str, task: int | None, dtype: np.dtype[np.void]) -> TableWriter:
         if task is None:
             return TableWriter(self._group, series, dtype)

@@ -20,6 +20,7 @@ from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.collectors import pressure
 from ccpipe.node.linux import proc
+from ccpipe.node.linux.cgroup import keyed_counters
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous
 from ccpipe.node.sampling.soft_errors import SoftErrors
@@ -161,7 +162,7 @@ class SlurmCgroup:
         with self._noted():
             usage.levels = _levels(memory, files)
         with self._noted():
-            ticks = _table(cpuacct / "cpuacct.stat", ("user", "system"))
+            ticks = keyed_counters(cpuacct / "cpuacct.stat", ("user", "system"))
             usage.cpu = [tick * _TICK for tick in ticks]
         with self._noted():
             usage.io = _service_bytes(blkio / "blkio.throttle.io_service_bytes")
@@ -174,7 +175,7 @@ class SlurmCgroup:
         with self._noted():
             usage.levels = _levels(folder, ("memory.current", "memory.peak", "memory.max"))
         with self._noted():
-            usage.cpu = _table(folder / "cpu.stat", ("user_usec", "system_usec"))
+            usage.cpu = keyed_counters(folder / "cpu.stat", ("user_usec", "system_usec"))
         with self._noted():
             usage.io = _io_stat(folder / "io.stat")
         with self._noted():
@@ -231,14 +232,6 @@ def _levels(folder: Path, files: Sequence[str]) -> dict[str, int]:
             if value is not None and value < _NO_LIMIT:
                 values[row.name] = value
     return values
-
-
-def _table(path: Path, keys: Sequence[str]) -> list[int]:
-    """Return the counters of some lines ``key counter``; nothing where they are not there."""
-    lines = (proc.word(path) or "").splitlines()
-    rows = {key: value for key, _, value in (line.partition(" ") for line in lines)}
-    words = [rows[key] for key in keys if key in rows]
-    return proc.counters(str(path), words, minimum=len(keys)) if words else []
 
 
 def _io_stat(path: Path) -> list[int]:

@@ -5,6 +5,7 @@ them, and Sonar's sample, which reads more files of each.
 """
 
 import os
+import resource
 import threading
 from time import monotonic
 from typing import NamedTuple
@@ -12,8 +13,9 @@ from typing import NamedTuple
 from ccpipe.errors import DataError
 
 _WHOLE = 65536  # bytes: more than any file of a process that is read here
-_FIELDS = 20  # that are read of those after the name
+_FIELDS = 37  # that are read of those after the name
 _MAX = 2**63
+_SPARE = 256  # files that others may open
 
 
 class Process(NamedTuple):
@@ -35,6 +37,20 @@ class Process(NamedTuple):
     threads: int
     start: int
     """When it started, since the boot: with ``pid`` it identifies a process."""
+    system: int = 0
+    """The part of `own` that the kernel ran for it."""
+    reaped_system: int = 0
+    """The part of `reaped` that the kernel ran for them."""
+    faults: int = 0
+    """Major page faults of its own."""
+    reaped_faults: int = 0
+    """Major page faults of children that ended and were waited for."""
+    virtual: int = 0
+    """Bytes of address space."""
+    resident: int = 0
+    """Pages in memory."""
+    processor: int = 0
+    """The hardware thread that it ran on last."""
 
 
 class Walk(NamedTuple):
@@ -54,10 +70,13 @@ class ProcessTable:
     ----------
     root
         Where the file system begins that is read; another than `/` for a captured tree.
+    files
+        Reads the files instead of ``read``, for who walks often.
 
     """
 
-    def __init__(self, *, root: str = "/") -> None:
+    def __init__(self, *, root: str = "/", files: "OpenFiles | None" = None) -> None:
+        self._read = files.read if files else read
         self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
         self._lock = threading.Lock()
         self._slot: int | None = None
@@ -83,7 +102,7 @@ class ProcessTable:
         for name in os.listdir(self._path):  # noqa: PTH208 - as above
             if name.isdecimal():
                 place = f"{self._path}/{name}/stat"
-                text = read(place)
+                text = self._read(place)
                 if not text:
                     continue  # it ended meanwhile
                 try:
@@ -110,6 +129,57 @@ def read(path: str) -> bytes:
         os.close(file)
 
 
+class OpenFiles:
+    """Files of processes that stay open between readings: that halves what a reading costs.
+
+    An open file belongs to its process: once that ended it cannot be read, whoever gets the number.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        """Keep at most `limit` open, or as many as leave the process some to work with."""
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._limit = max(0, soft - _SPARE) if limit is None else limit
+        self._open: dict[str, int] = {}
+        self._used: set[str] = set()
+
+    def read(self, path: str) -> bytes:
+        """Return what ``read`` would."""
+        file = self._open.get(path)
+        if file is not None:
+            try:
+                text = os.pread(file, _WHOLE, 0)
+            except OSError:
+                os.close(self._open.pop(path))
+            else:
+                self._used.add(path)
+                return text
+        if len(self._open) >= self._limit:
+            return read(path)
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            text = os.pread(file, _WHOLE, 0)
+        except OSError:
+            os.close(file)
+            return b""
+        self._open[path] = file
+        self._used.add(path)
+        return text
+
+    def close_unused(self) -> None:
+        """Close the files that were not read since the last call."""
+        for path in self._open.keys() - self._used:
+            os.close(self._open.pop(path))
+        self._used.clear()
+
+    def close(self) -> None:
+        """Close all."""
+        self._used.clear()
+        self.close_unused()
+
+
 def _process(text: bytes) -> Process:
     """Read a line of the table (proc_pid_stat(5)); raises ValueError, IndexError.
 
@@ -126,12 +196,26 @@ def _process(text: bytes) -> Process:
         words[0].decode(),
         int(words[1]),
         max(0, int(words[2])),
-        int(words[11]) + int(words[12]),
-        max(0, int(words[13])) + max(0, int(words[14])),
+        int(words[11]) + (system := int(words[12])),
+        max(0, int(words[13])) + (reaped_system := max(0, int(words[14]))),
         int(words[17]),
         int(words[19]),
+        system,
+        reaped_system,
+        int(words[9]),
+        int(words[10]),
+        *_memory_and_processor(words),
     )
     numbers = (process.pid, *process[3:])
     if min(numbers) < 0 or max(numbers) >= _MAX:
         raise ValueError(text)
     return process
+
+
+def _memory_and_processor(words: list[bytes]) -> tuple[int, int, int]:
+    """Return virtual and resident memory and the processor; zeros where the line ends before."""
+    if len(words) < _FIELDS:
+        return 0, 0, 0
+    resident = int(words[21])
+    # The kernel adds up counters of its processors, which may be below 0, and writes it unsigned.
+    return int(words[20]), resident if resident < _MAX else 0, int(words[36])

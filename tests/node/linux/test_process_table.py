@@ -22,7 +22,7 @@ def test_a_line_of_the_table_is_read_to_its_fields(root: Root) -> None:
     walk = ProcessTable(root=str(root)).at(0)
     by_pid = {process.pid: process for process in walk.processes}
     rank = by_pid[1001]
-    assert rank[1:] == ("rank (a) b", "R", 1000, 1000, 35000, 0, 4, 20000)
+    assert rank[1:9] == ("rank (a) b", "R", 1000, 1000, 35000, 0, 4, 20000)
     assert by_pid[1].reaped == 1500
     assert by_pid[20][1:5] == ("kworker/0:1H-kblockd", "I", 2, 0)
     assert 4000 not in by_pid

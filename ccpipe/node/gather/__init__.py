@@ -1,0 +1,1 @@
+"""Slurm's two gather APIs: job accounting (``jobacct``) and time series (``profile``)."""

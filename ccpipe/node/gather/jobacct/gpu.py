@@ -1,0 +1,53 @@
+"""What processes use of NVIDIA's cards, where the driver's library NVML reports it."""
+
+from typing import Any, NamedTuple
+
+from ccpipe.errors import CcpipeError
+from ccpipe.node.linux.nvml import Driver
+
+
+class GpuUsage(NamedTuple):
+    """Of one process, over all cards."""
+
+    memory: int
+    """Bytes."""
+    utilization: float
+    """Percent of one card."""
+
+
+class Gpus:
+    """The cards of the node; nothing is loaded where there is no driver.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins in which the driver is looked for.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._is_there = Driver(root).is_there()
+        self._root = root
+        self._cards: Any = None
+
+    def poll(self) -> dict[int, GpuUsage] | None:
+        """Return what processes use, by pid; None where no card reports it."""
+        if not self._is_there:
+            return None
+        from ccpipe.node.collectors.sonar.envelope import Errors
+        from ccpipe.node.collectors.sonar.nvidia import NvidiaCards
+
+        self._cards = self._cards or NvidiaCards(root=self._root)
+        errors = Errors()
+        try:
+            gpus, processes = self._cards.sample(errors)
+        except (CcpipeError, OSError):
+            return None
+        if not gpus:
+            return None
+        return {
+            pid: GpuUsage(
+                sum(use.gpu_memory for use in uses) * 1024, sum(use.gpu_util for use in uses)
+            )
+            for pid, uses in processes.items()
+        }

@@ -1,0 +1,335 @@
+"""Polls the tasks of a step on this node.
+
+Source: Slurm Job Accounting Gather Plugin API, ``startpoll`` to ``remove_task``; the polling is
+that of Slurm's plug-ins linux and cgroup.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ccpipe.errors import CcpipeError, DataError
+from ccpipe.node.gather.jobacct.gpu import GpuUsage, Gpus
+from ccpipe.node.gather.jobacct.process_tree import ProcessTree, TreeUsage
+from ccpipe.node.gather.jobacct.record import (
+    CPU,
+    DISK,
+    ENERGY,
+    GPU_MEM,
+    GPU_UTIL,
+    MEM,
+    PAGES,
+    VMEM,
+    JobacctError,
+    JobacctInfo,
+    TaskId,
+    create,
+)
+from ccpipe.node.gather.jobacct.task_cgroup import CgroupUsage, TaskCgroup
+from ccpipe.node.gather.timer import PollTimer
+
+log = logging.getLogger(__name__)
+
+_MEBIBYTE = 2**20
+
+
+class EnergyReading(NamedTuple):
+    """Energy of the whole node."""
+
+    joules: int
+    """Since the step began."""
+    watts: int
+
+
+class TaskSample(NamedTuple):
+    """One sample of one task, with the fields and units of Slurm's series ``Tasks``."""
+
+    id: TaskId
+    time: float
+    """Unix seconds."""
+    values: dict[str, int | float | None]
+
+
+class _Task:
+    def __init__(self, info: JobacctInfo, cgroup: TaskCgroup | None) -> None:
+        self.info = info
+        self.cgroup = cgroup
+        self.sampled: tuple[float, int, int, int] | None = None
+        """Monotonic seconds, milliseconds of processor time, bytes read and written."""
+
+
+class TaskPoller:
+    """The tasks of a step on this node; any thread may call.
+
+    Parameters
+    ----------
+    cgroup
+        Take processor time, memory and page faults from the control group that Slurm made for the
+        task, where there is one.
+    no_file_cache
+        Subtract the page cache from the memory of control groups of version 2.
+    use_pss
+        Count memory of processes as the proportional set size.
+    no_share
+        Count only memory of processes that is not shared.
+    energy
+        Returns the energy of the node, or None where it is not known.
+    on_poll
+        Is called after each poll with a sample of each task.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    Raises
+    ------
+    JobacctError
+        for `use_pss` and `no_share` together
+
+    """
+
+    def __init__(
+        self,
+        *,
+        cgroup: bool = False,
+        no_file_cache: bool = False,
+        use_pss: bool = False,
+        no_share: bool = False,
+        energy: Callable[[], EnergyReading | None] | None = None,
+        on_poll: Callable[[list[TaskSample]], object] | None = None,
+        root: str = "/",
+    ) -> None:
+        if use_pss and no_share:
+            raise JobacctError("use_pss and no_share exclude each other")
+        self._root = root
+        self._cgroup, self._no_file_cache = cgroup, no_file_cache
+        self._tree = ProcessTree(use_pss=use_pss, no_share=no_share, root=root)
+        self._gpus = Gpus(root=root)
+        self._energy, self._on_poll = energy, on_poll
+        self._tasks: list[_Task] | None = None
+        self._container: int | None = None
+        self._lock = threading.RLock()  # of the list and the tree
+        self._timer = PollTimer("jobacct")
+
+    def start_poll(self, frequency: float) -> None:
+        """Poll every `frequency` seconds; 0 polls only when asked.
+
+        A second call is logged and changes nothing.
+
+        Raises
+        ------
+        JobacctError
+            for a negative frequency
+
+        """
+        if frequency < 0:
+            raise JobacctError(f"start_poll: not a frequency: {frequency}")
+        with self._lock:
+            if self._tasks is not None:
+                log.error("start_poll: polling has already started")
+                return
+            self._tasks = []
+        if frequency:
+            self._timer.add(frequency, self.poll)
+            self._timer.start()
+
+    def end_poll(self) -> None:
+        """Stop polling and forget all tasks; raise JobacctError where it has not started."""
+        self._timer.stop()
+        with self._lock:
+            if self._tasks is None:
+                raise JobacctError("end_poll: polling has not started")
+            self._tasks = None
+            self._tree.close()
+
+    def suspend_poll(self) -> None:
+        """Poll no more until ``resume_poll``: the step is suspended."""
+        self._timer.suspend()
+
+    def resume_poll(self) -> None:
+        """Poll again, as if no time had passed."""
+        self._timer.resume()
+
+    def set_proctrack_container_id(self, container: int) -> None:
+        """Set the process at the head of the step's tree; before, nothing is polled.
+
+        Raises
+        ------
+        JobacctError
+            for a number that is no process
+
+        """
+        if container <= 0:
+            raise JobacctError(f"set_proctrack_container_id: not a container: {container}")
+        if self._container is not None:
+            log.warning("container %d replaces container %d", container, self._container)
+        self._container = container
+
+    def add_task(self, pid: int, task_id: TaskId, *, poll: bool = False) -> None:
+        """Gather what the process `pid` and its descendants use.
+
+        Raises
+        ------
+        JobacctError
+            for a number that is no process, a task that is there, and where polling has not
+            started
+
+        """
+        if pid <= 0:
+            raise JobacctError(f"add_task: not a process: {pid}")
+        info = create(task_id)
+        info.pid = pid
+        group = None
+        if self._cgroup:
+            group = TaskCgroup.of(pid, no_file_cache=self._no_file_cache, root=self._root)
+        with self._lock:
+            if self._tasks is None:
+                raise JobacctError("add_task: polling has not started")
+            if self._find(pid) is not None:
+                raise JobacctError(f"add_task: process {pid} is a task already")
+            self._tasks.insert(0, _Task(info, group))
+        if poll:
+            self._poll()
+
+    def stat_task(self, pid: int) -> JobacctInfo | None:
+        """Poll, and return a copy of a task's record; None for no task, and for pid 0."""
+        with self._lock:
+            if self._tasks is None:
+                return None
+            self._poll()
+            task = self._find(pid)
+            return None if task is None else task.info.copy()
+
+    def remove_task(self, pid: int) -> JobacctInfo | None:
+        """Poll a last time, and return the record of a task, which is gathered no more.
+
+        Pid 0 is the task that was added last. None where there is no such task.
+        """
+        with self._lock:
+            if not self._tasks:
+                return None
+            self._poll()
+            task = self._find(pid) if pid else self._tasks[0]
+            if task is None:
+                return None
+            self._tasks.remove(task)
+            self._tree.forget(task.info.pid)
+            return task.info
+
+    def poll(self) -> None:
+        """Poll all tasks now; return at once where another thread does."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._poll()
+            finally:
+                self._lock.release()
+
+    def _find(self, pid: int) -> _Task | None:
+        return next((task for task in self._tasks or () if task.info.pid == pid), None)
+
+    def _poll(self) -> None:
+        with self._lock:
+            if not self._tasks or self._container is None:
+                return
+            now, clock = time.time(), time.monotonic()
+            trees = self._tree.poll(task.info.pid for task in self._tasks)
+            gpus = self._gpus.poll()
+            energy = self._energy() if self._energy else None
+            samples = []
+            for task in self._tasks:
+                tree = trees.get(task.info.pid)
+                _update(task, tree, energy)
+                use = None if gpus is None or tree is None else _gpu(task.info, tree, gpus)
+                if tree is not None:
+                    samples.append(TaskSample(task.info.id, now, _sample(task, clock, tree, use)))
+            if self._on_poll is not None and samples:
+                try:
+                    self._on_poll(samples)
+                except (CcpipeError, OSError) as error:
+                    log.warning("samples of %d tasks are lost: %s", len(samples), error)
+
+
+def _update(task: _Task, tree: TreeUsage | None, energy: EnergyReading | None) -> None:
+    """Take new readings; what is not known now keeps its last value."""
+    info, group = task.info, _read_group(task)
+    if energy is not None:
+        info.update(ENERGY, energy.joules)
+        info.update(ENERGY, energy.watts, out=True)
+    if tree is None and group is None:
+        return
+    if tree is not None:
+        info.user = max(info.user, tree.user * 1000)
+        info.system = max(info.system, tree.system * 1000)
+        info.cpu_time_weighed += tree.weighed
+        info.weighted_frequency += tree.weighted_frequency
+        if tree.io is not None:
+            info.update(DISK, max(tree.io[0], _total(info, DISK)))
+            info.update(DISK, max(tree.io[1], _total(info, DISK, out=True)), out=True)
+    if group is not None and group.user is not None and group.system is not None:
+        info.user = max(info.user, group.user * 1000)
+        info.system = max(info.system, group.system * 1000)
+    info.update(CPU, (info.user + info.system) // 1000)
+    memory, virtual, faults = (
+        _first(group and group.memory, tree and tree.resident),
+        _first(group and group.virtual, tree and tree.virtual),
+        _first(group and group.faults, tree and tree.faults),
+    )
+    if memory is not None:
+        info.update(MEM, memory, peak=(group and group.peak) or 0)
+    if virtual is not None:
+        info.update(VMEM, virtual)
+    if faults is not None:
+        info.update(PAGES, max(faults, _total(info, PAGES)))
+
+
+def _read_group(task: _Task) -> CgroupUsage | None:
+    if task.cgroup is None:
+        return None
+    try:
+        return task.cgroup.read()
+    except (DataError, OSError) as error:
+        log.warning("task %s: %s", task.info.id.task, error)
+        return None
+
+
+def _first(value: int | None, other: int | None) -> int | None:
+    return other if value is None else value
+
+
+def _total(info: JobacctInfo, resource: str, *, out: bool = False) -> int:
+    usage = (info.usage_out if out else info.usage_in).get(resource)
+    return (usage.total if usage else 0) or 0
+
+
+def _gpu(info: JobacctInfo, tree: TreeUsage, gpus: dict[int, GpuUsage]) -> GpuUsage:
+    uses = [gpus[pid] for pid in tree.pids if pid in gpus]
+    use = GpuUsage(sum(use.memory for use in uses), sum(use.utilization for use in uses))
+    info.update(GPU_MEM, use.memory)
+    info.update(GPU_UTIL, round(use.utilization))
+    return use
+
+
+def _sample(
+    task: _Task, clock: float, tree: TreeUsage, gpu: GpuUsage | None
+) -> dict[str, int | float | None]:
+    """Return the fields of Slurm's series; those that hold a change begin with 0."""
+    info = task.info
+    cpu, read, written = _total(info, CPU), _total(info, DISK), _total(info, DISK, out=True)
+    before = task.sampled or (clock, cpu, read, written)
+    task.sampled = clock, cpu, read, written
+    seconds, spent = clock - before[0], (cpu - before[1]) / 1000
+    has_io = tree.io is not None
+    values: dict[str, int | float | None] = {
+        "CPUFrequency": info.cpu_frequency,
+        "CPUTime": spent,
+        "CPUUtilization": 100 * spent / seconds if seconds > 0 else 0.0,
+        "RSS": _total(info, MEM) // 1024,
+        "VMSize": _total(info, VMEM) // 1024,
+        "Pages": _total(info, PAGES),
+        "ReadMB": (read - before[2]) / _MEBIBYTE if has_io else None,
+        "WriteMB": (written - before[3]) / _MEBIBYTE if has_io else None,
+    }
+    if gpu is not None:
+        values["GPUMemMB"] = gpu.memory // _MEBIBYTE
+        values["GPUUtilization"] = float(gpu.utilization)
+    return values

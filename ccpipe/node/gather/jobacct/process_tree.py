@@ -1,0 +1,243 @@
+"""What the process trees of tasks use, from ``/proc``.
+
+A process belongs to the task whose tree it was first seen in, also after its parent ended. What
+ended stays counted: the kernel adds a child that was waited for to its parent, and one that was
+not is kept as it was last seen.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from itertools import starmap
+from operator import add, sub
+from typing import NamedTuple
+
+from ccpipe.node.gather.jobacct.frequency import Frequencies
+from ccpipe.node.linux import process_files
+from ccpipe.node.linux.process_table import OpenFiles, Process, ProcessTable
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_MILLISECONDS = 1000 // os.sysconf("SC_CLK_TCK")
+
+Counters = tuple[int, int, int, int, int]
+"""Ticks of user and system time, major page faults, bytes read and written; children included."""
+
+_NOTHING: Counters = (0, 0, 0, 0, 0)
+
+
+class Member(NamedTuple):
+    """One process of a task."""
+
+    task: int
+    """The process that the task began as."""
+    process: Process
+    counters: Counters
+    has_io: bool
+    """Whether what it reads and writes is known."""
+
+
+class TreeUsage(NamedTuple):
+    """What one task's processes hold now, and have used so far."""
+
+    user: int
+    """Milliseconds of processor time."""
+    system: int
+    resident: int
+    """Bytes."""
+    virtual: int
+    faults: int
+    io: tuple[int, int] | None
+    """Bytes read and written by calls; None where no process may be read."""
+    weighed: int
+    """Milliseconds since the last poll whose frequency is known."""
+    weighted_frequency: int
+    """Sum of those times the frequency in kHz."""
+    pids: tuple[int, ...]
+
+
+class ProcessTree:
+    """The processes of tasks, from poll to poll.
+
+    Parameters
+    ----------
+    use_pss
+        Count memory as the proportional set size.
+    no_share
+        Count only memory that is not shared; a process that shares more than it has counts 0.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, use_pss: bool = False, no_share: bool = False, root: str = "/") -> None:
+        self._proc = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
+        self._files = OpenFiles()
+        self._table = ProcessTable(root=root, files=self._files)
+        self._frequencies = Frequencies(root)
+        self._use_pss, self._no_share = use_pss, no_share
+        self._polls = 0
+        self._members: dict[int, Member] = {}
+        self._starts: dict[int, int] = {}  # of the process that each task began as
+        self._lost: dict[int, Counters] = {}  # by task: of what ended and no parent has
+
+    def close(self) -> None:
+        """Close the files that stay open between polls."""
+        self._files.close()
+
+    def forget(self, task: int) -> None:
+        """Leave a task out from now on."""
+        self._starts.pop(task, None)
+        self._lost.pop(task, None)
+        self._members = {pid: one for pid, one in self._members.items() if one.task != task}
+
+    def poll(self, tasks: Iterable[int]) -> dict[int, TreeUsage]:
+        """Return what each task uses, by the process it began as; nothing for one that ended.
+
+        Raises
+        ------
+        OSError
+            where there is no ``/proc``
+
+        """
+        self._polls += 1
+        table = {process.pid: process for process in self._table.at(self._polls).processes}
+        roots = [pid for pid in tasks if self._is_root(table.get(pid))]
+        owners = self._owners(table, roots)
+        now = {
+            pid: self._member(table[pid], task) for pid, task in owners.items() if task is not None
+        }
+        for task, lost in _lost(self._members, now).items():
+            self._lost[task] = _add(self._lost.get(task, _NOTHING), lost)
+        before, self._members = self._members, now
+        self._files.close_unused()
+        return self._sums(before, set(roots))
+
+    def _is_root(self, process: Process | None) -> bool:
+        """Return whether a task's first process is there, and no other that has its number."""
+        if process is None:
+            return False
+        return self._starts.setdefault(process.pid, process.start) == process.start
+
+    def _owners(self, table: Mapping[int, Process], roots: list[int]) -> dict[int, int | None]:
+        """Return the task of each process, None for those of no task."""
+        owners: dict[int, int | None] = {0: None}
+        for pid, member in self._members.items():
+            found = table.get(pid)
+            if found is not None and found.start == member.process.start:
+                owners[pid] = member.task
+        owners.update((pid, pid) for pid in roots)
+        for pid in table:
+            chain = []
+            while pid not in owners:
+                owners[pid] = None  # ends a circle, which a table that changes may show
+                chain.append(pid)
+                pid = table[pid].ppid if pid in table else 0  # noqa: PLW2901 - up to the task
+            if (task := owners[pid]) is not None:
+                owners.update(dict.fromkeys(chain, task))
+        return owners
+
+    def _member(self, process: Process, task: int) -> Member:
+        io = process_files.transferred(f"{self._proc}/{process.pid}", self._files.read)
+        has_io = io is not None
+        if io is None:  # keep what was known: it ended, or runs another user's program now
+            known = self._members.get(process.pid)
+            if known is not None and known.process.start == process.start:
+                io, has_io = known.counters[3:], known.has_io
+        counters = (
+            process.own - process.system + process.reaped - process.reaped_system,
+            process.system + process.reaped_system,
+            process.faults + process.reaped_faults,
+            *(io or (0, 0)),
+        )
+        return Member(task, process, counters, has_io)
+
+    def _sums(self, before: Mapping[int, Member], roots: set[int]) -> dict[int, TreeUsage]:
+        trees: dict[int, list[Member]] = {}
+        for member in self._members.values():
+            trees.setdefault(member.task, []).append(member)
+        self._frequencies.refresh()
+        return {
+            task: self._sum(task, members, before)
+            for task, members in trees.items()
+            if task in roots or task in self._starts
+        }
+
+    def _sum(self, task: int, members: list[Member], before: Mapping[int, Member]) -> TreeUsage:
+        total = self._lost.get(task, _NOTHING)
+        weighed = weighted = resident = virtual = 0
+        for member in members:
+            process = member.process
+            total = _add(total, member.counters)
+            resident += self._resident(process)
+            virtual += process.virtual
+            known = before.get(process.pid)
+            ticks = process.own
+            if known is not None and known.process.start == process.start:
+                ticks -= known.process.own
+            if ticks > 0 and (frequency := self._frequencies.of(process.processor)):
+                weighed += ticks
+                weighted += ticks * frequency
+        user, system, faults, read, written = total
+        return TreeUsage(
+            user * _MILLISECONDS,
+            system * _MILLISECONDS,
+            resident,
+            virtual,
+            faults,
+            (read, written) if any(member.has_io for member in members) else None,
+            weighed * _MILLISECONDS,
+            weighted * _MILLISECONDS,
+            tuple(member.process.pid for member in members),
+        )
+
+    def _resident(self, process: Process) -> int:
+        resident = process.resident * _PAGE
+        if self._no_share:
+            return process_files.unshared(f"{self._proc}/{process.pid}") or 0
+        if self._use_pss:
+            share = process_files.proportional(f"{self._proc}/{process.pid}")
+            return share if share and share < resident else resident
+        return resident
+
+
+def _lost(before: Mapping[int, Member], now: Mapping[int, Member]) -> dict[int, Counters]:
+    """Return by task what processes had used that ended, and that no parent counts now."""
+    ended = {
+        pid: member
+        for pid, member in before.items()
+        if pid not in now or now[pid].process.start != member.process.start
+    }
+    lost: dict[int, Counters] = {}
+    owed: dict[int, Counters] = {}  # by parent: what its children had used
+    for pid in sorted(ended, key=lambda pid: _depth(pid, ended), reverse=True):
+        member = ended[pid]
+        used = _add(member.counters, owed.pop(pid, _NOTHING))
+        parent = member.process.ppid
+        if parent in ended or parent in now:
+            owed[parent] = _add(owed.get(parent, _NOTHING), used)
+        else:
+            lost[member.task] = _add(lost.get(member.task, _NOTHING), used)
+    for parent, used in owed.items():
+        member = now[parent]
+        known = before[parent].counters if parent in before else _NOTHING
+        gained = map(sub, member.counters, known)
+        missing = _counters(max(0, value) for value in map(sub, used, gained))
+        lost[member.task] = _add(lost.get(member.task, _NOTHING), missing)
+    return lost
+
+
+def _depth(pid: int, members: Mapping[int, Member]) -> int:
+    """Return how many ancestors of a process are among `members`."""
+    depth, seen = 0, {pid}
+    while (pid := members[pid].process.ppid) in members and pid not in seen:
+        seen.add(pid)
+        depth += 1
+    return depth
+
+
+def _add(first: Counters, second: Counters) -> Counters:
+    return _counters(starmap(add, zip(first, second, strict=True)))
+
+
+def _counters(values: Iterable[int]) -> Counters:
+    user, system, faults, read, written = values
+    return user, system, faults, read, written

@@ -1,0 +1,168 @@
+"""What a task, or all tasks of a step together, used: Slurm's ``jobacctinfo_t``.
+
+Source: Slurm Job Accounting Gather Plugin API, ``create``, ``destroy`` and ``aggregate``; the
+structure is that of today's Slurm, by names of resources (TRES) instead of numbers.
+"""
+
+import copy
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from ccpipe.errors import CcpipeError
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+CPU, MEM, VMEM, PAGES, DISK = "cpu", "mem", "vmem", "pages", "fs/disk"
+ENERGY, LUSTRE = "energy", "fs/lustre"
+GPU_MEM, GPU_UTIL = "gres/gpumem", "gres/gpuutil"
+
+UNITS = {
+    CPU: "ms",
+    MEM: "bytes",
+    VMEM: "bytes",
+    PAGES: "",
+    DISK: "bytes",
+    ENERGY: "J",
+    LUSTRE: "bytes",
+    GPU_MEM: "bytes",
+    GPU_UTIL: "percent",
+}
+"""Units of resources. ``energy`` is in joules as input and in watts as output."""
+
+PEAKS = frozenset({MEM, VMEM, GPU_MEM, GPU_UTIL})
+"""What tasks hold instead of use up: a step's total is that of its tasks' peaks."""
+
+
+def is_node_scoped(resource: str) -> bool:
+    """Return whether all tasks of a node share one counter of the node."""
+    return resource in (ENERGY, LUSTRE) or resource.startswith("ic/")
+
+
+class JobacctError(CcpipeError):
+    """A call of the gather API failed; Slurm returns SLURM_ERROR."""
+
+
+class TaskId(NamedTuple):
+    """Which task it is: its global number, and the index of its node in the step."""
+
+    task: Count | None = None
+    """None is Slurm's NO_VAL: no specific task."""
+    node: Count | None = None
+
+
+class Usage(msgspec.Struct):
+    """One resource. None is unset: nothing was measured."""
+
+    max: Count | None = None
+    max_id: TaskId = TaskId()
+    min: Count | None = None
+    """For one task the same as `max`: minima appear when tasks are combined."""
+    min_id: TaskId = TaskId()
+    total: Count | None = None
+    per_node: dict[Count, Count] = {}
+    """Of a node-scoped counter, the value of each node by its index; `total` is their sum."""
+
+
+class Rusage(NamedTuple):
+    """Resources of an ended process and the children it waited for, as wait4(2) reports them."""
+
+    user: int
+    """Processor time in microseconds."""
+    system: int
+    max_rss: int = 0
+    """Bytes of the largest process; 0 where it is not known."""
+    major_faults: int = 0
+
+
+class JobacctInfo(msgspec.Struct):
+    """What one task used, or several together."""
+
+    id: TaskId = TaskId()
+    pid: Count = 0
+    """The process that the task began as; 0 for several tasks together."""
+    tasks: Count = 0
+    """How many are in this record."""
+    user: Count = 0
+    """Processor time in microseconds."""
+    system: Count = 0
+    usage_in: dict[str, Usage] = {}
+    """By the name of the resource: what was used, and read."""
+    usage_out: dict[str, Usage] = {}
+    """What was written, and the power in watts."""
+    cpu_time_weighed: Count = 0
+    """Milliseconds of processor time whose frequency is known."""
+    weighted_frequency: Count = 0
+    """Sum of processor time in milliseconds times the frequency in kHz."""
+
+    @property
+    def cpu_frequency(self) -> int | None:
+        """Mean frequency in kHz, weighted by processor time; None where it is not known."""
+        return self.weighted_frequency // self.cpu_time_weighed if self.cpu_time_weighed else None
+
+    def update(self, resource: str, value: int, *, out: bool = False, peak: int = 0) -> None:
+        """Take a new reading of a task; `peak` is a maximum that somebody else observed."""
+        usages = self.usage_out if out else self.usage_in
+        usage = usages.setdefault(resource, Usage(max_id=self.id, min_id=self.id))
+        usage.total = value
+        usage.max = usage.min = max(usage.max or 0, value, peak)
+        if is_node_scoped(resource):
+            node = self.id.node or 0
+            usage.per_node[node] = usage.max if not out else value
+            usage.max_id = usage.min_id = TaskId(None, self.id.node)
+
+    def copy(self) -> "JobacctInfo":
+        """Return a copy that shares nothing with this one."""
+        return copy.deepcopy(self)
+
+
+def create(task_id: TaskId | None = None) -> JobacctInfo:
+    """Return a record of a task, or without `task_id` one that tasks are added to."""
+    return JobacctInfo(task_id or TaskId(), tasks=1 if task_id is not None else 0)
+
+
+def destroy(info: JobacctInfo | None) -> None:
+    """Forget what a record holds; whoever still has it finds it as ``create()`` made it."""
+    if info is not None:
+        empty = JobacctInfo()
+        for name in info.__struct_fields__:
+            setattr(info, name, getattr(empty, name))
+
+
+def aggregate(dest: JobacctInfo, source: JobacctInfo | None) -> None:
+    """Add the tasks of `source` to those of `dest`; None adds nothing.
+
+    Of equal maxima, and of equal minima, the first one stands. Unset values do not count. A task's
+    memory counts in totals with its peak, so that averages are those of the tasks' peaks. What is
+    counted for a whole node (energy, file systems, networks) is counted once per node, however
+    many tasks report it; Slurm adds it up per task.
+    """
+    if source is None:
+        return
+    dest.tasks += source.tasks
+    dest.user += source.user
+    dest.system += source.system
+    dest.cpu_time_weighed += source.cpu_time_weighed
+    dest.weighted_frequency += source.weighted_frequency
+    is_task = source.tasks == 1
+    for mine, theirs in (
+        (dest.usage_in, source.usage_in),
+        (dest.usage_out, source.usage_out),
+    ):
+        for resource, usage in theirs.items():
+            _join(mine.setdefault(resource, Usage()), usage, resource, is_task=is_task)
+
+
+def _join(dest: Usage, source: Usage, resource: str, *, is_task: bool) -> None:
+    if source.max is not None and (dest.max is None or dest.max < source.max):
+        dest.max, dest.max_id = source.max, source.max_id
+    if source.min is not None and (dest.min is None or dest.min > source.min):
+        dest.min, dest.min_id = source.min, source.min_id
+    if source.per_node:
+        for node, value in source.per_node.items():
+            dest.per_node[node] = max(dest.per_node.get(node, 0), value)
+        dest.total = sum(dest.per_node.values())
+        return
+    added = source.max if is_task and resource in PEAKS else source.total
+    if added is not None:
+        dest.total = (dest.total or 0) + added

@@ -1,0 +1,385 @@
+"""The life of a profile: from the start of a step on a node to its end.
+
+Source: Slurm Profile Accounting Plugin API, *API Functions*; Slurm since 15.08 for what groups,
+datasets and ``is_active`` add.
+"""
+
+import logging
+import threading
+import time as clock
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ccpipe.errors import CcpipeError, EncodeError
+from ccpipe.node.gather.profile.selection import SERIES, Selection, parse_selection
+from ccpipe.node.gather.timer import PollTimer
+
+log = logging.getLogger(__name__)
+
+Number = int | float | None
+FieldType = type[int] | type[float]
+
+FLUSH_INTERVAL = 5.0
+"""Seconds after which samples are in the file, for who reads it while the step runs."""
+
+NODE_GROUP = -1
+"""Parent of the datasets that belong to the node."""
+
+_OPTIONS = {
+    "ProfileHDF5Dir": "dir",
+    "ProfileDir": "dir",
+    "ProfileHDF5Default": "default",
+    "ProfileDefaultProfile": "default",
+}
+_DOCUMENT_NAMES = {"watts": "Power", "cpu_freq": "CPUFrequency"}
+"""Names in the document's example of a sample."""
+
+
+class ProfileGatherError(CcpipeError):
+    """A call of the profile API failed; Slurm returns SLURM_ERROR."""
+
+
+class Conf(msgspec.Struct, frozen=True):
+    """What ``acct_gather.conf`` says of profiles."""
+
+    dir: Path | None = None
+    """``ProfileHDF5Dir``; without it, and without a path of its own, a step has no profile."""
+    default: Selection = Selection.NONE
+    """``ProfileHDF5Default``: the selection of steps that ask for none."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A step on this node."""
+
+    job: int
+    """The raw job id."""
+    step: str
+    """A number, ``batch``, ``interactive`` or ``extern``."""
+    node: str
+    user: str = ""
+    """Whose folder the file goes to."""
+    node_index: int = 0
+    tasks: int = 1
+    """On this node."""
+    cpus_per_task: int = 1
+    profile: Selection = Selection.NOT_SET
+
+
+class _Dataset(msgspec.Struct):
+    series: str
+    task: int | None
+    names: tuple[str, ...]
+
+
+class ProfileGather:
+    """The profile of one step on this node; any thread may call.
+
+    Samples that come after the end are dropped, as Slurm does it.
+    """
+
+    def __init__(self) -> None:
+        """Start without configuration; ``init`` follows."""
+        self.conf = Conf()
+        self.running = Selection.NOT_SET
+        """The selection of the step that runs."""
+        self.path: Path | None = None
+        """The file of the step."""
+        self._lock = threading.RLock()
+        self._timer = PollTimer("profile")
+        self._writer: Any = None
+        self._step: Step | None = None
+        self._groups: list[str] = []
+        self._datasets: list[_Dataset] = []
+        self._known: set[tuple[str, int | None]] = set()
+        self._flushed = 0.0
+
+    def init(self) -> None:
+        """Forget what an earlier use left."""
+        self.fini()
+        self.conf = Conf()
+
+    def fini(self) -> None:
+        """End the step if it still runs, and forget everything."""
+        if self._step is not None:
+            self.node_step_end()
+        self.running = Selection.NOT_SET
+
+    @staticmethod
+    def conf_options() -> dict[str, type[str]]:
+        """Return the options that ``acct_gather.conf`` may have: Slurm's and the document's."""
+        return dict.fromkeys(_OPTIONS, str)
+
+    def conf_set(self, table: Mapping[str, str]) -> None:
+        """Take options, whose names may be in upper or lower case.
+
+        Raises
+        ------
+        ProfileGatherError
+            for an unknown one, or a value that is none
+
+        """
+        known = {name.lower(): field for name, field in _OPTIONS.items()}
+        values: dict[str, Any] = {}
+        for name, value in table.items():
+            field = known.get(name.lower())
+            if field is None:
+                options = ", ".join(_OPTIONS)
+                raise ProfileGatherError(f"not an option: {name!r:.60} (expected {options})")
+            try:
+                values[field] = Path(value) if field == "dir" else parse_selection(value)
+            except CcpipeError as error:
+                raise ProfileGatherError(f"{name}: {error}") from None
+        self.conf = msgspec.structs.replace(self.conf, **values)
+
+    def conf_get(self) -> Conf:
+        """Return the configuration."""
+        return self.conf
+
+    def node_step_start(self, step: Step, path: Path | None = None) -> None:
+        """Create the step's file, in the user's folder or at `path`, if anything is profiled.
+
+        It comes before the first ``task_start``; the document says the opposite, Slurm does this.
+
+        Raises
+        ------
+        ProfileGatherError
+            where a step runs already, or the file cannot be created
+        MissingExtra
+
+        """
+        if self._step is not None:
+            raise ProfileGatherError(f"node_step_start: step {self._step.step} still runs")
+        asked = step.profile if step.profile >= Selection.NONE else self.conf.default
+        self._step, self.running = step, asked
+        self._timer = PollTimer("profile")
+        if self.running.includes(Selection.NOT_SET) and (path or self.conf.dir):
+            try:
+                self._create(step, path)
+            except BaseException:
+                self._step, self.running = None, Selection.NOT_SET
+                raise
+        self._timer.start()
+
+    def _create(self, step: Step, path: Path | None) -> None:
+        from ccpipe.formats.slurm_profile import NodeStep, NodeStepName
+        from ccpipe.formats.slurm_profile.writer import NodeStepWriter
+
+        name = NodeStepName(step.job, step.step, step.node).file_name
+        self.path = path or Path(self.conf.dir or "", step.user, name)
+        try:
+            if path is None:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._writer = NodeStepWriter(
+                self.path,
+                NodeStep(
+                    step=step.step,
+                    node=step.node,
+                    job=step.job,
+                    node_index=step.node_index,
+                    tasks=step.tasks,
+                    cpus_per_task=step.cpus_per_task,
+                ),
+            )
+        except OSError as error:
+            raise ProfileGatherError(f"{self.path}: {error.strerror}") from error
+        self._flushed = clock.monotonic()
+
+    def child_forked(self) -> None:
+        """Let go of the file in a child, between fork and exec: it stays the parent's."""
+        if self._writer is not None:
+            self._writer.detach()
+        # Other threads do not exist in the child, and what they held stays locked there.
+        self._lock, self._timer = threading.RLock(), PollTimer("profile")
+
+    def task_start(self, task: int) -> None:
+        """Note that a task starts; raise ProfileGatherError without a step."""
+        if self._step is None:
+            raise ProfileGatherError(f"task_start: task {task} belongs to no step")
+
+    def task_end(self, pid: int) -> None:
+        """Put the samples of a task that ended into the file."""
+        if self._step is None:
+            raise ProfileGatherError(f"task_end: process {pid} belongs to no step")
+        self._flush()
+
+    def node_step_end(self) -> None:
+        """Stop sampling and complete the file.
+
+        Raises
+        ------
+        ProfileGatherError
+            without a step, and where the file cannot be written
+
+        """
+        if self._step is None:
+            raise ProfileGatherError("node_step_end: no step runs")
+        self._timer.stop()
+        with self._lock:
+            writer, self._writer, self._step = self._writer, None, None
+            self.running = Selection.NOT_SET
+            self._groups.clear()
+            self._datasets.clear()
+            self._known.clear()
+            try:
+                if writer is not None:
+                    writer.close()
+            except OSError as error:
+                raise ProfileGatherError(f"{self.path}: {error}") from error
+
+    def is_active(self, series: Selection = Selection.NOT_SET) -> bool:
+        """Return whether a series is profiled now; for NOT_SET, whether any is."""
+        return self.running.includes(series)
+
+    def suspend(self) -> None:
+        """Take no samples until ``resume``; the time does not count."""
+        self._timer.suspend()
+
+    def resume(self) -> None:
+        """Go on with sampling."""
+        self._timer.resume()
+
+    def sample_every(
+        self, seconds: float, series: Selection, read: Callable[[], Mapping[str, Number] | None]
+    ) -> None:
+        """Add a sample of a series from `read` every so many seconds, if the series is profiled."""
+
+        def poll() -> None:
+            values = read()
+            if values is not None:
+                self.add_sample_data(series, values)
+
+        if self.is_active(series):
+            self._timer.add(seconds, poll)
+
+    def create_group(self, name: str) -> int:
+        """Return the number of a new group of datasets."""
+        with self._lock:
+            self._groups.append(name)
+            return len(self._groups) - 1
+
+    def create_dataset(
+        self, name: str, parent: int, fields: Sequence[tuple[str, FieldType]]
+    ) -> int:
+        """Return the number of a new table with named fields, of the node or in a group.
+
+        In a group the name is the number of a task. The table is in the file with its first sample.
+
+        Raises
+        ------
+        ProfileGatherError
+            for an unknown group, and for names that cannot be
+
+        """
+        with self._lock:
+            if parent >= len(self._groups):
+                raise ProfileGatherError(f"create_dataset: {name}: there is no group {parent}")
+            if parent >= 0 and not name.isdecimal():
+                raise ProfileGatherError(f"create_dataset: {name!r:.60} is not a task's number")
+            series = name if parent < 0 else self._groups[parent]
+            task = int(name) if parent >= 0 else None
+            if self._writer is not None:
+                try:
+                    self._writer.create_table(series, task, fields)
+                except EncodeError as error:
+                    raise ProfileGatherError(f"create_dataset: {error}") from None
+                self._known.add((series, task))
+            self._datasets.append(_Dataset(series, task, tuple(field for field, _ in fields)))
+            return len(self._datasets) - 1
+
+    def add_sample_data(
+        self,
+        which: int | Selection,
+        data: Mapping[str, Number] | Sequence[Number],
+        time: float | None = None,
+        *,
+        task: int | None = None,
+    ) -> None:
+        """Add a sample, taken at `time` in Unix seconds or now.
+
+        `which` is a dataset's number, with values in the order of its fields or by their names;
+        or a series, with values by name, and `task` for tasks. A series that is not profiled is
+        left out.
+
+        Raises
+        ------
+        ProfileGatherError
+            for an unknown dataset, and for values that do not fit
+
+        """
+        with self._lock:
+            if self._step is None:
+                return
+            now = clock.time() if time is None else time
+            try:
+                if isinstance(which, Selection):
+                    self._add_to_series(which, data, now, task)
+                else:
+                    self._add_to_dataset(which, data, now)
+            except EncodeError as error:
+                raise ProfileGatherError(f"add_sample_data: {error}") from None
+            if clock.monotonic() - self._flushed >= FLUSH_INTERVAL:
+                self._flush()
+
+    def _add_to_dataset(
+        self, number: int, data: Mapping[str, Number] | Sequence[Number], time: float
+    ) -> None:
+        if not 0 <= number < len(self._datasets):
+            raise ProfileGatherError(f"add_sample_data: there is no dataset {number}")
+        dataset = self._datasets[number]
+        if not isinstance(data, Mapping):
+            if len(data) != len(dataset.names):
+                raise ProfileGatherError(
+                    f"add_sample_data: {dataset.series}: {len(data)} values, "
+                    f"not {len(dataset.names)}"
+                )
+            data = dict(zip(dataset.names, data, strict=True))
+        if self._writer is not None:
+            self._writer.append(dataset.series, data, time, dataset.task)
+
+    def _add_to_series(
+        self,
+        selection: Selection,
+        data: Mapping[str, Number] | Sequence[Number],
+        time: float,
+        task: int | None,
+    ) -> None:
+        if selection not in SERIES or not isinstance(data, Mapping):
+            raise ProfileGatherError(f"add_sample_data: not a sample of a series: {selection!r}")
+        if (task is None) is (selection is Selection.TASK):
+            raise ProfileGatherError("add_sample_data: tasks, and only tasks, have numbers")
+        if self._writer is None or not self.is_active(selection):
+            return
+        series = SERIES[selection]
+        values = {_DOCUMENT_NAMES.get(name, name): value for name, value in data.items()}
+        if (series, task) not in self._known:
+            self._writer.create_table(series, task, _fields(series, values))
+            self._known.add((series, task))
+        self._writer.append(series, values, time, task)
+
+    def _flush(self) -> None:
+        with self._lock:
+            if self._writer is not None:
+                try:
+                    self._writer.flush()
+                except OSError as error:
+                    raise ProfileGatherError(f"{self.path}: {error}") from error
+                self._flushed = clock.monotonic()
+
+
+def _fields(series: str, values: Mapping[str, Number]) -> list[tuple[str, FieldType]]:
+    """Return the fields of a table: the usual ones, as far as the first sample has them.
+
+    Fields that only some nodes have, of GPUs and sensors, follow the first sample.
+    """
+    from ccpipe.formats.slurm_profile import series_type
+
+    kind = series_type(series)
+    usual = [field for field in kind.fields if field.name in values]
+    more = [found for name in values if (found := kind.field(name)) and found not in usual]
+    unknown = [name for name in values if kind.field(name) is None]
+    if unknown:
+        raise EncodeError(f"{series}: no field {unknown[0]!r:.60}")
+    return [(field.name, field.type) for field in [*usual, *more]]

@@ -1,0 +1,99 @@
+"""One thread that polls several things, each at its own interval."""
+
+import logging
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+log = logging.getLogger(__name__)
+
+FIRST_POLL = 1.0
+"""Seconds after the start, or the interval if that is shorter."""
+
+
+class PollTimer:
+    """Calls functions from one thread. While suspended time does not count, as in Slurm.
+
+    What a function raises is logged, and it is called again at its next time.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Name the thread."""
+        self._name = name
+        self._condition = threading.Condition()
+        self._polls: list[_Poll] = []
+        self._thread: threading.Thread | None = None
+        self._suspended = self._stopped = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread was started and not stopped."""
+        return self._thread is not None
+
+    def add(self, interval: float, poll: Callable[[], object]) -> None:
+        """Call `poll` every `interval` seconds; 0 is never."""
+        if interval > 0:
+            with self._condition:
+                self._polls.append(_Poll(interval, poll))
+                self._condition.notify()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread, and wait for a poll that is under way."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._thread = None
+
+    def suspend(self) -> None:
+        """Poll nothing until ``resume``."""
+        with self._condition:
+            self._suspended = True
+            self._condition.notify()
+
+    def resume(self) -> None:
+        """Go on as if no time had passed."""
+        with self._condition:
+            self._suspended = False
+            self._condition.notify()
+
+    def _run(self) -> None:
+        last = monotonic()
+        while True:
+            with self._condition:
+                if self._stopped:
+                    return
+                if self._suspended or not self._polls:
+                    self._condition.wait()
+                    last = monotonic()
+                    continue
+                self._condition.wait(max(0.0, min(poll.remaining for poll in self._polls)))
+                passed, last = monotonic() - last, monotonic()
+                for poll in self._polls:
+                    poll.remaining -= passed
+                due = [poll for poll in self._polls if poll.remaining <= 0]
+                if self._stopped or self._suspended:
+                    continue
+            for poll in due:
+                poll.run()
+
+
+class _Poll:
+    def __init__(self, interval: float, call: Callable[[], object]) -> None:
+        self._interval, self._call = interval, call
+        self.remaining = min(FIRST_POLL, interval)
+
+    def run(self) -> None:
+        self.remaining += self._interval
+        if self.remaining <= 0:  # it takes longer than the interval: skip what was missed
+            self.remaining = self._interval
+        try:
+            self._call()
+        except Exception:
+            log.exception("poll failed")

@@ -77,13 +77,14 @@ def run(
     output: int = 2**20,
     given: bytes = b"",
     tolerated: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> bytes:
     """Run a program with its arguments and return what it printed.
 
     `timeout` is in seconds, `output` the maximum of bytes that it may print. What is `given` on its
     standard input must fit into a pipe, which is 64 KiB. Bits of the exit code that are `tolerated`
     are no error. The program gets a process group of its own, which is killed at the end: nothing
-    that it started stays, also where we are killed.
+    that it started stays, also where we are killed. Without an `environment` it gets ours.
 
     Raises
     ------
@@ -98,6 +99,7 @@ def run(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env=environment,
         start_new_session=True,
     )
     assert process.stdin is not None

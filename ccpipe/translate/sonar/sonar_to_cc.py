@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ccpipe.config import Duration
-from ccpipe.errors import DataError
+from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import (
     Accelerator,
     NodeState,
@@ -65,6 +65,7 @@ class SonarToCc(Translator):
         envelopes: bool = True,
         all_jobs: bool = False,
         shared: Shared = "none",
+        gpu_ids: dict[str, list[str]] | None = None,
         hostname: str = "",
         stop_delay: Duration = Duration(2),
         state: str = "",
@@ -79,7 +80,10 @@ class SonarToCc(Translator):
         all_jobs
             Whether jobs that are no batch jobs, such as process groups, have metrics too.
         shared
-            What every start says of the job's nodes, since Sonar does not know.
+            What a start says of the job's nodes where its record does not, as Sonar's do not.
+        gpu_ids
+            Ids of a node's accelerators, in the order of Slurm's indices, by list of nodes, such
+            as ``"gpu-[1-8]"``. Slurm's index stands for the id of any other.
         hostname
             The tag ``hostname`` of messages about the whole cluster; empty for its name.
         stop_delay
@@ -95,6 +99,7 @@ class SonarToCc(Translator):
         self._rejected: list[tuple[Envelope, str]] = []
         """Envelopes that could not be turned, and why."""
         self.shared: Shared = shared
+        self._gpu_ids = _by_node(gpu_ids or {})
         self._state = StateStore(state)
         self._jobs = Lifecycle(self._state, delay=round(stop_delay * SECOND))
         self._outbox = Outbox(self._state)
@@ -168,7 +173,7 @@ class SonarToCc(Translator):
                 _event(columns, "topology", "sysinfo", topology(node), tags)
             case JobsData(attributes=jobs):
                 for record in jobs.slurm_jobs:
-                    job = job_of(jobs.cluster, record, self.shared)
+                    job = job_of(jobs.cluster, record, self.shared, self._gpu_ids)
                     if job is not None:
                         self._jobs.add(job, time)
             case ClusterData(attributes=cluster):
@@ -197,6 +202,14 @@ class SonarToCc(Translator):
             _, gone = self._nodes.popitem(last=False)
             self._live -= gone.series
         _log(columns, "warn", sample.errors, tags)
+
+
+def _by_node(gpu_ids: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Expand the lists of nodes; raises ConfigError."""
+    try:
+        return {name: ids for names, ids in gpu_ids.items() for name in expand(names)}
+    except DataError as error:
+        raise ConfigError(f"gpu_ids: {error}") from None
 
 
 class About(NamedTuple):

@@ -1,9 +1,12 @@
 """Sonar's job records as neutral jobs, for the lifecycle that emits their starts and stops."""
 
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from ccpipe.errors import DataError
 from ccpipe.formats.nodelist import expand
+from ccpipe.formats.slurm import gres, index_list
 from ccpipe.formats.sonar import JobId, SlurmJob
 from ccpipe.formats.sonar.timestamp import parse as parse_time
 from ccpipe.jobs import PENDING, RUNNING, Job, Node, is_final
@@ -13,15 +16,23 @@ Shared = Literal["none", "single_user", "multi_user"]
 _NEVER_STARTED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REVOKED"})
 
 
-def job_of(cluster: str, record: SlurmJob, shared: Shared = "none") -> Job | None:
+def job_of(
+    cluster: str,
+    record: SlurmJob,
+    shared: Shared = "none",
+    gpu_ids: Mapping[str, Sequence[str]] | None = None,
+) -> Job | None:
     """Return what a record says of a job; None for a step, which adds nothing.
 
-    `shared` stands for every job, since Sonar does not know whether nodes are shared.
+    `shared` is for jobs of which the record does not say whether their nodes are shared. `gpu_ids`
+    has the accelerators' ids of a node in the order of Slurm's indices, which stand where a node
+    is not in it.
     """
     if record.job_step or not record.job_id:
         return None
     number = JobId.of(record)
     allocated = _resources(record)
+    nodes = _nodes(record, gpu_ids or {})
     return Job(
         cluster=cluster,
         id=record.job_id,
@@ -29,38 +40,77 @@ def job_of(cluster: str, record: SlurmJob, shared: Shared = "none") -> Job | Non
         array_task=number.array_task,
         het_id=record.het_job_id,
         het_offset=number.het_offset,
-        state=_state(record.job_state),
+        state=_state(record),
         user=record.user_name,
         project=record.account,
         partition=record.partition,
         submit=parse_time(record.submit_time) or 0,
         start=parse_time(record.start_time) or 0,
         end=parse_time(record.end_time) or 0,
-        nodes=_nodes(record),
+        nodes=nodes,
         hwthreads=allocated.get("cpu", 0),
         requested_hwthreads=record.requested_cpus,
-        accelerators=allocated.get("gres/gpu", 0),
+        accelerators=allocated.get("gres/gpu", 0) or sum(len(node.accelerators) for node in nodes),
         memory=record.requested_memory_per_node // 1024,
-        shared="" if shared == "none" else shared,
+        shared=_shared(record, shared),
         walltime=60 * (record.time_limit.value or 0),
         metadata=_metadata(record),
     )
 
 
-def _state(text: str) -> str:
-    """Return a state without what Slurm adds to it, as in ``CANCELLED by 1000``."""
-    state = text.partition(" ")[0]
+def _state(record: SlurmJob) -> str:
+    """Return a state without what Slurm adds to it, as in ``CANCELLED by 1000``.
+
+    A run that ended to be queued again is ``preempted``, since ClusterCockpit has no word for it.
+    """
+    state = record.job_state.partition(" ")[0]
+    if state == "REQUEUED" and record.start_time and record.end_time:
+        return "preempted"
     if not state or is_final(state.lower()):
         return state.lower()
     return PENDING if state in _NEVER_STARTED else RUNNING
 
 
-def _nodes(record: SlurmJob) -> tuple[Node, ...]:
+def _shared(record: SlurmJob, default: Shared) -> str:
+    """Return whether other jobs may run on the job's nodes; empty for an exclusive job."""
+    found = next((text for text in record.gres_detail if text.startswith("OverSubscribe=")), "")
+    match found.partition("=")[2]:
+        case "":
+            return "" if default == "none" else default
+        case "NO":
+            return ""
+        case "USER":
+            return "single_user"
+    return "multi_user"
+
+
+def _nodes(record: SlurmJob, gpu_ids: Mapping[str, Sequence[str]]) -> tuple[Node, ...]:
     try:
         names = expand(",".join(record.nodes))
     except DataError:  # as "None assigned", which is no list of nodes
         return ()
-    return tuple(map(Node, dict.fromkeys(names)))
+    known: dict[str, Node] = {}
+    for text in record.gres_detail:
+        if text.startswith("Nodes="):
+            with contextlib.suppress(DataError):
+                known |= {node.hostname: node for node in _allocated_nodes(text, gpu_ids)}
+    return tuple(known.get(name) or Node(name) for name in dict.fromkeys(names))
+
+
+def _allocated_nodes(text: str, gpu_ids: Mapping[str, Sequence[str]]) -> Iterator[Node]:
+    """Read ``Nodes=c[1-2] CPU_IDs=0-3 Mem=800 GRES=gpu:a100:1(IDX:0)``; raises DataError."""
+    values = dict(pair.partition("=")[::2] for pair in text.split(" "))
+    hwthreads = index_list(values.get("CPU_IDs"))
+    indices = [
+        index
+        for resource in gres(values.get("GRES"))
+        if resource.name == "gpu"
+        for index in resource.indices
+    ]
+    for name in expand(values["Nodes"]):
+        ids = gpu_ids.get(name, ())
+        accelerators = [ids[index] if index < len(ids) else str(index) for index in indices]
+        yield Node(name, hwthreads, tuple(accelerators))
 
 
 def _metadata(record: SlurmJob) -> dict[str, str]:

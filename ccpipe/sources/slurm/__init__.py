@@ -1,0 +1,1 @@
+"""What Slurm's own commands report, polled."""

@@ -1,0 +1,171 @@
+"""What was sent of each job, so that only what has changed is sent again.
+
+A record is known by its job, step and submission, since a job that is queued again is submitted
+again. What is remembered of it becomes durable when it is safe downstream. A job that slurmctld
+forgot before sacct reported its end keeps the window of sacct open.
+"""
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+import msgspec
+
+from ccpipe.formats.sonar import UNSET, ExtendedUint, SlurmJob, timestamp
+from ccpipe.jobs import is_final
+from ccpipe.pipeline.state import StateStore
+from ccpipe.sources.slurm.poll import Poll
+from ccpipe.translate.slurm.to_sonar import Detail, job_of_live, job_of_row
+
+MAX_RECORDS = 500_000
+"""Records that are remembered; those that were sent least recently are forgotten."""
+MISSING = 86400 * 10**9
+"""Nanoseconds for which the end of a job is waited for that slurmctld forgot."""
+
+Key = tuple[int, str, int]
+"""Job, step and submission in seconds."""
+
+
+class Sent(msgspec.Struct, frozen=True, gc=False):
+    """What was sent of a record."""
+
+    digest: bytes
+    start: int
+    """Seconds since the epoch, as `end`; 0 for none."""
+    end: int
+    is_final: bool
+    is_accounted: bool
+    """Whether sacct reported it."""
+
+
+class Changes:
+    """Chooses the records of each poll that are to be sent."""
+
+    def __init__(self, path: str) -> None:
+        """Remember what was sent in a file; ``open()`` opens it."""
+        self._state = StateStore(path)
+        self._sent = self._state.table("sent", Key, Sent, maximum=MAX_RECORDS)  # type: ignore[arg-type]
+        self._progress = self._state.table("progress", str, int, maximum=8)
+        self._given: dict[Key, Sent] = {}
+        self._missing: dict[int, int] = {}
+        """Jobs that are no longer listed and have not ended, and when they were listed last."""
+        self._last_poll = 0
+
+    def open(self) -> None:
+        """Read the file; raises ConfigError where it cannot be used."""
+        self._state.open()
+        self._last_poll = self._progress.get("poll") or 0
+
+    @property
+    def complete_until(self) -> int | None:
+        """Until when all ends were reported, in nanoseconds; None where that is not known."""
+        return self._progress.get("complete")
+
+    def forget(self) -> None:
+        """Have everything sent again."""
+        for key in list(self._sent):
+            self._sent.pop(key)
+        self._given.clear()
+
+    def changed(
+        self, poll: Poll, *, everything: bool = False
+    ) -> Iterator[tuple[SlurmJob, tuple[Key, Sent]]]:
+        """Yield the records that have changed, each with what ``acknowledge`` takes."""
+        for row in poll.rows:
+            is_listed = poll.listed is not None and row.id.job in poll.listed
+            if row.end is None and not row.is_step and is_listed:
+                continue  # squeue reports it as it is now
+            job = job_of_row(row, poll.allocation(row))
+            yield from self._if_changed(job, is_accounted=True, everything=everything)
+        for live in poll.jobs:
+            job = job_of_live(live, _detail(poll, live.id.job, live.start))
+            key = _key(job)
+            known = self._given.get(key) or self._sent.get(key)
+            if known and known.is_accounted and known.is_final and _is_same_run(job, known):
+                continue
+            yield from self._if_changed(job, is_accounted=False, everything=everything)
+
+    def _if_changed(
+        self, job: SlurmJob, *, is_accounted: bool, everything: bool
+    ) -> Iterator[tuple[SlurmJob, tuple[Key, Sent]]]:
+        key = _key(job)
+        sent = Sent(
+            digest(job), _seconds(job.start_time), _seconds(job.end_time),
+            is_final_run(job), is_accounted,
+        )  # fmt: skip
+        known = self._given.get(key) or self._sent.get(key)
+        if everything or known is None or known.digest != sent.digest:
+            self._given[key] = sent
+            yield job, (key, sent)
+
+    def note_listed(self, poll: Poll) -> None:
+        """Note which jobs have vanished before their ends were reported."""
+        if poll.listed is None:
+            return
+        latest = dict(self._sent.items()) | self._given
+        open_jobs = {key[0] for key, sent in latest.items() if not key[1] and not sent.is_final}
+        before = self._last_poll or poll.time
+        self._missing = {
+            job: self._missing.get(job, before)
+            for job in open_jobs - poll.listed
+            if poll.time - self._missing.get(job, before) < MISSING
+        }
+        self._last_poll = poll.time
+
+    def complete(self, time: int) -> int:
+        """Return until when all ends are known, where sacct was asked at `time`."""
+        return min([time, *self._missing.values()])
+
+    def acknowledge(self, sent: Iterable[tuple[Key, Sent]]) -> None:
+        """Make it durable that these were sent."""
+        for key, value in sent:
+            self._sent.put(key, value)
+            if self._given.get(key) is value:
+                del self._given[key]
+        self._state.commit(is_durable=True)
+
+    def acknowledge_poll(self, poll: Poll, complete: int | None, horizon: int) -> None:
+        """Make it durable how far the ends are known, and forget those before `horizon`."""
+        for key, sent in list(self._sent.items()):
+            is_gone = poll.listed is not None and key[0] not in poll.listed
+            if is_gone and key[0] not in self._missing and sent.end * 10**9 < horizon:
+                self._sent.pop(key)
+        if poll.listed is not None:
+            self._progress.put("poll", poll.time)
+        if complete is not None:
+            self._progress.put("complete", complete)
+        self._state.commit(is_durable=True)
+
+
+def digest(job: SlurmJob) -> bytes:
+    """Return what two equal records share; priority, which changes with age, does not count."""
+    steady = msgspec.structs.replace(job, priority=UNSET)
+    return blake2b(msgspec.msgpack.encode(steady, enc_hook=_wire), digest_size=12).digest()
+
+
+def _wire(number: ExtendedUint) -> int:
+    return number.wire
+
+
+def is_final_run(job: SlurmJob) -> bool:
+    """Return whether a record is of a run that ended, for good or to be queued again."""
+    return bool(job.end_time) and (is_final(job.job_state.lower()) or job.job_state in _REQUEUED)
+
+
+_REQUEUED = frozenset({"REQUEUED", "REVOKED"})
+
+
+def _is_same_run(job: SlurmJob, known: Sent) -> bool:
+    return is_final_run(job) or (bool(known.start) and _seconds(job.start_time) == known.start)
+
+
+def _key(job: SlurmJob) -> Key:
+    return job.job_id, job.job_step, _seconds(job.submit_time)
+
+
+def _seconds(text: str) -> int:
+    return (timestamp.parse(text) or 0) // 10**9
+
+
+def _detail(poll: Poll, job: int, start: int | None) -> Detail | None:
+    detail = poll.details.get(job)
+    return detail if detail and detail.start == start else None

@@ -1,0 +1,174 @@
+"""What one round of Slurm's commands reports."""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+
+from ccpipe.errors import UnavailableError
+from ccpipe.formats.slurm import (
+    Cluster,
+    LiveJob,
+    Rejected,
+    SacctRow,
+    read_sacct,
+    read_sinfo,
+    read_squeue,
+    scontrol,
+)
+from ccpipe.sources.slurm.commands import END, SACCT_COLUMNS, SEPARATOR, SQUEUE_COLUMNS, Commands
+from ccpipe.translate.slurm.to_sonar import Detail, detail_of, has_started
+
+log = logging.getLogger(__name__)
+
+SINFO_COLUMNS = ("partition", "nodelist", "statecomplete", "")
+_SEPARATOR = SEPARATOR.encode()
+_JOB = re.compile(rb"^JobId=([0-9]{1,10}) ", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Poll:
+    """What was read at one time; without what has not changed since the poll before."""
+
+    time: int
+    """Nanoseconds since the epoch."""
+    rows: list[SacctRow] = field(default_factory=list)
+    jobs: list[LiveJob] = field(default_factory=list)
+    listed: frozenset[int] | None = None
+    """Numbers of all jobs that slurmctld knows; None where it could not be asked."""
+    details: dict[int, Detail] = field(default_factory=dict)
+    cluster: Cluster | None = None
+    has_accounting: bool = True
+    """Whether the rows are complete: sacct was asked and answered."""
+    rejected: list[Rejected] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def allocation(self, row: SacctRow) -> tuple[str, ...]:
+        """Return what scontrol reported of the allocation of a row's job."""
+        detail = None if row.is_step else self.details.get(row.id.job)
+        return detail.allocation if detail and detail.start == row.start else ()
+
+
+class Poller:
+    """Runs the commands and reads what is new of their output.
+
+    sacct comes before squeue, which so lists every job that sacct has running; scontrol is asked
+    only when squeue lists a started job whose allocation is not known.
+    """
+
+    def __init__(self, commands: Commands, *, accounting: bool, uncompleted: bool) -> None:
+        """Ask sacct only where there is `accounting`; for all jobs where `uncompleted`."""
+        self.commands = commands
+        self.accounting = accounting
+        self.uncompleted = uncompleted
+        self._rows = _Unchanged()
+        self._jobs = _Unchanged()
+        self._details: dict[int, Detail] = {}
+
+    def forget(self) -> None:
+        """Read everything anew with the next poll."""
+        self._rows, self._jobs = _Unchanged(), _Unchanged()
+
+    def accounted(self, since: int, until: int) -> Poll:
+        """Read what sacct has of jobs that ended between two times."""
+        poll = Poll(time.time_ns(), has_accounting=False)
+        if self.accounting and (output := self._try(poll, lambda: self._sacct(since, until))):
+            poll.has_accounting = True
+            reading = read_sacct(
+                b"\n".join(self._rows.new(sacct_records(output), lambda record: record)),
+                columns=SACCT_COLUMNS, delimiter=SEPARATOR, zone=UTC,
+            )  # fmt: skip
+            poll.rows, poll.rejected = reading.records, reading.rejected
+        return poll
+
+    def live(self, poll: Poll) -> None:
+        """Add what squeue and, where needed, scontrol have of the jobs that slurmctld knows."""
+        output = self._try(poll, self.commands.squeue)
+        if output is None:
+            return
+        end = f"{END}\n".encode()
+        records = output.removesuffix(end).split(end) if output else []
+        poll.listed = frozenset(_numbers(records))
+        reading = read_squeue(
+            b"\n".join(self._jobs.new(records, lambda record: record.partition(_SEPARATOR)[2])),
+            columns=SQUEUE_COLUMNS, delimiter=SEPARATOR, zone=UTC,
+        )  # fmt: skip
+        poll.jobs = reading.records
+        poll.rejected += reading.rejected
+        self._details = {job: known for job, known in self._details.items() if job in poll.listed}
+        missing = {job.id.job for job in poll.jobs if self._lacks_detail(job)}
+        if missing and (printed := self._try(poll, self.commands.scontrol)):
+            self._details.update(read_details(printed, missing))
+        poll.details = self._details
+
+    def cluster(self, poll: Poll) -> None:
+        """Add what sinfo has of nodes and partitions."""
+        if output := self._try(poll, self.commands.sinfo):
+            poll.cluster = read_sinfo(output, columns=SINFO_COLUMNS, delimiter="|", zone=UTC)
+            poll.rejected += poll.cluster.rejected
+
+    def _sacct(self, since: int, until: int) -> bytes:
+        return self.commands.sacct(since, until, uncompleted=self.uncompleted) or b"\n"
+
+    def _lacks_detail(self, job: LiveJob) -> bool:
+        known = self._details.get(job.id.job)
+        return has_started(job) and (known is None or known.start != job.start)
+
+    def _try(self, poll: Poll, command: Callable[[], bytes]) -> bytes | None:
+        try:
+            return command()
+        except UnavailableError as error:
+            poll.problems.append(str(error))
+            return None
+
+
+class _Unchanged:
+    """Which records the output before had."""
+
+    def __init__(self) -> None:
+        self._known: frozenset[int] = frozenset()
+
+    def new(self, records: Iterable[bytes], key: Callable[[bytes], bytes]) -> list[bytes]:
+        """Return the records whose keys the output before had not."""
+        hashes = {hash(key(record)): record for record in records}
+        known, self._known = self._known, frozenset(hashes)
+        return [record for number, record in hashes.items() if number not in known]
+
+
+def sacct_records(output: bytes) -> Iterator[bytes]:
+    """Split at the newlines that end a row; a name may hold others."""
+    begun = b""
+    for line in output.split(b"\n"):
+        record = begun + line
+        if record.count(_SEPARATOR) >= len(SACCT_COLUMNS) - 1:
+            yield record
+            begun = b""
+        elif record:
+            begun = record + b"\n"
+    if begun.strip():
+        yield begun
+
+
+def _numbers(records: Sequence[bytes]) -> Iterator[int]:
+    """Yield the numbers of the jobs that squeue lists."""
+    for record in records:
+        number = record.split(_SEPARATOR, 3)[2:3]
+        if number and number[0].isdigit():
+            yield int(number[0])
+
+
+def read_details(output: bytes, jobs: set[int]) -> dict[int, Detail]:
+    """Read some of the jobs that ``scontrol -d show job`` printed, by their numbers."""
+    found = list(_JOB.finditer(output))
+    ends = [match.start() for match in found[1:]] + [len(output)]
+    wanted = b"".join(
+        output[match.start() : end]
+        for match, end in zip(found, ends, strict=True)
+        if int(match[1]) in jobs
+    )
+    reading = scontrol.read_jobs(wanted, zone=UTC)
+    for bad in reading.rejected:
+        log.warning("scontrol show job: %s: %s", bad.reason, bad.excerpt)
+    return {job.id.job: detail_of(job) for job in reading.records}

@@ -1,0 +1,95 @@
+"""A folder of captured outputs, read as if the commands were run again.
+
+A file is named for its command and its time in seconds since the epoch: ``sacct.1795170834.txt``,
+``squeue_all.1795170834.txt``, ``sinfo_N.1795170834.txt``, ``scontrol.1795170834.txt``; what stands
+between command and time does not matter. Those of one time are one poll. Text must begin with
+the line of names (scontrol has none) and have times in UTC; JSON may have either dialect.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC
+from pathlib import Path
+
+from ccpipe.errors import ConfigError, DataError
+from ccpipe.formats.slurm import (
+    read_sacct,
+    read_sacct_json,
+    read_sinfo,
+    read_sinfo_json,
+    read_squeue,
+    read_squeue_json,
+    scontrol,
+)
+from ccpipe.sources.slurm.poll import Poll
+from ccpipe.translate.slurm.to_sonar import detail_of
+
+SECOND = 10**9
+_NAME = re.compile(r"(sacct|squeue|sinfo|scontrol)[^.]*\.([0-9]{1,11})\.(?:txt|json)")
+
+
+class Replay:
+    """The polls of a folder, in the order of their times."""
+
+    def __init__(self, folder: str) -> None:
+        """Find the files.
+
+        Raises
+        ------
+        ConfigError
+            where there is none.
+
+        """
+        self._files: dict[int, list[tuple[str, Path]]] = {}
+        for path in sorted(Path(folder).glob("*")):
+            if found := _NAME.fullmatch(path.name):
+                self._files.setdefault(int(found[2]) * SECOND, []).append((found[1], path))
+        if not self._files:
+            raise ConfigError(f"replay: {folder} holds no files such as sacct.1795170834.txt")
+
+    def __iter__(self) -> Iterator[Poll]:
+        """Yield the polls; a file that cannot be read is a problem of its poll."""
+        for time in sorted(self._files):
+            poll = Poll(time, has_accounting=False)
+            for command, path in self._files[time]:
+                try:
+                    _READERS[command](path.read_bytes(), poll)
+                except (DataError, OSError) as error:
+                    poll.problems.append(f"{path.name}: {error}")
+            yield poll
+
+
+def _sacct(payload: bytes, poll: Poll) -> None:
+    reading = read_sacct_json(payload) if _is_json(payload) else read_sacct(payload, zone=UTC)
+    poll.rows += reading.records
+    poll.rejected += reading.rejected
+    poll.has_accounting = True
+
+
+def _squeue(payload: bytes, poll: Poll) -> None:
+    reading = read_squeue_json(payload) if _is_json(payload) else read_squeue(payload, zone=UTC)
+    poll.jobs += reading.records
+    poll.rejected += reading.rejected
+    poll.listed = frozenset(job.id.job for job in poll.jobs)
+
+
+def _scontrol(payload: bytes, poll: Poll) -> None:
+    is_json = _is_json(payload)
+    reading = read_squeue_json(payload) if is_json else scontrol.read_jobs(payload, zone=UTC)
+    poll.details = {job.id.job: detail_of(job) for job in reading.records}
+    poll.rejected += reading.rejected
+
+
+def _sinfo(payload: bytes, poll: Poll) -> None:
+    is_json = _is_json(payload)
+    poll.cluster = read_sinfo_json(payload) if is_json else read_sinfo(payload, zone=UTC)
+    poll.rejected += poll.cluster.rejected
+
+
+_READERS: dict[str, Callable[[bytes, Poll], None]] = {
+    "sacct": _sacct, "squeue": _squeue, "scontrol": _scontrol, "sinfo": _sinfo,
+}  # fmt: skip
+
+
+def _is_json(payload: bytes) -> bool:
+    return payload[:1] == b"{"

@@ -1,0 +1,256 @@
+"""Slurm's jobs, partitions and node states as Sonar's envelopes, from Slurm's own commands.
+
+What sacct reports is asked again from some time before the last complete answer, so that neither
+a restart nor an outage of slurmctld or slurmdbd loses the end of a job.
+"""
+
+import asyncio
+import functools
+import itertools
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from ccpipe.config import Duration, Interval, Site
+from ccpipe.errors import ConfigError
+from ccpipe.formats.sonar import Envelope, ErrorObject, timestamp
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.formats.sonar.rules import Problem
+from ccpipe.formats.sonar.stream import RejectedEnvelope
+from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.sources.slurm.changes import Changes
+from ccpipe.sources.slurm.commands import Commands
+from ccpipe.sources.slurm.poll import Poll, Poller
+from ccpipe.sources.slurm.replay import Replay
+from ccpipe.translate.slurm.to_sonar import META, cluster_envelope, jobs_envelope, spec_state
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+SECOND = 10**9
+SPAN = 86400 * SECOND
+"""Nanoseconds of accounting that are asked for at once."""
+MARGIN = 60 * SECOND
+"""By how much slurmdbd's clock may be ahead."""
+MAX_TEXT = 500
+"""Characters of an error that is reported."""
+
+
+class Slurm(Source):
+    """Polls sacct, squeue, scontrol and sinfo, or replays what they printed once."""
+
+    gives = Envelopes
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        mode: Literal["delta", "full"] = "delta",
+        state: str = "",
+        poll: Interval = Interval(30),  # noqa: B008 - frozen, as any float
+        nodes: Interval = Interval(60),  # noqa: B008
+        window: Duration = Duration(1800),
+        begin: Duration = Duration(86400),
+        resend: Duration = Duration(0),
+        accounting: bool = True,
+        uncompleted: bool = False,
+        states: Literal["slurm", "spec"] = "slurm",
+        programs: str = "",
+        timeout: Interval = Interval(120),  # noqa: B008
+        batch_size: int = 500,
+        replay: str = "",
+        speed: float = 1.0,
+    ) -> None:
+        """Take what to ask for, and how often.
+
+        Parameters
+        ----------
+        mode
+            ``delta`` sends what has changed since it was sent last; ``full`` sends each time what
+            the commands report, and remembers nothing, as Sonar does.
+        state
+            The file, on a local disk, that keeps what was sent. Without it everything is sent
+            again after a restart. A file of this name with ``.resend`` behind it has everything
+            sent again, and is then removed.
+        poll
+            Time between two polls of jobs.
+        nodes
+            Time between two polls of nodes and partitions, which are sent as a whole.
+        window
+            How far before its last complete answer sacct is asked again.
+        begin
+            How far the first poll goes back where there is no state.
+        resend
+            Time after which everything is sent again; 0 for never.
+        accounting
+            Whether there is a slurmdbd. Without it a job's end is what squeue reports within
+            ``MinJobAge``, and nothing is known of steps and of resources used.
+        uncompleted
+            Whether sacct is asked for jobs that have not ended, too: that brings running steps.
+        states
+            ``slurm`` sends Slurm's states, such as NODE_FAIL and SUSPENDED; ``spec`` only the
+            eight that Sonar's specification lists, which events of jobs cannot be made of.
+        programs
+            The folder of Slurm's commands; empty for the ``PATH``.
+        timeout
+            How long one command may take.
+        batch_size
+            Maximum of records in one envelope.
+        replay
+            A folder of captured outputs to read instead, see ``replay``.
+        speed
+            How many times faster than they were captured; 0 for without pauses.
+
+        Raises
+        ------
+        ConfigError
+            where a number makes no sense, or there is nothing to replay.
+
+        """
+        if batch_size < 1 or speed < 0:
+            raise ConfigError(
+                f"batch_size is {batch_size}, speed is {speed}: both must be positive"
+            )
+        self.site = site
+        self.is_spec = states == "spec"
+        self.is_full = mode == "full"
+        self.poll = float(poll)
+        self.nodes = float(nodes)
+        self.window = round(window * SECOND)
+        self.begin = max(round(begin * SECOND), self.window)
+        self.resend = float(resend)
+        self.batch_size = batch_size
+        self.speed = speed
+        self._commands = Commands(folder=programs, timeout=float(timeout))
+        self._poller = Poller(self._commands, accounting=accounting, uncompleted=uncompleted)
+        self._replay = Replay(replay) if replay else None
+        self._changes = Changes("" if self.is_full else state)
+        self._request = Path(f"{state}.resend") if state else None
+        self._next_nodes = 0.0
+        self._next_resend = time.monotonic() + self.resend
+        self._reported: list[str] = []
+        self._stopped = asyncio.Event()
+
+    async def check(self) -> None:
+        """Run ``squeue --version``, for ``ccpipe validate --connect``."""
+        if self._replay is None:
+            await asyncio.to_thread(self._commands.version)
+
+    def stop(self) -> None:
+        """End after the poll that is under way."""
+        self._stopped.set()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield the changes of each poll."""
+        self._changes.open()
+        if self._replay is not None:
+            async for batch in self._replayed(self._replay):
+                yield batch
+            return
+        while not self._stopped.is_set():
+            begin = time.monotonic()
+            async for batch in self._polled():
+                yield batch
+            await wait_for_event(self._stopped, max(0.0, begin + self.poll - time.monotonic()))
+
+    async def _replayed(self, replay: Replay) -> AsyncIterator[Batch]:
+        before = None
+        for poll in replay:
+            if before is not None and self.speed:
+                await wait_for_event(self._stopped, (poll.time - before) / SECOND / self.speed)
+            if self._stopped.is_set():
+                return
+            before = poll.time
+            async for batch in self._batches(poll, poll.time, everything=self.is_full):
+                yield batch
+
+    async def _polled(self) -> AsyncIterator[Batch]:
+        everything = self.is_full or self._is_resend_due()
+        if everything:
+            self._poller.forget()
+        until = time.time_ns()
+        complete = self._changes.complete_until
+        since = until - self.begin if complete is None else complete - self.window
+        if self.is_full:
+            since = until - self.window
+        while until - since > SPAN:  # catch up day by day
+            poll = await asyncio.to_thread(self._poller.accounted, since, since + SPAN)
+            if not poll.has_accounting:
+                break
+            since += SPAN
+            async for batch in self._batches(poll, since, everything=everything):
+                yield batch
+            if self._stopped.is_set():
+                return
+        poll = await asyncio.to_thread(self._read, since, until + MARGIN)
+        async for batch in self._batches(poll, until, everything=everything):
+            yield batch
+
+    def _read(self, since: int, until: int) -> Poll:
+        poll = self._poller.accounted(since, until)
+        self._poller.live(poll)
+        if time.monotonic() >= self._next_nodes:
+            self._poller.cluster(poll)
+            self._next_nodes = time.monotonic() + self.nodes
+        return poll
+
+    def _is_resend_due(self) -> bool:
+        is_requested = self._request is not None and self._request.exists()
+        if is_requested and self._request is not None:
+            self._request.unlink(missing_ok=True)
+        is_due = bool(self.resend) and time.monotonic() >= self._next_resend
+        if is_due:
+            self._next_resend = time.monotonic() + self.resend
+        return is_requested or is_due
+
+    async def _batches(self, poll: Poll, until: int, *, everything: bool) -> AsyncIterator[Batch]:
+        """Yield what a poll has to send; the last batch tells how far the ends are known."""
+        found = self._changes.changed(poll, everything=everything)
+        while part := await asyncio.to_thread(_take, found, 10 * self.batch_size):
+            jobs, sent = zip(*part, strict=True)
+            if self.is_spec:
+                jobs = tuple(map(spec_state, jobs))
+            envelopes = Envelopes(
+                jobs_envelope(jobs[at : at + self.batch_size], cluster=self.site.cluster,
+                              time=poll.time)
+                for at in range(0, len(jobs), self.batch_size)
+            )  # fmt: skip
+            note = functools.partial(self._changes.acknowledge, sent)
+            yield Batch(envelopes, functools.partial(_acknowledge, note), "slurm")
+        self._changes.note_listed(poll)
+        known = self._changes.complete_until
+        complete = self._changes.complete(until) if poll.has_accounting else known
+        # A replayed sacct reports the same rows each time.
+        horizon = 0 if self._replay or complete is None else complete - 2 * self.window
+        note = functools.partial(self._changes.acknowledge_poll, poll, complete, horizon)
+        yield Batch(self._about_cluster(poll), functools.partial(_acknowledge, note), "slurm")
+
+    def _about_cluster(self, poll: Poll) -> Envelopes:
+        """Return the cluster, and what went wrong where it did not before."""
+        name, envelopes = self.site.cluster, list[Envelope]()
+        if poll.cluster is not None:
+            envelopes.append(cluster_envelope(poll.cluster, name=name, time=poll.time))
+        new = [text for text in poll.problems if text not in self._reported]
+        self._reported = poll.problems
+        if new:
+            log.warning("%s", "; ".join(new))
+            errors = tuple(
+                ErrorObject(timestamp.write(poll.time), text[:MAX_TEXT], name, self.site.hostname)
+                for text in new
+            )
+            envelopes.append(Envelope(META, errors=errors))
+        rejected = [
+            RejectedEnvelope(bad.line, 0, (Problem("slurm", bad.reason),), bad.original, 0)
+            for bad in poll.rejected
+        ]
+        return Envelopes(envelopes, rejected=rejected)
+
+
+async def _acknowledge(note: Callable[[], None]) -> None:
+    note()
+
+
+def _take(found: Iterator[T], count: int) -> list[T]:
+    return list(itertools.islice(found, count))

@@ -1,0 +1,1 @@
+"""Slurm's records to other formats."""

@@ -1,0 +1,287 @@
+"""Slurm's jobs, nodes and partitions as Sonar's records, in the specification's units.
+
+What the specification leaves open, or what differs from Sonar's own output:
+
+- ``exit_code`` is 128 + signal where a signal ended the job (out of memory, ``0:125``, is 253).
+- ``requested_memory_per_node`` is what the job requests on one of its nodes.
+- ``UserCPU`` and ``SystemCPU`` are rounded to seconds, the other CPU times are whole already.
+- ``AveDiskRead`` and ``AveDiskWrite`` come from the exact ``fs/disk`` where Slurm prints it.
+- ``gres_detail`` holds scontrol's own text about the allocation: ``OverSubscribe=OK``, then for
+  each group of nodes ``Nodes=c[1-2] CPU_IDs=0-3 Mem=800 GRES=gpu:a100:1(IDX:0)``.
+- ``job_state`` is Slurm's own word, unless ``spec_state`` makes it one of the specification's.
+- An array's pending tasks are one record with the array's number and task 0.
+
+Source: Sonar JSON format output specification, *SlurmJob*, *SacctData*, *ClusterAttributes*.
+"""
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from ccpipe import __version__
+from ccpipe.errors import DataError
+from ccpipe.formats import nodelist
+from ccpipe.formats.slurm import Allocation, Cluster, LiveJob, SacctRow, SlurmId, tres
+from ccpipe.formats.sonar import (
+    INFINITE,
+    UNSET,
+    ClusterAttributes,
+    ClusterData,
+    ClusterEnvelope,
+    ClusterNodes,
+    ClusterPartition,
+    ExtendedUint,
+    JobsAttributes,
+    JobsData,
+    JobsEnvelope,
+    MetadataObject,
+    SacctData,
+    SlurmJob,
+    timestamp,
+)
+from ccpipe.jobs import is_final
+
+META = MetadataObject(producer="ccpipe", version=__version__)
+KIB, MIB = 1024, 1024**2
+_SIGNAL = 128
+
+
+def jobs_envelope(jobs: Iterable[SlurmJob], *, cluster: str, time: int) -> JobsEnvelope:
+    """Return an envelope of jobs, obtained at `time`, in nanoseconds since the epoch."""
+    attributes = JobsAttributes(timestamp.write(time), cluster, tuple(jobs))
+    return JobsEnvelope(META, JobsData(attributes))
+
+
+def cluster_envelope(cluster: Cluster, *, name: str, time: int) -> ClusterEnvelope:
+    """Return an envelope of partitions and of nodes, grouped by their states."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for node in cluster.nodes:
+        groups.setdefault(node.states, []).append(node.name)
+    partitions = [
+        ClusterPartition(partition.name, node_ranges(partition.node_list))
+        for partition in cluster.partitions
+    ]
+    nodes = [
+        ClusterNodes(tuple(nodelist.compress(names)), states) for states, names in groups.items()
+    ]
+    attributes = ClusterAttributes(
+        timestamp.write(time), name, slurm=True, partitions=tuple(partitions), nodes=tuple(nodes)
+    )
+    return ClusterEnvelope(META, ClusterData(attributes))
+
+
+def job_of_row(row: SacctRow, allocation: tuple[str, ...] = ()) -> SlurmJob:
+    """Return a row of sacct as a record, with the `allocation` of a ``Detail``.
+
+    A job that has not ended has no elapsed and suspended time: both change all the time.
+    """
+    state = row.state or ""
+    has_ended = row.end is not None
+    return SlurmJob(
+        **_id_fields(row.id),
+        job_name=_clean(row.job_name),
+        job_state=state,
+        user_name=_user(row.user, row.uid),
+        account=_clean(row.account),
+        submit_time=_time(row.submit),
+        time_limit=_minutes(row.time_limit),
+        partition=row.partition or "",
+        reservation=_clean(row.reservation),
+        nodes=node_ranges(row.node_list),
+        priority=UNSET if row.priority is None else ExtendedUint(row.priority),
+        distribution=row.layout or "",
+        gres_detail=allocation,
+        requested_cpus=row.req_cpus or 0,
+        requested_memory_per_node=_kib(_memory_per_node(row)),
+        requested_node_count=row.req_nodes or 0,
+        start_time=_time(row.start),
+        suspend_time=int(row.suspended or 0) if has_ended else 0,
+        end_time=_time(row.end),
+        exit_code=_exit_code(row.exit_code, row.exit_signal),
+        sacct=_sacct(row, has_ended=has_ended),
+        requested_resources=row.req_tres or "",
+    )
+
+
+def job_of_live(job: LiveJob, detail: "Detail | None" = None) -> SlurmJob:
+    """Return a job of squeue as a record, with what scontrol reports of it.
+
+    When a pending job is expected to start, and when a running one must end, is left out.
+    """
+    state = job.state or ""
+    started = has_started(job)
+    detail = detail or detail_of(job)
+    return SlurmJob(
+        **_id_fields(job.id),
+        job_name=_clean(job.name),
+        job_state=state,
+        user_name=_user(job.user, job.uid),
+        account=_clean(job.account),
+        submit_time=_time(job.submit),
+        time_limit=_minutes(job.time_limit),
+        partition=job.partition or "",
+        reservation=_clean(job.reservation),
+        nodes=node_ranges(job.node_list),
+        priority=UNSET if job.priority is None else ExtendedUint(job.priority),
+        gres_detail=detail.allocation,
+        requested_cpus=job.cpus or 0,
+        requested_memory_per_node=_kib(detail.memory_per_node),
+        requested_node_count=job.nodes or 0,
+        start_time=_time(job.start) if started else "",
+        end_time=_time(job.end) if is_final(state.lower()) else "",
+        exit_code=_exit_code(job.exit_code, job.exit_signal),
+        requested_resources=detail.req_tres,
+        allocated_resources=detail.alloc_tres if started else "",
+    )
+
+
+def has_started(job: LiveJob) -> bool:
+    """Return whether a job's start is a fact, not what the scheduler expects."""
+    return job.state not in _PENDING and job.node_list is not None
+
+
+_PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+                      "SPECIAL_EXIT", "RESV_DEL_HOLD", "REVOKED"})  # fmt: skip
+
+
+def spec_state(job: SlurmJob) -> SlurmJob:
+    """Return a job whose state is one of the eight that the specification knows."""
+    state = job.job_state
+    if state in _SPEC_STATES:
+        return job
+    if job.end_time:
+        state = "FAILED" if state in {"NODE_FAIL", "BOOT_FAIL"} else "CANCELLED"
+    else:
+        state = "PENDING" if state in _PENDING else "RUNNING"
+    return msgspec.structs.replace(job, job_state=state)
+
+
+_SPEC_STATES = frozenset({"PENDING", "RUNNING", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED",
+                          "OUT_OF_MEMORY", "TIMEOUT"})  # fmt: skip
+
+
+class Detail(msgspec.Struct, frozen=True, gc=False):
+    """What only scontrol reports of a job."""
+
+    start: int | None = None
+    allocation: tuple[str, ...] = ()
+    memory_per_node: int | None = None
+    req_tres: str = ""
+    alloc_tres: str = ""
+
+
+def detail_of(job: LiveJob) -> Detail:
+    """Return what is worth remembering of a job that scontrol printed."""
+    shared = (f"OverSubscribe={job.oversubscribe}",) if job.oversubscribe else ()
+    return Detail(
+        job.start,
+        (*shared, *map(_allocation, job.allocation)) if has_started(job) else (),
+        _live_memory_per_node(job),
+        job.req_tres or "",
+        job.alloc_tres or "",
+    )
+
+
+def _allocation(allocation: Allocation) -> str:
+    parts = {
+        "Nodes": allocation.node_list,
+        "CPU_IDs": allocation.cpu_ids or "",
+        "Mem": "" if allocation.memory is None else str(allocation.memory // MIB),
+        "GRES": allocation.gres or "",
+    }
+    return " ".join(f"{key}={text}" for key, text in parts.items())
+
+
+def node_ranges(node_list: str | None) -> tuple[str, ...]:
+    """Split a list of nodes at its outer commas; empty where it is no such list."""
+    try:
+        return tuple(nodelist.split(node_list)) if node_list else ()
+    except DataError:
+        return ()
+
+
+def _id_fields(number: SlurmId) -> dict[str, int | str]:
+    return {
+        "job_id": number.job,
+        "job_step": number.step,
+        "array_job_id": number.array_job or 0,
+        "array_task_id": number.array_task or 0,
+        "het_job_id": number.het_job or 0,
+        "het_job_offset": number.het_offset or 0,
+    }
+
+
+def _sacct(row: SacctRow, *, has_ended: bool) -> SacctData:
+    return SacctData(
+        MinCPU=int(row.min_cpu or 0),
+        AllocTRES=row.alloc_tres or "",
+        AveCPU=int(row.ave_cpu or 0),
+        AveDiskRead=_kib(_disk(row.tres_usage_in_ave, row.ave_disk_read)),
+        AveDiskWrite=_kib(_disk(row.tres_usage_out_ave, row.ave_disk_write)),
+        AveRSS=_kib(row.ave_rss),
+        AveVMSize=_kib(row.ave_vm_size),
+        ElapsedRaw=_elapsed(row) if has_ended else 0,
+        SystemCPU=round(row.system_cpu or 0),
+        UserCPU=round(row.user_cpu or 0),
+        MaxRSS=_kib(row.max_rss),
+        MaxVMSize=_kib(row.max_vm_size),
+    )
+
+
+def _elapsed(row: SacctRow) -> int:
+    """Return seconds from start to end, without those suspended."""
+    if row.elapsed is not None:
+        return int(row.elapsed)
+    if row.start is None or row.end is None:
+        return 0
+    return max(0, (row.end - row.start) // 10**9 - int(row.suspended or 0))
+
+
+def _disk(usage: str | None, rounded: int | None) -> int | None:
+    try:
+        exact = tres(usage).get("fs/disk")
+    except DataError:
+        exact = None
+    return rounded if exact is None else int(exact)
+
+
+def _memory_per_node(row: SacctRow) -> int | None:
+    if row.req_mem_of == "node" or row.requested_memory is None:
+        return row.req_mem if row.req_mem_of == "node" else None
+    return row.requested_memory // max(row.req_nodes or 1, 1)
+
+
+def _live_memory_per_node(job: LiveJob) -> int | None:
+    if job.memory_per_node is not None or job.memory_per_cpu is None:
+        return job.memory_per_node
+    return job.memory_per_cpu * (job.cpus or 1) // max(job.nodes or 1, 1)
+
+
+def _kib(volume: int | None) -> int:
+    return -(-(volume or 0) // KIB)
+
+
+def _minutes(seconds: float | None) -> ExtendedUint:
+    if seconds is None:
+        return UNSET
+    return INFINITE if math.isinf(seconds) else ExtendedUint(math.ceil(seconds / 60))
+
+
+def _exit_code(code: int | None, signal: int | None) -> int:
+    return _SIGNAL + signal if signal else code or 0
+
+
+def _user(name: str | None, uid: int | None) -> str:
+    if name:
+        return _clean(name)
+    return "" if uid is None else str(uid)
+
+
+def _time(nanoseconds: int | None) -> str:
+    return timestamp.write(nanoseconds) if nanoseconds else ""
+
+
+def _clean(text: str | None) -> str:
+    """Return a text as JSON can carry it."""
+    return text.encode(errors="replace").decode() if text else ""

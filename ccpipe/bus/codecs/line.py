@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any, Literal
 
 from ccpipe.bus.codecs import Codec, Packing, Received
@@ -12,6 +12,7 @@ from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
+from ccpipe.jobs import is_stop_of
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch
 
@@ -71,7 +72,8 @@ class LineCodec(Codec):
             by_subject.setdefault(subjects.of_message(record), []).append(record)
         for subject, group in by_subject.items():
             encoded = encode_each(group, precision=self.precision)
-            for payload in pack(encoded, packing.lines, min(packing.size, packing.limit)):
+            size = min(packing.size, packing.limit)
+            for payload in pack(encoded, packing.lines, size, _job_parts(group)):
                 if len(payload) > packing.limit:
                     raise RejectedError(
                         f"a line of {len(payload)} bytes exceeds the server's max_payload"
@@ -108,18 +110,40 @@ def _origin_of(lines: Lines, ends: Sequence[int], messages: Sequence[Any], row: 
     return str(messages[bisect_right(ends, lines.starts[row])].subject)
 
 
-def pack(encoded: Iterable[bytes], lines: int, size: int) -> Iterator[bytes]:
+Part = Literal["start", "stop"] | None
+"""Of a line: the first of a job's events, the stop that follows its start, or neither."""
+
+
+def pack(
+    encoded: Iterable[bytes], lines: int, size: int, parts: Iterable[Part] = repeat(None)
+) -> Iterator[bytes]:
     """Join encoded lines into payloads of at most `lines` lines and `size` bytes.
 
-    A line that is longer than `size` alone makes a payload of its own.
+    A line that is longer than `size` alone makes a payload of its own. So do the events of one
+    job, start and stop together: cc-backend handles payloads in no order and would lose a stop
+    that overtakes its start, and with one job to a payload its message id is always the same.
     """
     held: list[bytes] = []
     held_size = 0
-    for line in encoded:
-        if held and (len(held) >= lines or held_size + len(line) > size):
+    is_job = False
+    for line, part in zip(encoded, parts, strict=False):
+        is_full = len(held) >= lines or held_size + len(line) > size
+        if held and part != "stop" and (is_full or is_job or part == "start"):
             yield b"".join(held)
             held, held_size = [], 0
         held.append(line)
         held_size += len(line)
+        is_job = part is not None
     if held:
         yield b"".join(held)
+
+
+def _job_parts(messages: Sequence[Message]) -> Iterator[Part]:
+    """Yield which part of a job's events each message is."""
+    before = None
+    for message in messages:
+        if message.name != "job" or message.field != "event":
+            yield None
+        else:
+            yield "stop" if before is not None and is_stop_of(before, message) else "start"
+        before = message

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import json
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
@@ -82,17 +83,21 @@ class NatsSource(Source):
         self._is_empty = False  # the stream, when it was last asked
         self._inbox = ""
         self._stream = ""
+        self._owner = ""  # of an exclusive consumer: this process
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         """Connect and subscribe."""
         await self.bus.__aenter__()
         if self.durable:
+            if self.exclusive:
+                self._owner = f"{self.site.hostname} pid {os.getpid()}"
             self._inbox = self.bus.new_inbox()
             await self.bus.subscribe(self._inbox, self._receive)
             work = {"pull": self._pull(), "alive": self._stay_alive()}
             self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
-            self._tasks[0].add_done_callback(lambda _: self._changed.set())
+            for task in self._tasks:
+                task.add_done_callback(lambda _: self._changed.set())
         else:
             for pattern in self.patterns:
                 await self.bus.subscribe(pattern, self._receive, self.queue)
@@ -150,10 +155,10 @@ class NatsSource(Source):
     def _has_ended(self) -> bool:
         if not self._tasks:
             return self._stopped.is_set()
-        pulling = self._tasks[0]
-        if pulling.done():
-            pulling.result()  # raises what ended it
-        return pulling.done()
+        for task in self._tasks:
+            if task.done():
+                task.result()  # raises what ended it
+        return self._tasks[0].done()
 
     @property
     def dead_letter_sink(self) -> NatsDeadLetterSink:
@@ -225,9 +230,11 @@ class NatsSource(Source):
         try:
             if self.bus.is_connected:
                 stream = await ensure_stream(jetstream, self.site.bus, subjects, self.patterns)
-                await ensure_consumer(jetstream, stream, self.durable, self.patterns, self.ack_wait)
                 if self.exclusive:
                     await refuse_others(jetstream, stream, self.durable)
+                await ensure_consumer(
+                    jetstream, stream, self.durable, self.patterns, self.ack_wait, owner=self._owner
+                )
                 self._stream = stream
                 return True
         except UnavailableError as error:
@@ -256,3 +263,6 @@ class NatsSource(Source):
             with contextlib.suppress(UnavailableError):
                 for reply in list(self._unacknowledged):
                     await self.bus.publish(reply, b"+WPI")
+                if self._owner and self._stream:
+                    stream = self.bus.jetstream()
+                    await refuse_others(stream, self._stream, self.durable, self._owner)

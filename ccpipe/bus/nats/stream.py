@@ -83,7 +83,13 @@ async def _make(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
 
 
 async def ensure_consumer(
-    jetstream: JetStreamContext, stream: str, durable: str, patterns: list[str], ack_wait: float
+    jetstream: JetStreamContext,
+    stream: str,
+    durable: str,
+    patterns: list[str],
+    ack_wait: float,
+    *,
+    owner: str = "",
 ) -> None:
     """Create the durable consumer that remembers how far a bridge has read, or find it.
 
@@ -101,7 +107,7 @@ async def ensure_consumer(
         ack_wait=ack_wait,
         max_ack_pending=-1,  # what is unacknowledged is bounded by the pipe's own memory
         filter_subjects=patterns,
-        description="a ccpipe bridge",
+        description=owner or "a ccpipe bridge",
     )
     try:
         await jetstream.add_consumer(stream, config)
@@ -111,28 +117,34 @@ async def ensure_consumer(
         raise explain(error, f"making the consumer {durable}") from None
 
 
-async def refuse_others(jetstream: JetStreamContext, stream: str, durable: str) -> None:
-    """Refuse a durable consumer that another process reads just now.
+async def refuse_others(
+    jetstream: JetStreamContext, stream: str, durable: str, owner: str = ""
+) -> None:
+    """Refuse a durable consumer that belongs to another process.
 
-    A process that reads has a pull request open. The broker drops the request with the
-    connection, so that a bridge which was killed does not keep its successor out.
+    Before the consumer is ours (`owner` is empty) that is one with an open pull request: the
+    broker drops the request with the connection, so that a bridge which was killed does not keep
+    its successor out. Afterwards it is one whose description names another owner.
 
     Raises
     ------
     ConfigError
-        where another process reads.
+        where it does.
     UnavailableError, DeniedError
         as ``ensure_stream`` does.
 
     """
     try:
         info = await jetstream.consumer_info(stream, durable)
+    except nats.js.errors.NotFoundError:
+        return
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"looking at the consumer {durable}") from None
-    if info.num_waiting:
+    other = info.config.description if info.config else ""
+    if other != owner if owner else info.num_waiting:
         raise ConfigError(
-            f"another bridge already reads as {durable!r}, and a translator of this recipe must "
-            "see all messages: stop the other one, or choose another `durable` and `subjects`"
+            f"the durable name {durable!r} is in use by {other}, and a translator of this recipe "
+            "must see all messages: stop the other bridge, or choose another `durable`"
         )
 
 

@@ -18,6 +18,7 @@ from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.store import MESSAGE_ID, digest
+from ccpipe.bus.nats.stream import ensure_consumer
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import ConfigError, DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode, encode
@@ -341,10 +342,31 @@ async def test_a_second_exclusive_reader_is_refused(site: Site, sink: NatsSink) 
     first.exclusive = second.exclusive = True
     async with Reader(first) as reader:
         await eventually(lambda: reader.values == [0.0])
-        with pytest.raises(ConfigError, match="another bridge already reads as 'test'"):
+        with pytest.raises(ConfigError, match="the durable name 'test' is in use by"):
             await asyncio.wait_for(Reader(second).read(), 10)
         await sink.write(metrics(3))
         await eventually(lambda: len(reader.values) > 1)
     async with Reader(source(site)) as successor:
         await sink.write(metrics(2, start=1_760_000_000))
         await eventually(lambda: successor.values != [])
+
+
+async def test_an_exclusive_reader_that_was_replaced_ends(site: Site, sink: NatsSink) -> None:
+    """Where it did not read when the other one came: never do both go on."""
+    await sink.write(metrics(1))
+    first = source(site, ack_wait=Duration(0.6))
+    first.exclusive = True
+    await first.__aenter__()
+    await eventually(lambda: bool(first._stream))
+    jetstream = first.bus.jetstream()
+    stream = first._stream
+    await ensure_consumer(jetstream, stream, "test", first.patterns, 0.6, owner="other pid 1")
+    with pytest.raises(ConfigError, match="in use by other pid 1"):
+        await asyncio.wait_for(drained(first), 10)
+    await first.__aexit__()
+
+
+async def drained(read: NatsSource) -> None:
+    """Read to the end."""
+    async for _ in read:
+        pass

@@ -17,7 +17,7 @@ COMMANDS = {
     "convert": "Convert files from one format to another.",
     "validate": "Check recipes, configuration and data files.",
     "acct": "Sum up or list what Grid Engine's jobs used.",
-    "control": "Ask a node or set something on it.",
+    "control": "Read or set controls of nodes.",
     "config": "Show the configuration in force, and configuration for other programs.",
     "nodelist": "Expand, compress and count node lists.",
     "plugins": "List sources, collectors, translators and sinks.",

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from ccpipe.cli.output import print_json
 from ccpipe.config import Site
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.units import parse_unit
-from ccpipe.node.agent.parts import intervals
+from ccpipe.node.agent.parts import intervals, is_enabled
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.registry import names
 from ccpipe.terminal import listed, note
@@ -99,21 +99,28 @@ def sampled(site: Site) -> Iterator[Sampled]:
     own = intervals(site, None, {name: entry.load() for name, entry in installed.items()})
     for name, entry in installed.items():
         given = site.publish.collectors.get(name, {})
-        if not given.get("enabled", True):
+        if not is_enabled(site, name, "configuration"):
             continue
         options = _defaults(entry.load()) | given
         seconds = math.ceil(own.get(name, site.publish.interval))
         for row in getattr(importlib.import_module(entry.module), "METRICS", ()):
-            yield Sampled(row, _finest(row.types, options), seconds)
+            yield Sampled(row, _finest(row, options), seconds)
 
 
 def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
 
 
-def _finest(types: Sequence[str], options: Mapping[str, Any]) -> str:
-    left_out = {kind for option, kind in FINER_TYPES.items() if not options.get(option, True)}
-    return [kind for kind in types if kind not in left_out or len(types) == 1][-1]
+def _finest(row: Metric, options: Mapping[str, Any]) -> str:
+    left_out = {
+        kind for option, kind in FINER_TYPES.items() if not _has(row, options.get(option, True))
+    }
+    return [kind for kind in row.types if kind not in left_out or len(row.types) == 1][-1]
+
+
+def _has(row: Metric, option: Any) -> bool:
+    """Whether an option adds a metric: a boolean, or patterns of the metrics that it adds."""
+    return option if isinstance(option, bool) else any(fnmatchcase(row.name, p) for p in option)
 
 
 def metric_config(metric: Sampled) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_the_table_shows_the_same_parts() -> None:
 def test_a_name_shows_docstring_options_types_and_defaults() -> None:
     """What a recipe's table may hold, without reading code; one name may be several parts."""
     shown = ccpipe("plugins", "select").out
-    assert "Keeps records that match" in shown
+    assert "Keeps the records that match" in shown
     assert "kinds     list of text   []" in shown
     both = ccpipe("plugins", "null").out
     assert "sources.null" in both

@@ -18,7 +18,6 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from ccpipe.errors import DataError
 from ccpipe.formats.files import COMPRESSED, UNREADABLE, Stream, open_file, read_full
 
 log = logging.getLogger(__name__)
@@ -154,7 +153,7 @@ class Follower:
                     self._finish()
         except (MovedError, FileNotFoundError):
             pass
-        except (DataError, *UNREADABLE) as error:
+        except UNREADABLE as error:
             self.close()
             self._give_up_after_grace(f"cannot be read: {error}")
         return None

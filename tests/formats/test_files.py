@@ -132,14 +132,10 @@ PACKERS = {"gz": ("gzip", "zcat"), "bz2": ("bzip2", "bzcat"), "xz": ("xz", "xzca
 
 def packed(folder: Path, suffix: str) -> Path:
     """Compress the payload with the program of the format, in two parts as a rotation may do."""
-    path = folder / f"a.{suffix}"
+    path, name = folder / f"a.{suffix}", PACKERS[suffix][0]
     with path.open("wb") as file:
         for part in (PAYLOAD[:1000], PAYLOAD[1000:]):
-            command = [
-                program(PACKERS[suffix][0], PACKERS[suffix][0].replace("xz", "xz-utils")),
-                "-c",
-            ]
-            subprocess.run(command, input=part, stdout=file, check=True)
+            subprocess.run([program(name, name), "-c"], input=part, stdout=file, check=True)
     return path
 
 
@@ -158,7 +154,7 @@ def test_a_truncated_file_gives_all_that_its_program_gives(
     """Then it is reported as truncated."""
     path = packed(tmp_path, suffix)
     path.write_bytes(path.read_bytes()[:-3000])
-    command = [program(PACKERS[suffix][1], PACKERS[suffix][0]), path]
+    command: list[Path] = [program(PACKERS[suffix][1], PACKERS[suffix][0]), path]
     wanted = subprocess.run(command, capture_output=True, check=False).stdout
     pieces: list[bytes] = []
     with open_stream(path) as stream, pytest.raises(DataError, match="truncated"):

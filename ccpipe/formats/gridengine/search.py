@@ -28,7 +28,8 @@ def lines_of_jobs(payload: bytes, jobs: Collection[int]) -> tuple[list[int], lis
     Returns the offsets of these lines, their numbers from 1, and the number of all lines.
     """
     if KERNEL is not None:
-        return KERNEL.search(payload, jobs)
+        found: tuple[list[int], list[int], int] = KERNEL.search(payload, jobs)
+        return found
     return search_in_python(payload, jobs)
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ccpipe.accounting.files import BEGIN, Block, Files, Start
-from ccpipe.formats.gridengine import Accounting, Reading, read
+from ccpipe.formats.gridengine import Accounting, Reading, Rejected, read
 from ccpipe.formats.gridengine.search import lines_of_jobs
 
 if TYPE_CHECKING:  # it needs pyarrow
@@ -66,16 +66,14 @@ def _search(block: Block, selection: "Selection") -> Reading:
     found = _select(Block(lines, name, 0), selection)
     found.lines = count
 
-    def place(line: int) -> dict[str, Any]:
-        return {"offset": offset + starts[line - 1], "line": numbers[line - 1]}
+    def place(line: int) -> tuple[int, int]:
+        return numbers[line - 1], offset + starts[line - 1]
 
-    found.rejected = [bad._replace(**place(bad.line)) for bad in found.rejected]
-    found.records = [
-        msgspec.structs.replace(
-            record, origin=msgspec.structs.replace(record.origin, **place(record.origin.line))
-        )
-        for record in found.records
-    ]
+    found.rejected = [Rejected(*place(bad.line), *bad[2:]) for bad in found.rejected]
+    for i, record in enumerate(found.records):
+        line, start = place(record.origin.line)
+        origin = msgspec.structs.replace(record.origin, line=line, offset=start)
+        found.records[i] = msgspec.structs.replace(record, origin=origin)
     return found
 
 

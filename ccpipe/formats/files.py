@@ -47,8 +47,8 @@ _DAMAGE: tuple[type[Exception], ...] = (
     lzma.LZMAError,
     *((zstd.ZstdError,) if zstd else ()),
 )
-UNREADABLE: tuple[type[Exception], ...] = (EOFError, OSError, *_DAMAGE)
-"""What reading an open file can raise; EOFError where a compressed file is truncated."""
+UNREADABLE: tuple[type[Exception], ...] = (DataError, EOFError, OSError, *_DAMAGE)
+"""Errors of opening and reading a file, with or without ``read_piece``."""
 
 BLOCK = 2**18
 """Bytes read at once."""

@@ -18,7 +18,6 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from ccpipe.errors import DataError
 from ccpipe.formats.files import COMPRESSED, UNREADABLE, Stream, open_file, read_full
 
 log = logging.getLogger(__name__)
@@ -27,9 +26,6 @@ HEAD = 4096
 """Bytes of a file's beginning that are hashed."""
 MAX_LINE_SIZE = 16 * 2**20
 """Bytes of a line; a longer one is returned in pieces."""
-
-
-_UNREADABLE: tuple[type[Exception], ...] = (DataError, *UNREADABLE)
 
 
 class FilePosition(msgspec.Struct, frozen=True):
@@ -157,7 +153,7 @@ class Follower:
                     self._finish()
         except (MovedError, FileNotFoundError):
             pass
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             self.close()
             self._give_up_after_grace(f"cannot be read: {error}")
         return None

@@ -5,7 +5,6 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -44,7 +43,7 @@ PAYLOADS = st.lists(PIECES | st.binary(max_size=3), max_size=40).map(b"".join)
 
 
 class Dribble:
-    """A stream that returns blocks of given sizes, as a pipe may."""
+    """A stream that hands over whatever sizes it was told, as a pipe does."""
 
     def __init__(self, payload: bytes, sizes: list[int]) -> None:
         self.rest = payload
@@ -83,7 +82,7 @@ def collect(
 def test_any_blocks_give_what_one_decode_gives(
     payload: bytes, sizes: list[int], block: int, dialect: Dialect, lenient: bool
 ) -> None:
-    """Wherever a stream is cut: the same messages, the same rejected lines and positions."""
+    """Wherever a stream is cut: the same messages, the same rejected lines at the same places."""
     read = functools.partial(decode, dialect=dialect, lenient=lenient)
     whole = read(payload)
     messages, rejected, numbers = collect(Dribble(payload, sizes), read, block=block)
@@ -93,7 +92,7 @@ def test_any_blocks_give_what_one_decode_gives(
 
 
 def test_a_block_is_handed_over_before_the_next_is_read() -> None:
-    """One block is in memory, not the file."""
+    """Memory holds one block, not the file."""
     stream = Dribble(b"m value=1 1\n" * 100, [])
     block = next(read_blocks(stream, decode, block=120))
     assert len(block.lines) == 10
@@ -101,7 +100,7 @@ def test_a_block_is_handed_over_before_the_next_is_read() -> None:
 
 
 def test_an_open_string_is_waited_for_and_no_longer() -> None:
-    """A line with a missing quote costs only itself; what is buffered for it is bounded."""
+    """A line with a missing quote costs itself; what is kept for it is bounded."""
     bad, good = b'm f="open\n', b"m value=1 1740027951\n"
     stream = Dribble(bad + good * 99, [])
     blocks = list(read_blocks(stream, decode, block=50, max_length=200))
@@ -121,7 +120,7 @@ def test_a_string_over_many_blocks_is_read_whole() -> None:
 
 
 def test_a_line_without_end_is_refused() -> None:
-    """A file of something else must not fill the memory."""
+    """What is no line protocol at all must not fill the memory."""
     with pytest.raises(DataError, match="line 2 is longer than 1000 bytes"):
         collect(Dribble(b"m value=1 1\n" + b"x" * 5000, []), decode, block=100, max_length=1000)
 
@@ -133,14 +132,10 @@ PACKERS = {"gz": ("gzip", "zcat"), "bz2": ("bzip2", "bzcat"), "xz": ("xz", "xzca
 
 def packed(folder: Path, suffix: str) -> Path:
     """Compress the payload with the program of the format, in two parts as a rotation may do."""
-    path = folder / f"a.{suffix}"
+    path, name = folder / f"a.{suffix}", PACKERS[suffix][0]
     with path.open("wb") as file:
         for part in (PAYLOAD[:1000], PAYLOAD[1000:]):
-            command: list[Any] = [
-                program(PACKERS[suffix][0], PACKERS[suffix][0].replace("xz", "xz-utils")),
-                "-c",
-            ]
-            subprocess.run(command, input=part, stdout=file, check=True)
+            subprocess.run([program(name, name), "-c"], input=part, stdout=file, check=True)
     return path
 
 
@@ -159,7 +154,7 @@ def test_a_truncated_file_gives_all_that_its_program_gives(
     """Then it is reported as truncated."""
     path = packed(tmp_path, suffix)
     path.write_bytes(path.read_bytes()[:-3000])
-    command = [program(PACKERS[suffix][1], PACKERS[suffix][0]), path]
+    command: list[Path] = [program(PACKERS[suffix][1], PACKERS[suffix][0]), path]
     wanted = subprocess.run(command, capture_output=True, check=False).stdout
     pieces: list[bytes] = []
     with open_stream(path) as stream, pytest.raises(DataError, match="truncated"):

@@ -312,8 +312,7 @@ def test_other_files_are_no_rotated_ones(tmp_path: Path) -> None:
     found = {}
     for path in ("accounting", "accounting.jsonl"):
         follower = Follower(tmp_path / path, Progress(), grace=0)
-        found[path] = {
-            file.path.name for file in follower._scan() if file.head or file.is_compressed
-        }
+        files = follower._scan()
+        found[path] = {file.path.name for file in files if file.head or file.is_compressed}
     assert found["accounting"] == {"accounting.0", "accounting_20191007_0300.txt"}
     assert found["accounting.jsonl"] == {"accounting.jsonl.1", "accounting-20261120.jsonl"}

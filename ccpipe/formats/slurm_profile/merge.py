@@ -32,7 +32,7 @@ from ccpipe.formats.slurm_profile.table import NodeStep, Table
 CHUNK_BYTES = 2**19
 """Of a table in the output: large chunks are read and written many times as fast as Slurm's."""
 
-MAX_OPEN = 256 * 2**20
+MAX_OPEN = 64 * 2**20
 """Bytes of input files that stay open between the two times that each is read."""
 
 

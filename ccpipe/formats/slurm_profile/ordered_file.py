@@ -1,9 +1,9 @@
 """A file that libhdf5 writes through, and that can be read whenever its writer is killed.
 
 libhdf5 flushes what it changed by address, and the superblock last. A process that is killed in
-between leaves a superblock that denies the newest chunks, or a table longer than its chunks, and
-``sh5util`` then refuses the file: 2 of 150 writers that flushed all the time and were killed left
-such a file. Here everything is held back until the flush, and written in an order in which nothing
+between leaves a superblock that denies the newest chunks, or a table longer than its chunks, which
+libhdf5 then cannot read: 2 of 150 writers that flushed all the time and were killed left such a
+file. Here everything is held back until the flush, and written in an order in which nothing
 refers to what is not there yet.
 """
 

@@ -6,7 +6,7 @@ whose writer is killed by SIGKILL, at whatever write, opens with all rows of the
 
 Why not SWMR, HDF5's own way to read along: it allows no new table once it began, while tasks come
 one by one; and ``sh5util`` and other plain readers refuse a file whose SWMR writer was killed until
-``h5clear`` has been run on it (60 of 60 in a trial; with ordered flushes 0).
+``h5clear`` has been run on it (20 of 20 in a trial; with ordered flushes none).
 """
 
 import os

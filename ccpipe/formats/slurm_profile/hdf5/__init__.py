@@ -1,7 +1,7 @@
 """Reads the part of HDF5 that Slurm's profile files are made of, and nothing else.
 
-``libhdf5`` trusts what it reads. Of 12 000 real profile files with a few bytes changed, two made
-version 2.0 abort the process with a corrupted heap; profile files belong to users, and whoever
+``libhdf5`` trusts what it reads. Of some 10 000 real profile files with a few bytes changed, two
+made version 2.0 abort the process with a corrupted heap; profile files belong to users, and whoever
 merges them is often somebody else. It also refuses what a killed writer left, and reads a packet
 table of chunks of ten records slowly. So files are read here: about 400 lines, every address and
 length checked, memory bounded by the size of the file.

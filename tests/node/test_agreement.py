@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from ccpipe.node.collectors.cpu import Cpu
-from ccpipe.node.collectors.disk import Disk
 from ccpipe.node.collectors.load import Load
 from ccpipe.node.collectors.memory import Memory
 from ccpipe.node.collectors.network import Network
 from ccpipe.node.collectors.processes import Processes
+from ccpipe.node.collectors.storage.disk import Disk
 from tests.conftest import program
 from tests.node.conftest import Told, reported
 

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar.archive import check_depth, modern, unwrap
-from ccpipe.formats.sonar.archive_old import upgrade
+from ccpipe.formats.sonar.archives.modern import check_depth, modern, unwrap
+from ccpipe.formats.sonar.archives.old import upgrade
 from ccpipe.formats.sonar.envelope import (
     ENVELOPES,
     ClusterData,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ccpipe.message import Message, metric
-from ccpipe.node.collectors import cpu, disk, load, memory, network, temperature
+from ccpipe.node.collectors import cpu, load, memory, network, temperature
+from ccpipe.node.collectors.storage import disk
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous, emit, rates

@@ -9,13 +9,14 @@ from typing import Any
 import psutil
 import pytest
 
-from ccpipe.node.collectors import cpu, disk, load, memory, network, temperature
+from ccpipe.node.collectors import cpu, load, memory, network, temperature
 from ccpipe.node.collectors.cpu import Cpu
-from ccpipe.node.collectors.disk import Disk
 from ccpipe.node.collectors.load import Load
 from ccpipe.node.collectors.memory import Memory
 from ccpipe.node.collectors.network import Network
 from ccpipe.node.collectors.portable import METRICS, Portable
+from ccpipe.node.collectors.storage import disk
+from ccpipe.node.collectors.storage.disk import Disk
 from tests.node.conftest import Told, checked, reported
 
 RAW = (load, cpu, memory, network, disk, temperature)

@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message, metric
-from ccpipe.node.collectors.amd_gpu import AmdGpu
 from ccpipe.node.collectors.clock import Clock
 from ccpipe.node.collectors.cpu import Cpu
-from ccpipe.node.collectors.disk import Disk
+from ccpipe.node.collectors.gpu.amd_gpu import AmdGpu
 from ccpipe.node.collectors.infiniband import InfiniBand
 from ccpipe.node.collectors.load import Load
-from ccpipe.node.collectors.lustre import Lustre
 from ccpipe.node.collectors.memory import Memory
 from ccpipe.node.collectors.network import Network
-from ccpipe.node.collectors.nfs import Nfs
 from ccpipe.node.collectors.pressure import Pressure
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.collectors.rapl import Rapl
 from ccpipe.node.collectors.slurm_cgroup import SlurmCgroup
+from ccpipe.node.collectors.storage.disk import Disk
+from ccpipe.node.collectors.storage.lustre import Lustre
+from ccpipe.node.collectors.storage.nfs import Nfs
 from ccpipe.node.collectors.temperature import Temperature
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.sampler import Collector

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ccpipe.formats.sonar import SampleGpu, SampleProcessGpu, SysinfoGpuCard
-from ccpipe.node.collectors.amd_gpu import cards, load, sensors
+from ccpipe.node.collectors.gpu.amd_gpu import cards, load, sensors
 from ccpipe.node.collectors.sonar.envelope import Errors, readable
 from ccpipe.node.linux import proc
 

@@ -15,7 +15,7 @@ from ccpipe.formats.sonar import (
     SampleProcessGpu,
     SysinfoGpuCard,
 )
-from ccpipe.node.collectors.nvidia import LIMITS, STATE, parts, supported
+from ccpipe.node.collectors.gpu.nvidia import LIMITS, STATE, parts, supported
 from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.linux.nvml import Driver
 

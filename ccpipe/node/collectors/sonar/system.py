@@ -10,11 +10,11 @@ from pathlib import Path
 from ccpipe.errors import DataError
 from ccpipe.formats.sonar import EPOCH_ZERO, SampleDisk, SampleGpu, SampleSystem
 from ccpipe.node.collectors.cpu import ticks_of
-from ccpipe.node.collectors.disk import EXCLUDE, MIN_COLUMNS
 from ccpipe.node.collectors.load import Load
 from ccpipe.node.collectors.memory import Memory
 from ccpipe.node.collectors.sonar.envelope import Errors, local, readable
 from ccpipe.node.collectors.sonar.process import TICKS
+from ccpipe.node.collectors.storage.disk import EXCLUDE, MIN_COLUMNS
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.thread import Collector
 

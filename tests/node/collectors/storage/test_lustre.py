@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ccpipe.errors import DataError
-from ccpipe.node.collectors.lustre import Lustre
+from ccpipe.node.collectors.storage.lustre import Lustre
 from tests.node.conftest import Root, reported, unpack
 
 

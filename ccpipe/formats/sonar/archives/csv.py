@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ccpipe.formats.sonar.archive_old import upgrade
+from ccpipe.formats.sonar.archives.old import upgrade
 from ccpipe.formats.sonar.decoder import decode_tree
 from ccpipe.formats.sonar.envelope import Envelope
 from ccpipe.formats.sonar.extended import UINT64_MAX

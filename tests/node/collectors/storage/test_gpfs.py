@@ -6,7 +6,7 @@ import pytest
 
 from ccpipe.config import Duration
 from ccpipe.errors import DataError
-from ccpipe.node.collectors.gpfs import METRICS, Gpfs
+from ccpipe.node.collectors.storage.gpfs import METRICS, Gpfs
 from tests.node.conftest import Told, checked, reported
 from tests.paths import TEST_DATA
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.node.collectors.amd_gpu import AmdGpu
+from ccpipe.node.collectors.gpu.amd_gpu import AmdGpu
 from tests.node.conftest import Root, reported, unpack
 
 CARD = "00000000:C1:00.0"

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.node.collectors import beegfs_meta, beegfs_storage
-from ccpipe.node.collectors.beegfs_meta import BeegfsMeta
-from ccpipe.node.collectors.beegfs_storage import BeegfsStorage
+from ccpipe.node.collectors.storage import beegfs_meta, beegfs_storage
+from ccpipe.node.collectors.storage.beegfs_meta import BeegfsMeta
+from ccpipe.node.collectors.storage.beegfs_storage import BeegfsStorage
 from tests.node.conftest import checked, reported
 from tests.paths import TEST_DATA
 
@@ -102,7 +102,7 @@ def test_without_beegfs_it_is_off(tmp_path: Path) -> None:
 def test_any_output_gives_counters_or_a_named_error(output: bytes) -> None:
     """No bytes raise anything else."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ccpipe.node.collectors.beegfs.run", lambda *_, **__: output)
+        patch.setattr("ccpipe.node.collectors.storage.beegfs.run", lambda *_, **__: output)
         try:
             counts = BeegfsMeta()._read("/x")
         except DataError as error:

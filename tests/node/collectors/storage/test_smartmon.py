@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ccpipe.config import Duration
 from ccpipe.errors import DataError
-from ccpipe.node.collectors import smartmon
-from ccpipe.node.collectors.smartmon import METRICS, Smartmon
+from ccpipe.node.collectors.storage import smartmon
+from ccpipe.node.collectors.storage.smartmon import METRICS, Smartmon
 from tests.node.conftest import checked, reported
 from tests.paths import TEST_DATA
 

@@ -7,7 +7,7 @@ operation as BeeGFS names them; what it counts beyond these is added up as `othe
 from collections.abc import Sequence
 
 from ccpipe.config import Duration
-from ccpipe.node.collectors.beegfs import ClientStats, rows
+from ccpipe.node.collectors.storage.beegfs import ClientStats, rows
 
 METRICS = rows(
     "beegfs_cmeta",

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from ccpipe.message import Uint
-from ccpipe.node.collectors.nvidia import METRICS, Nvidia
+from ccpipe.node.collectors.gpu.nvidia import METRICS, Nvidia
 from ccpipe.node.sampling.sampler import Sampler
 from tests.node.conftest import Told, checked, reported
 from tests.node.fake_nvml import (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ccpipe.errors import DataError
-from ccpipe.node.collectors.nfs import Nfs
+from ccpipe.node.collectors.storage.nfs import Nfs
 from tests.node.conftest import Root, reported, unpack
 
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from ccpipe.errors import DataError
-from ccpipe.node.collectors.disk import Disk
+from ccpipe.node.collectors.storage.disk import Disk
 from tests.node.conftest import TREES, Root, Told, reported
 
 

@@ -1,0 +1,1 @@
+"""Formats that earlier versions of Sonar wrote, read as today's envelopes."""

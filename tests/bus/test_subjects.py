@@ -14,7 +14,7 @@ from ccpipe.message import Message, control, event, log, metric
 TAGS = {"hostname": "n1", "type": "node"}
 
 
-def subjects(cluster: str = "fritz", **templates: str) -> Subjects:
+def subjects(cluster: str = "fritz", **templates: str | dict[str, str]) -> Subjects:
     """Make the subjects of a site."""
     return Subjects.of(Site(cluster=cluster, bus=Bus(subjects=templates)))
 

@@ -12,8 +12,12 @@ from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
-from ccpipe.message import Message
+from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Batch
+
+AnyPrecision = Precision | Literal["auto"]
+
+_EVENTS = frozenset({Kind.EVENT, Kind.LOG, Kind.CONTROL})
 
 JOINED_BYTES = 2**20
 """Payloads are joined up to about this size before they are decoded."""
@@ -25,10 +29,19 @@ class LineCodec(Codec):
     records = Messages
 
     def __init__(
-        self, *, precision: Precision | Literal["auto"] = "auto", lenient: bool = False
+        self,
+        *,
+        precision: AnyPrecision = "auto",
+        event_precision: AnyPrecision | None = None,
+        lenient: bool = False,
     ) -> None:
-        """Take the options of ``lineprotocol.decode``; `precision` is that of ``encode`` too."""
-        self.precision: Precision | Literal["auto"] = precision
+        """Take the options of ``lineprotocol.decode``; `precision` is that of ``encode`` too.
+
+        `event_precision` is the one in which events, logs and control messages are written, where
+        it differs: cc-lib's receivers read nanoseconds, cc-metric-store reads seconds.
+        """
+        self.precision: AnyPrecision = precision
+        self.event_precision: AnyPrecision = event_precision or precision
         self.lenient = lenient
 
     def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
@@ -66,11 +79,13 @@ class LineCodec(Codec):
         self, records: Iterable[Message], subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
         """Sort messages by subject and pack the lines of each subject into payloads."""
-        by_subject: dict[str, list[Message]] = {}
+        groups: dict[tuple[str, AnyPrecision], list[Message]] = {}
         for record in records:
-            by_subject.setdefault(subjects.of_message(record), []).append(record)
-        for subject, group in by_subject.items():
-            encoded = encode_each(group, precision=self.precision)
+            is_event = record.kind in _EVENTS
+            precision = self.event_precision if is_event else self.precision
+            groups.setdefault((subjects.of_message(record), precision), []).append(record)
+        for (subject, precision), group in groups.items():
+            encoded = encode_each(group, precision=precision)
             for payload in pack(encoded, packing.lines, min(packing.size, packing.limit)):
                 if len(payload) > packing.limit:
                     raise RejectedError(

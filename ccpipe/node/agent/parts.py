@@ -121,7 +121,7 @@ def collectors(site: Site, path: Path | None, before: Parts | None = None) -> di
             find("collectors", name, f"{where}: publish.collectors.{name}")
     made = {}
     for name, entry in installed.items():
-        if not _is_enabled(site, name, where):
+        if not is_enabled(site, name, where):
             continue
         table = site.publish.collectors.get(name, {})
         if before and name in before.collectors and _options(site, name) == _options(
@@ -168,7 +168,8 @@ _COMMON = ("interval", "enabled")
 """Options that every collector has."""
 
 
-def _is_enabled(site: Site, name: str, where: str) -> bool:
+def is_enabled(site: Site, name: str, where: str) -> bool:
+    """Return whether a collector is enabled; raises ConfigError where that is no boolean."""
     default = name != PORTABLE or not proc.is_there()
     given = site.publish.collectors.get(name, {}).get("enabled", default)
     return convert(given, bool, where, f"publish.collectors.{name}.enabled")

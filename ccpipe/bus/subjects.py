@@ -93,8 +93,8 @@ class Subjects:
     templates: Mapping[str, str]
 
     @classmethod
-    def of(cls, site: Site) -> "Subjects":
-        """Return the specification's subjects, overridden by the site's.
+    def of(cls, site: Site, own: Mapping[str, str | dict[str, str]] | None = None) -> "Subjects":
+        """Return the specification's subjects, overridden by the site's and by `own`.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Subjects:
             where a template has an unknown name or placeholder, or is no subject.
 
         """
-        given = dict(_flat(site.bus.subjects))
+        given = dict(_flat(site.bus.subjects)) | dict(_flat(own or {}))
         for name, template in given.items():
             _check(name, template)
         return cls(site.cluster, site.hostname, {**TEMPLATES, **given})

@@ -15,6 +15,7 @@ from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.units import parse_unit
 from ccpipe.node.agent.parts import intervals, is_enabled
 from ccpipe.node.agent.profiles import with_profile
+from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.registry import names
 from ccpipe.terminal import listed, note
@@ -115,16 +116,25 @@ def sampled(site: Site) -> Iterator[Sampled]:
             if row.stype == "job" and options.get("hwthreads") and "_psi_" not in row.name:
                 yield Sampled(row._replace(stype=""), "hwthread", seconds)  # shared out
             else:
-                yield Sampled(row, _finest(row.types, options), seconds)
+                yield Sampled(row, _finest(row, options), seconds)
 
 
 def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
 
 
-def _finest(types: Sequence[str], options: Mapping[str, Any]) -> str:
-    left_out = {kind for option, kind in FINER_TYPES.items() if not options.get(option, True)}
-    return [kind for kind in types if kind not in left_out or len(types) == 1][-1]
+def _finest(row: Metric, options: Mapping[str, Any]) -> str:
+    left_out = {
+        kind
+        for option, kind in FINER_TYPES.items()
+        if not _includes(options.get(option, True), row.name)
+    }
+    return [kind for kind in row.types if kind not in left_out or len(row.types) == 1][-1]
+
+
+def _includes(option: bool | Sequence[str], name: str) -> bool:
+    """Say whether an option enables a metric: for all, or by patterns of their names."""
+    return option if isinstance(option, bool) else proc.matches(name, option)
 
 
 def metric_config(metric: Sampled) -> dict[str, Any]:

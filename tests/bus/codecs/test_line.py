@@ -5,8 +5,12 @@ from typing import NamedTuple
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ccpipe.bus.codecs import Packing
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec, pack
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import event, log, metric
 from ccpipe.pipeline import Batch
 
 
@@ -64,6 +68,24 @@ def test_small_messages_are_decoded_together() -> None:
     assert [count for _, count in LineCodec().decode(small)] == [1000]
     large = [Delivered("s", b"m value=1 1\n" * (JOINED_BYTES // 24)) for _ in range(4)]
     assert [count for _, count in LineCodec().decode(large)] == [2, 2]
+
+
+def test_events_may_have_another_precision_than_metrics() -> None:
+    """cc-lib's receivers read nanoseconds, cc-metric-store seconds; also on one subject."""
+    tags = {"hostname": "a", "type": "node"}
+    records = [
+        metric("cpu_load", 1.0, time=1740027951 * 10**9, tags=tags),
+        event("job", "start_job", "{}", time=1740027951 * 10**9, tags=tags),
+        log("ccpipe", "info", "x", time=1740027951 * 10**9, tags=tags),
+    ]
+    subjects = Subjects.of(Site(bus=Bus(subjects=dict.fromkeys(("metrics", "events", "log"), "x"))))
+    codec = LineCodec(precision="s", event_precision="ns")
+    payloads = [payload for _, payload in codec.encode(records, subjects, Packing(9, 999, 999))]
+    times = [line.rpartition(b" ")[2] for line in b"".join(payloads).splitlines()]
+    assert times == [b"1740027951", b"1740027951000000000", b"1740027951000000000"]
+    plain = [p for _, p in LineCodec(precision="ms").encode(records, subjects, Packing(9, 999, 999))]
+    assert len(plain) == 1
+    assert plain[0].count(b" 1740027951000\n") == 3
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20)), st.integers(1, 5), st.integers(1, 40))

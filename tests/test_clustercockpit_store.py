@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe, command, environment
+from tests.clustercockpit import peer
 from tests.conftest import eventually, free_port
 
 CLUSTER = "fritz"
@@ -33,14 +33,6 @@ profile = "clustercockpit"
 sample = 0
 sysinfo = 0
 """
-
-
-def peer(name: str) -> Path:
-    """Return a program of ClusterCockpit; no package brings it, so the test is skipped without."""
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"{name} is not on PATH: build github.com/ClusterCockpit/{name} with Go")
-    return Path(path)
 
 
 class Store:

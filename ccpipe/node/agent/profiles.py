@@ -20,6 +20,18 @@ AVERAGED = (
 )
 """Metrics of sensors and disks whose sum says nothing."""
 
+DISKS = (
+    "sd[a-z]", "sd[a-z][a-z]", "vd[a-z]", "xvd[a-z]", "hd[a-z]", "dasd[a-z]", "dasd[a-z][a-z]",
+    "nvme*n[0-9]", "nvme*n[0-9][0-9]", "mmcblk[0-9]",
+)  # fmt: skip
+"""Whole disks: what their partitions and the volumes on them do would count twice."""
+
+VIRTUAL_INTERFACES = (
+    "lo", "bond*", "team*", "br[0-9]*", "br-*", "virbr*", "docker*", "podman*", "veth*", "cni*",
+    "cali*", "flannel*", "vnet*", "tap*", "tun*", "dummy*", "*.*",
+)  # fmt: skip
+"""Interfaces whose traffic passes others that are counted, or stays on the node."""
+
 _DEVICES = {"type": "node", "stype": "*"}
 
 
@@ -38,7 +50,11 @@ class Profile:
 # overwrite each other. bridges/clustercockpit.toml has the same rules.
 CLUSTERCOCKPIT = Profile(
     precision="s",
-    collectors={"slurm_cgroup": {"hwthreads": True}},
+    collectors={
+        "disk": {"include": list(DISKS)},
+        "network": {"exclude": list(VIRTUAL_INTERFACES)},
+        "slurm_cgroup": {"hwthreads": True},
+    },
     translate=(
         {"use": "select", "numeric": True},
         {"use": "drop", "tags": {"type": "node", "stype": "job"}},

@@ -17,7 +17,14 @@ from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.units import parse_unit
 from ccpipe.message import Message
 from ccpipe.node.agent.parts import Parts, translators
-from ccpipe.node.agent.profiles import AVERAGED, CLUSTERCOCKPIT, with_profile
+from ccpipe.node.agent.profiles import (
+    AVERAGED,
+    CLUSTERCOCKPIT,
+    DISKS,
+    VIRTUAL_INTERFACES,
+    with_profile,
+)
+from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.registry import construct, find
 from ccpipe.telemetry import Telemetry
@@ -129,12 +136,37 @@ def test_what_the_site_says_wins() -> None:
     )
     found = with_profile(Site(publish=publish)).publish
     assert found.precision == "ms"
-    assert found.collectors == publish.collectors
+    assert found.collectors["cpu"] == {"interval": "5s"}
+    assert found.collectors["slurm_cgroup"] == {"hwthreads": False}
     assert found.translate == [table, *CLUSTERCOCKPIT.translate]
     assert with_profile(Site()) == Site()
     assert with_profile(SITE).publish.precision == "s"
     made = Parts.of(with_profile(SITE), None, Telemetry())
     assert len(made.translators) == len(CLUSTERCOCKPIT.translate)
+
+
+@pytest.mark.parametrize(
+    ("name", "patterns", "chosen", "others"),
+    [
+        (
+            "disk", DISKS,
+            ["sda", "sdaa", "vda", "nvme0n1", "nvme10n12", "mmcblk0"],
+            ["sda1", "sdaa10", "vda2", "nvme0n1p1", "nvme0n1p12", "mmcblk0p1", "dm-0", "md127"],
+        ),
+        (
+            "network", VIRTUAL_INTERFACES,
+            ["lo", "bond0", "br0", "br-0a1b", "docker0", "veth12", "eth0.100"],
+            ["eth0", "eno1", "enp1s0f0", "ib0", "broadcom0", "hsn0"],
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_is_counted_twice(
+    name: str, patterns: tuple[str, ...], chosen: list[str], others: list[str]
+) -> None:
+    """Neither partitions beside their disk nor bonds beside their interfaces."""
+    options = CLUSTERCOCKPIT.collectors[name]
+    assert list(options.values()) == [list(patterns)]
+    assert [one for one in chosen + others if proc.matches(one, patterns)] == chosen
 
 
 def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:

@@ -411,7 +411,7 @@ def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
     place, kind = _follow(place, tree, kind)
     key = re.search(r"(?:unknown|missing required) field `(.*)`", reason, re.DOTALL)
     if key is None:
-        return place, reason.replace("`object`", "`table`"), place
+        return place, reason.replace("object`", "table`"), place
     culprit = ".".join(filter(None, (place, key[1])))
     if "missing" in reason:
         return place, f"the key {key[1]!r} is missing", culprit

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ccpipe.bus.nats.server import Server
 from tests.cli.command import ccpipe, command, environment
@@ -19,7 +19,7 @@ from tests.paths import ROOT, TEST_DATA
 
 CLUSTER = "fritz"
 JOBS = 143
-"""In ``tests/data/gridengine/accounting``."""
+"""In the accounting files of ``tests/data/gridengine``."""
 
 SUBJECTS = {"subject-job-event": "cc.job.event", "subject-node-state": "cc.node.state"}
 SECRETS = """
@@ -69,7 +69,7 @@ class Backend:
         }
         (folder / "config.json").write_text(json.dumps(config))
 
-    async def __aenter__(self) -> "Backend":
+    async def __aenter__(self) -> Self:
         """Make the database, start the server, and wait until it answers."""
         self.process = await asyncio.create_subprocess_exec(
             peer("cc-backend"), "-migrate-db", cwd=self.folder
@@ -113,6 +113,7 @@ async def test_every_job_of_grid_engine_starts_and_stops(
 ) -> None:
     """As the recipe stands, with subjects of their own for job events and eight workers there."""
     shutil.copy(TEST_DATA / "gridengine/accounting", tmp_path)
+    shutil.copy(TEST_DATA / "gridengine/derived.jsonl", tmp_path / "accounting.jsonl")
     text = (ROOT / "bridges/gridengine.toml").read_text()
     for old in ("/opt/sge/default/common/", "/var/lib/ccpipe/"):
         text = text.replace(old, f"{tmp_path}/")

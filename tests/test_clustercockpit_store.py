@@ -5,7 +5,7 @@ import json
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -56,7 +56,7 @@ class Store:
         }
         (folder / "config.json").write_text(json.dumps(config))
 
-    async def __aenter__(self) -> "Store":
+    async def __aenter__(self) -> Self:
         """Start it, and wait until it answers."""
         self.process = await asyncio.create_subprocess_exec(
             peer("cc-metric-store"), "-config", "config.json", cwd=self.folder
@@ -129,14 +129,14 @@ async def test_every_series_of_a_node_is_read_back(
         async def publish() -> None:
             process = await asyncio.create_subprocess_exec(
                 *command("publish", "--config", path, "--for", "5s"),
-                env=environment(
-                    CCPIPE_BUS__SERVERS=nats_server.url, XDG_STATE_HOME=str(tmp_path)
-                ),
+                env=environment(CCPIPE_BUS__SERVERS=nats_server.url, XDG_STATE_HOME=str(tmp_path)),
             )
             assert await asyncio.wait_for(process.wait(), 30) == 0
 
         series = by_series(await published(f"{CLUSTER}.metrics", site, publish))
         assert len(series) > 100
+        hwthreads = {str(key[0]) for key in series if ("type", "hwthread") in key}
+        assert hwthreads >= {"cpu_user", "cpu_used"} | ({"clock"} & {str(key[0]) for key in series})
         missing = await lost(store, series)
     print(f"{len(series)} series published, {len(missing)} lost")
     assert missing == {}
@@ -144,7 +144,7 @@ async def test_every_series_of_a_node_is_read_back(
 
 async def lost(
     store: Store, series: dict[tuple[object, ...], dict[int, Message]]
-) -> dict[tuple[object, ...], object]:
+) -> dict[tuple[object, ...], list[float | None]]:
     """Return the series of which the store has other values than were published, with its own."""
     times = sorted({time // 10**9 for one in series.values() for time in one})
     queries = [next(iter(one.values())) for one in series.values()]

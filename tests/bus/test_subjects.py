@@ -168,7 +168,7 @@ def test_a_wrong_template_is_refused_with_its_key(
 ) -> None:
     """Bad configuration is fatal before start, naming the key path and a suggestion."""
     with pytest.raises(ConfigError, match="bus.subjects") as caught:
-        subjects(**{name: template})
+        Subjects.of(Site(bus=Bus(subjects={name: template})))
     assert says in str(caught.value)
 
 

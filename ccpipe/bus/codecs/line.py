@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Any, Literal
 
 from ccpipe.bus.codecs import Codec, Packing, Received
@@ -12,6 +12,7 @@ from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
+from ccpipe.jobs import is_stop_of
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Batch
 
@@ -86,7 +87,8 @@ class LineCodec(Codec):
             groups.setdefault((subjects.of_message(record), precision), []).append(record)
         for (subject, precision), group in groups.items():
             encoded = encode_each(group, precision=precision)
-            for payload in pack(encoded, packing.lines, min(packing.size, packing.limit)):
+            size = min(packing.size, packing.limit)
+            for payload in pack(encoded, packing.lines, size, _job_parts(group)):
                 if len(payload) > packing.limit:
                     raise RejectedError(
                         f"a line of {len(payload)} bytes exceeds the server's max_payload"
@@ -123,18 +125,40 @@ def _origin_of(lines: Lines, ends: Sequence[int], messages: Sequence[Any], row: 
     return str(messages[bisect_right(ends, lines.starts[row])].subject)
 
 
-def pack(encoded: Iterable[bytes], lines: int, size: int) -> Iterator[bytes]:
+JobPart = Literal["start", "stop"] | None
+"""Of a line: the first of a job's events, the stop that follows its start, or neither."""
+
+
+def pack(
+    encoded: Iterable[bytes], lines: int, size: int, parts: Iterable[JobPart] | None = None
+) -> Iterator[bytes]:
     """Join encoded lines into payloads of at most `lines` lines and `size` bytes.
 
-    A line that is longer than `size` alone makes a payload of its own.
+    A line that is longer than `size` alone makes its own payload. So do the events of one job,
+    start and stop together: cc-backend handles payloads in no order and would lose a stop that
+    overtakes its start, and with one job to a payload its message id is always the same.
     """
     held: list[bytes] = []
     held_size = 0
-    for line in encoded:
-        if held and (len(held) >= lines or held_size + len(line) > size):
+    is_job = False
+    for line, part in zip(encoded, parts or repeat(None), strict=False):
+        is_full = len(held) >= lines or held_size + len(line) > size
+        if held and part != "stop" and (is_full or is_job or part == "start"):
             yield b"".join(held)
             held, held_size = [], 0
         held.append(line)
         held_size += len(line)
+        is_job = part is not None
     if held:
         yield b"".join(held)
+
+
+def _job_parts(messages: Sequence[Message]) -> Iterator[JobPart]:
+    """Yield which part of a job's events each message is."""
+    before: Message | None = None
+    for message in messages:
+        if message.name != "job" or message.kind is not Kind.EVENT:
+            yield None
+        else:
+            yield "stop" if before is not None and is_stop_of(before, message) else "start"
+        before = message

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ccpipe.cli.clustercockpit import AVERAGED as AVERAGED_MEASURES
-from ccpipe.config import Bus, Duration, Publish, Site, SonarOptions, load
+from ccpipe.config import Publish, Site, load
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.units import parse_unit
@@ -94,11 +94,15 @@ def test_the_store_keeps_apart_all_that_is_sent(root: Root) -> None:
     assert jobs
     assert {m.name for m in sent} - {m.name for m in left} == jobs
     assert all("stype" not in m.tags for m in left if m.tags["type"] == "node")
-    for name, function in (("net_bytes_in", sum), ("temperature", lambda x: sum(x) / len(x))):
-        parts = [m.value for m in sent if m.name == name and m.tags["type"] == "node"]
-        (whole,) = [m.value for m in left if m.name == name and m.tags["type"] == "node"]
+    for name, is_mean in (("net_bytes_in", False), ("temperature", True)):
+        parts = values(sent, name)
         assert len(parts) > 1
-        assert whole == pytest.approx(function(parts))  # type: ignore[operator]
+        assert values(left, name) == pytest.approx([sum(parts) / (len(parts) if is_mean else 1)])
+
+
+def values(messages: Iterable[Message], name: str) -> list[float]:
+    """Return the values of one metric of the node."""
+    return [float(m.value) for m in messages if m.name == name and m.tags["type"] == "node"]
 
 
 def test_what_cannot_be_added_up_is_averaged() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import urllib.request
+from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,7 @@ from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe, command, environment
 from tests.clustercockpit import peer
 from tests.conftest import eventually, free_port
+from tests.paths import ROOT
 
 CLUSTER = "fritz"
 NODE = "n1"
@@ -117,26 +119,40 @@ def by_series(messages: Iterable[Message]) -> dict[tuple[object, ...], dict[int,
     return found
 
 
+@pytest.mark.parametrize("by_bridge", [False, True])
 async def test_every_series_of_a_node_is_read_back(
-    tmp_path: Path, nats_server: Server, site: Site
+    tmp_path: Path, nats_server: Server, site: Site, by_bridge: bool
 ) -> None:
-    """With the profile: each value of each series, under the configuration that is printed."""
+    """Each value of each series: with the profile on the node, and with the recipe on the bus."""
     path = tmp_path / "ccpipe.toml"
     path.write_text(CONFIGURATION)
     metrics = json.loads(ccpipe("config", "clustercockpit", "--config", path).out)["metrics"]
-    async with Store(tmp_path / "store", nats_server.url, metrics, f"{CLUSTER}.metrics") as store:
+    env = environment(CCPIPE_BUS__SERVERS=nats_server.url, XDG_STATE_HOME=str(tmp_path))
+    if by_bridge:
+        path.write_text(CONFIGURATION.replace("clustercockpit", "none"))
+    subject = "hpc-nats" if by_bridge else f"{CLUSTER}.metrics"
 
-        async def publish() -> None:
-            process = await asyncio.create_subprocess_exec(
-                *command("publish", "--config", path, "--for", "5s"),
-                env=environment(CCPIPE_BUS__SERVERS=nats_server.url, XDG_STATE_HOME=str(tmp_path)),
-            )
-            assert await asyncio.wait_for(process.wait(), 30) == 0
+    async def publish() -> None:
+        process = await start("publish", "--config", path, "--for", "5s")
+        assert await asyncio.wait_for(process.wait(), 30) == 0
 
-        series = by_series(await published(f"{CLUSTER}.metrics", site, publish))
+    async def publish_through_bridge() -> None:
+        recipe = ROOT / "bridges/clustercockpit.toml"
+        bridge = await start("bridge", recipe, "--config", path, "--for", "15s")
+        await publish()
+        assert await asyncio.wait_for(bridge.wait(), 30) == 0
+
+    def start(*arguments: object) -> Awaitable[Process]:
+        return asyncio.create_subprocess_exec(*command(*arguments), env=env)
+
+    async with Store(tmp_path / "store", nats_server.url, metrics, subject) as store:
+        work = publish_through_bridge if by_bridge else publish
+        series = by_series(await published(subject, site, work))
         assert len(series) > 100
+        names = {str(key[0]) for key in series}
         hwthreads = {str(key[0]) for key in series if ("type", "hwthread") in key}
-        assert hwthreads >= {"cpu_user", "cpu_used"} | ({"clock"} & {str(key[0]) for key in series})
+        assert hwthreads >= {"cpu_user", "cpu_used"} | ({"clock"} & names)
+        assert {"net_bytes_in", "disk_total"} <= names
         missing = await lost(store, series)
     print(f"{len(series)} series published, {len(missing)} lost")
     assert missing == {}

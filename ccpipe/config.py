@@ -84,7 +84,7 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Private key of the client certificate."""
     jetstream: bool = True
     """Use a JetStream stream (delivery at least once) rather than core NATS (at most once)."""
-    subjects: dict[str, str] = {}
+    subjects: dict[str, str | dict[str, str]] = {}
     """Subjects that differ from the specification's; see ``docs/wire.md``."""
     stream_age: Duration = Duration(86400)
     """How long the stream keeps messages for bridges that are not running."""
@@ -145,6 +145,12 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Minimum level at which the publisher's own log is published on ``<cluster>.log.ccpipe``."""
     tags: dict[str, str] = {}
     """Tags added to every metric, besides ``cluster``, ``hostname`` and ``type``."""
+    profile: Literal["none", "clustercockpit"] = "none"
+    """For whom metrics are published: ``clustercockpit`` sends what cc-metric-store can store; see
+    ``docs/clustercockpit.md``."""
+    precision: Literal["auto", "s", "ms", "us", "ns"] = "auto"
+    """Unit of the timestamps of metrics; ``auto`` is the largest that is exact, and ``s`` with the
+    profile ``clustercockpit``."""
     dead_letter_file: str = ""
     """File for lines that could not be delivered; default: ``dead.lp`` in the state folder."""
 
@@ -405,7 +411,7 @@ def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
     place, kind = _follow(place, tree, kind)
     key = re.search(r"(?:unknown|missing required) field `(.*)`", reason, re.DOTALL)
     if key is None:
-        return place, reason.replace("`object`", "`table`"), place
+        return place, reason.replace("object`", "table`"), place
     culprit = ".".join(filter(None, (place, key[1])))
     if "missing" in reason:
         return place, f"the key {key[1]!r} is missing", culprit

@@ -283,7 +283,7 @@ def failure(tree: dict[str, Any], kind: Any = Site, **more: Any) -> str:
         ({"bus": {"servers": "nats://a"}}, "bus.servers: Expected `array`, got `str`"),
         ({"bus": {"servers": ["a", 1]}}, "bus.servers[1]: Expected `str`, got `int`"),
         ({"bus": {"jetstream": "maybe"}}, "bus.jetstream: Expected `bool`, got `str`"),
-        ({"bus": {"subjects": {"a": "b", "dead": 1}}}, "bus.subjects.dead: Expected `str`"),
+        ({"bus": {"subjects": {"a": "b", "dead": 1}}}, "bus.subjects.dead: Expected `str | table`"),
         ({"publish": {"collectors": {"cpu": 1}}}, "publish.collectors.cpu: Expected `table`"),
         ({"source": "nats"}, "source: Expected `table`, got `str`"),
         ({"translate": {"use": "select"}}, "translate: Expected `array`, got `table`"),

@@ -6,13 +6,17 @@ replace::
 
     [bus.subjects]
     metrics = "hpc-nats"
-    events = "cc.{name}.event"
+    events.job = "cc.job.event"
+    events.nodestate = "cc.node.state"
+
+Events of each class may have a subject of their own; the others keep the template ``events``,
+which ``"*"`` replaces beside them.
 """
 
 import difflib
 import re
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ccpipe.config import Site
@@ -33,6 +37,10 @@ REQUESTED_BY = "Ccpipe-Requested-By"
 """Header of a control request: who claims to have sent it. It is logged and proves nothing."""
 
 PLACEHOLDERS = ("cluster", "hostname", "name", "method")
+"""Of all templates; those of events have ``{function}`` too."""
+
+_EVENTS = "events."
+"""Prefix of the names of templates for one class of events."""
 
 _CATEGORY = {
     Kind.METRIC: "metrics",
@@ -85,8 +93,8 @@ class Subjects:
     templates: Mapping[str, str]
 
     @classmethod
-    def of(cls, site: Site) -> "Subjects":
-        """Return the specification's subjects, overridden by the site's.
+    def of(cls, site: Site, own: Mapping[str, str | dict[str, str]] | None = None) -> "Subjects":
+        """Return the specification's subjects, overridden by the site's and by `own`.
 
         Raises
         ------
@@ -94,9 +102,10 @@ class Subjects:
             where a template has an unknown name or placeholder, or is no subject.
 
         """
-        for name, template in site.bus.subjects.items():
+        given = dict(_flat(site.bus.subjects)) | dict(_flat(own or {}))
+        for name, template in given.items():
             _check(name, template)
-        return cls(site.cluster, site.hostname, {**TEMPLATES, **site.bus.subjects})
+        return cls(site.cluster, site.hostname, {**TEMPLATES, **given})
 
     def of_message(self, message: Message) -> str:
         """Return the subject that a message is published on.
@@ -104,18 +113,22 @@ class Subjects:
         Raises
         ------
         EncodeError
-            for a control message whose tag ``method`` is missing.
+            where the tag ``method`` or ``function`` is missing that the subject names.
 
         """
         template = self.templates[_CATEGORY[message.kind]]
-        method = message.tags.get("method", "")
-        if "{method}" in template and not method:
-            raise EncodeError(f"control message {message.name!r} has no tag method")
+        if message.kind is Kind.EVENT:
+            template = self.templates.get(_EVENTS + message.name, template)
+        method, function = (message.tags.get(tag, "") for tag in ("method", "function"))
+        for tag, value in (("method", method), ("function", function)):
+            if f"{{{tag}}}" in template and not value:
+                raise EncodeError(f"{message.kind} message {message.name!r} has no tag {tag}")
         return template.format(
             cluster=escape(message.tags.get("cluster") or self.cluster),
             hostname=escape(message.hostname),
             name=escape(message.name),
             method=escape(method.lower()),
+            function=escape(function),
         )
 
     def dead(self) -> str:
@@ -137,25 +150,43 @@ class Subjects:
             found[self._fill(name, token)] = None
             if name == "metrics" and self.templates[name] == TEMPLATES[name]:
                 found[self._fill(name, token) + ".*"] = None
+            if name == "events":
+                classes = [each for each in self.templates if each.startswith(_EVENTS)]
+                found |= dict.fromkeys(self._fill(each, token) for each in classes)
         return list(found)
 
     def _fill(self, name: str, cluster: str) -> str:
-        return self.templates[name].format(cluster=cluster, hostname="*", name="*", method="*")
+        any_of = dict.fromkeys([*PLACEHOLDERS, "function"], "*") | {"cluster": cluster}
+        return self.templates[name].format(**any_of)
+
+
+def _flat(subjects: Mapping[str, str | Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield templates by name; those of the table ``events`` by ``events.<class>``."""
+    for name, given in subjects.items():
+        if isinstance(given, str):
+            yield name, given
+            continue
+        if name != "events":
+            raise ConfigError(f"bus.subjects.{name}: expected a text; only events has classes")
+        for event, template in given.items():
+            yield ("events" if event == "*" else _EVENTS + event), template
 
 
 def _check(name: str, template: str) -> None:
     path = f"bus.subjects.{name}"
-    if name not in TEMPLATES:
+    is_class = name.startswith(_EVENTS) and name != _EVENTS
+    if name not in TEMPLATES and not is_class:
         close = difflib.get_close_matches(name, TEMPLATES, n=1)
         raise ConfigError(f"{path}: unknown; did you mean {(close or list(TEMPLATES))[0]!r}?")
     try:
         used = [part[1] for part in string.Formatter().parse(template) if part[1] is not None]
     except ValueError as error:
         raise ConfigError(f"{path}: {template!r}: {error}") from None
+    known = [*PLACEHOLDERS, "function"] if is_class or name == "events" else PLACEHOLDERS
     for placeholder in used:
-        if placeholder not in PLACEHOLDERS:
-            choices = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+        if placeholder not in known:
+            choices = ", ".join(f"{{{each}}}" for each in known)
             raise ConfigError(f"{path}: unknown placeholder {{{placeholder}}}; known are {choices}")
-    filled = template.format(**dict.fromkeys(PLACEHOLDERS, "x"))
+    filled = template.format(**dict.fromkeys(known, "x"))
     if not all(filled.split(".")) or re.search(r"[\s*>]", filled):
         raise ConfigError(f"{path}: {template!r} is not a subject")

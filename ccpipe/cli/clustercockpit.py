@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ from ccpipe.config import Site
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.units import parse_unit
 from ccpipe.node.agent.parts import intervals, is_enabled
+from ccpipe.node.agent.profiles import with_profile
+from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.registry import names
 from ccpipe.terminal import listed, note
@@ -61,8 +63,8 @@ def clustercockpit(
     alert) that depend on the hardware are 0 and must be filled in.
 
     Without patterns, metrics of devices (tag stype) are left out: the store
-    would write all devices of a node into one series. Name them once rules sum
-    them up over the devices.
+    would write all devices of a node into one series. With [publish]
+    profile = "clustercockpit", which adds them up, they are printed too.
 
     Examples: ccpipe config clustercockpit | jq .metricConfig
               ccpipe config clustercockpit 'cpu_*' mem_used | jq .metrics
@@ -71,13 +73,20 @@ def clustercockpit(
     Parameters
     ----------
     patterns
-        Names of metrics, with * ? [abc]; without any, all that have no stype.
+        Names of metrics, with * ? [abc]; without any, all that the store keeps apart.
     """
-    found = list(sampled(where.site()))
+    site = with_profile(where.site())
+    found = list(sampled(site))
+    is_summed = site.publish.profile == "clustercockpit"
+
+    def is_mixed(row: Metric) -> bool:
+        return row.stype == "job" if is_summed else bool(row.stype)
+
     chosen = [
         each
         for each in found
-        if any(fnmatchcase(each.row.name, p) for p in patterns) or not (patterns or each.row.stype)
+        if any(fnmatchcase(each.row.name, p) for p in patterns)
+        or not (patterns or is_mixed(each.row))
     ]
     if not chosen:
         raise UsageError(f"no metric matches {listed(patterns)}; see docs/collectors/")
@@ -87,7 +96,7 @@ def clustercockpit(
             "metrics": {each.row.name: store_config(each) for each in chosen},
         }
     )
-    if left_out := [each.row.name for each in found if each.row.stype and not patterns]:
+    if left_out := [each.row.name for each in found if is_mixed(each.row) and not patterns]:
         note(f"left out, because the store would mix their devices: {listed(left_out)}")
     if unset := [each.row.name for each in chosen if _measure(each.row) != "percent"]:
         note(f"thresholds are 0 and must be filled in: {listed(unset)}")
@@ -104,7 +113,10 @@ def sampled(site: Site) -> Iterator[Sampled]:
         options = _defaults(entry.load()) | given
         seconds = math.ceil(own.get(name, site.publish.interval))
         for row in getattr(importlib.import_module(entry.module), "METRICS", ()):
-            yield Sampled(row, _finest(row, options), seconds)
+            if row.stype == "job" and options.get("hwthreads") and "_psi_" not in row.name:
+                yield Sampled(row._replace(stype=""), "hwthread", seconds)  # shared out
+            else:
+                yield Sampled(row, _finest(row, options), seconds)
 
 
 def _defaults(cls: type[Any]) -> dict[str, Any]:
@@ -113,14 +125,16 @@ def _defaults(cls: type[Any]) -> dict[str, Any]:
 
 def _finest(row: Metric, options: Mapping[str, Any]) -> str:
     left_out = {
-        kind for option, kind in FINER_TYPES.items() if not _has(row, options.get(option, True))
+        kind
+        for option, kind in FINER_TYPES.items()
+        if not _includes(options.get(option, True), row.name)
     }
     return [kind for kind in row.types if kind not in left_out or len(row.types) == 1][-1]
 
 
-def _has(row: Metric, option: Any) -> bool:
-    """Whether an option adds a metric: a boolean, or patterns of the metrics that it adds."""
-    return option if isinstance(option, bool) else any(fnmatchcase(row.name, p) for p in option)
+def _includes(option: bool | Sequence[str], name: str) -> bool:
+    """Say whether an option enables a metric: for all, or by patterns of their names."""
+    return option if isinstance(option, bool) else proc.matches(name, option)
 
 
 def metric_config(metric: Sampled) -> dict[str, Any]:

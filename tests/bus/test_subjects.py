@@ -14,7 +14,7 @@ from ccpipe.message import Message, control, event, log, metric
 TAGS = {"hostname": "n1", "type": "node"}
 
 
-def subjects(cluster: str = "fritz", **templates: str) -> Subjects:
+def subjects(cluster: str = "fritz", **templates: str | dict[str, str]) -> Subjects:
     """Make the subjects of a site."""
     return Subjects.of(Site(cluster=cluster, bus=Bus(subjects=templates)))
 
@@ -44,6 +44,41 @@ def test_the_cluster_tag_decides_over_our_own_cluster() -> None:
 def test_a_flat_subject_replaces_the_tree() -> None:
     """Sites use flat subjects: a template without placeholders is taken as it stands."""
     assert subjects(metrics="hpc-nats").of_message(metric("m", 1, time=0, tags=TAGS)) == "hpc-nats"
+
+
+START = event("job", "start_job", "{}", time=0, tags=TAGS)
+STATE = event("nodestate", "nodestate", "{}", time=0, tags=TAGS)
+OTHER = event("sonar", "sample", "{}", time=0, tags=TAGS)
+
+
+def test_classes_of_events_may_have_subjects_of_their_own() -> None:
+    """The others keep the template of all events; whoever listens to events hears all."""
+    own = subjects(events={"job": "cc.job.event", "nodestate": "cc.node.state"})
+    assert own.of_message(START) == "cc.job.event"
+    assert own.of_message(STATE) == "cc.node.state"
+    assert own.of_message(OTHER) == "fritz.events.sonar"
+    assert own.patterns(["events"]) == ["fritz.events.*", "cc.job.event", "cc.node.state"]
+    assert own.patterns(["events.job"]) == ["cc.job.event"]
+    rest = subjects(events={"job": "cc.job.event", "*": "cc.{name}"})
+    assert [rest.of_message(each) for each in (START, OTHER)] == ["cc.job.event", "cc.sonar"]
+    flat = subjects(**{"events": "cc.{name}", "events.job": "cc.job.event"})
+    assert [flat.of_message(each) for each in (START, OTHER)] == ["cc.job.event", "cc.sonar"]
+
+
+def test_the_function_of_an_event_may_be_part_of_its_subject() -> None:
+    """An event without a function then has no subject."""
+    own = subjects(events={"job": "cc.job.{function}"})
+    assert own.of_message(START) == "cc.job.start_job"
+    assert own.patterns(["events"]) == ["fritz.events.*", "cc.job.*"]
+    with pytest.raises(EncodeError, match="event message 'job' has no tag function"):
+        own.of_message(Message("job", TAGS, "{}", 0, "event"))
+
+
+def test_a_sink_may_have_subjects_of_its_own() -> None:
+    """They override those of the site."""
+    site = Site(cluster="fritz", bus=Bus(subjects={"metrics": "a", "log": "b"}))
+    own = Subjects.of(site, {"metrics": "hpc-nats"})
+    assert (own.templates["metrics"], own.templates["log"]) == ("hpc-nats", "b")
 
 
 def test_one_subject_a_node_is_possible() -> None:
@@ -122,12 +157,18 @@ def test_wildcards_match_as_the_broker_does(pattern: str, subject: str, expected
         ("metrics", "a..b", "is not a subject"),
         ("metrics", "a.*", "is not a subject"),
         ("metrics", "", "is not a subject"),
+        ("metrics", "x.{function}", "unknown placeholder {function}"),
+        ("events", {"job": "a b"}, "bus.subjects.events.job: 'a b' is not a subject"),
+        ("events", {"": "a"}, "did you mean 'events'"),
+        ("metrics", {"cpu_load": "a"}, "bus.subjects.metrics: expected a text"),
     ],
 )
-def test_a_wrong_template_is_refused_with_its_key(name: str, template: str, says: str) -> None:
+def test_a_wrong_template_is_refused_with_its_key(
+    name: str, template: str | dict[str, str], says: str
+) -> None:
     """Bad configuration is fatal before start, naming the key path and a suggestion."""
     with pytest.raises(ConfigError, match="bus.subjects") as caught:
-        subjects(**{name: template})
+        Subjects.of(Site(bus=Bus(subjects={name: template})))
     assert says in str(caught.value)
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Recipe, Site, load
 from ccpipe.pipeline import Limits, Sink, Source, Translator, run
 from ccpipe.registry import build
@@ -57,6 +59,15 @@ def test_what_is_commented_out(path: Path) -> None:
     recipe = load(path, Recipe, environ={}, below={"batch": tables["batch"]})
     for key in tables["batch"]:
         assert getattr(sink.limits, key) == getattr(recipe.batch, key), key
+
+
+@pytest.mark.parametrize("name", ["gridengine", "sonar-to-cc"])
+def test_events_for_clustercockpit_are_in_nanoseconds(name: str) -> None:
+    """Which cc-lib's receivers read; in seconds they would be stored in 1970."""
+    *_, sink = parts(BRIDGES / f"{name}.toml")
+    assert isinstance(sink, NatsSink)
+    assert isinstance(sink.codec, LineCodec)
+    assert sink.codec.event_precision == "ns"
 
 
 async def test_the_recipe_that_needs_nothing() -> None:

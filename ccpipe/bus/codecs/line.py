@@ -13,8 +13,12 @@ from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.jobs import is_stop_of
-from ccpipe.message import Message
+from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Batch
+
+AnyPrecision = Precision | Literal["auto"]
+
+_EVENTS = frozenset({Kind.EVENT, Kind.LOG, Kind.CONTROL})
 
 JOINED_BYTES = 2**20
 """Payloads are joined up to about this size before they are decoded."""
@@ -26,10 +30,19 @@ class LineCodec(Codec):
     records = Messages
 
     def __init__(
-        self, *, precision: Precision | Literal["auto"] = "auto", lenient: bool = False
+        self,
+        *,
+        precision: AnyPrecision = "auto",
+        event_precision: AnyPrecision | None = None,
+        lenient: bool = False,
     ) -> None:
-        """Take the options of ``lineprotocol.decode``; `precision` is that of ``encode`` too."""
-        self.precision: Precision | Literal["auto"] = precision
+        """Take the options of ``lineprotocol.decode``; `precision` is that of ``encode`` too.
+
+        `event_precision` is the one in which events, logs and control messages are written, where
+        it differs: cc-lib's receivers read nanoseconds, cc-metric-store reads seconds.
+        """
+        self.precision: AnyPrecision = precision
+        self.event_precision: AnyPrecision = event_precision or precision
         self.lenient = lenient
 
     def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
@@ -67,11 +80,13 @@ class LineCodec(Codec):
         self, records: Iterable[Message], subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
         """Sort messages by subject and pack the lines of each subject into payloads."""
-        by_subject: dict[str, list[Message]] = {}
+        groups: dict[tuple[str, AnyPrecision], list[Message]] = {}
         for record in records:
-            by_subject.setdefault(subjects.of_message(record), []).append(record)
-        for subject, group in by_subject.items():
-            encoded = encode_each(group, precision=self.precision)
+            is_event = record.kind in _EVENTS
+            precision = self.event_precision if is_event else self.precision
+            groups.setdefault((subjects.of_message(record), precision), []).append(record)
+        for (subject, precision), group in groups.items():
+            encoded = encode_each(group, precision=precision)
             size = min(packing.size, packing.limit)
             for payload in pack(encoded, packing.lines, size, _job_parts(group)):
                 if len(payload) > packing.limit:
@@ -110,23 +125,23 @@ def _origin_of(lines: Lines, ends: Sequence[int], messages: Sequence[Any], row: 
     return str(messages[bisect_right(ends, lines.starts[row])].subject)
 
 
-Part = Literal["start", "stop"] | None
+JobPart = Literal["start", "stop"] | None
 """Of a line: the first of a job's events, the stop that follows its start, or neither."""
 
 
 def pack(
-    encoded: Iterable[bytes], lines: int, size: int, parts: Iterable[Part] = repeat(None)
+    encoded: Iterable[bytes], lines: int, size: int, parts: Iterable[JobPart] | None = None
 ) -> Iterator[bytes]:
     """Join encoded lines into payloads of at most `lines` lines and `size` bytes.
 
-    A line that is longer than `size` alone makes a payload of its own. So do the events of one
-    job, start and stop together: cc-backend handles payloads in no order and would lose a stop
-    that overtakes its start, and with one job to a payload its message id is always the same.
+    A line that is longer than `size` alone makes its own payload. So do the events of one job,
+    start and stop together: cc-backend handles payloads in no order and would lose a stop that
+    overtakes its start, and with one job to a payload its message id is always the same.
     """
     held: list[bytes] = []
     held_size = 0
     is_job = False
-    for line, part in zip(encoded, parts, strict=False):
+    for line, part in zip(encoded, parts or repeat(None), strict=False):
         is_full = len(held) >= lines or held_size + len(line) > size
         if held and part != "stop" and (is_full or is_job or part == "start"):
             yield b"".join(held)
@@ -138,11 +153,11 @@ def pack(
         yield b"".join(held)
 
 
-def _job_parts(messages: Sequence[Message]) -> Iterator[Part]:
+def _job_parts(messages: Sequence[Message]) -> Iterator[JobPart]:
     """Yield which part of a job's events each message is."""
-    before = None
+    before: Message | None = None
     for message in messages:
-        if message.name != "job" or message.field != "event":
+        if message.name != "job" or message.kind is not Kind.EVENT:
             yield None
         else:
             yield "stop" if before is not None and is_stop_of(before, message) else "start"

@@ -35,11 +35,15 @@ class NatsSink(Sink):
         codec: Codec | None = None,
         lines: int = 500,
         bytes: Size = Size(64 * 2**10),  # noqa: A002 - the recipe's word
+        subjects: dict[str, str | dict[str, str]] | None = None,
     ) -> None:
-        """Bound each message by `lines` and `bytes`; line protocol where no codec is given."""
+        """Bound each message by `lines` and `bytes`; line protocol where no codec is given.
+
+        `subjects` are those of ``[bus.subjects]`` that differ for what this sink publishes.
+        """
         self.site = site
         self.telemetry = telemetry
-        self.subjects = Subjects.of(site)
+        self.subjects = Subjects.of(site, subjects)
         self.lines = lines
         self.bytes = bytes
         self.codec = codec or LineCodec()

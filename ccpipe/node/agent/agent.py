@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.sink import NatsSink
@@ -30,6 +31,7 @@ from ccpipe.node.agent import systemd
 from ccpipe.node.agent.controls import controls
 from ccpipe.node.agent.log import LogSource
 from ccpipe.node.agent.parts import Parts
+from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.agent.responder import Responder
 from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
@@ -69,7 +71,7 @@ class Agent:
         self._path = path
         self.once = once
         self.telemetry = telemetry
-        self.parts = Parts.of(read(), path, telemetry)
+        self.parts = Parts.of(with_profile(read()), path, telemetry)
         self.metrics = Sampler(**self.parts.of_metrics(), once=once, telemetry=telemetry)
         # A single sample is two readings a second apart, not minutes.
         brief = {"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {}
@@ -145,7 +147,8 @@ class Agent:
 
     async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
         """Run the pipes of metrics and envelopes; where one fails, both end."""
-        lines = NatsSink(site=self.site, telemetry=self.telemetry).using(bus)
+        line = LineCodec(precision=self.site.publish.precision)
+        lines = NatsSink(codec=line, site=self.site, telemetry=self.telemetry).using(bus)
         codec = SonarCodec(profile=self.site.publish.sonar.profile)
         envelopes = NatsSink(codec=codec, site=self.site, telemetry=self.telemetry).using(bus)
         dead = self.dead_letter_file()
@@ -249,7 +252,7 @@ class Agent:
         log.info("configuration reloaded")
 
     def _read_parts(self) -> Parts:
-        read = self._read()
+        read = with_profile(self._read())
         site, changed = keep_fixed_settings(read, self.site)
         if changed:
             log.warning("%s: changed, which needs a restart", ", ".join(changed))
@@ -333,6 +336,7 @@ _FIXED = (
     "hostname",
     "telemetry",
     "publish.dead_letter_file",
+    "publish.precision",
     "publish.control.enabled",
 )
 
@@ -344,7 +348,12 @@ def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:
     """
     replace = msgspec.structs.replace
     control = replace(read.publish.control, enabled=old.publish.control.enabled)
-    publish = replace(read.publish, dead_letter_file=old.publish.dead_letter_file, control=control)
+    publish = replace(
+        read.publish,
+        dead_letter_file=old.publish.dead_letter_file,
+        precision=old.publish.precision,
+        control=control,
+    )
     site = replace(
         read,
         bus=old.bus,

@@ -57,6 +57,8 @@ class InfiniBand:
 
     Parameters
     ----------
+    include
+        Ports to report, as patterns of a shell.
     exclude
         Ports to leave out, as patterns of a shell.
     root
@@ -64,7 +66,10 @@ class InfiniBand:
 
     """
 
-    def __init__(self, *, exclude: Sequence[str] = (), root: str = "/") -> None:
+    def __init__(
+        self, *, include: Sequence[str] = ("*",), exclude: Sequence[str] = (), root: str = "/"
+    ) -> None:
+        self._include = include
         self._exclude = exclude
         self._path = Path(root, "sys/class/infiniband")
         self._previous = Previous[list[int]]()
@@ -98,7 +103,7 @@ class InfiniBand:
         for device in proc.names(self._path):
             for number in proc.names(self._path / device / "ports"):
                 port = f"{device}/{number}"
-                if not proc.matches(port, self._exclude):
+                if proc.matches(port, self._include) and not proc.matches(port, self._exclude):
                     yield port, self._path / device / "ports" / number
 
 

@@ -1,10 +1,13 @@
-"""Aggregates metrics of hardware threads, sockets or accelerators into those of the whole."""
+"""Aggregates metrics of hardware threads, sockets, devices or jobs into those of the whole."""
 
 import logging
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeVar
 
+from ccpipe.config import Duration
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, Series, is_number
 from ccpipe.formats.lineprotocol.messages import Messages
@@ -22,7 +25,9 @@ from ccpipe.translate.rules.per_series import (
 
 log = logging.getLogger(__name__)
 
-Part = Literal["hwthread", "core", "llc", "die", "memoryDomain", "socket", "accelerator"]
+T = TypeVar("T")
+
+Part = Literal["hwthread", "core", "llc", "die", "memoryDomain", "socket", "accelerator", "stype"]
 Whole = Literal["core", "llc", "die", "memoryDomain", "socket", "node"]
 
 _Row = tuple[Series, int | None, float]
@@ -31,18 +36,43 @@ _Point = tuple[bytes, int | None]
 """The key of a series, and a timestamp."""
 
 _MAX_REPORTED = 1000
+_MAX_HELD = 1 << 16
+"""Number of aggregates that wait for parts; the oldest are sent early beyond it."""
+
+
+class _Member(NamedTuple):
+    """What a part belongs to, and its own identity."""
+
+    whole: Series
+    part: tuple[object, ...]
+
+
+@dataclass(slots=True)
+class _Group:
+    """The parts of one whole at one time that were seen so far."""
+
+    whole: Series
+    feed: int
+    """Number of the feed that brought the first of them."""
+    opened: float
+    values: dict[tuple[object, ...], float] = field(default_factory=dict)
+    """By part, so that a part that is delivered twice counts once."""
+    is_measured: bool = False
+    """Whether the whole has a value of its own."""
 
 
 class Aggregate(Translator):
     """Computes the sum, minimum, maximum, mean or count of the metrics of the parts of a whole.
 
     Parts are the metrics of ``type=<of>`` that differ in ``type-id`` only and have one timestamp;
-    the aggregate is of ``type=<per>`` and comes after all the records, which are kept. A metric
-    that is measured for the whole already is never replaced: there is no aggregate then, which is
+    the aggregate is of ``type=<per>`` and comes after all the records, which are kept. With
+    ``of = "stype"`` the parts are devices, file systems, sensors or jobs: metrics that differ in
+    ``stype`` and ``stype-id`` only. Their aggregate has neither, and keeps ``type``. A metric that
+    is measured for the whole already is never replaced: there is no aggregate then, which is
     logged once; give the aggregate another `name`.
 
-    Only parts of one batch are aggregated: of one sample of a node, or of one payload in a bridge.
-    Missing parts are not waited for: see `minimum`.
+    Without `hold` only parts of one batch are aggregated: of one sample of a node, or of one
+    payload in a bridge. Missing parts are not waited for: see `minimum`.
     """
 
     takes = gives = Messages
@@ -52,12 +82,13 @@ class Aggregate(Translator):
         *,
         function: Literal["sum", "min", "max", "mean", "count"],
         of: Part,
-        per: Whole,
+        per: Whole | None = None,
         names: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
         name: str = "*",
         minimum: int = 1,
         topology: Sequence[Mapping[str, str]] = (),
+        hold: Duration = Duration(0),
     ) -> None:
         """Set what to aggregate.
 
@@ -66,7 +97,7 @@ class Aggregate(Translator):
         function
             sum, min, max, mean or count.
         of, per
-            The tag ``type`` of the parts and of the whole.
+            The tag ``type`` of the parts and of the whole; ``of = "stype"`` has no `per`.
         names, tags
             Only series whose name matches one of these patterns and whose tags match all of
             theirs, as in `Select`.
@@ -78,13 +109,19 @@ class Aggregate(Translator):
         topology
             Each table has the numbers, by type, of what belongs together, such as
             ``{hwthread = "0", memoryDomain = "0", socket = "0"}``. On a node ccpipe reads it.
+        hold
+            Time to wait for parts that come in later messages of the bus, from the first part on.
+            What waits is not acknowledged yet.
 
         Raises
         ------
         ConfigError
-            where the topology lacks the whole that the parts belong to.
+            where `per` is missing, or the topology lacks the whole that the parts belong to.
 
         """
+        if (per is None) != (of == "stype"):
+            problem = "is missing" if per is None else 'cannot be used with of = "stype"'
+            raise ConfigError(f"per: {problem}")
         if series(name, {}) is None:
             raise ConfigError(f"name: {name!r} cannot be a name in line protocol")
         self._function = _FUNCTIONS[function]
@@ -92,36 +129,73 @@ class Aggregate(Translator):
         self._of, self._per = of, per
         self._name = name
         self._minimum = minimum
-        self._whole_of = None if per == "node" else _wholes(topology, of, per)
+        self._whole_of = None if per in (None, "node") else _wholes(topology, of, per)
         self._matches = rule_matcher(names, tags)
-        self._wholes = PerSeries(self._decide)
+        self._members = PerSeries(self._decide)
         self._measured = PerSeries(self._as_measured)
         self._reported: set[str] = set()
+        self._hold = float(hold)
+        self._feed = 0
+        self._groups: dict[_Point, _Group] = {}
+        self.clock: Callable[[], float] = time.monotonic
+
+    @property
+    def oldest_held(self) -> int | None:
+        """The oldest feed whose parts wait for others; see ``Translator``."""
+        return next((group.feed for group in self._groups.values()), None)
 
     def feed(self, records: Sequence[Message]) -> Sequence[Message]:
-        """Return all records, and after them the aggregates."""
-        parts: dict[_Point, tuple[Series, list[float]]] = {}
-        for whole, time, value in _rows(records, self._wholes):
-            parts.setdefault((whole.key, time), (whole, []))[1].append(value)
-        if not parts:
+        """Return all records, and after them the aggregates that are complete."""
+        self._feed += 1
+        now = self.clock()
+        for member, at, value in _rows(records, self._members):
+            point = member.whole.key, at
+            group = self._groups.get(point)
+            if group is None:
+                group = self._groups[point] = _Group(member.whole, self._feed, now)
+            group.values[member.part] = value
+        if not self._groups:
             return records
-        measured = {(there.key, time) for there, time, _ in _rows(records, self._measured)}
-        made: list[_Row] = []
-        for (key, time), (whole, values) in parts.items():
-            if (key, time) in measured:
-                self._warn(f"{whole.name} is measured for the {self._per} already")
-                continue
-            result = _finite(self._function, values) if len(values) >= self._minimum else None
-            if result is not None:
-                made.append((whole, time, result))
+        for there, at, _ in _rows(records, self._measured):
+            if group := self._groups.get((there.key, at)):
+                group.is_measured = True
+        made = self._take(now - self._hold)
         return _with_rows(records, made) if made else records
 
-    def _decide(self, name: str, tags: Tags) -> Series | None:
-        """Return the series of the whole that a part belongs to; None for what is not a part."""
-        if tags.get("type") != self._of or not self._matches(name, tags):
+    def flush(self) -> Sequence[Message]:
+        """Return the aggregates of the parts that are there."""
+        return _with_rows([], self._take(math.inf))
+
+    def _take(self, before: float) -> list[_Row]:
+        """Take out the groups that were opened until a time, and those that are too many."""
+        excess = len(self._groups) - _MAX_HELD
+        made: list[_Row] = []
+        for number, (point, group) in enumerate(list(self._groups.items())):
+            if group.opened > before and number >= excess:
+                break  # they are in the order in which they were opened
+            del self._groups[point]
+            values = list(group.values.values())
+            if group.is_measured:
+                self._warn(f"{group.whole.name} is measured for the {self._whole_name} already")
+            elif len(values) >= self._minimum:
+                result = _finite(self._function, values)
+                if result is not None:
+                    made.append((group.whole, point[1], result))
+        return made
+
+    @property
+    def _whole_name(self) -> str:
+        return self._per or "whole"
+
+    def _decide(self, name: str, tags: Tags) -> _Member | None:
+        """Return what a part belongs to; None for what is not a part."""
+        is_part = "stype" in tags if self._per is None else tags.get("type") == self._of
+        if not is_part or not self._matches(name, tags):
             return None
-        whole = {key: value for key, value in tags.items() if key != "type-id"}
-        whole["type"] = self._per
+        left_out = ("stype", "stype-id") if self._per is None else ("type-id",)
+        whole = {key: value for key, value in tags.items() if key not in left_out}
+        if self._per is not None:
+            whole["type"] = self._per
         if self._whole_of is not None:
             part = tags.get("type-id", "")
             if part not in self._whole_of:
@@ -130,17 +204,19 @@ class Aggregate(Translator):
             whole["type-id"] = self._whole_of[part]
         if self._is_count:
             whole.pop("unit", None)
-        return series(self._name.replace("*", name), whole)
+        found = series(self._name.replace("*", name), whole)
+        return found and _Member(found, (name, *tags.items()))
 
     def _as_measured(self, name: str, tags: Tags) -> Series | None:
         """Return the series itself where it is of a whole."""
-        return series(name, tags) if tags.get("type") == self._per else None
+        is_whole = "stype" not in tags if self._per is None else tags.get("type") == self._per
+        return series(name, tags) if is_whole else None
 
     def _warn(self, what: str) -> None:
         """Log once why something is not aggregated."""
         if what not in self._reported and len(self._reported) < _MAX_REPORTED:
             self._reported.add(what)
-            log.warning("aggregate of %s per %s: %s", self._of, self._per, what)
+            log.warning("aggregate of %s per %s: %s", self._of, self._whole_name, what)
 
 
 def _wholes(topology: Sequence[Mapping[str, str]], of: str, per: str) -> dict[str, str]:
@@ -159,8 +235,10 @@ def _wholes(topology: Sequence[Mapping[str, str]], of: str, per: str) -> dict[st
     return wholes
 
 
-def _rows(records: Sequence[Message], of_series: PerSeries[Series | None]) -> Iterator[_Row]:
-    """Yield the numbers of metrics, with the series that was decided for theirs, if any."""
+def _rows(
+    records: Sequence[Message], of_series: PerSeries[T | None]
+) -> Iterator[tuple[T, int | None, float]]:
+    """Yield the numbers of metrics, with what was decided for their series, if anything."""
     if not isinstance(records, Lines):
         for message in records:
             if message.kind is Kind.METRIC and is_number(message.value):
@@ -173,9 +251,9 @@ def _rows(records: Sequence[Message], of_series: PerSeries[Series | None]) -> It
     for row, code in enumerate(records.series):
         chosen = decided[code]
         if chosen is not None and metrics[records.fields[row]]:
-            time, value = records.times[row], records.value(row)
+            at, value = records.times[row], records.value(row)
             if is_number(value):
-                yield chosen, None if time == NO_TIME else time, value
+                yield chosen, None if at == NO_TIME else at, value
 
 
 def _with_rows(records: Sequence[Message], made: Sequence[_Row]) -> Sequence[Message]:
@@ -183,13 +261,13 @@ def _with_rows(records: Sequence[Message], made: Sequence[_Row]) -> Sequence[Mes
     if not isinstance(records, Lines):
         return [
             *records,
-            *(Message(whole.name, whole.tags, value, time) for whole, time, value in made),
+            *(Message(whole.name, whole.tags, value, at) for whole, at, value in made),
         ]
     lines = records.with_series(records.series[:])
-    field = lines.table.field_code_of("value")
-    for whole, time, value in made:
+    value_field = lines.table.field_code_of("value")
+    for whole, at, value in made:
         code = lines.table.code_of(whole)
-        lines.append(code, field, value, NO_TIME if time is None else time)
+        lines.append(code, value_field, value, NO_TIME if at is None else at)
     return lines
 
 

@@ -27,7 +27,9 @@ class Rename(Translator):
         ----------
         names
             New names by old ones. One ``*`` in an old name matches any characters, and a ``*`` in
-            the new one stands for them: ``"nv_*" = "gpu_*"``.
+            the new one stands for them: ``"nv_*" = "gpu_*"``. ``{tag}`` in a new name stands for
+            the value of that tag, where every character but ``A-Z a-z 0-9 _`` becomes ``_``:
+            ``net_bytes_in = "net_bytes_in_{stype-id}"``. Series without the tag do not match.
         tags
             Only series whose tags match these patterns, as in `Select`.
 
@@ -48,10 +50,17 @@ class Rename(Translator):
         return relabel(records, self._new)
 
     def _decide(self, name: str, tags: Tags) -> Series | None:
+        if not self._matches(name, tags):
+            return None
         for old, new in self._names:
-            if (found := old.fullmatch(name)) and self._matches(name, tags):
-                return series(new.replace("*", "".join(found.groups())), tags)
+            if (found := old.fullmatch(name)) and tags.keys() >= set(_TAG.findall(new)):
+                filled = _TAG.sub(lambda tag: _NOT_IN_NAMES.sub("_", tags[tag[1]]), new)
+                return series(filled.replace("*", "".join(found.groups())), tags)
         return None
+
+
+_TAG = re.compile(r"\{([^{}]+)\}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 
 def _pattern(old: str) -> re.Pattern[str]:

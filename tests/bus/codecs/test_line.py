@@ -1,12 +1,17 @@
 """Codecs: payloads to records, many small ones at once."""
 
+import json
 from typing import NamedTuple
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ccpipe.bus.codecs import Packing
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec, pack
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import Batch
 
 
@@ -64,6 +69,45 @@ def test_small_messages_are_decoded_together() -> None:
     assert [count for _, count in LineCodec().decode(small)] == [1000]
     large = [Delivered("s", b"m value=1 1\n" * (JOINED_BYTES // 24)) for _ in range(4)]
     assert [count for _, count in LineCodec().decode(large)] == [2, 2]
+
+
+def test_events_may_have_another_precision_than_metrics() -> None:
+    """cc-lib's receivers read nanoseconds, cc-metric-store seconds; also on one subject."""
+    tags = {"hostname": "a", "type": "node"}
+    records = [
+        metric("cpu_load", 1.0, time=1740027951 * 10**9, tags=tags),
+        event("nodestate", "nodestate", "{}", time=1740027951 * 10**9, tags=tags),
+        log("ccpipe", "info", "x", time=1740027951 * 10**9, tags=tags),
+    ]
+    flat = {"metrics": "x", "events": "x", "log": "x"}
+    subjects = Subjects.of(Site(bus=Bus(subjects=dict(flat))))
+    packing = Packing(9, 999, 999)
+    codec = LineCodec(precision="s", event_precision="ns")
+    payloads = [payload for _, payload in codec.encode(records, subjects, packing)]
+    times = [line.rpartition(b" ")[2] for line in b"".join(payloads).splitlines()]
+    assert times == [b"1740027951", b"1740027951000000000", b"1740027951000000000"]
+    ((_, plain),) = LineCodec(precision="ms").encode(records, subjects, packing)
+    assert plain.count(b" 1740027951000\n") == 3
+
+
+def test_the_events_of_a_job_are_alone_in_their_message() -> None:
+    """Start and stop that follow each other share it, whatever the bounds; others never do."""
+    tags = {"hostname": "a", "type": "node"}
+
+    def job(number: int, function: str) -> Message:
+        text = json.dumps({"jobId": number, "cluster": "c", "jobState": "completed"})
+        return event("job", function, text, time=10**9, tags=tags)
+
+    other = event("accounting", "record", "x", time=10**9, tags=tags)
+    records = [
+        *(other, other, job(1, "start_job"), job(1, "stop_job")),
+        *(job(2, "start_job"), job(3, "stop_job"), other, job(4, "start_job"), job(4, "stop_job")),
+    ]
+    subjects = Subjects.of(Site(bus=Bus(subjects={"events": "x"})))
+    for lines, alone in ((500, [2]), (1, [1, 1])):
+        messages = LineCodec().encode(records, subjects, Packing(lines, 9999, 9999))
+        counts = [payload.count(b"\n") for _, payload in messages]
+        assert counts == [*alone, 2, 1, 1, 1, 2]
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20)), st.integers(1, 5), st.integers(1, 40))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccpipe.config import Duration
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, decode, encode, to_lines
 from ccpipe.message import Message, Uint, metric
@@ -167,6 +168,72 @@ def test_a_count_has_no_unit() -> None:
     assert "unit" not in made(parts, function="count")[0].tags
 
 
+def device(number: str, value: float, name: str = "net_bytes_in", **tags: str) -> Message:
+    """Return a metric of a network card, or of what its tags say."""
+    tags = {"hostname": "a", "type": "node", "stype": "network", "stype-id": number, **tags}
+    return metric(name, value, time=10, tags=tags)
+
+
+def test_devices_are_aggregated_over_stype() -> None:
+    """What differs in stype and stype-id only; the aggregate keeps type and all other tags."""
+    socket = {"type": "socket", "type-id": "1"}
+    records = [
+        device("eth0", 1),
+        device("eth1", 2),
+        device("eth0", 5, "net_bytes_out"),
+        device("eth0", 7, hostname="b"),
+        device("s1", 40.0, "temperature", stype="sensor", **socket),
+        device("s2", 50.0, "temperature", stype="sensor", **socket),
+        hwthread(0, 9.0),
+    ]
+    tags = {"hostname": "a", "type": "node"}
+    assert made(records, of="stype", per=None) == [
+        Message("net_bytes_in", tags, 3, 10),
+        Message("net_bytes_out", tags, 5, 10),
+        Message("net_bytes_in", {**tags, "hostname": "b"}, 7, 10),
+        Message("temperature", {"hostname": "a", **socket}, 90.0, 10),
+    ]
+    (only,) = made(records, of="stype", per=None, tags={"type": "socket"}, function="mean")
+    assert only.value == 45.0
+    node = metric("net_bytes_in", 99, time=10, tags=tags)
+    assert made([node, device("eth0", 1)], of="stype", per=None) == []
+
+
+def held(**options: Any) -> tuple[Aggregate, list[float]]:
+    """Return an aggregate that waits two seconds, and the clock that it reads."""
+    rule = Aggregate(function="sum", of="stype", hold=Duration(2), **options)
+    now = [100.0]
+    rule.clock = lambda: now[0]
+    return rule, now
+
+
+def test_parts_of_several_batches_are_aggregated_together_where_it_waits() -> None:
+    """A node's sample may come in several messages; a part that comes twice counts once."""
+    rule, now = held()
+    assert rule.feed([device("eth0", 1)]) == [device("eth0", 1)]
+    assert rule.oldest_held == 1
+    now[0] += 1.5
+    later = [device("eth1", 2), device("eth0", 1), device("eth0", 7, hostname="b")]
+    assert rule.feed(later) == later
+    assert rule.oldest_held == 1
+    now[0] += 1.5
+    whole = Message("net_bytes_in", {"hostname": "a", "type": "node"}, 3, 10)
+    assert rule.feed([]) == [whole]
+    assert rule.oldest_held == 2
+    assert [message.value for message in rule.flush()] == [7]
+    assert rule.oldest_held is None
+
+
+def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a number of aggregates the oldest are sent early."""
+    monkeypatch.setattr("ccpipe.translate.rules.aggregate._MAX_HELD", 10)
+    rule, _ = held()
+    for number in range(15):
+        records = [device("eth0", number, f"m{number}")]
+        assert len(rule.feed(records)) == (1 if number < 10 else 2)
+    assert len(rule.flush()) == 10
+
+
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 UINTS = st.integers(0, 2**64 - 1).map(Uint)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -217,6 +284,8 @@ def test_columns_get_their_aggregates_after_their_rows() -> None:
         ({"per": "llc", "topology": TOPOLOGY}, "does not say which llc a hwthread"),
         ({"of": "socket", "per": "memoryDomain", "topology": TOPOLOGY},
          "per: socket 0 is in more than one memoryDomain"),
+        ({"per": None}, "per: is missing"),
+        ({"of": "stype"}, 'per: cannot be used with of = "stype"'),
         ({"of": "socket", "per": "socket"}, "per: a socket is no part of a socket"),
         ({"name": ""}, "name: '' cannot be a name"),
         ({"function": "median"}, "function: .*'median'"),

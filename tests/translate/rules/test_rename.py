@@ -49,6 +49,28 @@ def test_only_series_with_fitting_tags_are_renamed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("device", "names", "expected"),
+    [
+        ("eth0", {"net": "net_{stype-id}"}, "net_eth0"),
+        ("mlx5_0/1", {"n*": "n*_{stype-id}_{stype}"}, "net_mlx5_0_1_network"),
+        ("/scratch data,ü", {"net": "{stype-id}"}, "_scratch_data__"),
+        ("eth0", {"net": "net_{device}", "*": "other"}, "other"),
+        ("eth0", {"net": "net_{device}"}, "net"),
+        ("eth0", {"net": "net_{}{"}, "net_{}{"),
+        ("*", {"n*": "*_{stype-id}"}, "et__"),
+    ],
+)
+def test_values_of_tags_in_new_names(device: str, names: dict[str, str], expected: str) -> None:
+    """Every other character becomes ``_``; a pair does not match a series without the tag."""
+    assert renamed("net", names, stype="network", **{"stype-id": device}) == expected
+
+
+def test_a_name_that_looks_like_a_tag_is_left_alone() -> None:
+    """What a ``*`` stands for is not filled in."""
+    assert renamed("nv_{x}", {"nv_*": "gpu_*"}) == "gpu_{x}"
+
+
+@pytest.mark.parametrize(
     ("names", "reason"),
     [
         ({}, "names: expected at least one"),

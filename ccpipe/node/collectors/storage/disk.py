@@ -59,6 +59,8 @@ class Disk:
 
     Parameters
     ----------
+    include
+        Devices whose activity is reported, as patterns of a shell.
     exclude
         Devices to leave out, as patterns of a shell.
     exclude_mounts
@@ -71,10 +73,12 @@ class Disk:
     def __init__(
         self,
         *,
+        include: Sequence[str] = ("*",),
         exclude: Sequence[str] = EXCLUDE,
         exclude_mounts: Sequence[str] = ("/boot", "/boot/*"),
         root: str = "/",
     ) -> None:
+        self._include = include
         self._exclude = exclude
         self._exclude_mounts = exclude_mounts
         self._root = Path(root)
@@ -98,7 +102,7 @@ class Disk:
             words = line.split()
             counters = proc.counters(place, words[3:], minimum=MIN_COLUMNS)
             device = words[2]
-            if proc.matches(device, self._exclude):
+            if proc.matches(device, self._exclude) or not proc.matches(device, self._include):
                 continue
             in_progress = counters.pop(_IN_PROGRESS)
             self._before[device] = counters

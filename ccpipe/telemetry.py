@@ -47,6 +47,7 @@ class Telemetry:
         self.lost_log_lines = self._counter("lost_log_lines", "log lines not sent to the bus")
         self.requests = self._counter("control_requests", "control requests, by their outcome")
         self.restarts = self._counter("restarts", "child processes started again, by name")
+        self.left_out = self._counter("left_out_records", "accounting records left out, by reason")
         self.bus_errors = self._counter("bus_errors", "errors of the broker connection, by kind")
         self.queued_bytes = Gauge(
             "ccpipe_queued_bytes", "bytes read and not yet written", registry=self.registry

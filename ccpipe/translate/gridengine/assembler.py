@@ -20,7 +20,7 @@ All of it is in tables of a ``StateStore``, so that it outlives the process wher
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -143,8 +143,9 @@ class Assembler:
         quiet: int = 7 * DAY,
         maximum: int = 100_000,
         state: StateStore | None = None,
+        count: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take the options.
+        """Take the options; `count` is called for each record that is left out, with the reason.
 
         Parameters
         ----------
@@ -158,6 +159,7 @@ class Assembler:
         """
         self.quiet = quiet
         self.maximum = maximum
+        self._count = count
         self.repeated = 0
         """Number of lines that came again."""
         self.late = 0
@@ -207,6 +209,7 @@ class Assembler:
             return False
         if place in self._places:
             self.repeated += 1
+            self._count("repeated")
             return True
         self._places.put(place, True)
         return False
@@ -241,6 +244,7 @@ class Assembler:
             waiting = None
         if record.pe_taskid is not None and waiting is None and self._is_late(record):
             self.late += 1
+            self._count("late")
             log.info("job %d, task %d: PE task %s came late: left out", *key, record.pe_taskid)
         elif record.pe_taskid is None and record.is_final:
             waiting = self._forget(key)
@@ -296,6 +300,8 @@ class Assembler:
             yield JobRecords(waiting.runs[-1], tuple(waiting.tasks), tuple(waiting.runs[:-1]))
         else:
             self.orphans += len(waiting.tasks)
+            for _ in waiting.tasks:
+                self._count("orphaned")
             log.info("job %d, task %d: PE tasks without a master: left out", *key)
 
     def _waiting_of(self, deleted: Key) -> list[Key]:

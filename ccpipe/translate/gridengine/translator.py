@@ -7,6 +7,7 @@ again make nothing.
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -20,6 +21,7 @@ from ccpipe.jobs import message as job_message
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.pipeline.state import StateStore
+from ccpipe.telemetry import Telemetry
 from ccpipe.translate.gridengine import job_log
 from ccpipe.translate.gridengine.assembler import Assembler, JobRecords, is_same_job
 from ccpipe.translate.gridengine.events import (
@@ -48,6 +50,7 @@ class AccountingJobs(Translator):
         self,
         *,
         site: Site,
+        telemetry: Telemetry | None = None,
         emit: Sequence[Literal["records", "events", "metrics"]] = ("events",),
         sub_cluster: str = "",
         short_hostnames: bool = True,
@@ -106,7 +109,12 @@ class AccountingJobs(Translator):
         self._rejected: list[tuple[Message, str]] = []
         """Accounting events that hold no record, and why."""
         self._state = StateStore(state)
-        self.assembler = Assembler(quiet=round(quiet * SECOND), state=self._state)
+        telemetry = telemetry or Telemetry()
+        self.assembler = Assembler(
+            quiet=round(quiet * SECOND),
+            state=self._state,
+            count=partial(telemetry.count, telemetry.left_out),
+        )
         self._lifecycle = Lifecycle(self._state, delay=round(stop_delay * SECOND))
         self._outbox = Outbox(self._state)
         self._is_open = self._is_warned = False

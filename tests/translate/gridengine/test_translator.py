@@ -16,6 +16,7 @@ from ccpipe.formats.gridengine.event import to_event
 from ccpipe.formats.gridengine.reporting import JobLog
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import Message
+from ccpipe.telemetry import Telemetry
 from ccpipe.translate.gridengine import job_log
 from ccpipe.translate.gridengine.assembler import DAY, SETTLE
 from ccpipe.translate.gridengine.translator import AccountingJobs
@@ -347,3 +348,14 @@ def test_a_stop_names_the_partition() -> None:
     start, stop = translator_of().feed([line("sent"), *accounting(record(qname="all.q"))])
     assert (start.tags.get("partition"), stop.tags["partition"]) == (None, "all.q")
     assert stop.tags["hostname"] == "n1"
+
+
+def test_records_that_are_left_out_are_counted() -> None:
+    """Where a scrape of /metrics finds them, by reason."""
+    telemetry = Telemetry()
+    translator = AccountingJobs(site=SITE, telemetry=telemetry)
+    both = accounting(record(begin=10, origin=Origin("f", 0)))
+    translator.feed(both)
+    translator.feed(both)
+    value = telemetry.registry.get_sample_value
+    assert value("ccpipe_left_out_records_total", {"part": "repeated"}) == 1

@@ -159,7 +159,7 @@ class Assembler:
         """
         self.quiet = quiet
         self.maximum = maximum
-        self._count = count
+        self._report = count
         self.repeated = 0
         """Number of lines that came again."""
         self.late = 0
@@ -209,7 +209,7 @@ class Assembler:
             return False
         if place in self._places:
             self.repeated += 1
-            self._count("repeated")
+            self._report("repeated")
             return True
         self._places.put(place, True)
         return False
@@ -244,7 +244,7 @@ class Assembler:
             waiting = None
         if record.pe_taskid is not None and waiting is None and self._is_late(record):
             self.late += 1
-            self._count("late")
+            self._report("late")
             log.info("job %d, task %d: PE task %s came late: left out", *key, record.pe_taskid)
         elif record.pe_taskid is None and record.is_final:
             waiting = self._forget(key)
@@ -301,7 +301,7 @@ class Assembler:
         else:
             self.orphans += len(waiting.tasks)
             for _ in waiting.tasks:
-                self._count("orphaned")
+                self._report("orphaned")
             log.info("job %d, task %d: PE tasks without a master: left out", *key)
 
     def _waiting_of(self, deleted: Key) -> list[Key]:

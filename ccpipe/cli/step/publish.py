@@ -1,9 +1,4 @@
-"""Samples of a step's tasks, live on the bus.
-
-Each task is a series of its own in ClusterCockpit's store, which files by ``stype`` and
-``stype-id``: ``stype=task`` with job, step and task. The same ids are tags of their own for stores
-that select by any tag.
-"""
+"""Samples of a step's tasks, live on the bus, and at the end an event."""
 
 import asyncio
 import contextlib
@@ -17,10 +12,11 @@ import msgspec
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
-from ccpipe.message import Message, event, metric
+from ccpipe.message import Message, event
 from ccpipe.node.gather.jobacct import JobacctInfo, to_sacct
 from ccpipe.node.gather.jobacct.poller import TaskSample
 from ccpipe.node.gather.profile import Step
+from ccpipe.node.gather.profile.metrics import to_metrics
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note
 
@@ -29,34 +25,18 @@ CLOSE_SECONDS = 5.0
 MAX_WAITING = 10_000
 """Messages that wait for the server; further ones are dropped, and counted."""
 
-_METRICS = {
-    "CPUFrequency": ("task_cpu_freq", 1),
-    "CPUTime": ("task_cpu_time", 1),
-    "CPUUtilization": ("task_cpu_util", 1),
-    "RSS": ("task_mem_rss", 1024),
-    "VMSize": ("task_mem_virtual", 1024),
-    "Pages": ("task_major_faults", 1),
-    "ReadMB": ("task_read_bytes", 2**20),
-    "WriteMB": ("task_write_bytes", 2**20),
-    "GPUMemMB": ("task_gpu_mem", 2**20),
-    "GPUUtilization": ("task_gpu_util", 1),
-}
-"""Metrics by Slurm's field, with the factor to bytes; the frequency is in kHz, the time in s."""
-
-
 def messages(sample: TaskSample, site: Site, step: Step) -> Iterator[Message]:
-    """Yield a sample as metrics; bytes read and written are those since the last sample."""
-    tags = {
-        **_tags(site, step),
-        "stype": "task",
-        "stype-id": f"{step.job}.{step.step}.{sample.id.task}",
-        "taskid": str(sample.id.task),
-    }
-    at = round(sample.time * 10**9)
-    for field, value in sample.values.items():
-        if value is not None:
-            name, factor = _METRICS[field]
-            yield metric(name, value * factor, time=at, tags=tags)
+    """Yield a sample as metrics."""
+    return to_metrics(
+        "Tasks",
+        sample.values,
+        round(sample.time * 10**9),
+        cluster=site.cluster,
+        node=step.node,
+        job=str(step.job),
+        step=step.step,
+        task=str(sample.id.task),
+    )
 
 
 def end_of_step(info: JobacctInfo, site: Site, step: Step) -> Message:
@@ -69,17 +49,14 @@ def end_of_step(info: JobacctInfo, site: Site, step: Step) -> Message:
         **to_sacct(info, nodes, convert=False),
     }
     text = msgspec.json.encode(payload).decode()
-    return event("step", "stop_step", text, time=time.time_ns(), tags=_tags(site, step))
-
-
-def _tags(site: Site, step: Step) -> dict[str, str]:
-    return {
+    tags = {
         "cluster": site.cluster,
         "hostname": step.node,
         "type": "node",
         "jobid": str(step.job),
         "stepid": step.step,
     }
+    return event("step", "stop_step", text, time=time.time_ns(), tags=tags)
 
 
 class SamplePublisher:

@@ -4,7 +4,7 @@ import getpass
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from cyclopts import App, Parameter
@@ -228,7 +228,9 @@ def items(
     with tables.open() as found:
         if len({table.series for table in found}) > 1:
             raise UsageError("--series: one series at a time")
-        rows = list(zip_item(found, data) if sh5util else align_item(found, data, interval=interval))
+        rows = list(
+            zip_item(found, data) if sh5util else align_item(found, data, interval=interval)
+        )
         if format == "json":
             pieces: Iterator[bytes] = (msgspec.json.encode(row) + b"\n" for row in rows)
         elif sh5util:
@@ -267,7 +269,7 @@ def list_(
         series: dict[str, list[Table]] = {}
         for table in found:
             series.setdefault(table.series, []).append(table)
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "series": name,
                 "fields": all_fields(group) if any_ else common_fields(group),

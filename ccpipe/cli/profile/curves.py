@@ -38,7 +38,9 @@ def curves(
         return
     names = max(len(name) for name, *_ in rows)
     ranges = max(len(text) for *_, text in rows)
-    room = width or max(MIN_WIDTH, (terminal or DEFAULT_WIDTH + names + ranges) - names - ranges - 4)
+    room = width or max(
+        MIN_WIDTH, (terminal or DEFAULT_WIDTH + names + ranges) - names - ranges - 4
+    )
     for name, elapsed, values, text in rows:
         yield f"{name:<{names}}  {curve(elapsed, values, room):<{room}}  {text}"
 

@@ -24,9 +24,7 @@ def json_lines(tables: Sequence[Table], level: Level) -> Iterator[bytes]:
             yield encoder.encode({"Table": series, **record}) + b"\n"
 
 
-def line_protocol(
-    tables: Sequence[Table], cluster: str, job: str | None = None
-) -> Iterator[bytes]:
+def line_protocol(tables: Sequence[Table], cluster: str, job: str | None = None) -> Iterator[bytes]:
     """Yield the samples as metrics in seconds, tagged as ``ccpipe step --publish`` does.
 
     `job` is the job of tables whose file does not say it.

@@ -25,6 +25,7 @@ CLOSE_SECONDS = 5.0
 MAX_WAITING = 10_000
 """Messages that wait for the server; further ones are dropped, and counted."""
 
+
 def messages(sample: TaskSample, site: Site, step: Step) -> Iterator[Message]:
     """Yield a sample as metrics."""
     return to_metrics(

@@ -16,9 +16,7 @@ _PSS = re.compile(rb"^Pss: +(\d{1,15}) kB$", re.MULTILINE)
 _STATM = re.compile(rb"\d{1,15} (\d{1,15}) (\d{1,15}) ")
 
 
-def transferred(
-    folder: str, read: Callable[[str], bytes] = read
-) -> tuple[int, int] | None:
+def transferred(folder: str, read: Callable[[str], bytes] = read) -> tuple[int, int] | None:
     """Return the bytes read and written by calls, also of children that were waited for."""
     found = _IO.match(read(f"{folder}/io"))
     return None if found is None else (int(found[1]), int(found[2]))

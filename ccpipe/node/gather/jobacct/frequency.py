@@ -10,7 +10,9 @@ from pathlib import Path
 from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
 
-_LINE = re.compile(r"^(?:processor\s*:\s*(\d{1,5})|cpu MHz\s*:\s*(\d{1,6}(?:\.\d{1,6})?))$", re.M)
+_LINE = re.compile(
+    r"^(?:processor\s*:\s*(\d{1,5})|cpu MHz\s*:\s*(\d{1,6}(?:\.\d{1,6})?))$", re.MULTILINE
+)
 
 
 class Frequencies:

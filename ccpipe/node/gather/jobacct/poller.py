@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ccpipe.errors import CcpipeError, DataError
-from ccpipe.node.gather.jobacct.gpu import GpuUsage, Gpus
+from ccpipe.node.gather.jobacct.gpu import Gpus, GpuUsage
 from ccpipe.node.gather.jobacct.process_tree import ProcessTree, TreeUsage
 from ccpipe.node.gather.jobacct.record import (
     CPU,

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.cgroup import folders_of, keyed_counters
 
@@ -38,9 +37,7 @@ class TaskCgroup:
         self._no_file_cache = no_file_cache
 
     @classmethod
-    def of(
-        cls, pid: int, *, no_file_cache: bool = False, root: str = "/"
-    ) -> "TaskCgroup | None":
+    def of(cls, pid: int, *, no_file_cache: bool = False, root: str = "/") -> "TaskCgroup | None":
         """Return the control group of the task that `pid` belongs to; None where it has none."""
         try:
             folders = folders_of(pid, root)

@@ -24,6 +24,7 @@ class PollTimer:
         self._polls: list[_Poll] = []
         self._thread: threading.Thread | None = None
         self._suspended = self._stopped = False
+        self._last = 0.0
 
     @property
     def is_running(self) -> bool:
@@ -64,24 +65,27 @@ class PollTimer:
             self._condition.notify()
 
     def _run(self) -> None:
-        last = monotonic()
-        while True:
-            with self._condition:
-                if self._stopped:
-                    return
-                if self._suspended or not self._polls:
-                    self._condition.wait()
-                    last = monotonic()
-                    continue
-                self._condition.wait(max(0.0, min(poll.remaining for poll in self._polls)))
-                passed, last = monotonic() - last, monotonic()
-                for poll in self._polls:
-                    poll.remaining -= passed
-                due = [poll for poll in self._polls if poll.remaining <= 0]
-                if self._stopped or self._suspended:
-                    continue
-            for poll in due:
+        self._last = monotonic()
+        while not self._stopped:
+            for poll in self._wait():
                 poll.run()
+
+    def _wait(self) -> "list[_Poll]":
+        """Wait until something changes or is due; return what is due."""
+        with self._condition:
+            if self._is_idle():
+                if not self._stopped:
+                    self._condition.wait()
+                self._last = monotonic()
+                return []
+            self._condition.wait(max(0.0, min(poll.remaining for poll in self._polls)))
+            passed, self._last = monotonic() - self._last, monotonic()
+            for poll in self._polls:
+                poll.remaining -= passed
+            return [] if self._is_idle() else [p for p in self._polls if p.remaining <= 0]
+
+    def _is_idle(self) -> bool:
+        return self._stopped or self._suspended or not self._polls
 
 
 class _Poll:

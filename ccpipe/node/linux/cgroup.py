@@ -36,7 +36,7 @@ def folders_of(pid: int, root: str = "/") -> dict[str, Path]:
     top = Path(root, "sys/fs/cgroup")
     found: dict[str, Path] = {}
     for line in proc.text(Path(root, f"proc/{pid}/cgroup")).splitlines():
-        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
         below = path.lstrip("/")
         if not controllers:
             mounts = [top, top / "unified"]

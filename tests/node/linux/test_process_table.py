@@ -1,6 +1,7 @@
 """One walk over ``/proc/<pid>/stat``, shared by those who want it at the same slot."""
 
 import os
+import subprocess
 import threading
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.node.collectors.processes import Processes
-from ccpipe.node.linux.process_table import ProcessTable, Walk, read
+from ccpipe.node.linux.process_table import OpenFiles, ProcessTable, Walk, read
 from tests.node.conftest import Root, unpack
 
 MINE = os.getpid()
@@ -110,3 +111,45 @@ def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
     """A process that ended, and a file that fails while it is read."""
     assert read(str(tmp_path / "gone")) == b""
     assert read(str(tmp_path)) == b""  # a folder opens and fails at the first read
+
+
+def test_memory_and_faults_are_those_of_psutil() -> None:
+    """Of our own line of the table."""
+    me = psutil.Process()
+    [mine] = [p for p in ProcessTable().at(0).processes if p.pid == MINE]
+    assert mine.virtual == pytest.approx(me.memory_info().vms, rel=0.05)
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert mine.resident * page == pytest.approx(me.memory_info().rss, rel=0.05)
+    assert mine.system <= mine.own
+    assert 0 <= mine.processor < (os.cpu_count() or 1)
+
+
+def test_files_that_stay_open_are_read_anew() -> None:
+    """Up to the limit; those that are not read any more are closed."""
+    files = OpenFiles(limit=2)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    paths = [f"/proc/{MINE}/{name}" for name in ("stat", "io", "statm")]
+    first = [files.read(path) for path in paths]
+    sum(range(3_000_000))
+    assert all(first)
+    assert files.read(paths[0]) != first[0]
+    assert len(os.listdir("/proc/self/fd")) == before + 2  # noqa: PTH208
+    files.close_unused()
+    files.read(paths[0])
+    files.close_unused()
+    assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208
+    files.close()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_an_open_file_of_an_ended_process_is_empty() -> None:
+    """As ``read`` has it; a file that is not there is empty too."""
+    files = OpenFiles()
+    process = subprocess.Popen(["sleep", "60"])
+    path = f"/proc/{process.pid}/stat"
+    assert files.read(path)
+    process.kill()
+    process.wait()
+    assert files.read(path) == b""
+    assert files.read("/proc/self/nothing") == b""
+    files.close()

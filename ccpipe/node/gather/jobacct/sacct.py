@@ -20,6 +20,7 @@ from ccpipe.node.gather.jobacct.record import (
 _UNITS = ("", "K", "M", "G", "T", "P", "E")
 _MEBI = 2
 """Position of the unit that averages of disk traffic begin with."""
+_KIBI = 1024
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 Format = Callable[[int], str]
@@ -130,15 +131,15 @@ def _milliseconds(microseconds: int) -> str:
 
 
 def _exact(size: int) -> str:
-    """Write a size with the largest unit that divides it, such as ``93585K``."""
-    unit = 0
-    while size >= 1024 and size % 1024 == 0:  # noqa: PLR2004 - the unit
-        size, unit = size // 1024, unit + 1
-    return f"{size}{_UNITS[unit]}"
+    """Write a size with the largest unit of which it is a multiple or a half: ``76.50M``."""
+    number, unit = float(size), 0
+    while number >= _KIBI and int(number) % (_KIBI // 2) == 0:
+        number, unit = number / _KIBI, unit + 1
+    return _with_unit(number, unit)
 
 
 def _megabytes(size: int) -> str:
-    return _scaled(size / 2**20, 1024, _MEBI)
+    return _scaled(size / 2**20, _KIBI, _MEBI)
 
 
 def _frequency(kilohertz: int) -> str:
@@ -155,5 +156,9 @@ def _scaled(number: float, base: int, unit: int) -> str:
         return "0"
     while number > base and unit < len(_UNITS) - 1:
         number, unit = number / base, unit + 1
+    return _with_unit(number, unit)
+
+
+def _with_unit(number: float, unit: int) -> str:
     text = f"{number:.0f}" if number == int(number) else f"{number:.2f}"
     return f"{text}{_UNITS[unit]}"

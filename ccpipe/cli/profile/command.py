@@ -1,0 +1,324 @@
+"""``ccpipe profile``: HDF5 profiles of Slurm's jobs."""
+
+import getpass
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from cyclopts import App, Parameter
+
+from ccpipe.cli.options import Where
+from ccpipe.cli.output import print_json, print_table
+from ccpipe.cli.profile.options import Several, Tables, configured_folder, parse_selections, write
+from ccpipe.errors import DataError, UnavailableError, UsageError
+from ccpipe.terminal import listed, note, plural
+
+if TYPE_CHECKING:
+    from ccpipe.formats.slurm_profile import Table
+    from ccpipe.formats.slurm_profile.merge import MergeReport
+
+profile = App(
+    name="profile",
+    help="""Merge, extract and show HDF5 profiles of Slurm's jobs.
+
+What sh5util does, by the names of its options, and what it cannot do.
+
+Examples: ccpipe profile merge --jobs 17 --profiledir /shared/profiles
+          ccpipe profile extract --jobs 17 --series Tasks --level Node:Totals
+          ccpipe profile show --input job_17.h5 --series Energy""",
+    help_format="plaintext",
+)
+
+Format = Annotated[Literal["csv", "json", "line", "parquet"], Parameter(alias=("-f", "--format"))]
+Output = Annotated[Path | None, Parameter(alias="-o")]
+
+
+@profile.command
+def merge(
+    *,
+    jobs: Annotated[tuple[str, ...], Parameter(alias="-j", negative=())] = (),
+    input: Annotated[tuple[Path, ...], Parameter(alias="-i", negative=())] = (),  # noqa: A002
+    profiledir: Annotated[Path | None, Parameter(alias="-p")] = None,
+    user: Annotated[str | None, Parameter(alias="-u")] = None,
+    output: Output = None,
+    savefiles: Annotated[bool, Parameter(alias="-S", negative=())] = False,
+    delete: Annotated[bool, Several] = False,
+) -> None:
+    """Merge the node-step files of a job into one file.
+
+    What the output holds stays in it. Input files stay, unless --delete asks
+    otherwise and the output was read back. The exit code is 65 where a file
+    could not be read; the others are merged.
+
+    Examples:
+      ccpipe profile merge --jobs 17 --profiledir /shared/profiles
+      ccpipe profile merge --jobs 17.0 --user alice --output first.h5
+      ccpipe profile merge --input 17_0_n1.h5 --input 17_0_n2.h5 --output job_17.h5
+
+    Parameters
+    ----------
+    jobs
+        Jobs or steps, such as 17 or 17.0.
+    input
+        Node-step files, or job files, instead of those in the folder.
+    profiledir
+        Folder with the users' folders; else ProfileHDF5Dir of acct_gather.conf.
+    user
+        Whose files; else your own.
+    output
+        Job file; else ./job_<id>.h5.
+    savefiles
+        Keep the input, which is done anyway: for sh5util's users.
+    delete
+        Delete each file of which the output has every row.
+    """
+    from ccpipe.formats.slurm_profile.merge import find_node_steps
+    from ccpipe.formats.slurm_profile.merge import merge as merge_files
+
+    chosen = parse_selections(jobs)
+    if savefiles and delete:
+        raise UsageError("--savefiles keeps what --delete deletes")
+    names = {one.job_text for one in chosen}
+    if not names and not (input and output):
+        raise UsageError("which job? Such as --jobs 17, or --input FILE --output FILE")
+    if output and len(names) > 1:
+        raise UsageError("--output is one file: merge one job at a time")
+    failed = False
+    for name in sorted(names) or [""]:
+        of_job = [one for one in chosen if one.job_text == name]
+        steps = [one.step for one in of_job]
+        paths = list(input)
+        if not paths:
+            folder = profiledir or configured_folder()
+            if folder is None:
+                raise UsageError("which folder? Name it with --profiledir")
+            try:
+                paths = find_node_steps(folder / (user or getpass.getuser()), of_job[0].raw_id({}))
+            except OSError as error:
+                raise UnavailableError(f"{error.filename}: {error.strerror}") from error
+        if not paths:
+            note(f"ccpipe: job {name}: no node-step files in {folder}", "yellow")
+            failed = True
+            continue
+        wanted = [] if None in steps else [step for step in steps if step]
+        target = output or Path(f"job_{name}.h5")
+        failed |= _report(merge_files(paths, target, steps=wanted, delete_inputs=delete))
+    if failed:
+        sys.exit(65)
+
+
+def _report(report: "MergeReport") -> bool:
+    for error in report.failures:
+        note(f"ccpipe: {error}", "red")
+    for path, reason in report.kept.items():
+        note(f"ccpipe: {path} is kept: {reason}", "yellow")
+    added, total = len(report.added), len(report.node_steps)
+    note(f"{report.output}: {plural(total, 'node-step')}, {added} new")
+    return bool(report.failures)
+
+
+@profile.command
+def extract(
+    *,
+    tables: Tables = Tables(),  # noqa: B008 - frozen
+    level: Annotated[str, Parameter(alias="-l")] = "Node:TimeSeries",
+    output: Output = None,
+    format: Format = "csv",  # noqa: A002 - the flag's name
+    sh5util: Annotated[bool, Several] = False,
+    cluster: str | None = None,
+) -> None:
+    """Write the samples of a series, or their totals.
+
+    CSV is sh5util's to the byte where that is right: numbers that stand for
+    nothing are left empty here, and a step without the series costs nothing.
+
+    Examples:
+      ccpipe profile extract --jobs 17 --series Tasks
+      ccpipe profile extract -i job_17.h5 -s Energy -l Node:Totals -o energy.csv
+      ccpipe profile extract -i job_17.h5 --format line --cluster fritz
+
+    Parameters
+    ----------
+    level
+        Node:TimeSeries, Node:Totals or Step:Totals.
+    output
+        File; else stdout.
+    format
+        csv and parquet have one series; json, one object a line, and line may have several.
+    sh5util
+        Treat numbers that stand for nothing as sh5util does: as numbers.
+    cluster
+        The tag cluster of line protocol; else that of the configuration. The tag jobid is that of
+        the file's name, else of --jobs.
+    """
+    from ccpipe.cli.profile import formats
+    from ccpipe.formats.slurm_profile import extract_csv, parse_level
+
+    try:
+        kind = parse_level(level)
+    except DataError as error:
+        raise UsageError(f"--level: {error}") from None
+    with tables.open() as found:
+        names = list(dict.fromkeys(table.series for table in found))
+        if len(names) > 1 and format in ("csv", "parquet"):
+            raise UsageError(f"--series: {format} has one series at a time: {listed(names)}")
+        if format == "csv":
+            write(extract_csv(found, kind, sentinels=sh5util), output)
+        elif format == "json":
+            write(formats.json_lines(found, kind), output)
+        elif format == "line":
+            if kind.value != "Node:TimeSeries":
+                raise UsageError("--format line is for samples: --level Node:TimeSeries")
+            jobs = {one.job for one in tables.selections()}
+            job = str(jobs.pop()) if len(jobs) == 1 else None
+            name = cluster or Where().site().cluster
+            write(formats.line_protocol(found, name, job), output)
+        elif output is None:
+            raise UsageError("--format parquet needs a file: --output FILE")
+        else:
+            formats.write_parquet(found, kind, output)
+
+
+@profile.command
+def items(
+    *,
+    tables: Tables = Tables(),  # noqa: B008 - frozen
+    data: Annotated[str, Parameter(alias="-d")],
+    output: Output = None,
+    format: Annotated[Literal["csv", "json"], Parameter(alias=("-f", "--format"))] = "csv",  # noqa: A002
+    interval: int = 1,
+    sh5util: Annotated[bool, Several] = False,
+) -> None:
+    """Write one field of all tables side by side: minimum, maximum, sum and average.
+
+    Rows are aligned by time; sh5util aligns them by their number. Where the sum
+    of each step was largest is printed on stderr.
+
+    Examples:
+      ccpipe profile items --jobs 17 --series Tasks --data RSS
+      ccpipe profile items -i job_17.h5 -s Energy -d Power --interval 10
+      ccpipe profile items -i job_17.h5 -s Energy -d Power --sh5util
+
+    Parameters
+    ----------
+    data
+        Name of the field, in upper or lower case.
+    output
+        File; else stdout.
+    format
+        csv, or json: one object a line.
+    interval
+        Seconds that make one row.
+    sh5util
+        Rows and columns as sh5util writes them.
+    """
+    from ccpipe.formats.slurm_profile import (
+        align_item,
+        find_peaks,
+        item_csv,
+        list_names,
+        sh5util_item_csv,
+        zip_item,
+    )
+
+    if interval < 1:
+        raise UsageError(f"--interval {interval}: at least one second")
+    with tables.open() as found:
+        if len({table.series for table in found}) > 1:
+            raise UsageError("--series: one series at a time")
+        rows = list(
+            zip_item(found, data) if sh5util else align_item(found, data, interval=interval)
+        )
+        if format == "json":
+            pieces: Iterator[bytes] = (msgspec.json.encode(row) + b"\n" for row in rows)
+        elif sh5util:
+            pieces = sh5util_item_csv(iter(rows), found)
+        else:
+            pieces = item_csv(iter(rows), list_names(found))
+        write(pieces, output)
+        for peak in find_peaks(rows):
+            note(peak.text(data))
+
+
+@profile.command(name="list")
+def list_(
+    *,
+    tables: Tables = Tables(),  # noqa: B008 - frozen
+    any_: Annotated[bool, Parameter(name="--any", negative=())] = False,
+    output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
+) -> None:
+    """List the fields that all tables of each series have, and corrections that they may need.
+
+    Examples:
+      ccpipe profile list --jobs 17
+      ccpipe profile list -i job_17.h5 -s Tasks --any
+      ccpipe profile list -i job_17.h5 -o json
+
+    Parameters
+    ----------
+    any_
+        Fields that any table has, instead of those that all have.
+    output
+        table or json.
+    """
+    from ccpipe.formats.slurm_profile import all_fields, common_fields, recognize
+
+    with tables.open() as found:
+        series: dict[str, list[Table]] = {}
+        for table in found:
+            series.setdefault(table.series, []).append(table)
+        rows: list[dict[str, Any]] = [
+            {
+                "series": name,
+                "fields": all_fields(group) if any_ else common_fields(group),
+                "tables": len(group),
+                "rows": sum(map(len, group)),
+                "suspect": sorted({rule for table in group for rule in recognize(table)}),
+            }
+            for name, group in series.items()
+        ]
+    if output == "json":
+        print_json(rows)
+        return
+    heads = ("SERIES", "TABLES", "ROWS", "FIELDS")
+    print_table(
+        [
+            [str(row["series"]), str(row["tables"]), str(row["rows"]), " ".join(row["fields"])]
+            for row in rows
+        ],
+        heads,
+    )
+    for row in rows:
+        if row["suspect"]:
+            note(f"{row['series']}: looks like needing --fix {' --fix '.join(row['suspect'])}")
+
+
+@profile.command
+def show(
+    *,
+    tables: Tables = Tables(),  # noqa: B008 - frozen
+    data: Annotated[tuple[str, ...], Parameter(alias="-d", negative=())] = (),
+    width: int | None = None,
+) -> None:
+    """Draw series in the terminal, one line for each field of each table.
+
+    Examples:
+      ccpipe profile show --jobs 17
+      ccpipe profile show -i job_17.h5 -s Tasks -d RSS -d CPUUtilization
+      ccpipe profile show -i 17_0_n1.h5 --width 60
+
+    Parameters
+    ----------
+    data
+        Fields; without it, all but those that are constant.
+    width
+        Characters of the curve; else what the terminal leaves.
+    """
+    from ccpipe.cli.output import terminal_width
+    from ccpipe.cli.profile.curves import curves
+
+    with tables.open() as found:
+        for line in curves(found, data, width, terminal_width()):
+            print(line)

@@ -1,0 +1,114 @@
+"""Extracted series as JSON lines, line protocol and Parquet."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ccpipe.errors import MissingExtra, UnavailableError
+from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.slurm_profile import Level, Table, extract_records
+from ccpipe.node.gather.profile.metrics import to_metrics
+
+_ROWS = 10_000
+_KEYS = ("Run", "Step", "Node", "Series", "ElapsedTime", "EpochTime")
+
+
+def json_lines(tables: Sequence[Table], level: Level) -> Iterator[bytes]:
+    """Yield one object a line, with the names of the CSV's columns; ``Table`` is the series."""
+    encoder = msgspec.json.Encoder()
+    for series, group in _by_series(tables).items():
+        for record in extract_records(group, level):
+            yield encoder.encode({"Table": series, **record}) + b"\n"
+
+
+def line_protocol(tables: Sequence[Table], cluster: str, job: str | None = None) -> Iterator[bytes]:
+    """Yield the samples as metrics in seconds, tagged as ``ccpipe step --publish`` does.
+
+    `job` is the job of tables whose file does not say it.
+    """
+    for table in tables:
+        step = table.node_step
+        for record in extract_records([table]):
+            values: dict[str, Any] = {
+                name: value for name, value in record.items() if name not in _KEYS
+            }
+            seconds = record["EpochTime"]
+            if not isinstance(seconds, int):
+                continue  # a sample without a time
+            sample = to_metrics(
+                table.series,
+                values,
+                seconds * 10**9,
+                cluster=cluster,
+                node=step.node,
+                job=job if step.job is None else str(step.job),
+                step=step.step,
+                task=table.task,
+            )
+            yield encode(list(sample), precision="s")
+
+
+def write_parquet(tables: Sequence[Table], level: Level, path: Path) -> None:
+    """Write the rows of one series to a Parquet file that appears when it is complete.
+
+    Raises
+    ------
+    MissingExtra
+    UnavailableError
+        where the file cannot be written
+
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtra("pyarrow", "parquet") from None
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    writer: Any = None
+    schema: Any = None
+    try:
+        for rows in _batches(extract_records(tables, level)):
+            if schema is None:
+                schema = pa.schema([(name, _type(pa, name, tables)) for name in rows[0]])
+                writer = pq.ParquetWriter(draft, schema, compression="zstd")
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+        if writer is not None:
+            writer.close()
+            draft.replace(path)
+    except OSError as error:
+        raise UnavailableError(f"{path}: {error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _batches(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    batch: list[dict[str, Any]] = []
+    for record in records:
+        batch.append(record)
+        if len(batch) >= _ROWS:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _type(pa: Any, column: str, tables: Sequence[Table]) -> Any:
+    """Return the type of a column: the stored one, or that of the total of a field."""
+    if column in _KEYS[:4]:
+        return pa.string()
+    what, _, field = column.partition("_")
+    dtype = tables[0].dtype
+    name = column if column in (dtype.names or ()) else field
+    if what == "Avg" or dtype[name].kind == "f":
+        return pa.float64()
+    return pa.uint64()
+
+
+def _by_series(tables: Sequence[Table]) -> dict[str, list[Table]]:
+    groups: dict[str, list[Table]] = {}
+    for table in tables:
+        groups.setdefault(table.series, []).append(table)
+    return groups

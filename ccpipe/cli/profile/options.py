@@ -1,0 +1,160 @@
+"""What the subcommands of ``ccpipe profile`` share: which file, which tables."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ccpipe.errors import DataError, UnavailableError, UsageError
+from ccpipe.terminal import listed, note
+
+if TYPE_CHECKING:  # they load numpy, and --help must not
+    from ccpipe.formats.slurm_profile import JobSelection, Table
+
+Several = Parameter(negative=())
+Jobs = Annotated[list[str] | None, Parameter(alias="-j", negative=())]
+
+_SERIES = {"lustre": "Filesystem", "task": "Tasks"}
+"""Other names of series: Slurm's documentation has them, and sh5util refuses them."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """Which tables of which files."""
+
+    jobs: Annotated[tuple[str, ...], Parameter(alias="-j", negative=())] = ()
+    """Jobs or steps, such as 17 or 17.0; without --input the files are ./job_<id>.h5."""
+
+    input: Annotated[tuple[Path, ...], Parameter(alias="-i", negative=())] = ()
+    """Job files or node-step files."""
+
+    series: Annotated[tuple[str, ...], Parameter(alias="-s", negative=())] = ()
+    """Energy, Filesystem, Network or Tasks, in upper or lower case; without it, all."""
+
+    node: Annotated[tuple[str, ...], Parameter(alias="-N", negative=())] = ()
+    """Nodes; without it, or with *, all."""
+
+    task: Annotated[tuple[str, ...], Several] = ()
+    """Numbers of tasks."""
+
+    all_runs: Annotated[bool, Several] = False
+    """Of a job that was requeued, earlier runs too."""
+
+    fix: Annotated[tuple[str, ...], Several] = ()
+    """Correct what Slurm's plug-ins write wrongly; `ccpipe profile list` names the rules."""
+
+    def selections(self) -> "list[JobSelection]":
+        """Return the jobs."""
+        return parse_selections(self.jobs)
+
+    @contextlib.contextmanager
+    def open(self) -> "Iterator[list[Table]]":
+        """Open the files; yield the tables that are asked for, and close the files afterwards.
+
+        Raises
+        ------
+        UsageError
+            without a file, and for a rule that is not known
+        DataError
+            where no table is what was asked for
+
+        """
+        from ccpipe.formats.slurm_profile import CORRECTIONS, open_profile, select
+
+        for name in self.fix:
+            if name not in CORRECTIONS:
+                raise UsageError(f"--fix {name}: expected {listed(list(CORRECTIONS))}")
+        chosen = self.selections()
+        paths = self.input or tuple(Path(f"job_{one.job_text}.h5") for one in chosen)
+        if not paths:
+            raise UsageError("which file? Name it with --input, or its job with --jobs")
+        with contextlib.ExitStack() as stack:
+            tables: list[Table] = []
+            for path in paths:
+                try:
+                    profile = stack.enter_context(open_profile(path))
+                except OSError as error:
+                    raise UnavailableError(f"{path}: {error.strerror}") from error
+                for damage in profile.damage:
+                    note(f"ccpipe: {damage}", "yellow")
+                tables += select(profile.tables, all_runs=self.all_runs)
+            found = [table for table in tables if self._wanted(table, chosen)]
+            if tables and not found:
+                names = sorted({table.series for table in tables})
+                raise DataError(f"no table is asked for; the files have {listed(names)}")
+            yield [self._fixed(table) for table in found]
+
+    def _wanted(self, table: "Table", jobs: "Sequence[JobSelection]") -> bool:
+        step = table.node_step
+        series = {_SERIES.get(name.lower(), name).lower() for name in self.series}
+        steps = {
+            one.step for one in jobs if step.job in (None, one.job)
+        }  # a job file says of no step which job it is
+        return (
+            (not series or table.series.lower() in series)
+            and (not self.node or "*" in self.node or step.node in self.node)
+            and (not self.task or table.task in self.task)
+            and (not jobs or None in steps or step.step in steps)
+        )
+
+    def _fixed(self, table: "Table") -> "Table":
+        from ccpipe.formats.slurm_profile import CORRECTIONS
+
+        rules = [CORRECTIONS[name] for name in self.fix]
+        return table.with_rules(*(rule.apply for rule in rules if rule.series == table.series))
+
+
+def parse_selections(texts: Sequence[str]) -> "list[JobSelection]":
+    """Read jobs from a flag that may be repeated; raises UsageError."""
+    from ccpipe.formats.slurm_profile import parse_jobs
+
+    try:
+        return [one for text in texts for one in parse_jobs(text)]
+    except DataError as error:
+        raise UsageError(f"--jobs: {error}") from None
+
+
+def configured_folder() -> Path | None:
+    """Return ``ProfileHDF5Dir`` of the ``acct_gather.conf`` beside ``$SLURM_CONF``."""
+    conf = Path(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).with_name("acct_gather.conf")
+    try:
+        lines = conf.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition("#")[0].partition("=")
+        if name.strip().lower() == "profilehdf5dir" and value.strip():
+            return Path(value.strip())
+    return None
+
+
+def write(pieces: Iterator[bytes], path: Path | None) -> None:
+    """Write to stdout, or to a file that appears when it is complete.
+
+    Raises
+    ------
+    UnavailableError
+        where the file cannot be written
+
+    """
+    if path is None:
+        from ccpipe.terminal import open_stdout
+
+        with open_stdout() as stdout:
+            for piece in pieces:
+                stdout.write(piece)
+        return
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.writelines(pieces)
+        draft.replace(path)
+    except OSError as error:
+        raise UnavailableError(f"{path}: {error.strerror}") from error
+    finally:
+        draft.unlink(missing_ok=True)

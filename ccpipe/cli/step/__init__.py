@@ -1,0 +1,1 @@
+"""``ccpipe step``: run a command and gather what it uses."""

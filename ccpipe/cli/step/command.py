@@ -1,0 +1,124 @@
+"""``ccpipe step``: run a command and gather what it uses, as Slurm does for a step."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from ccpipe.cli.options import Where
+from ccpipe.cli.step.report import write_report
+from ccpipe.cli.step.run import StepRun
+from ccpipe.errors import ConfigError, UsageError
+from ccpipe.node.gather.profile import Selection, Step, parse_frequencies, parse_selection
+
+_MAX_ID = 2**32
+_SPECIAL_STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
+
+
+def step(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    job: int | None = None,
+    step: str | None = None,
+    task: int | None = None,
+    freq: str = "1",
+    profile: Path | None = None,
+    series: str = "all",
+    pss: bool = False,
+    cgroup: bool = False,
+    publish: bool = False,
+    output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
+    report: Path | None = None,
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Run a command and show what it used, as sacct does after a step.
+
+    It needs no Slurm. Processor time, memory, disk traffic and page faults are
+    those of the command and all its descendants, polled from /proc. The report
+    goes to stderr, stdout is the command's. The exit code is the command's, 128
+    and the signal where a signal ended it, 127 where it cannot be started.
+    Signals are passed on. Within a Slurm job the ids come from the environment.
+
+    Examples: ccpipe step -- ./solver input.dat
+              ccpipe step -o json --report used.json -- make -j8
+              ccpipe step --profile 17_0_n1.h5 --freq task=0.5,energy=5 -- ./solver
+
+    Parameters
+    ----------
+    command
+        The program and its arguments.
+    job
+        Number of the job; else $SLURM_JOB_ID, else the number of this process.
+    step
+        Number of the step; else $SLURM_STEP_ID, else 0.
+    task
+        Number of the task; else $SLURM_PROCID, else 0.
+    freq
+        Seconds between samples, of tasks or of each series: task=1,energy=5.
+    profile
+        Write time series to this HDF5 file, or to Slurm's name for it in this folder.
+    series
+        What to profile: task, energy, filesystem, network, all or none.
+    pss
+        Count memory as the proportional set size, as Slurm's UsePss.
+    cgroup
+        Take memory and processor time from Slurm's control group of the task.
+    publish
+        Publish each sample, and at the end an event, on the bus.
+    output
+        How to write the report.
+    report
+        Write the report to this file instead of stderr.
+    """
+    if not command:
+        raise UsageError("which command? Such as: ccpipe step -- ./solver input.dat")
+    intervals = dict.fromkeys(("energy", "filesystem", "network"), 1.0)
+    frequencies = {"task": 1.0} | intervals | parse_frequencies(freq)
+    selection = parse_selection(series) if profile else Selection.NONE
+    site = where.site()
+    described = Step(
+        job=_number("--job", job, "SLURM_JOB_ID", os.getpid()),
+        step=_step(step),
+        node=os.environ.get("SLURMD_NODENAME") or site.hostname,
+        user=os.environ.get("SLURM_JOB_USER", ""),
+        node_index=_number("SLURM_NODEID", None, "SLURM_NODEID", 0),
+        cpus_per_task=_number("SLURM_CPUS_PER_TASK", None, "SLURM_CPUS_PER_TASK", 1),
+        profile=selection,
+    )
+    number = _number("--task", task, "SLURM_PROCID", 0)
+    run = StepRun(described, number, frequencies, use_pss=pss, cgroup=cgroup)
+    if publish:
+        from ccpipe.cli.step.publish import SamplePublisher
+
+        run.publisher = SamplePublisher(site, described)
+    code = run.run(command, _path(profile, described))
+    write_report(run.record, described, code, run.seconds, output, report)
+    sys.exit(code)
+
+
+def _step(text: str | None) -> str:
+    """Return a step's name; Slurm's numbers of special steps become words."""
+    found = text or os.environ.get("SLURM_STEP_ID", "0")
+    name = _SPECIAL_STEPS.get(found, found)
+    if not (name in _SPECIAL_STEPS.values() or (name.isdecimal() and int(name) < _MAX_ID)):
+        raise UsageError(f"--step: not a step: {found!r:.40}")
+    return name
+
+
+def _number(flag: str, given: int | None, variable: str, otherwise: int) -> int:
+    text = str(given) if given is not None else os.environ.get(variable, "")
+    if not text:
+        return otherwise
+    if not (text.isascii() and text.isdecimal() and int(text) < _MAX_ID):
+        error = UsageError if given is not None else ConfigError
+        raise error(f"{flag}: not a number: {text!r:.40}")
+    return int(text)
+
+
+def _path(profile: Path | None, described: Step) -> Path | None:
+    if profile is None or not profile.is_dir():
+        return profile
+    from ccpipe.formats.slurm_profile import NodeStepName
+
+    return profile / NodeStepName(described.job, described.step, described.node).file_name

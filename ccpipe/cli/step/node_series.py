@@ -1,0 +1,99 @@
+"""Samples of the whole node for a profile, from the publisher's collectors.
+
+A series whose counters this machine does not have, or not for us, is left out.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from ccpipe.errors import DataError
+from ccpipe.message import Message
+from ccpipe.node.collectors.infiniband import InfiniBand
+from ccpipe.node.collectors.lustre import Lustre
+from ccpipe.node.collectors.network import Network
+from ccpipe.node.collectors.rapl import Rapl
+from ccpipe.node.gather.jobacct.poller import EnergyReading
+
+Values = Mapping[str, int | float | None]
+
+_MEBIBYTE = 2**20
+
+
+class NodeSeries:
+    """What the node's counters showed since they were last read.
+
+    Parameters
+    ----------
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._profile_rapl, self._step_rapl = Rapl(root=root), Rapl(root=root)
+        self._lustre = Lustre(root=root)
+        self._networks = InfiniBand(root=root), Network(root=root)
+        self._joules = 0.0
+        self._traffic: dict[str, float] | None = None
+
+    def power(self) -> Values | None:
+        """Return a sample of the series Energy: processors and memory, in watts."""
+        sums = _sums(self._profile_rapl.collect)
+        return None if sums is None or not sums else {"Power": round(_watts(sums))}
+
+    def energy_used(self) -> EnergyReading | None:
+        """Return the joules since the first call, and the watts now."""
+        sums = _sums(self._step_rapl.collect)
+        if sums is None or not sums:
+            return None
+        self._joules += sums.get("cpu_energy", 0) + sums.get("mem_energy", 0)
+        return EnergyReading(round(self._joules), round(_watts(sums)))
+
+    def filesystem(self) -> Values | None:
+        """Return a sample of the series Filesystem: changes of all Lustre mounts."""
+        sums = _sums(self._lustre.collect)
+        if sums is None:
+            return None
+        return {
+            "Reads": int(sums.get("lustre_read_requests_diff", 0)),
+            "ReadMB": sums.get("lustre_read_bytes_diff", 0) / _MEBIBYTE,
+            "Writes": int(sums.get("lustre_write_requests_diff", 0)),
+            "WriteMB": sums.get("lustre_write_bytes_diff", 0) / _MEBIBYTE,
+        }
+
+    def network(self) -> Values | None:
+        """Return a sample of the series Network: InfiniBand's ports, or else all interfaces."""
+        infiniband, ethernet = self._networks
+        sums = _sums(infiniband.collect)
+        names = ("ib_recv_pkts", "ib_xmit_pkts", "ib_recv", "ib_xmit")
+        if sums is None:
+            sums = _sums(ethernet.collect)
+            names = ("net_pkts_in", "net_pkts_out", "net_bytes_in", "net_bytes_out")
+        if sums is None:
+            return None
+        before, self._traffic = self._traffic or sums, sums
+        packets_in, packets_out, received, sent = (
+            max(0, sums.get(name, 0) - before.get(name, 0)) for name in names
+        )
+        return {
+            "PacketsIn": int(packets_in),
+            "PacketsOut": int(packets_out),
+            "InMB": received / _MEBIBYTE,
+            "OutMB": sent / _MEBIBYTE,
+        }
+
+
+def _watts(sums: Mapping[str, float]) -> float:
+    return sums.get("cpu_power", 0) + sums.get("mem_power", 0)
+
+
+def _sums(collect: Callable[[int], Iterable[Message]]) -> dict[str, float] | None:
+    """Return each metric added up over devices; None where they cannot be read."""
+    sums: dict[str, float] = {}
+    try:
+        for message in collect(time.time_ns()):
+            if not isinstance(message.value, str):
+                sums[message.name] = sums.get(message.name, 0) + message.value
+    except (OSError, DataError):
+        return None
+    return sums

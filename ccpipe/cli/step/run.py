@@ -1,0 +1,191 @@
+"""Runs a command under both gathers."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ccpipe.cli.step.node_series import NodeSeries
+from ccpipe.errors import CcpipeError
+from ccpipe.node.gather.jobacct import (
+    DataType,
+    JobacctInfo,
+    Rusage,
+    TaskId,
+    TaskPoller,
+    aggregate,
+    create,
+    set_info,
+)
+from ccpipe.node.gather.jobacct.poller import TaskSample
+from ccpipe.node.gather.profile import ProfileGather, Selection, Step
+from ccpipe.terminal import note
+
+if TYPE_CHECKING:
+    from ccpipe.cli.step.publish import SamplePublisher
+
+NOT_FOUND, NOT_EXECUTABLE, BY_SIGNAL = 127, 126, 128
+"""Exit codes, as shells have them."""
+
+PASSED_ON = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
+_OF_TERMINAL = {signal.SIGINT, signal.SIGQUIT}
+"""Signals that a terminal sends to the command too."""
+
+
+class StepRun:
+    """One run of a command, as one task of a step."""
+
+    def __init__(
+        self,
+        step: Step,
+        task: int,
+        frequencies: dict[str, float],
+        *,
+        use_pss: bool = False,
+        cgroup: bool = False,
+    ) -> None:
+        """Prepare; `frequencies` are seconds between samples of ``task``, ``energy`` and so on."""
+        self.record: JobacctInfo = create()
+        """What the step used, complete after ``run``."""
+        self.seconds = 0.0
+        self.publisher: SamplePublisher | None = None
+        self._step, self._task, self._frequencies = step, task, frequencies
+        self._series = NodeSeries()
+        self._profile = ProfileGather()
+        self._poller = TaskPoller(
+            use_pss=use_pss, cgroup=cgroup, energy=self._series.energy_used, on_poll=self._on_poll
+        )
+
+    def run(self, command: Sequence[str], profile: Path | None = None) -> int:
+        """Run the command to its end; return its exit code.
+
+        Raises
+        ------
+        CcpipeError
+            where the profile cannot be written
+
+        """
+        self._profile.init()
+        self._profile.node_step_start(self._step, profile)
+        try:
+            self._sample_node()
+            self._poller.set_proctrack_container_id(os.getpid())
+            self._poller.start_poll(self._frequencies["task"])
+            return self._run(command)
+        finally:
+            with contextlib.suppress(CcpipeError):
+                self._poller.end_poll()
+            if self.publisher is not None:
+                self.publisher.close(self.record)
+            self._profile.fini()
+
+    def _sample_node(self) -> None:
+        for name, series, read in (
+            ("energy", Selection.ENERGY, self._series.power),
+            ("filesystem", Selection.LUSTRE, self._series.filesystem),
+            ("network", Selection.NETWORK, self._series.network),
+        ):
+            self._profile.sample_every(self._frequencies[name], series, read)
+
+    def _run(self, command: Sequence[str]) -> int:
+        self._profile.task_start(self._task)
+        began = time.monotonic()
+        with _passing_on() as started:
+            try:
+                process = subprocess.Popen(command)  # noqa: S603 - what we are asked to run
+            except OSError as error:
+                note(f"ccpipe: {command[0]}: {error.strerror}", "red")
+                return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+            started(process.pid)
+            task_id = TaskId(self._task, self._step.node_index)
+            self._poller.add_task(process.pid, task_id, poll=True)
+            self._wait(process.pid)
+            info = self._poller.remove_task(process.pid)  # polls while it is a zombie
+            _, status, used = os.wait4(process.pid, 0)
+        self.seconds = time.monotonic() - began
+        code = os.waitstatus_to_exitcode(status)
+        process.returncode = code
+        if info is not None:
+            micro = 10**6
+            rusage = Rusage(
+                round(used.ru_utime * micro),
+                round(used.ru_stime * micro),
+                used.ru_maxrss * 1024,
+                used.ru_majflt,
+            )
+            set_info(info, DataType.RUSAGE, rusage)
+            aggregate(self.record, info)
+        self._profile.task_end(process.pid)
+        return code if code >= 0 else BY_SIGNAL - code
+
+    def _wait(self, pid: int) -> None:
+        """Wait until the process ends, and leave it a zombie; do not gather while it is stopped."""
+        events = os.WEXITED | os.WSTOPPED | os.WCONTINUED
+        while True:
+            found = os.waitid(os.P_PID, pid, events | os.WNOWAIT)
+            if found is None or found.si_code in (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED):
+                return
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
+            if found.si_code == os.CLD_STOPPED:
+                self._poller.suspend_poll()
+                self._profile.suspend()
+            else:
+                self._poller.resume_poll()
+                self._profile.resume()
+
+    def _on_poll(self, samples: list[TaskSample]) -> None:
+        for sample in samples:
+            if self._profile.is_active(Selection.TASK):
+                self._profile.add_sample_data(
+                    Selection.TASK, sample.values, sample.time, task=sample.id.task
+                )
+        if self.publisher is not None:
+            self.publisher.publish(samples)
+
+
+@contextlib.contextmanager
+def _passing_on() -> Iterator[Callable[[int], None]]:
+    """Pass signals on to the process that is named once it started.
+
+    Those of a terminal reach it anyway; those that come before it started wait for it.
+    """
+    pids: list[int] = []
+    early: list[int] = []
+
+    def pass_on(number: int, _: object = None) -> None:
+        if not pids:
+            early.append(number)
+        elif not (number in _OF_TERMINAL and _in_foreground()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pids[0], number)
+
+    def started(pid: int) -> None:
+        pids.append(pid)
+        while early:
+            pass_on(early.pop(0))
+
+    numbers = [signal.Signals[name] for name in PASSED_ON]
+    before = {number: signal.signal(number, pass_on) for number in numbers}
+    try:
+        yield started
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _in_foreground() -> bool:
+    """Return whether the terminal sends its signals to us, and so to the command."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

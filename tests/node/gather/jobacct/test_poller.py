@@ -1,0 +1,219 @@
+"""The poller's calls, on real processes."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ccpipe.errors import EncodeError
+from ccpipe.node.gather.jobacct import JobacctError, TaskId, TaskPoller
+from ccpipe.node.gather.jobacct.poller import EnergyReading, TaskSample
+
+SLEEP = "import time; time.sleep(60)"
+BURN = "while True: pass"
+
+
+@pytest.fixture
+def poller() -> Iterator[TaskPoller]:
+    """Give a poller that polls when asked."""
+    found = TaskPoller()
+    found.set_proctrack_container_id(os.getpid())
+    found.start_poll(0)
+    yield found
+    found.end_poll()
+
+
+@pytest.fixture
+def pid() -> Iterator[int]:
+    """Run a process that computes."""
+    process = subprocess.Popen([sys.executable, "-c", BURN])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def test_a_task_is_polled_from_being_added_to_being_removed(poller: TaskPoller, pid: int) -> None:
+    """Removing polls once more and hands the record over."""
+    poller.add_task(pid, TaskId(7, 1), poll=True)
+    time.sleep(0.3)
+    first = poller.stat_task(pid)
+    time.sleep(0.3)
+    last = poller.remove_task(pid)
+    assert first is not None
+    assert last is not None
+    assert last.id == TaskId(7, 1)
+    cpu = [info.usage_in["cpu"].total for info in (first, last)]
+    assert (cpu[0] or 0) < (cpu[1] or 0)
+    assert last.usage_in["mem"].max_id == TaskId(7, 1)
+    assert last.cpu_frequency is None or last.cpu_frequency > 100_000
+    assert poller.remove_task(pid) is None
+
+
+def test_stat_returns_a_copy(poller: TaskPoller, pid: int) -> None:
+    """Changing it changes nothing in the poller."""
+    poller.add_task(pid, TaskId(0, 0))
+    copy = poller.stat_task(pid)
+    assert copy is not None
+    copy.update("mem", 2**50)
+    again = poller.stat_task(pid)
+    assert again is not None
+    assert (again.usage_in["mem"].max or 0) < 2**50
+
+
+def test_pid_0_is_the_task_that_was_added_last(poller: TaskPoller, pid: int) -> None:
+    """Tasks are added at the front; for ``stat_task`` it is a poll without an answer."""
+    poller.add_task(os.getpid(), TaskId(0, 0))
+    poller.add_task(pid, TaskId(1, 0))
+    assert poller.stat_task(0) is None
+    removed = poller.remove_task(0)
+    assert removed is not None
+    assert removed.id.task == 1
+
+
+@pytest.mark.parametrize("bad", [0, -1])
+def test_what_is_no_process_is_refused(poller: TaskPoller, bad: int) -> None:
+    """As a task and as a container."""
+    with pytest.raises(JobacctError, match="not a process"):
+        poller.add_task(bad, TaskId(0, 0))
+    with pytest.raises(JobacctError, match="not a container"):
+        poller.set_proctrack_container_id(bad)
+
+
+def test_unknown_tasks_are_none_and_known_ones_are_not_added_twice(
+    poller: TaskPoller, pid: int
+) -> None:
+    """None stands for Slurm's NULL."""
+    assert poller.stat_task(pid) is None
+    assert poller.remove_task(pid) is None
+    poller.add_task(pid, TaskId(0, 0))
+    with pytest.raises(JobacctError, match="already"):
+        poller.add_task(pid, TaskId(0, 0))
+
+
+def test_before_the_start_and_after_the_end_calls_fail(pid: int) -> None:
+    """Those that return a record return none."""
+    poller = TaskPoller()
+    for _ in range(2):
+        with pytest.raises(JobacctError, match="not started"):
+            poller.add_task(pid, TaskId(0, 0))
+        assert poller.stat_task(pid) is None
+        assert poller.remove_task(0) is None
+        with pytest.raises(JobacctError, match="not started"):
+            poller.end_poll()
+        poller.start_poll(0)
+        poller.end_poll()
+
+
+def test_a_second_start_is_logged_and_changes_nothing(
+    poller: TaskPoller, pid: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tasks stay."""
+    poller.add_task(pid, TaskId(0, 0))
+    with caplog.at_level(logging.ERROR):
+        poller.start_poll(1)
+    assert "already started" in caplog.text
+    assert poller.stat_task(pid) is not None
+    with pytest.raises(JobacctError, match="not a frequency"):
+        TaskPoller().start_poll(-1)
+
+
+def test_nothing_is_polled_before_the_container_is_known(
+    pid: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Setting it again is logged."""
+    poller = TaskPoller()
+    poller.start_poll(0)
+    poller.add_task(pid, TaskId(0, 0))
+    info = poller.stat_task(pid)
+    assert info is not None
+    assert not info.usage_in
+    poller.set_proctrack_container_id(os.getpid())
+    info = poller.stat_task(pid)
+    assert info is not None
+    assert info.usage_in["mem"].total
+    poller.set_proctrack_container_id(os.getpid())
+    assert "replaces" in caplog.text
+    poller.end_poll()
+
+
+def test_the_thread_polls_and_pauses_while_suspended(pid: int) -> None:
+    """Samples stop with ``suspend_poll`` and go on with ``resume_poll``."""
+    samples: list[TaskSample] = []
+    came = threading.Event()
+
+    def take(new: list[TaskSample]) -> None:
+        samples.extend(new)
+        came.set()
+
+    poller = TaskPoller(on_poll=take)
+    poller.set_proctrack_container_id(os.getpid())
+    poller.start_poll(0.05)
+    poller.add_task(pid, TaskId(3, 0))
+    assert came.wait(10)
+    poller.suspend_poll()
+    time.sleep(0.15)
+    count = len(samples)
+    time.sleep(0.3)
+    assert len(samples) == count
+    came.clear()
+    poller.resume_poll()
+    assert came.wait(10)
+    poller.end_poll()
+    first, *others = samples
+    assert first.id == TaskId(3, 0)
+    assert (first.values["CPUTime"], first.values["ReadMB"]) == (0, 0)
+    assert sum(other.values["CPUTime"] or 0 for other in others) > 0
+
+
+def test_two_threads_do_not_poll_at_once(pid: int) -> None:
+    """The second one returns at once."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def wait(_: list[TaskSample]) -> None:
+        inside.set()
+        leave.wait(10)
+
+    poller = TaskPoller(on_poll=wait)
+    poller.set_proctrack_container_id(os.getpid())
+    poller.start_poll(0)
+    poller.add_task(pid, TaskId(0, 0))
+    thread = threading.Thread(target=poller.poll)
+    thread.start()
+    assert inside.wait(10)
+    before = time.monotonic()
+    poller.poll()
+    assert time.monotonic() - before < 1
+    leave.set()
+    thread.join()
+    poller.end_poll()
+
+
+def test_samples_that_nobody_can_take_cost_no_task(
+    pid: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The record is there, and the log has the reason."""
+
+    def refuse(_: list[TaskSample]) -> None:
+        raise EncodeError("no room")
+
+    poller = TaskPoller(on_poll=refuse, energy=lambda: EnergyReading(5, 50))
+    poller.set_proctrack_container_id(os.getpid())
+    poller.start_poll(0)
+    poller.add_task(pid, TaskId(0, 2))
+    info = poller.remove_task(pid)
+    assert info is not None
+    assert info.usage_in["energy"].per_node == {2: 5}
+    assert info.usage_out["energy"].total == 50
+    assert "no room" in caplog.text
+    poller.end_poll()
+
+
+def test_two_ways_to_count_memory_exclude_each_other() -> None:
+    """As in Slurm."""
+    with pytest.raises(JobacctError, match="exclude"):
+        TaskPoller(use_pss=True, no_share=True)

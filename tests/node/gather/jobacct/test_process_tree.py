@@ -1,0 +1,286 @@
+"""Process trees of tasks: real ones, and captured tables of what is hard to bring about."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ccpipe.node.gather.jobacct.process_tree import ProcessTree
+
+TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+BURN = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass\n"
+
+
+class Table:
+    """A ``/proc`` in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, pid: int, ppid: int, *, start: int = 10, **values: int) -> None:
+        """Write a process; times are in ticks."""
+        folder = self.root / f"proc/{pid}"
+        folder.mkdir(parents=True, exist_ok=True)
+        own, reaped, rss = (values.get(name, 0) for name in ("own", "reaped", "rss"))
+        (folder / "stat").write_text(
+            f"{pid} (a) b) R {ppid} {pid} {pid} 0 -1 0 0 0 {values.get('faults', 0)} 0 {own} 0"
+            f" {reaped} 0 20 0 1 0 {start} 4096 {rss} " + " ".join(["0"] * 15) + "\n"
+        )
+        if "read" in values:
+            (folder / "io").write_text(f"rchar: {values['read']}\nwchar: {values['read']}\n")
+
+    def drop(self, pid: int) -> None:
+        """Let a process end."""
+        for path in (self.root / f"proc/{pid}").iterdir():
+            path.unlink()
+        (self.root / f"proc/{pid}").rmdir()
+
+    def tree(self) -> ProcessTree:
+        """Return what reads it."""
+        return ProcessTree(root=str(self.root))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Give an empty table."""
+    (tmp_path / "proc").mkdir()
+    return Table(tmp_path)
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
+    """Give a function that starts Python; what it started is ended and reaped."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(code: str) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
+        process.kill()
+        process.communicate()
+
+
+def test_a_task_is_its_process_and_all_descendants(table: Table) -> None:
+    """Others are not, whatever their names hold."""
+    for pid, ppid in ((1, 0), (10, 1), (11, 10), (12, 11), (20, 1), (21, 20)):
+        table.put(pid, ppid, own=pid, rss=1)
+    usage = table.tree().poll([10, 20])
+    assert set(usage[10].pids) == {10, 11, 12}
+    assert set(usage[20].pids) == {20, 21}
+    assert usage[10].user == round((10 + 11 + 12) * TICK * 1000)
+    assert usage[10].resident == 3 * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_child_that_was_waited_for_counts_once(table: Table) -> None:
+    """The parent has its time now."""
+    tree = table.tree()
+    table.put(10, 1, own=5)
+    table.put(11, 10, own=100)
+    assert tree.poll([10])[10].user == round(105 * TICK * 1000)
+    table.drop(11)
+    table.put(10, 1, own=6, reaped=102)
+    assert tree.poll([10])[10].user == round(108 * TICK * 1000)
+
+
+def test_a_child_that_nobody_waited_for_stays_counted(table: Table) -> None:
+    """As where the parent ignores SIGCHLD, or ended before its child did."""
+    tree = table.tree()
+    table.put(10, 1, own=5, read=100)
+    table.put(11, 10, own=100, read=1000)
+    tree.poll([10])
+    table.drop(11)
+    for _ in range(2):
+        usage = tree.poll([10])[10]
+        assert usage.user == round(105 * TICK * 1000)
+        assert usage.io == (1100, 1100)
+
+
+def test_generations_that_end_between_two_polls_stay_counted(table: Table) -> None:
+    """The child's time goes to the parent, and both to the grandparent."""
+    tree = table.tree()
+    table.put(10, 1, own=1)
+    table.put(11, 10, own=20)
+    table.put(12, 11, own=300)
+    tree.poll([10])
+    table.drop(11)
+    table.drop(12)
+    table.put(10, 1, own=1, reaped=320)
+    assert tree.poll([10])[10].user == round(321 * TICK * 1000)
+
+
+def test_a_process_stays_with_its_task_when_its_parent_ends(table: Table) -> None:
+    """It belongs to init then; Slurm loses it."""
+    tree = table.tree()
+    table.put(1, 0)
+    table.put(10, 1, own=1)
+    table.put(11, 10, own=2)
+    table.put(12, 11, own=30)
+    tree.poll([10])
+    table.drop(11)
+    table.put(10, 1, own=1, reaped=2)
+    table.put(12, 1, own=40)
+    usage = tree.poll([10])[10]
+    assert usage.user == round(43 * TICK * 1000)
+    assert set(usage.pids) == {10, 12}
+
+
+def test_a_number_that_is_used_again_is_another_process(table: Table) -> None:
+    """Neither as a descendant nor as the task itself."""
+    tree = table.tree()
+    table.put(10, 1, own=5)
+    table.put(11, 10, own=7)
+    tree.poll([10])
+    table.put(11, 1, start=99, own=5000)
+    assert tree.poll([10])[10].user == round(12 * TICK * 1000)
+    table.put(10, 1, start=99, own=9000)
+    assert 10 not in tree.poll([10])
+
+
+def test_a_task_keeps_running_without_its_first_process(table: Table) -> None:
+    """Its time stays counted, and its children still belong to the task."""
+    tree = table.tree()
+    table.put(10, 1, own=50)
+    table.put(11, 10, own=7)
+    tree.poll([10])
+    table.drop(10)
+    table.put(11, 1, own=9)
+    assert tree.poll([10])[10].user == round(59 * TICK * 1000)
+
+
+def test_what_may_not_be_read_is_unknown(table: Table) -> None:
+    """A process of another user has a ``stat`` and no ``io``."""
+    table.put(10, 1, own=5)
+    assert table.tree().poll([10])[10].io is None
+    table.put(11, 10, read=5)
+    assert table.tree().poll([10])[10].io == (5, 5)
+
+
+def test_a_circle_of_parents_ends(table: Table) -> None:
+    """A table that changes while it is read may show one."""
+    table.put(30, 31)
+    table.put(31, 30)
+    table.put(32, 32)
+    table.put(10, 1)
+    assert table.tree().poll([10])[10].pids == (10,)
+
+
+def test_ten_thousand_processes_cost_no_task(table: Table) -> None:
+    """With unreadable ones among them, and none missing."""
+    for task in range(100):
+        table.put(1000 + task, 1, own=task)
+    for child in range(9900):
+        table.put(2000 + child, 1000 + child % 100, own=1)
+    (table.root / "proc/2500/stat").write_text("broken")
+    (table.root / "proc/2501/stat").unlink()
+    usage = table.tree().poll(range(1000, 1100))
+    assert len(usage) == 100
+    assert sum(len(one.pids) for one in usage.values()) == 9998
+
+
+def test_processes_that_end_at_once_are_counted(
+    spawn: Callable[..., "subprocess.Popen[bytes]"],
+) -> None:
+    """200 of them between two polls: the kernel adds them to their parent."""
+    code = (
+        "import os, sys\n"
+        "for _ in range(200):\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        sum(range(200_000)); os._exit(0)\n"
+        "    os.waitpid(pid, 0)\n"
+        "print('done', flush=True)\n"
+        "sys.stdin.read()\nimport time; time.sleep(60)\n"
+    )
+    process = spawn(code)
+    tree = ProcessTree()
+    tree.poll([process.pid])
+    assert process.stdout is not None
+    process.stdout.readline()
+    usage = tree.poll([process.pid])[process.pid]
+    times = psutil.Process(process.pid).cpu_times()
+    theirs = times.user + times.system + times.children_user + times.children_system
+    assert times.children_user > 0.2
+    assert (usage.user + usage.system) / 1000 == pytest.approx(theirs, abs=0.1)
+
+
+def test_figures_are_those_of_psutil(spawn: Callable[..., "subprocess.Popen[bytes]"]) -> None:
+    """Memory, addresses and bytes of a real tree, through fork and exec."""
+    code = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {BURN.format(seconds=0.3)!r}"
+        " + 'x = bytearray(30_000_000); print(1, flush=True); time.sleep(60)'])\n"
+        "time.sleep(60)\n"
+    )
+    process = spawn(code)
+    assert process.stdout is not None
+    process.stdout.readline()
+    usage = ProcessTree().poll([process.pid])[process.pid]
+    root = psutil.Process(process.pid)
+    members = [root, *root.children(recursive=True)]
+    assert set(usage.pids) == {member.pid for member in members}
+    infos = [member.memory_info() for member in members]
+    assert usage.resident == pytest.approx(sum(info.rss for info in infos), rel=0.02)
+    assert usage.virtual == sum(info.vms for info in infos)
+    assert usage.io is not None
+    assert usage.io[0] == sum(member.io_counters()[4] for member in members)
+    assert (usage.user + usage.system) / 1000 >= 0.25
+
+
+def test_shared_memory_counts_once_as_proportional_set_size(
+    spawn: Callable[..., "subprocess.Popen[bytes]"],
+) -> None:
+    """Three processes share 40 MB; what is not shared does not include it."""
+    code = (
+        "import os, sys, time\n"
+        "x = bytearray(b'1') * 40_000_000\n"
+        "for _ in range(2):\n"
+        "    if not os.fork():\n"
+        "        time.sleep(60)\n"
+        "print(1, flush=True); time.sleep(60)\n"
+    )
+    process = spawn(code)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(0.2)
+    pid = process.pid
+    plain, pss, unshared = (
+        ProcessTree(**options).poll([pid])[pid].resident
+        for options in ({}, {"use_pss": True}, {"no_share": True})
+    )
+    assert plain > 120e6
+    assert 40e6 < pss < 80e6
+    assert pss < plain
+    assert unshared <= plain
+
+
+def test_nothing_fails_while_processes_vanish() -> None:
+    """A poll in the middle of a burst of forks raises nothing and keeps the task."""
+    code = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "while True:\n"
+        "    if not os.fork():\n"
+        "        os._exit(0)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    tree, last = ProcessTree(), -1
+    try:
+        for _ in range(40):
+            usage = tree.poll([process.pid])[process.pid]
+            assert usage.user + usage.system >= last
+            last = usage.user + usage.system
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()

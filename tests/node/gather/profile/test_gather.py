@@ -1,0 +1,235 @@
+"""The life of a profile, and the real sh5util on what it leaves."""
+
+import os
+import pwd
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ccpipe.formats.slurm_profile import Profile, open_profile
+from ccpipe.node.gather.profile import ProfileGather, ProfileGatherError, Selection, Step
+from tests.conftest import program
+
+USER = pwd.getpwuid(os.getuid()).pw_name
+STEP = Step(job=17, step="0", node="c1", user=USER, profile=Selection.ALL)
+
+
+@pytest.fixture
+def gather(tmp_path: Path) -> Iterator[ProfileGather]:
+    """Give a configured gather."""
+    found = ProfileGather()
+    found.init()
+    found.conf_set({"ProfileHDF5Dir": str(tmp_path)})
+    yield found
+    found.fini()
+
+
+def rows(profile: Profile, series: str) -> list[tuple[int | float, ...]]:
+    """Return the rows of a table, by name."""
+    [table] = [table for table in profile.tables if table.series == series]
+    return [tuple(row) for row in table.read().tolist()]
+
+
+def test_a_step_of_the_first_generation_of_calls(gather: ProfileGather, tmp_path: Path) -> None:
+    """Samples go in by the type of their series, under the names of the document too."""
+    gather.node_step_start(STEP)
+    gather.task_start(0)
+    now = time.time()
+    gather.add_sample_data(Selection.ENERGY, {"watts": 200}, now)
+    gather.add_sample_data(Selection.ENERGY, {"watts": 210}, now + 1)
+    gather.add_sample_data(Selection.TASK, {"RSS": 5, "CPUTime": 0.5}, now, task=0)
+    gather.task_end(1234)
+    gather.node_step_end()
+    with open_profile(tmp_path / USER / "17_0_c1.h5") as profile:
+        assert profile.closed
+        assert [row[2] for row in rows(profile, "Energy")] == [200, 210]
+        assert rows(profile, "Tasks") == [(0, int(now), 0.5, 5)]
+        [node_step] = profile.node_steps
+        assert (node_step.node, node_step.tasks, node_step.step) == ("c1", 1, "0")
+
+
+def test_a_step_of_the_second_generation_of_calls(gather: ProfileGather) -> None:
+    """Datasets have numbers and fields of the caller's; values come in order or by name."""
+    gather.node_step_start(STEP)
+    power = gather.create_dataset("Energy", -1, [("GPU0Power", int), ("GPU1Power", int)])
+    tasks = gather.create_group("Tasks")
+    first = gather.create_dataset("4", tasks, [("CPUTime", float)])
+    gather.add_sample_data(power, [5, 6], 1795170874)
+    gather.add_sample_data(power, {"GPU1Power": 7}, 1795170875)
+    gather.add_sample_data(first, (0.25,), 1795170876)
+    assert gather.path is not None
+    gather.node_step_end()
+    with open_profile(gather.path) as profile:
+        energy = rows(profile, "Energy")
+        assert energy[0][1:] == (1795170874, 5, 6)
+        assert energy[1][3] == 7
+        assert rows(profile, "Tasks")[0][2] == 0.25
+        assert {table.task for table in profile.tables} == {None, "4"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "default", "is_active"),
+    [
+        (Selection.NOT_SET, "none", False),
+        (Selection.NOT_SET, "task", True),
+        (Selection.NONE, "all", False),
+        (Selection.TASK, "none", True),
+        (Selection.ENERGY, "task", False),
+    ],
+)
+def test_a_step_says_what_is_profiled_or_the_default_does(
+    gather: ProfileGather, tmp_path: Path, asked: Selection, default: str, is_active: bool
+) -> None:
+    """Without anything to profile there is no file; what is not selected is left out."""
+    gather.conf_set({"profilehdf5default": default})
+    gather.node_step_start(Step(job=1, step="batch", node="c1", user=USER, profile=asked))
+    assert gather.is_active(Selection.TASK) is is_active
+    gather.add_sample_data(Selection.TASK, {"RSS": 5}, task=0)
+    has_file = gather.is_active()
+    gather.node_step_end()
+    assert gather.is_active() is False
+    files = list(tmp_path.rglob("*.h5"))
+    assert bool(files) is has_file
+    if files:
+        assert files[0].name == "1_batch_c1.h5"
+        with open_profile(files[0]) as profile:
+            assert bool(profile.tables) is is_active
+
+
+def test_samples_after_the_end_are_dropped(gather: ProfileGather) -> None:
+    """As in Slurm, whose timers may be late; other calls without a step fail."""
+    gather.node_step_start(STEP)
+    number = gather.create_dataset("Energy", -1, [("Power", int)])
+    gather.node_step_end()
+    gather.add_sample_data(number, [5])
+    gather.add_sample_data(Selection.ENERGY, {"Power": 5})
+    for call in (gather.node_step_end, lambda: gather.task_start(0), lambda: gather.task_end(1)):
+        with pytest.raises(ProfileGatherError):
+            call()
+
+
+def test_what_does_not_fit_is_a_named_error(gather: ProfileGather) -> None:
+    """The profile goes on."""
+    gather.node_step_start(STEP)
+    with pytest.raises(ProfileGatherError, match="still runs"):
+        gather.node_step_start(STEP)
+    number = gather.create_dataset("Energy", -1, [("Power", int)])
+    tasks = gather.create_group("Tasks")
+    for call, reason in (
+        (lambda: gather.add_sample_data(99, [1]), "no dataset 99"),
+        (lambda: gather.add_sample_data(-1, [1]), "no dataset -1"),
+        (lambda: gather.add_sample_data(number, [1, 2]), "2 values, not 1"),
+        (lambda: gather.add_sample_data(number, [-5]), "not a number from 0"),
+        (lambda: gather.add_sample_data(Selection.TASK, {"RSS": 1}), "have numbers"),
+        (lambda: gather.add_sample_data(Selection.ENERGY, {"RSS": 1}), "Energy"),
+        (lambda: gather.create_dataset("x", 7, [("a", int)]), "no group 7"),
+        (lambda: gather.create_dataset("x", tasks, [("a", int)]), "not a task's number"),
+        (lambda: gather.create_dataset("Energy", -1, [("Power", int)]), "already"),
+    ):
+        with pytest.raises(ProfileGatherError, match=reason):
+            call()
+    gather.add_sample_data(number, [7])
+    gather.node_step_end()
+    assert gather.path is not None
+    with open_profile(gather.path) as profile:
+        assert len(rows(profile, "Energy")) == 1
+
+
+def test_options_are_those_of_slurm_and_of_the_document(tmp_path: Path) -> None:
+    """In upper or lower case; others are refused by name."""
+    gather = ProfileGather()
+    assert "ProfileHDF5Dir" in gather.conf_options()
+    assert "ProfileDefaultProfile" in gather.conf_options()
+    gather.conf_set({"PROFILEDIR": str(tmp_path), "ProfileDefaultProfile": "Energy"})
+    assert gather.conf_get().dir == tmp_path
+    assert gather.conf_get().default == Selection.ENERGY
+    with pytest.raises(ProfileGatherError, match="ProfileDirectory"):
+        gather.conf_set({"ProfileDirectory": "x"})
+    with pytest.raises(ProfileGatherError, match="ProfileHDF5Default"):
+        gather.conf_set({"ProfileHDF5Default": "everything"})
+    gather.conf_set({"ProfileHDF5Dir": "/proc/nothing"})
+    with pytest.raises(ProfileGatherError, match="/proc/nothing"):
+        gather.node_step_start(STEP)
+    assert not gather.is_active()
+
+
+def test_series_are_sampled_at_their_interval_unless_suspended(gather: ProfileGather) -> None:
+    """A reading that is not there is no sample; a series that is not profiled is not read."""
+    gather.node_step_start(Step(job=1, step="0", node="c1", user=USER, profile=Selection.ENERGY))
+    readings = iter([None, 1, 2, *[3] * 10_000])
+    enough, others = threading.Event(), list[int]()
+
+    def power() -> dict[str, int | float | None] | None:
+        value = next(readings)
+        if value == 3:
+            enough.set()
+        return None if value is None else {"Power": value}
+
+    gather.sample_every(0.02, Selection.ENERGY, power)
+    gather.sample_every(0.02, Selection.NETWORK, lambda: others.append(1))  # type: ignore[func-returns-value]
+    assert enough.wait(20)
+    gather.suspend()
+    time.sleep(0.1)
+    rest = len(list(readings))
+    assert rest > 9000
+    gather.resume()
+    assert gather.path is not None
+    gather.node_step_end()
+    with open_profile(gather.path) as profile:
+        assert [row[2] for row in rows(profile, "Energy")][:3] == [1, 2, 3]
+    assert not others
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12: that is the point
+def test_a_forked_child_leaves_the_file_alone(gather: ProfileGather) -> None:
+    """What it closes at its end is not the parent's."""
+    gather.node_step_start(STEP)
+    gather.add_sample_data(Selection.ENERGY, {"Power": 5})
+    pid = os.fork()
+    if not pid:
+        try:
+            gather.child_forked()
+            gather.add_sample_data(Selection.ENERGY, {"Power": 99})
+            gather.fini()
+        finally:
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    gather.add_sample_data(Selection.ENERGY, {"Power": 6})
+    assert gather.path is not None
+    gather.node_step_end()
+    with open_profile(gather.path) as profile:
+        assert [row[2] for row in rows(profile, "Energy")] == [5, 6]
+
+
+def test_the_real_sh5util_merges_and_extracts_a_step(gather: ProfileGather, tmp_path: Path) -> None:
+    """Two nodes with energy and tasks, as CSV."""
+    for number, node in enumerate(("c1", "c2")):
+        step = Step(job=17, step="0", node=node, user=USER, node_index=number, profile=STEP.profile)
+        gather.node_step_start(step)
+        for second in range(3):
+            gather.add_sample_data(Selection.ENERGY, {"Power": 100 + second}, 1795170874 + second)
+            values = {"RSS": second, "CPUTime": 0.5}
+            gather.add_sample_data(Selection.TASK, values, 1795170874 + second, task=number)
+        gather.node_step_end()
+    (tmp_path / "slurm.conf").write_text(
+        "ClusterName=test\nSlurmctldHost=localhost\nAuthType=auth/none\nNodeName=c1\n"
+        "PartitionName=p Nodes=c1\nAcctGatherProfileType=acct_gather_profile/hdf5\n"
+    )
+    (tmp_path / "acct_gather.conf").write_text(f"ProfileHDF5Dir={tmp_path}\n")
+    real = [str(program("sh5util", "slurm-wlm-hdf5-plugin")), "-p", str(tmp_path), "-j", "17"]
+
+    def sh5util(*arguments: str) -> None:
+        environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
+        subprocess.run([*real, *arguments], env=environment, cwd=tmp_path, check=True)
+
+    sh5util("-S", "-o", "job.h5")
+    sh5util("-i", "job.h5", "-E", "-s", "Tasks", "-l", "Node:TimeSeries", "-o", "tasks.csv")
+    lines = (tmp_path / "tasks.csv").read_text().splitlines()
+    assert lines[0] == "Step,Node,Series,ElapsedTime,EpochTime,CPUTime,RSS"
+    assert lines[1].startswith("0,c1,0,")
+    assert lines[1].endswith(",1795170874,0.500000,0")
+    assert len(lines) == 7

@@ -1,0 +1,78 @@
+"""One thread that polls several things."""
+
+import threading
+import time
+
+import pytest
+
+from ccpipe.node.gather.timer import PollTimer
+
+
+def test_each_poll_has_its_own_interval() -> None:
+    """And 0 is never."""
+    counts = {"fast": 0, "slow": 0, "never": 0}
+    enough = threading.Event()
+
+    def count(name: str) -> None:
+        counts[name] += 1
+        if counts["fast"] >= 20:
+            enough.set()
+
+    timer = PollTimer("test")
+    timer.start()
+    timer.add(0.02, lambda: count("fast"))
+    timer.add(0.1, lambda: count("slow"))
+    timer.add(0, lambda: count("never"))
+    assert enough.wait(20)
+    timer.stop()
+    assert counts["never"] == 0
+    assert 1 <= counts["slow"] < counts["fast"]
+
+
+def test_what_fails_is_logged_and_called_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The others go on too."""
+    calls = threading.Semaphore(0)
+
+    def fail() -> None:
+        calls.release()
+        raise ValueError("broken counter")
+
+    timer = PollTimer("test")
+    timer.add(0.01, fail)
+    timer.start()
+    assert all(calls.acquire(timeout=10) for _ in range(3))
+    timer.stop()
+    assert "broken counter" in caplog.text
+
+
+def test_suspended_time_does_not_count() -> None:
+    """What was due in 0.2 s is due 0.2 s after the suspension."""
+    called: list[float] = []
+    done = threading.Event()
+
+    def call() -> None:
+        called.append(time.monotonic())
+        done.set()
+
+    timer = PollTimer("test")
+    timer.add(0.3, call)
+    timer.start()
+    timer.suspend()
+    time.sleep(0.5)
+    assert not called
+    resumed = time.monotonic()
+    timer.resume()
+    assert done.wait(10)
+    timer.stop()
+    assert called[0] - resumed > 0.2
+
+
+def test_stopping_waits_for_a_poll_and_may_be_repeated() -> None:
+    """Nothing is called afterwards; a poll may stop the timer itself."""
+    timer = PollTimer("test")
+    timer.add(0.01, timer.stop)
+    timer.start()
+    time.sleep(0.1)
+    timer.stop()
+    assert not timer.is_running
+    PollTimer("never started").stop()

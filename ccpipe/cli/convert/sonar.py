@@ -7,7 +7,7 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats.files import Stream, read_blocks, read_piece, report_rejected
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.sonar import Decoded, Decoder, Envelope, ReadProfile, WriteProfile, encode
-from ccpipe.formats.sonar.archives.csv import CsvDecoder, is_csv
+from ccpipe.formats.sonar.older_csv import CsvDecoder, is_csv
 from ccpipe.message import Message
 from ccpipe.terminal import printable
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar

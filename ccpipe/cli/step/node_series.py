@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from ccpipe.errors import DataError
 from ccpipe.message import Message
 from ccpipe.node.collectors.infiniband import InfiniBand
-from ccpipe.node.collectors.lustre import Lustre
 from ccpipe.node.collectors.network import Network
 from ccpipe.node.collectors.rapl import Rapl
+from ccpipe.node.collectors.storage.lustre import Lustre
 from ccpipe.node.gather.jobacct.poller import EnergyReading
 
 Values = Mapping[str, int | float | None]

@@ -13,8 +13,6 @@ import msgspec
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar.archives.modern import check_depth, modern, unwrap
-from ccpipe.formats.sonar.archives.old import upgrade
 from ccpipe.formats.sonar.envelope import (
     ENVELOPES,
     ClusterData,
@@ -28,6 +26,8 @@ from ccpipe.formats.sonar.extended import ExtendedUint
 from ccpipe.formats.sonar.job import JobsAttributes
 from ccpipe.formats.sonar.layout import fields
 from ccpipe.formats.sonar.meta import ErrorObject, MetadataObject
+from ccpipe.formats.sonar.older_json import upgrade
+from ccpipe.formats.sonar.older_variants import check_depth, modern, unwrap
 from ccpipe.formats.sonar.primitives import Record
 from ccpipe.formats.sonar.profiles import (
     Numbers,

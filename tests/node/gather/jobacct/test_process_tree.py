@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -256,7 +257,7 @@ def test_shared_memory_counts_once_as_proportional_set_size(
     time.sleep(0.2)
     pid = process.pid
     plain, pss, unshared = (
-        ProcessTree(**options).poll([pid])[pid].resident
+        ProcessTree(**dict[str, Any](options)).poll([pid])[pid].resident
         for options in ({}, {"use_pss": True}, {"no_share": True})
     )
     assert plain > 120e6

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ccpipe.formats.sonar.archives.old import upgrade
 from ccpipe.formats.sonar.decoder import decode_tree
 from ccpipe.formats.sonar.envelope import Envelope
 from ccpipe.formats.sonar.extended import UINT64_MAX
+from ccpipe.formats.sonar.older_json import upgrade
 from ccpipe.formats.sonar.profiles import ReadProfile, numbers_of
 from ccpipe.formats.sonar.rules import Problem
 from ccpipe.formats.sonar.stream import LARGEST, Decoded, RejectedEnvelope

@@ -8,7 +8,7 @@ Source: Sonar's ``util/formats/newfmt/types.go`` from 0.13-devel to 0.19.
 
 from typing import Any
 
-from ccpipe.formats.sonar.archives.sacct import modern_job
+from ccpipe.formats.sonar.older_sacct import modern_job
 from ccpipe.formats.sonar.profiles import Numbers
 
 DEEPEST = 64

@@ -1,1 +1,0 @@
-"""Formats that earlier versions of Sonar wrote, read as today's envelopes."""

@@ -16,9 +16,7 @@ def test_a_task_is_a_series_of_its_own_in_bytes() -> None:
     """Tags keep the specification's rules; a value that is missing is left out."""
     values = {"RSS": 3, "ReadMB": 0.5, "CPUFrequency": None}
     found = list(
-        to_metrics(
-            "Tasks", values, 10**18, cluster="fox", node="n1", job="17", step="0", task="3"
-        )
+        to_metrics("Tasks", values, 10**18, cluster="fox", node="n1", job="17", step="0", task="3")
     )
     assert {message.name: message.value for message in found} == {
         "task_mem_rss": 3072, "task_read_bytes": 524288.0,

@@ -60,7 +60,7 @@ def test_filters_may_be_repeated() -> None:
 
     found = steps("-i", JOB)
     assert len(found) >= 1
-    step, node = sorted(found)[0]
+    step, node = min(found)
     assert steps("-i", JOB, "-j", f"17.{step}", "-N", node, "-N", "nosuch") == {(step, node)}
     done = ccpipe("profile", "extract", "-i", JOB, "-s", "Tasks", "-N", "nosuch")
     assert done.code == 65
@@ -84,7 +84,7 @@ def test_merging_keeps_the_input_and_may_be_repeated(tmp_path: Path) -> None:
     """As a user's folder has it; --delete deletes what the output has."""
     folder = tmp_path / "alice"
     folder.mkdir()
-    names = [path for path in (DATA / "node-step").rglob("3_*.h5")]
+    names = list((DATA / "node-step").rglob("3_*.h5"))
     assert names
     for path in names:
         shutil.copy(path, folder)
@@ -154,7 +154,7 @@ def test_curves_show_each_field(tmp_path: Path) -> None:
         (("extract", "-i", "/nonexistent.h5", "-s", "Energy"), 69),
         (("extract", "-i", __file__, "-s", "Energy"), 65),
         (("merge",), 64),
-        (("merge", "-j", "13_1", "-p", "/tmp"), 65),
+        (("merge", "-j", "13_1", "-p", "."), 65),
         (("merge", "-j", "1", "-S", "--delete"), 64),
         (("merge", "-j", "1", "-p", "/nonexistent"), 69),
         (("items", "-i", JOB, "-d", "Power", "--interval", "0"), 64),

@@ -21,7 +21,7 @@ BURN = "import time\nend = time.process_time() + {}\nwhile time.process_time() <
 
 def report(*arguments: object, **environ: str) -> tuple[int, dict[str, Any]]:
     """Run a step; return its exit code and its report."""
-    done = ccpipe("step", "-o", "json", *arguments, **environ)
+    done = ccpipe("step", "-o", "json", *arguments, stdin=b"", **environ)
     return done.code, json.loads(done.err)
 
 
@@ -81,7 +81,8 @@ def test_ids_come_from_slurms_environment() -> None:
     assert (found["MaxRSSNode"], found["MaxRSSTask"]) == ("c3", "5")
     _, found = report("--job", 3, "--step", 7, "--task", 1, "--", "true", **slurm)
     assert (found["JobID"], found["MaxRSSTask"]) == ("3.7", "1")
-    assert ccpipe("step", "--", "true", **{**slurm, "SLURM_JOB_ID": "x"}).code == 78
+    slurm["SLURM_JOB_ID"] = "x"
+    assert ccpipe("step", "--", "true", stdin=b"", **slurm).code == 78
 
 
 def test_signals_are_passed_on() -> None:

@@ -8,6 +8,7 @@ import nats
 
 from ccpipe.bus.nats.server import Server
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message
 from tests.cli.command import command, environment
 
 
@@ -25,7 +26,8 @@ async def test_samples_and_the_end_are_published(nats_server: Server) -> None:
     )  # fmt: skip
     _, said = await asyncio.wait_for(process.communicate(), 30)
     assert b"not published" not in said
-    lines, events = [], []
+    lines: list[Message] = []
+    events: list[Message] = []
     while True:
         try:
             delivery = await inbox.next_msg(timeout=1)

@@ -170,7 +170,7 @@ def test_series_are_sampled_at_their_interval_unless_suspended(gather: ProfileGa
         return None if value is None else {"Power": value}
 
     gather.sample_every(0.02, Selection.ENERGY, power)
-    gather.sample_every(0.02, Selection.NETWORK, lambda: others.append(1))  # type: ignore[func-returns-value]
+    gather.sample_every(0.02, Selection.NETWORK, lambda: others.append(1))
     assert enough.wait(20)
     gather.suspend()
     time.sleep(0.1)

@@ -17,7 +17,7 @@ COMMANDS = {
     "convert": "Convert files from one format to another.",
     "validate": "Check recipes, configuration and data files.",
     "acct": "Sum up or list what Grid Engine's jobs used.",
-    "step": "Run a command and show what it used, as Slurm does for a step.",
+    "step": "Run a command and show what it used, as sacct does after a step.",
     "profile": "Merge, extract and show HDF5 profiles of Slurm's jobs.",
     "control": "Read or set controls of nodes.",
     "config": "Show the configuration in force, and configuration for other programs.",

@@ -86,7 +86,7 @@ class Tables:
             found = [table for table in tables if self._wanted(table, chosen)]
             if tables and not found:
                 names = sorted({table.series for table in tables})
-                raise DataError(f"no table is asked for; the files have {listed(names)}")
+                raise DataError(f"no table matches; the files have {listed(names)}")
             yield [self._fixed(table) for table in found]
 
     def _wanted(self, table: "Table", jobs: "Sequence[JobSelection]") -> bool:

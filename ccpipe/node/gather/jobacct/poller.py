@@ -216,6 +216,11 @@ class TaskPoller:
             self._tree.forget(task.info.pid)
             return task.info
 
+    def pids(self) -> dict[int, tuple[int, ...]]:
+        """Return the processes of each task, by the process it began as, as of the last poll."""
+        with self._lock:
+            return self._tree.pids()
+
     def poll(self) -> None:
         """Poll all tasks now; return at once where another thread does."""
         if self._lock.acquire(blocking=False):

@@ -83,6 +83,13 @@ class ProcessTree:
         """Close the files that stay open between polls."""
         self._files.close()
 
+    def pids(self) -> dict[int, tuple[int, ...]]:
+        """Return the processes of each task as of the last poll."""
+        found: dict[int, list[int]] = {}
+        for pid, member in self._members.items():
+            found.setdefault(member.task, []).append(pid)
+        return {task: tuple(pids) for task, pids in found.items()}
+
     def forget(self, task: int) -> None:
         """Leave a task out from now on."""
         self._starts.pop(task, None)
@@ -126,6 +133,8 @@ class ProcessTree:
                 owners[pid] = member.task
         owners.update((pid, pid) for pid in roots)
         for pid in table:
+            if pid in owners:
+                continue
             chain = []
             while pid not in owners:
                 owners[pid] = None  # ends a circle, which a table that changes may show
@@ -162,21 +171,24 @@ class ProcessTree:
         }
 
     def _sum(self, task: int, members: list[Member], before: Mapping[int, Member]) -> TreeUsage:
-        total = self._lost.get(task, _NOTHING)
+        user, system, faults, read, written = self._lost.get(task, _NOTHING)
         weighed = weighted = resident = virtual = 0
-        for member in members:
-            process = member.process
-            total = _add(total, member.counters)
+        for _, process, counters, _ in members:
+            user += counters[0]
+            system += counters[1]
+            faults += counters[2]
+            read += counters[3]
+            written += counters[4]
             resident += self._resident(process)
             virtual += process.virtual
-            known = before.get(process.pid)
             ticks = process.own
-            if known is not None and known.process.start == process.start:
-                ticks -= known.process.own
-            if ticks > 0 and (frequency := self._frequencies.of(process.processor)):
-                weighed += ticks
-                weighted += ticks * frequency
-        user, system, faults, read, written = total
+            if ticks:
+                known = before.get(process.pid)
+                if known is not None and known.process.start == process.start:
+                    ticks -= known.process.own
+                if ticks > 0 and (frequency := self._frequencies.of(process.processor)):
+                    weighed += ticks
+                    weighted += ticks * frequency
         return TreeUsage(
             user * _MILLISECONDS,
             system * _MILLISECONDS,

@@ -257,8 +257,8 @@ def test_shared_memory_counts_once_as_proportional_set_size(
     time.sleep(0.2)
     pid = process.pid
     plain, pss, unshared = (
-        ProcessTree(**dict[str, Any](options)).poll([pid])[pid].resident
-        for options in ({}, {"use_pss": True}, {"no_share": True})
+        tree.poll([pid])[pid].resident
+        for tree in (ProcessTree(), ProcessTree(use_pss=True), ProcessTree(no_share=True))
     )
     assert plain > 120e6
     assert 40e6 < pss < 80e6

@@ -1,0 +1,168 @@
+"""``ccpipe profile``, beside what the real sh5util wrote."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.slurm_profile import open_profile
+from tests.cli.command import ccpipe
+
+DATA = Path(__file__).parents[2] / "data" / "slurm_profile"
+JOB = DATA / "merged" / "job_17.h5"
+
+
+@pytest.mark.parametrize("series", ["Energy", "Filesystem", "Network", "Tasks"])
+@pytest.mark.parametrize(("level", "name"), [("TimeSeries", "timeseries"), ("Totals", "totals")])
+def test_extracted_csv_is_sh5utils(series: str, level: str, name: str) -> None:
+    """To the byte; the series' name may be in lower case."""
+    done = ccpipe("profile", "extract", "-i", JOB, "-s", series.lower(), "-l", f"node:{level}")
+    assert done.code == 0
+    assert done.out == (DATA / "csv" / f"job_17.E.{series}.{name}.csv").read_text()
+
+
+def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
+    """With --output; a level that is none leaves nothing."""
+    path = tmp_path / "energy.csv"
+    done = ccpipe("profile", "extract", "-i", JOB, "-s", "Energy", "-o", path)
+    assert (done.code, done.out) == (0, "")
+    assert path.read_bytes() == (DATA / "csv/job_17.E.Energy.timeseries.csv").read_bytes()
+    assert ccpipe("profile", "extract", "-i", JOB, "-s", "Energy", "-l", "x", "-o", path).code == 64
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
+    """CSV, JSON, line protocol and Parquet."""
+    arguments = ("profile", "extract", "-i", JOB, "-s", "Tasks", "--format")
+    lines = ccpipe(*arguments, "csv").out.splitlines()
+    objects = [json.loads(line) for line in ccpipe(*arguments, "json").out.splitlines()]
+    path = tmp_path / "tasks.parquet"
+    assert ccpipe(*arguments, "parquet", "-o", path).code == 0
+    rows = pq.read_table(path).to_pylist()
+    messages = decode(ccpipe(*arguments, "line", "--cluster", "fox").out.encode())
+    assert len(lines) - 1 == len(objects) == len(rows) > 10
+    assert [row["RSS"] for row in rows] == [one["RSS"] for one in objects]
+    sizes = [message.value for message in messages if message.name == "task_mem_rss"]
+    assert sizes == [one["RSS"] * 1024 for one in objects]
+    assert not messages.rejected
+    assert not [problem for message in messages for problem in message.problems()]
+
+
+def test_filters_may_be_repeated() -> None:
+    """Nodes and tasks; a job's step comes with its number."""
+
+    def steps(*arguments: object) -> set[tuple[str, str]]:
+        lines = ccpipe("profile", "extract", "-s", "Tasks", *arguments).out.splitlines()[1:]
+        return {(line.split(",")[0], line.split(",")[1]) for line in lines}
+
+    found = steps("-i", JOB)
+    assert len(found) >= 1
+    step, node = min(found)
+    assert steps("-i", JOB, "-j", f"17.{step}", "-N", node, "-N", "nosuch") == {(step, node)}
+    done = ccpipe("profile", "extract", "-i", JOB, "-s", "Tasks", "-N", "nosuch")
+    assert done.code == 65
+    assert "no table matches; the files have Energy" in done.err
+
+
+def test_items_are_sh5utils_where_that_is_asked_for() -> None:
+    """And aligned by time otherwise; the peak is on stderr."""
+    arguments = ("profile", "items", "-i", JOB, "-s", "Energy", "-d", "power")
+    theirs, ours = ccpipe(*arguments, "--sh5util"), ccpipe(*arguments)
+    assert theirs.out.startswith("Step,ElaspedTime,MinNode")
+    assert ours.out.startswith("Step,ElapsedTime,EpochTime,MinNode")
+    assert "Maximum accumulated" in ours.err
+    objects = ccpipe(*arguments, "--format", "json").out.splitlines()
+    assert len(objects) == len(ours.out.splitlines()) - 1
+    assert json.loads(objects[0])["count"] >= 1
+    assert ccpipe(*arguments[:-1], "nosuch").code == 65
+
+
+def test_merging_keeps_the_input_and_may_be_repeated(tmp_path: Path) -> None:
+    """As a user's folder has it; --delete deletes what the output has."""
+    folder = tmp_path / "alice"
+    folder.mkdir()
+    names = list((DATA / "node-step").rglob("3_*.h5"))
+    assert names
+    for path in names:
+        shutil.copy(path, folder)
+    output = tmp_path / "job_3.h5"
+    arguments = ("profile", "merge", "-j", 3, "-p", tmp_path, "-u", "alice", "-o", output)
+    first = ccpipe(*arguments, "-S")
+    assert first.code == 0, first.err
+    before = output.read_bytes()
+    assert ", 0 new" in ccpipe(*arguments).err
+    assert output.read_bytes() == before
+    assert len(list(folder.iterdir())) == len(names)
+    with open_profile(output) as profile:
+        assert len(profile.node_steps) == len(names)
+    assert ccpipe(*arguments, "--delete").code == 0
+    assert not list(folder.iterdir())
+    done = ccpipe(*arguments)
+    assert done.code == 65
+    assert "no node-step files" in done.err
+
+
+def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
+    """The others are merged, and the exit code says that one was not."""
+    good = next((DATA / "node-step").rglob("3_0_c1.h5"))
+    shutil.copy(good, tmp_path / "3_0_c1.h5")
+    (tmp_path / "3_0_c2.h5").write_bytes(b"no HDF5")
+    output = tmp_path / "job.h5"
+    files = ("-i", tmp_path / "3_0_c1.h5", "-i", tmp_path / "3_0_c2.h5")
+    done = ccpipe("profile", "merge", *files, "-o", output)
+    assert done.code == 65
+    assert "3_0_c2.h5" in done.err
+    with open_profile(output) as profile:
+        assert [step.node for step in profile.node_steps] == ["c1"]
+
+
+def test_listing_names_fields_and_suspects() -> None:
+    """What the sysfs plug-in swapped is recognised, and --fix puts it right."""
+    [energy, *others] = json.loads(ccpipe("profile", "list", "-i", JOB, "-o", "json").out)
+    assert energy["series"] == "Energy"
+    assert energy["fields"] == ["ElapsedTime", "EpochTime", "Power"]
+    suspects = {name for row in others for name in row["suspect"]}
+    assert "filesystem_node_counters" in suspects
+    arguments = ("profile", "extract", "-i", JOB, "-s", "Filesystem")
+    fixed = ccpipe(*arguments, "--fix", "filesystem_node_counters")
+    assert fixed.code == 0
+    assert fixed.out != ccpipe(*arguments).out
+    assert ccpipe(*arguments, "--fix", "nosuch").code == 64
+    assert "SERIES" in ccpipe("profile", "list", "-i", JOB).out
+
+
+def test_curves_show_each_field(tmp_path: Path) -> None:
+    """With its range and unit."""
+    done = ccpipe("profile", "show", "-i", JOB, "-s", "Tasks", "-d", "RSS", "--width", 40)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines
+    assert all("RSS" in line and line.endswith(" KiB") for line in lines)
+    assert any("█" in line for line in lines)
+    assert ccpipe("profile", "show", "-i", JOB, "-d", "nosuch").code == 65
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("extract", "-i", JOB), 64),
+        (("extract",), 64),
+        (("extract", "-j", "x"), 64),
+        (("extract", "-i", "/nonexistent.h5", "-s", "Energy"), 69),
+        (("extract", "-i", __file__, "-s", "Energy"), 65),
+        (("merge",), 64),
+        (("merge", "-j", "13_1", "-p", "."), 65),
+        (("merge", "-j", "1", "-S", "--delete"), 64),
+        (("merge", "-j", "1", "-p", "/nonexistent"), 69),
+        (("items", "-i", JOB, "-d", "Power", "--interval", "0"), 64),
+    ],
+)
+def test_errors_have_exit_codes(arguments: tuple[object, ...], code: int) -> None:
+    """Those of ``sysexits.h``, with one line on stderr."""
+    done = ccpipe("profile", *arguments)
+    assert done.code == code, done.err
+    assert "Traceback" not in done.err
+    assert done.err.startswith("ccpipe: ")

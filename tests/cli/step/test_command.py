@@ -1,0 +1,164 @@
+"""``ccpipe step``: the command runs as it would alone, and what it used is known."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.formats.slurm_profile import open_profile
+from tests.cli.command import ccpipe, command, environment
+from tests.conftest import program
+
+BURN = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass"
+
+
+def report(*arguments: object, **environ: str) -> tuple[int, dict[str, Any]]:
+    """Run a step; return its exit code and its report."""
+    done = ccpipe("step", "-o", "json", *arguments, stdin=b"", **environ)
+    return done.code, json.loads(done.err)
+
+
+def test_output_and_exit_code_are_the_commands() -> None:
+    """The table is on stderr."""
+    done = ccpipe("step", "--job", 17, "--", "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert (done.code, done.out) == (3, "out\n")
+    assert done.err.startswith("err\n")
+    assert "17.0" in done.err
+    assert "FAILED" in done.err
+    assert re.search(r"MaxRSS +MaxVMSize", done.err)
+
+
+def test_input_reaches_the_command() -> None:
+    """It stays the step's stdin."""
+    assert ccpipe("step", "--", "cat", stdin=b"in").out == "in"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("/nonexistent/program",), 127),
+        (("/etc/passwd",), 126),
+        (("sh", "-c", "kill -KILL $$"), 137),
+    ],
+)
+def test_exit_codes_are_those_of_shells(arguments: tuple[str, ...], code: int) -> None:
+    """Where the command cannot be started, and where a signal ends it."""
+    assert ccpipe("step", "--", *arguments).code == code
+
+
+def test_figures_are_those_of_gnu_time(tmp_path: Path) -> None:
+    """Processor time and peak memory of a command with a child, to a tenth."""
+    code = f"x = bytearray(60_000_000)\n{BURN.format(0.6)}"
+    child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {code!r}])"
+    measured = tmp_path / "time"
+    gnu = [str(program("time", "time")), "-f", "%U %S %M", "-o", str(measured)]
+    subprocess.run([*gnu, sys.executable, "-c", child], check=True)
+    user, system, kilobytes = map(float, measured.read_text().split())
+    _, found = report("--freq", "0.1", "--", sys.executable, "-c", child)
+    raw = found["raw"]
+    assert (raw["user"] + raw["system"]) / 1e6 == pytest.approx(user + system, rel=0.25)
+    single = raw["usage_in"]["mem"]["max"]
+    parent_too = single - kilobytes * 1024
+    assert 0 <= parent_too < 30e6  # the tree's memory has the parent's too
+    assert found["State"] == "COMPLETED"
+
+
+def test_ids_come_from_slurms_environment() -> None:
+    """Flags come before it; special steps have their names."""
+    slurm = {
+        "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "4294967291", "SLURM_PROCID": "5",
+        "SLURM_NODEID": "2", "SLURMD_NODENAME": "c3",
+    }  # fmt: skip
+    _, found = report("--", "true", **slurm)
+    assert (found["JobID"], found["NodeList"]) == ("4711.batch", "c3")
+    assert (found["MaxRSSNode"], found["MaxRSSTask"]) == ("c3", "5")
+    _, found = report("--job", 3, "--step", 7, "--task", 1, "--", "true", **slurm)
+    assert (found["JobID"], found["MaxRSSTask"]) == ("3.7", "1")
+    slurm["SLURM_JOB_ID"] = "x"
+    assert ccpipe("step", "--", "true", stdin=b"", **slurm).code == 78
+
+
+def test_signals_are_passed_on() -> None:
+    """The command ends as it wants to, and the report is still there."""
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        "print('ready', flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen(
+        command("step", "--", sys.executable, "-c", code),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 5
+    assert "MaxRSS" in said
+
+
+def test_a_stopped_command_is_not_sampled(tmp_path: Path) -> None:
+    """Its time does not count; it goes on when it is continued."""
+    code = "import os\nprint(os.getpid(), flush=True)\n" + BURN.format(0.8)
+    path = tmp_path / "17_0_n.h5"
+    arguments = ("--freq", "0.1", "--series", "task", "--profile", path)
+    with subprocess.Popen(
+        command("step", *arguments, "--", sys.executable, "-c", code),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        time.sleep(0.3)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(3)
+        os.kill(pid, signal.SIGCONT)
+        process.communicate(timeout=20)
+    assert process.returncode == 0
+    with open_profile(path) as profile:
+        [table] = profile.tables
+        assert 3 <= len(table) < 25  # of 3 stopped seconds it would have 30 more
+
+
+def test_a_profile_has_the_tasks_series(tmp_path: Path) -> None:
+    """In a folder it has Slurm's name; processor time adds up to that of the report."""
+    arguments = ("--job", 17, "--profile", tmp_path, "--series", "task", "--freq", "0.1")
+    _, found = report(*arguments, "--", sys.executable, "-c", BURN.format(0.7))
+    [path] = tmp_path.iterdir()
+    assert re.fullmatch(r"17_0_.+\.h5", path.name)
+    with open_profile(path) as profile:
+        [table] = profile.tables
+        rows = table.read()
+        assert (table.series, table.task) == ("Tasks", "0")
+        total = (found["raw"]["user"] + found["raw"]["system"]) / 1e6
+        assert float(rows["CPUTime"].sum()) == pytest.approx(total, abs=0.3)
+        assert int(rows["RSS"].max()) * 1024 <= found["raw"]["usage_in"]["mem"]["max"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--freq", "tsk=1", "--", "true"),
+        ("--step", "x", "--", "true"),
+        ("--job", "-5", "--", "true"),
+        ("--profile", "x.h5", "--series", "nothing", "--", "true"),
+    ],
+)
+def test_wrong_flags_are_usage_errors(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """The command is not run."""
+    assert ccpipe("step", *arguments).code == 64
+
+
+def test_a_report_can_go_to_a_file(tmp_path: Path) -> None:
+    """Then stderr is the command's alone."""
+    path = tmp_path / "used.json"
+    done = ccpipe("step", "-o", "json", "--report", path, "--", "sh", "-c", "echo e >&2")
+    assert done.err == "e\n"
+    assert json.loads(path.read_text())["ExitCode"] == 0

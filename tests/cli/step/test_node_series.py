@@ -1,0 +1,55 @@
+"""Samples of the whole node."""
+
+import time
+from pathlib import Path
+
+from ccpipe.cli.step.node_series import NodeSeries
+
+LUSTRE = "read_bytes {0} samples [bytes] 1 9 {1}\nwrite_bytes 2 samples [bytes] 1 9 {1}\n"
+
+
+def write(root: Path, step: int) -> None:
+    """Write counters of a machine with RAPL, Lustre and InfiniBand."""
+    port = "sys/class/infiniband/mlx5_0/ports/1/counters"
+    files = {
+        "sys/class/powercap/intel-rapl:0/name": "package-0",
+        "sys/class/powercap/intel-rapl:0/energy_uj": f"{step * 50_000_000}",
+        "sys/class/powercap/intel-rapl:0/max_energy_range_uj": "262143328850",
+        "proc/fs/lustre/llite/scratch-ff/stats": LUSTRE.format(5 + step, 2**20 * (10 + step)),
+        f"{port}/port_rcv_data": f"{2**18 * step}",
+        f"{port}/port_xmit_data": "0",
+        f"{port}/port_rcv_packets": f"{7 * step}",
+        f"{port}/port_xmit_packets": "3",
+    }
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+
+
+def test_samples_hold_what_changed(tmp_path: Path) -> None:
+    """With the fields of Slurm's series, in MiB."""
+    series = NodeSeries(root=str(tmp_path))
+    write(tmp_path, 0)
+    assert series.power() is None  # no rate yet
+    series.energy_used()
+    series.filesystem()
+    assert series.network() == {"PacketsIn": 0, "PacketsOut": 0, "InMB": 0, "OutMB": 0}
+    time.sleep(0.2)
+    write(tmp_path, 1)
+    power, energy = series.power(), series.energy_used()
+    assert power is not None
+    assert energy is not None
+    assert 100 < (power["Power"] or 0) < 260
+    assert energy.joules == 50
+    assert series.filesystem() == {"Reads": 1, "ReadMB": 1.0, "Writes": 0, "WriteMB": 1.0}
+    assert series.network() == {"PacketsIn": 7, "PacketsOut": 0, "InMB": 1.0, "OutMB": 0.0}
+
+
+def test_what_a_machine_does_not_have_is_left_out(tmp_path: Path) -> None:
+    """Nothing is raised."""
+    series = NodeSeries(root=str(tmp_path))
+    assert series.power() is None
+    assert series.energy_used() is None
+    assert series.filesystem() is None
+    assert series.network() is None

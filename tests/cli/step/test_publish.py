@@ -1,0 +1,60 @@
+"""A step's samples on a real server."""
+
+import asyncio
+import json
+import sys
+
+import nats
+
+from ccpipe.bus.nats.server import Server
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message
+from tests.cli.command import command, environment
+
+
+async def test_samples_and_the_end_are_published(nats_server: Server) -> None:
+    """Each sample with the ids of its task, and an event with sacct's columns."""
+    client = await nats.connect(nats_server.url)
+    inbox = await client.subscribe("fox.>")
+    await client.flush()
+    process = await asyncio.create_subprocess_exec(
+        *command(
+            "step", "--publish", "--job", 17, "--freq", "0.2", "--server", nats_server.url,
+            "--cluster", "fox", "--", sys.executable, "-c", "import time; time.sleep(1)",
+        ),
+        stderr=asyncio.subprocess.PIPE, env=environment(),
+    )  # fmt: skip
+    _, said = await asyncio.wait_for(process.communicate(), 30)
+    assert b"not published" not in said
+    lines: list[Message] = []
+    events: list[Message] = []
+    while True:
+        try:
+            delivery = await inbox.next_msg(timeout=1)
+        except TimeoutError:
+            break
+        found = decode(delivery.data)
+        assert not found.rejected
+        (events if delivery.subject == "fox.events.step" else lines).extend(found)
+    await client.close()
+    assert {message.tags["stype-id"] for message in lines} == {"17.0.0"}
+    assert {"task_mem_rss", "task_cpu_util"} <= {message.name for message in lines}
+    assert not [problem for message in [*lines, *events] for problem in message.problems()]
+    [event] = events
+    assert event.tags["function"] == "stop_step"
+    payload = json.loads(str(event.value))
+    assert (payload["jobid"], payload["NTasks"]) == (17, "1")
+    assert int(payload["MaxRSS"]) > 10**6
+
+
+async def test_without_a_server_the_command_is_not_affected() -> None:
+    """Its exit code is the same, and what was lost is counted."""
+    process = await asyncio.create_subprocess_exec(
+        *command(
+            "step", "--publish", "--server", "nats://127.0.0.1:1", "--", "sh", "-c", "exit 4"
+        ),
+        stderr=asyncio.subprocess.PIPE, env=environment(),
+    )  # fmt: skip
+    _, said = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 4
+    assert b"messages were not published" in said

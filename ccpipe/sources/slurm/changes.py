@@ -21,8 +21,8 @@ MAX_RECORDS = 500_000
 MISSING = 86400 * 10**9
 """Nanoseconds for which the end of a job is waited for that slurmctld forgot."""
 
-Key = tuple[int, str, int]
-"""Job, step and submission in seconds."""
+Key = tuple[int, str, int, int]
+"""Job, step, submission in seconds, and task: ``squeue -r`` gives pending tasks one number."""
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
@@ -102,7 +102,12 @@ class Changes:
         if poll.listed is None:
             return
         latest = dict(self._sent.items()) | self._given
-        open_jobs = {key[0] for key, sent in latest.items() if not key[1] and not sent.is_final}
+        ended = {(key[0], key[2]) for key, sent in latest.items() if sent.is_final}
+        open_jobs = {
+            job
+            for (job, step, submit, _), sent in latest.items()
+            if not step and not sent.is_final and (job, submit) not in ended
+        }
         before = self._last_poll or poll.time
         self._missing = {
             job: self._missing.get(job, before)
@@ -159,7 +164,7 @@ def _is_same_run(job: SlurmJob, known: Sent) -> bool:
 
 
 def _key(job: SlurmJob) -> Key:
-    return job.job_id, job.job_step, _seconds(job.submit_time)
+    return job.job_id, job.job_step, _seconds(job.submit_time), job.array_task_id
 
 
 def _seconds(text: str) -> int:

@@ -50,6 +50,7 @@ ReturnToService=2
 MinJobAge=10
 KillWait=2
 SlurmdTimeout=20
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=100
@@ -118,6 +119,12 @@ def missing() -> str:
     return f"no {', '.join(absent)}: scripts/slurm_cluster.py install" if absent else ""
 
 
+def require() -> None:
+    """End with the reason where a cluster cannot run here."""
+    if reason := missing():
+        raise SystemExit(reason)
+
+
 class Cluster:
     """The daemons of a folder."""
 
@@ -134,7 +141,12 @@ class Cluster:
         self._configure()
         for name in DAEMONS:
             self.start(name)
-        self._wait(lambda: "idle" in self.run("sinfo", "--noheader", "--format", "%T"))
+        nodes = ("--nodes", ",".join(NODES))
+        self._wait(
+            lambda: (
+                set(self.run("sinfo", "--noheader", *nodes, "--format", "%T").split()) == {"idle"}
+            )
+        )
         for account in ("physics", "ml"):
             self.run("sacctmgr", "--immediate", "add", "account", account)
         for user, account in (("root", "physics"), ("nobody", "ml")):
@@ -304,11 +316,9 @@ def main() -> None:
         case ["install"]:
             install()
         case ["check"]:
-            if reason := missing():
-                raise SystemExit(reason)
+            require()
         case ["up", folder]:
-            if reason := missing():
-                raise SystemExit(reason)
+            require()
             cluster = Cluster(Path(folder))
             try:
                 cluster.up()

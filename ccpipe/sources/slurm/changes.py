@@ -12,7 +12,7 @@ import msgspec
 
 from ccpipe.formats.sonar import UNSET, ExtendedUint, SlurmJob, timestamp
 from ccpipe.jobs import is_final
-from ccpipe.pipeline.state import StateStore
+from ccpipe.pipeline.state import StateStore, StateTable
 from ccpipe.sources.slurm.poll import Poll
 from ccpipe.translate.slurm.to_sonar import Detail, job_of_live, job_of_row
 
@@ -43,7 +43,9 @@ class Changes:
     def __init__(self, path: str) -> None:
         """Remember what was sent in a file; ``open()`` opens it."""
         self._state = StateStore(path)
-        self._sent = self._state.table("sent", Key, Sent, maximum=MAX_RECORDS)  # type: ignore[arg-type]
+        self._sent: StateTable[Key, Sent] = self._state.table(
+            "sent", tuple[int, str, int, int], Sent, maximum=MAX_RECORDS
+        )
         self._progress = self._state.table("progress", str, int, maximum=8)
         self._given: dict[Key, Sent] = {}
         self._missing: dict[int, int] = {}

@@ -16,6 +16,7 @@ Source: Sonar JSON format output specification, *SlurmJob*, *SacctData*, *Cluste
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -201,7 +202,7 @@ def node_ranges(node_list: str | None) -> tuple[str, ...]:
         return ()
 
 
-def _id_fields(number: SlurmId) -> dict[str, int | str]:
+def _id_fields(number: SlurmId) -> dict[str, Any]:
     return {
         "job_id": number.job,
         "job_step": number.step,

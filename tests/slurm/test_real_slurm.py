@@ -4,6 +4,7 @@ The events and envelopes of the bridge are compared with what sacct itself repor
 of the bridge, a restart of slurmctld and a time without slurmdbd.
 """
 
+import functools
 import json
 import os
 import re
@@ -196,14 +197,18 @@ def first_jobs(cluster: Cluster) -> dict[str, int]:
 
 def disturb(cluster: Cluster, jobs: dict[str, int]) -> None:
     """Suspend, cancel, requeue and preempt jobs, and let one lose its node."""
-    submit, running = cluster.submit, lambda name: cluster.state(jobs[name]) == "RUNNING"
+    submit = cluster.submit
+
+    def wait_until_running(*names: str) -> None:
+        for name in names:
+            cluster.wait(functools.partial(is_running, cluster, jobs[name]))
+
     jobs["bare"] = submit("-n1", wrap="true")
     jobs["suspended"] = submit("-n1", "-w", "c1", wrap="sleep 8")
     jobs["cancelled"] = submit("-n1", "-w", "c1", wrap="sleep 300")
     jobs["requeued"] = submit("-n1", "-w", "c1", "--requeue", wrap="sleep 7")
     jobs["preempted"] = submit("-n4", "-w", "c3", "--no-requeue", wrap="sleep 300")
-    for name in ("suspended", "cancelled", "requeued", "preempted"):
-        cluster.wait(lambda name=name: running(name))  # type: ignore[misc]
+    wait_until_running("suspended", "cancelled", "requeued", "preempted")
     cluster.run("scontrol", "suspend", str(jobs["suspended"]))
     cluster.run("scancel", str(jobs["cancelled"]))
     time.sleep(1)
@@ -212,9 +217,14 @@ def disturb(cluster: Cluster, jobs: dict[str, int]) -> None:
     cluster.wait(lambda: cluster.state(jobs["urgent"]) == "COMPLETED")
     cluster.run("scontrol", "resume", str(jobs["suspended"]))
     jobs["lost"] = submit("-n1", "-w", "c3", "--no-requeue", wrap="sleep 300")
-    cluster.wait(lambda: running("lost"))
+    wait_until_running("lost")
     cluster.run("scontrol", "update", "nodename=c3", "state=down", "reason=test")
     cluster.run("scontrol", "update", "nodename=c3", "state=resume")
+
+
+def is_running(cluster: Cluster, job: int) -> bool:
+    """Return whether a job runs."""
+    return cluster.state(job) == "RUNNING"
 
 
 def rows(cluster: Cluster, *options: str) -> list[dict[str, str]]:
@@ -314,7 +324,9 @@ def check_envelopes(cluster: Cluster) -> None:
         for job in records(cluster)
         if job.sacct is not None
     }
-    by_run = {(key[0], key[1], seconds(key[2]), seconds(key[3])): job for key, job in latest.items()}
+    by_run = {
+        (key[0], key[1], seconds(key[2]), seconds(key[3])): job for key, job in latest.items()
+    }
     for row in rows(cluster):
         number, _, step = row["JobIDRaw"].partition(".")
         start = "" if row["Start"] in {"None", "Unknown"} else row["Start"]

@@ -83,7 +83,16 @@ class Poller:
             poll.rows, poll.rejected = reading.records, reading.rejected
         return poll
 
-    def live(self, poll: Poll) -> None:
+    def poll(self, since: int, until: int, *, with_nodes: bool) -> Poll:
+        """Run all commands; sinfo only where nodes are asked for."""
+        poll = self.accounted(since, until)
+        self._live(poll)
+        if with_nodes and (output := self._try(poll, self.commands.sinfo)):
+            poll.cluster = read_sinfo(output, columns=SINFO_COLUMNS, delimiter="|", zone=UTC)
+            poll.rejected += poll.cluster.rejected
+        return poll
+
+    def _live(self, poll: Poll) -> None:
         """Add what squeue and, where needed, scontrol have of the jobs that slurmctld knows."""
         output = self._try(poll, self.commands.squeue)
         if output is None:
@@ -102,12 +111,6 @@ class Poller:
         if missing and (printed := self._try(poll, self.commands.scontrol)):
             self._details.update(read_details(printed, missing))
         poll.details = self._details
-
-    def cluster(self, poll: Poll) -> None:
-        """Add what sinfo has of nodes and partitions."""
-        if output := self._try(poll, self.commands.sinfo):
-            poll.cluster = read_sinfo(output, columns=SINFO_COLUMNS, delimiter="|", zone=UTC)
-            poll.rejected += poll.cluster.rejected
 
     def _sacct(self, since: int, until: int) -> bytes:
         return self.commands.sacct(since, until, uncompleted=self.uncompleted) or b"\n"

@@ -139,11 +139,12 @@ def job_of_live(job: LiveJob, detail: "Detail | None" = None) -> SlurmJob:
 
 def has_started(job: LiveJob) -> bool:
     """Return whether a job's start is a fact, not what the scheduler expects."""
-    return job.state not in _PENDING and job.node_list is not None
+    return job.state not in PENDING and job.node_list is not None
 
 
-_PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
                       "SPECIAL_EXIT", "RESV_DEL_HOLD", "REVOKED"})  # fmt: skip
+"""States of jobs that have not started."""
 
 
 def spec_state(job: SlurmJob) -> SlurmJob:
@@ -154,7 +155,7 @@ def spec_state(job: SlurmJob) -> SlurmJob:
     if job.end_time:
         state = "FAILED" if state in {"NODE_FAIL", "BOOT_FAIL"} else "CANCELLED"
     else:
-        state = "PENDING" if state in _PENDING else "RUNNING"
+        state = "PENDING" if state in PENDING else "RUNNING"
     return msgspec.structs.replace(job, job_state=state)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.formats.sonar import JobsData, decode
+from ccpipe.formats.sonar import JobsData, SlurmJob, decode
 from tests.cli.command import ccpipe
 from tests.paths import TEST_DATA
 
@@ -18,10 +18,11 @@ def test_rows_become_sonars_json(path: Path) -> None:
     """Every row is a record, from either format."""
     converted = ccpipe("convert", "--from", "sacct", "--to", "sonar", "--cluster", "fox", path)
     assert converted.code == 0
-    (envelope,) = decode(converted.out.encode()).envelopes
-    assert isinstance(envelope.data, JobsData)
-    assert envelope.data.attributes.cluster == "fox"
-    jobs = envelope.data.attributes.slurm_jobs
+    jobs: list[SlurmJob] = []
+    for envelope in decode(converted.out.encode()).envelopes:
+        assert isinstance(envelope.data, JobsData)
+        assert envelope.data.attributes.cluster == "fox"
+        jobs += envelope.data.attributes.slurm_jobs
     assert {"COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL"} <= {job.job_state for job in jobs}
     if path == TEXT:
         ids = [line.split("|")[1] for line in TEXT.read_text().splitlines()[1:]]

@@ -59,7 +59,7 @@ def test_all_files_are_read_and_nothing_is_dropped() -> None:
         text = (SNAPSHOTS / f"sacct.{poll.time // 10**9}.txt").read_text()
         assert len(poll.rows) == text.count("\n") - 1
         text = (SNAPSHOTS / f"squeue_all.{poll.time // 10**9}.txt").read_text()
-        assert len(poll.jobs) == len(re.findall(r"^(?:physics|ml)\|", text, re.MULTILINE))
+        assert len(list(poll.jobs)) == len(re.findall(r"^(?:physics|ml)\|", text, re.MULTILINE))
         assert poll.cluster is not None
         assert len(poll.cluster.nodes) >= POLLS - 1
 

@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 help:
 	@echo "make up       install into $(VENV) and start everything on this machine"
 	@echo "make test     install what the tests need; lint, types, import rules, all tests"
+	@echo "make slurm    jobs of all kinds on a real Slurm, as root"
 	@echo "make bench    measure speed, as ratios"
 	@echo "make fuzz     hostile bytes for SECONDS=60, then sanitizers"
 
@@ -54,6 +55,12 @@ imports:
 
 pytest:
 	$(BIN)/pytest
+
+# Jobs of all kinds on a real Slurm, which this starts and ends; needs root.
+.PHONY: slurm
+slurm: install-test
+	scripts/slurm_cluster.py install
+	$(BIN)/pytest -m slurm tests/slurm
 
 # Speed, as ratios of one run; the tables land in benchmarks/.
 .PHONY: bench fuzz

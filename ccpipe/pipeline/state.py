@@ -152,7 +152,8 @@ class StateStore:
             raise ConfigError(f"state: {self.path}: {error}") from None
 
     def _connect(self, path: Path) -> sqlite3.Connection:
-        file = sqlite3.connect(path, isolation_level=None, timeout=0)
+        # Garbage collection may close it in any thread.
+        file = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         weakref.finalize(self, file.close)
         try:
             file.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -21,7 +21,9 @@ STDIN = Path("-")
 
 def convert(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
-    from_: Annotated[Literal["line", "sonar", "gridengine"], Parameter(name="--from")] = "line",
+    from_: Annotated[
+        Literal["line", "sonar", "gridengine", "sacct"], Parameter(name="--from")
+    ] = "line",
     to: Format | Literal["sonar", "events", "metrics", "classic", "parquet"],
     precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
     to_precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
@@ -36,10 +38,10 @@ def convert(
 ) -> None:
     """Convert files from one format to another.
 
-    Reads line protocol, Sonar's JSON or Grid Engine's accounting in bounded
+        Reads line protocol, Sonar's JSON, Grid Engine's or Slurm's accounting in bounded
     memory, however large the file. What cannot be read is reported on stderr with
     file, line and reason; the rest is converted, and the exit code is then 65.
-
+    
     Examples:
       ccpipe convert --to json metrics.line | jq .name
       ccpipe convert --to line --to-precision s old.line.gz -O seconds.line
@@ -69,8 +71,8 @@ def convert(
     envelopes
         Whether lines made of Sonar's JSON carry it whole too, so that nothing is lost.
     cluster
-        Name of the cluster in events and metrics of Grid Engine's accounting.
-    command_line
+            Name of the cluster of accounting data.
+        command_line
         Whether accounting keeps the job's command line, which may hold secrets.
     output
         File to write instead of standard output.
@@ -79,13 +81,17 @@ def convert(
     read = functools.partial(decode, precision=precision, dialect=dialect, lenient=lenient)
     with contextlib.ExitStack() as stack:
         streams = [(path, stack.enter_context(open_stream(path))) for path in files]
-        target = stack.enter_context(_open_target(output, files))
-        conversion = _Conversion(target)
+        conversion = _Conversion(stack.enter_context(_open_target(output, files)))
         converter: Converter
         if from_ == "gridengine":
             from ccpipe.cli.convert.gridengine import FromGridEngine
 
             converter = FromGridEngine(to, cluster=cluster, command_line=command_line)
+        elif from_ == "sacct":
+            from ccpipe.cli.convert.sacct import FromSacct
+
+            target = None if to == "sonar" else encoder(_of_lines(to), to_precision)
+            converter = FromSacct(cluster, to_profile, target)
         elif from_ == "sonar" or to == "sonar":
             from ccpipe.cli.convert.sonar import FromSonar, Rewrite, ToSonar
 

@@ -36,6 +36,8 @@ _EXIT = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?")
 _BINARY: Mapping[str, int] = {letter: 1024**power for power, letter in enumerate("KMGTPEZ", 1)}
 _DECIMAL: Mapping[str, int] = {letter: 1000**power for power, letter in enumerate("KMGTPEZ", 1)}
 _MAX_DIGITS = 20
+_NEVER_SET = str(2**64 - 2)[:18]
+"""How a double shows Slurm's mark for a number that was never set, and what is near to it."""
 
 
 def text(cell: str) -> str | None:
@@ -154,8 +156,11 @@ def requested_memory(cell: str) -> tuple[int, str] | None:
     """Read ``ReqMem`` into bytes and what they are of: ``job``, ``cpu`` or ``node``.
 
     ``600M`` is of the whole job (21.08 and later), ``300Mc`` of each CPU and ``2Gn`` of each node
-    (until 20.11).
+    (until 20.11). A number that was never set, which sacct of 22.05 prints of some jobs that lost
+    their node, is None.
     """
+    if cell.startswith(_NEVER_SET):
+        return None
     of = {"c": "cpu", "n": "node"}.get(cell[-1:], "job")
     amount = megabytes(cell if of == "job" else cell[:-1])
     return None if amount is None else (amount, of)

@@ -12,7 +12,7 @@ import msgspec
 
 from ccpipe.formats.sonar import UNSET, ExtendedUint, SlurmJob, timestamp
 from ccpipe.jobs import is_final
-from ccpipe.pipeline.state import StateStore
+from ccpipe.pipeline.state import StateStore, StateTable
 from ccpipe.sources.slurm.poll import Poll
 from ccpipe.translate.slurm.to_sonar import Detail, job_of_live, job_of_row
 
@@ -21,8 +21,8 @@ MAX_RECORDS = 500_000
 MISSING = 86400 * 10**9
 """Nanoseconds for which the end of a job is waited for that slurmctld forgot."""
 
-Key = tuple[int, str, int]
-"""Job, step and submission in seconds."""
+Key = tuple[int, str, int, int]
+"""Job, step, submission in seconds, and task: ``squeue -r`` gives pending tasks one number."""
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
@@ -43,7 +43,9 @@ class Changes:
     def __init__(self, path: str) -> None:
         """Remember what was sent in a file; ``open()`` opens it."""
         self._state = StateStore(path)
-        self._sent = self._state.table("sent", Key, Sent, maximum=MAX_RECORDS)  # type: ignore[arg-type]
+        self._sent: StateTable[Key, Sent] = self._state.table(
+            "sent", tuple[int, str, int, int], Sent, maximum=MAX_RECORDS
+        )
         self._progress = self._state.table("progress", str, int, maximum=8)
         self._given: dict[Key, Sent] = {}
         self._missing: dict[int, int] = {}
@@ -102,7 +104,12 @@ class Changes:
         if poll.listed is None:
             return
         latest = dict(self._sent.items()) | self._given
-        open_jobs = {key[0] for key, sent in latest.items() if not key[1] and not sent.is_final}
+        ended = {(key[0], key[2]) for key, sent in latest.items() if sent.is_final}
+        open_jobs = {
+            job
+            for (job, step, submit, _), sent in latest.items()
+            if not step and not sent.is_final and (job, submit) not in ended
+        }
         before = self._last_poll or poll.time
         self._missing = {
             job: self._missing.get(job, before)
@@ -159,7 +166,7 @@ def _is_same_run(job: SlurmJob, known: Sent) -> bool:
 
 
 def _key(job: SlurmJob) -> Key:
-    return job.job_id, job.job_step, _seconds(job.submit_time)
+    return job.job_id, job.job_step, _seconds(job.submit_time), job.array_task_id
 
 
 def _seconds(text: str) -> int:

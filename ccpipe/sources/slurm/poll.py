@@ -13,18 +13,21 @@ from ccpipe.formats.slurm import (
     LiveJob,
     Rejected,
     SacctRow,
+    SqueueReader,
     read_sacct,
     read_sinfo,
-    read_squeue,
     scontrol,
 )
 from ccpipe.sources.slurm.commands import END, SACCT_COLUMNS, SEPARATOR, SQUEUE_COLUMNS, Commands
-from ccpipe.translate.slurm.to_sonar import Detail, detail_of, has_started
+from ccpipe.translate.slurm.to_sonar import PENDING, Detail, detail_of
 
 log = logging.getLogger(__name__)
 
 SINFO_COLUMNS = ("partition", "nodelist", "statecomplete", "")
 _SEPARATOR = SEPARATOR.encode()
+_PENDING = frozenset(state.encode() for state in PENDING)
+_PART = 1000
+"""Jobs that are read at once."""
 _JOB = re.compile(rb"^JobId=([0-9]{1,10}) ", re.MULTILINE)
 
 
@@ -35,7 +38,8 @@ class Poll:
     time: int
     """Nanoseconds since the epoch."""
     rows: list[SacctRow] = field(default_factory=list)
-    jobs: list[LiveJob] = field(default_factory=list)
+    jobs: Iterable[LiveJob] = ()
+    """To be read once."""
     listed: frozenset[int] | None = None
     """Numbers of all jobs that slurmctld knows; None where it could not be asked."""
     details: dict[int, Detail] = field(default_factory=dict)
@@ -66,6 +70,8 @@ class Poller:
         self._rows = _Unchanged()
         self._jobs = _Unchanged()
         self._details: dict[int, Detail] = {}
+        self._starts: dict[int, bytes] = {}
+        """Of the jobs that scontrol was asked for, when they started."""
 
     def forget(self) -> None:
         """Read everything anew with the next poll."""
@@ -83,7 +89,16 @@ class Poller:
             poll.rows, poll.rejected = reading.records, reading.rejected
         return poll
 
-    def live(self, poll: Poll) -> None:
+    def poll(self, since: int, until: int, *, with_nodes: bool) -> Poll:
+        """Run all commands; sinfo only where nodes are asked for."""
+        poll = self.accounted(since, until)
+        self._live(poll)
+        if with_nodes and (output := self._try(poll, self.commands.sinfo)):
+            poll.cluster = read_sinfo(output, columns=SINFO_COLUMNS, delimiter="|", zone=UTC)
+            poll.rejected += poll.cluster.rejected
+        return poll
+
+    def _live(self, poll: Poll) -> None:
         """Add what squeue and, where needed, scontrol have of the jobs that slurmctld knows."""
         output = self._try(poll, self.commands.squeue)
         if output is None:
@@ -91,30 +106,18 @@ class Poller:
         end = f"{END}\n".encode()
         records = output.removesuffix(end).split(end) if output else []
         poll.listed = frozenset(_numbers(records))
-        reading = read_squeue(
-            b"\n".join(self._jobs.new(records, lambda record: record.partition(_SEPARATOR)[2])),
-            columns=SQUEUE_COLUMNS, delimiter=SEPARATOR, zone=UTC,
-        )  # fmt: skip
-        poll.jobs = reading.records
-        poll.rejected += reading.rejected
+        new = self._jobs.new(records, lambda record: record.partition(_SEPARATOR)[2])
+        poll.jobs = _read_jobs(poll, new)
         self._details = {job: known for job, known in self._details.items() if job in poll.listed}
-        missing = {job.id.job for job in poll.jobs if self._lacks_detail(job)}
+        self._starts = {job: start for job, start in self._starts.items() if job in poll.listed}
+        missing = {job: at for job, at in _started(new) if self._starts.get(job) != at}
         if missing and (printed := self._try(poll, self.commands.scontrol)):
-            self._details.update(read_details(printed, missing))
+            self._details.update(read_details(printed, set(missing)))
+            self._starts.update(missing)
         poll.details = self._details
-
-    def cluster(self, poll: Poll) -> None:
-        """Add what sinfo has of nodes and partitions."""
-        if output := self._try(poll, self.commands.sinfo):
-            poll.cluster = read_sinfo(output, columns=SINFO_COLUMNS, delimiter="|", zone=UTC)
-            poll.rejected += poll.cluster.rejected
 
     def _sacct(self, since: int, until: int) -> bytes:
         return self.commands.sacct(since, until, uncompleted=self.uncompleted) or b"\n"
-
-    def _lacks_detail(self, job: LiveJob) -> bool:
-        known = self._details.get(job.id.job)
-        return has_started(job) and (known is None or known.start != job.start)
 
     def _try(self, poll: Poll, command: Callable[[], bytes]) -> bytes | None:
         try:
@@ -149,6 +152,30 @@ def sacct_records(output: bytes) -> Iterator[bytes]:
             begun = record + b"\n"
     if begun.strip():
         yield begun
+
+
+def _read_jobs(poll: Poll, records: Sequence[bytes]) -> Iterator[LiveJob]:
+    """Yield the jobs of squeue, a part at a time, since there may be very many."""
+    reader = SqueueReader(columns=SQUEUE_COLUMNS, delimiter=SEPARATOR, zone=UTC)
+    for at in range(0, len(records), _PART):
+        reading = reader.feed(b"\n".join(records[at : at + _PART]) + b"\n")
+        poll.rejected += reading.rejected
+        yield from reading.records
+    reading = reader.flush()
+    poll.rejected += reading.rejected
+    yield from reading.records
+
+
+def _started(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the jobs of squeue that have nodes, each with its start as it is printed."""
+    number, state, start, nodes = map(
+        SQUEUE_COLUMNS.index, ("jobid", "state", "start_time", "nodelist")
+    )
+    for record in records:
+        cells = record.split(_SEPARATOR)
+        is_whole = len(cells) == len(SQUEUE_COLUMNS) and cells[number + 1].isdigit()
+        if is_whole and cells[nodes] and cells[state] not in _PENDING:
+            yield int(cells[number + 1]), cells[start]
 
 
 def _numbers(records: Sequence[bytes]) -> Iterator[int]:

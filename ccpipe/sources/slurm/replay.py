@@ -68,9 +68,9 @@ def _sacct(payload: bytes, poll: Poll) -> None:
 
 def _squeue(payload: bytes, poll: Poll) -> None:
     reading = read_squeue_json(payload) if _is_json(payload) else read_squeue(payload, zone=UTC)
-    poll.jobs += reading.records
+    poll.jobs = reading.records
     poll.rejected += reading.rejected
-    poll.listed = frozenset(job.id.job for job in poll.jobs)
+    poll.listed = frozenset(job.id.job for job in reading.records)
 
 
 def _scontrol(payload: bytes, poll: Poll) -> None:

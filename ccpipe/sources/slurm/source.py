@@ -9,9 +9,9 @@ import functools
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError
@@ -28,7 +28,6 @@ from ccpipe.translate.slurm.to_sonar import META, cluster_envelope, jobs_envelop
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 SECOND = 10**9
 SPAN = 86400 * SECOND
 """Nanoseconds of accounting that are asked for at once."""
@@ -184,17 +183,15 @@ class Slurm(Source):
                 yield batch
             if self._stopped.is_set():
                 return
-        poll = await asyncio.to_thread(self._read, since, until + MARGIN)
+        with_nodes = time.monotonic() >= self._next_nodes
+        if with_nodes:
+            self._next_nodes = time.monotonic() + self.nodes
+        # Threads get no more than the poller: the state file is used in this one only.
+        poll = await asyncio.to_thread(
+            self._poller.poll, since, until + MARGIN, with_nodes=with_nodes
+        )
         async for batch in self._batches(poll, until, everything=everything):
             yield batch
-
-    def _read(self, since: int, until: int) -> Poll:
-        poll = self._poller.accounted(since, until)
-        self._poller.live(poll)
-        if time.monotonic() >= self._next_nodes:
-            self._poller.cluster(poll)
-            self._next_nodes = time.monotonic() + self.nodes
-        return poll
 
     def _is_resend_due(self) -> bool:
         is_requested = self._request is not None and self._request.exists()
@@ -208,7 +205,8 @@ class Slurm(Source):
     async def _batches(self, poll: Poll, until: int, *, everything: bool) -> AsyncIterator[Batch]:
         """Yield what a poll has to send; the last batch tells how far the ends are known."""
         found = self._changes.changed(poll, everything=everything)
-        while part := await asyncio.to_thread(_take, found, 10 * self.batch_size):
+        while part := list(itertools.islice(found, 10 * self.batch_size)):
+            await asyncio.sleep(0)
             jobs, sent = zip(*part, strict=True)
             if self.is_spec:
                 jobs = tuple(map(spec_state, jobs))
@@ -250,7 +248,3 @@ class Slurm(Source):
 
 async def _acknowledge(note: Callable[[], None]) -> None:
     note()
-
-
-def _take(found: Iterator[T], count: int) -> list[T]:
-    return list(itertools.islice(found, count))

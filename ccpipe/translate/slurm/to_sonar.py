@@ -16,6 +16,7 @@ Source: Sonar JSON format output specification, *SlurmJob*, *SacctData*, *Cluste
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -138,11 +139,12 @@ def job_of_live(job: LiveJob, detail: "Detail | None" = None) -> SlurmJob:
 
 def has_started(job: LiveJob) -> bool:
     """Return whether a job's start is a fact, not what the scheduler expects."""
-    return job.state not in _PENDING and job.node_list is not None
+    return job.state not in PENDING and job.node_list is not None
 
 
-_PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
                       "SPECIAL_EXIT", "RESV_DEL_HOLD", "REVOKED"})  # fmt: skip
+"""States of jobs that have not started."""
 
 
 def spec_state(job: SlurmJob) -> SlurmJob:
@@ -153,7 +155,7 @@ def spec_state(job: SlurmJob) -> SlurmJob:
     if job.end_time:
         state = "FAILED" if state in {"NODE_FAIL", "BOOT_FAIL"} else "CANCELLED"
     else:
-        state = "PENDING" if state in _PENDING else "RUNNING"
+        state = "PENDING" if state in PENDING else "RUNNING"
     return msgspec.structs.replace(job, job_state=state)
 
 
@@ -201,7 +203,7 @@ def node_ranges(node_list: str | None) -> tuple[str, ...]:
         return ()
 
 
-def _id_fields(number: SlurmId) -> dict[str, int | str]:
+def _id_fields(number: SlurmId) -> dict[str, Any]:
     return {
         "job_id": number.job,
         "job_step": number.step,

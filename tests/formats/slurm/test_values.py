@@ -137,6 +137,7 @@ def test_numbers_of_nodes_may_be_short_or_a_range() -> None:
         ("300Mc", (300 * 2**20, "cpu")),
         ("2Gn", (2 * 2**30, "node")),
         ("1.50Gc", (3 * 2**29, "cpu")),
+        ("18446744073709551616.00M", None),
         ("", None),
     ],
 )

@@ -222,3 +222,65 @@ def test_clusters_share_no_ids(translator: SonarToCc) -> None:
     job = replace(RUNNING, user_name="ann")
     events = reported(translator, envelope(10, job), envelope(10, job, cluster="wolf"))
     assert [payload["cluster"] for _, payload in events] == ["fox", "wolf"]
+
+
+DETAILED = replace(
+    RUNNING,
+    gres_detail=(
+        "OverSubscribe=OK",
+        "Nodes=c1 CPU_IDs=0-3,8 Mem=600 GRES=gpu:a100:2(IDX:0,2)",
+        "Nodes=c2 CPU_IDs= Mem= GRES=",
+    ),
+)
+
+
+def test_resources_have_threads_and_accelerators() -> None:
+    """What Slurm says of a node's CPUs and GPUs is in its resource; ids of GPUs are the site's."""
+    translator = SonarToCc(envelopes=False, gpu_ids={"c[1,7]": ["A0", "A1"]})
+    (start,) = [
+        json.loads(str(m.value)) for m in translator.feed([envelope(0, PENDING_AND_DETAILED)])
+    ]
+    assert start["resources"] == [
+        {"hostname": "c1", "hwthreads": [0, 1, 2, 3, 8], "accelerators": ["A0", "2"]},
+        {"hostname": "c2"},
+    ]
+
+
+PENDING_AND_DETAILED = replace(DETAILED, user_name="ann", submit_time=at(-50))
+
+
+@pytest.mark.parametrize(
+    ("text", "default", "shared"),
+    [
+        ("OverSubscribe=NO", "multi_user", None), ("OverSubscribe=USER", "none", "single_user"),
+        ("OverSubscribe=YES", "none", "multi_user"), ("gpu:2", "single_user", "single_user"),
+    ],
+)  # fmt: skip
+def test_shared_is_what_slurm_says(text: str, default: Any, shared: str | None) -> None:
+    """Where the record does not say it, the recipe does."""
+    translator = SonarToCc(envelopes=False, shared=default)
+    job = replace(PENDING_AND_DETAILED, gres_detail=(text,))
+    (start,) = [json.loads(str(m.value)) for m in translator.feed([envelope(0, job)])]
+    assert start.get("shared") == shared
+
+
+def test_details_that_fit_nothing_cost_only_themselves() -> None:
+    """The job starts without them."""
+    translator = SonarToCc(envelopes=False)
+    job = replace(PENDING_AND_DETAILED, gres_detail=("Nodes=c[1 CPU_IDs=x", "Nodes=c1 GRES=:"))
+    (start,) = [json.loads(str(m.value)) for m in translator.feed([envelope(0, job)])]
+    assert start["resources"] == [{"hostname": "c1"}, {"hostname": "c2"}]
+
+
+def test_requeued_run_stops_and_starts_again() -> None:
+    """The first run ends as preempted; REQUEUED without an end is pending again."""
+    translator = SonarToCc(envelopes=False, stop_delay=Duration(0))
+    requeued = replace(PENDING_AND_DETAILED, job_state="REQUEUED", end_time=at(100))
+    pending = replace(requeued, start_time="", end_time="", nodes=(), submit_time=at(100))
+    again = replace(PENDING_AND_DETAILED, submit_time=at(100), start_time=at(200))
+    events = [
+        json.loads(str(message.value))
+        for second, job in enumerate((PENDING_AND_DETAILED, requeued, pending, again))
+        for message in translator.feed([envelope(200 + second, job)])
+    ]
+    assert [event.get("jobState") for event in events] == [None, "preempted", None]

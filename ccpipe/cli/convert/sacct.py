@@ -1,0 +1,79 @@
+"""``ccpipe convert --from sacct``."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC
+
+from ccpipe.config import Duration
+from ccpipe.errors import EncodeError
+from ccpipe.formats.files import Stream, read_piece
+from ccpipe.formats.slurm import Reading, SacctReader, SacctRow, read_sacct_json
+from ccpipe.formats.sonar import WriteProfile, encode
+from ccpipe.message import Message
+from ccpipe.terminal import printable
+from ccpipe.translate.slurm.to_sonar import job_of_row, jobs_envelope
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+
+ROWS = 1000
+"""Rows in one envelope."""
+Encoder = tuple[bytes, Callable[[Sequence[Message]], bytes]]
+
+
+class FromSacct:
+    """A ``Converter`` of ``sacct -P`` or ``--json`` to Sonar's JSON, or to events of jobs.
+
+    Times without a zone are UTC.
+    """
+
+    unit = "row"
+
+    def __init__(self, cluster: str, profile: WriteProfile, target: Encoder | None = None) -> None:
+        """Write Sonar's JSON for a profile, or events as `target` encodes them."""
+        self.cluster = cluster
+        self.profile = profile
+        self.head = target[0] if target else b""
+        self.encode = target[1] if target else None
+        self.translator = SonarToCc(envelopes=False, stop_delay=Duration(0))
+
+    def convert(
+        self, stream: Stream, problem: Callable[[str], None]
+    ) -> Iterator[tuple[bytes, int]]:
+        """See ``Converter``."""
+        for reading in _read(stream):
+            for bad in reading.rejected:
+                problem(f":{bad.line}: {printable(f'{bad.reason}: {bad.excerpt}')}")
+            for at in range(0, len(reading.records), ROWS):
+                rows = reading.records[at : at + ROWS]
+                try:
+                    yield self._convert(rows), len(rows)
+                except EncodeError as error:
+                    problem(f": {printable(str(error))}")
+
+    def _convert(self, rows: Sequence[SacctRow]) -> bytes:
+        known = [row.end or row.start or row.submit or 0 for row in rows]
+        envelope = jobs_envelope(
+            map(job_of_row, rows), cluster=self.cluster, time=max(known) or time.time_ns()
+        )
+        if self.encode is None:
+            return encode(envelope, profile=self.profile)
+        return self.encode(self.translator.feed([envelope]))
+
+    def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
+        """See ``Converter``."""
+        return iter(())
+
+
+def _read(stream: Stream) -> Iterator[Reading[SacctRow]]:
+    """Read either format; JSON as a whole, since it is one document."""
+    piece = read_piece(stream)
+    if piece.lstrip()[:1] == b"{":
+        whole = bytearray(piece)
+        while piece := read_piece(stream):
+            whole += piece
+        yield read_sacct_json(bytes(whole))
+        return
+    reader = SacctReader(zone=UTC)
+    while piece:
+        yield reader.feed(piece)
+        piece = read_piece(stream)
+    yield reader.flush()

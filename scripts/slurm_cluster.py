@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""A real Slurm on this machine: slurmctld, slurmdbd with its database, and four slurmd.
+
+    scripts/slurm_cluster.py install          # Debian's packages; their services are not started
+    scripts/slurm_cluster.py up FOLDER        # prints the environment for Slurm's commands
+    scripts/slurm_cluster.py restart FOLDER slurmctld
+    scripts/slurm_cluster.py down FOLDER      # ends what `up` started, and nothing else
+
+Needs root. Everything listens on loopback, at free ports, and lies in FOLDER: keys, database,
+configuration, logs. The nodes are c1 to c3 and gpu-1 with two files for GPUs; c4 is never started.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurmdbd", "mariadb-server", "munge")
+PROGRAMS = ("slurmctld", "slurmd", "sacct", "slurmdbd", "mariadbd", "mariadb-install-db", "munged")
+NODES = ("c1", "c2", "c3", "gpu-1")
+DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", *(f"slurmd-{node}" for node in NODES))
+"""In the order in which they are started."""
+SECONDS = 60
+"""How long a daemon may take until it answers."""
+
+SLURM_CONF = """\
+ClusterName=testcluster
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={slurmctld}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/slurmctld.slurm-pid
+SlurmdPidFile={folder}/slurmd.%n.slurm-pid
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+ReturnToService=2
+MinJobAge=10
+KillWait=2
+SlurmdTimeout=20
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=1
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=100
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+PriorityWeightJobSize=100
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+GresTypes=gpu
+SlurmdParameters=config_overrides
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={slurmdbd}
+AccountingStoragePass={folder}/munge.socket
+AccountingStorageTRES=gres/gpu
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+NodeName=c[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port={slurmd} CPUs=4 RealMemory=2000
+NodeName=gpu-1 NodeHostname={host} NodeAddr=127.0.0.1 Port={gpu} CPUs=4 RealMemory=2000 Gres=gpu:2
+PartitionName=normal Nodes=c[1-4] Default=YES MaxTime=INFINITE DefaultTime=00:30:00
+PartitionName=accel Nodes=gpu-1 MaxTime=1-00:00:00
+PartitionName=urgent Nodes=c3 PriorityTier=10 PreemptMode=OFF
+PartitionName=exclusive Nodes=c[1-3] OverSubscribe=EXCLUSIVE
+PartitionName=empty
+"""
+
+SLURMDBD_CONF = """\
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={slurmdbd}
+SlurmUser=root
+PidFile={folder}/slurmdbd.slurm-pid
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={mariadb}
+StorageUser=slurm
+StoragePass={password}
+StorageLoc=slurm_acct_db
+"""
+
+
+def install() -> None:
+    """Install the packages without starting their services."""
+    policy = Path("/usr/sbin/policy-rc.d")
+    is_ours = not policy.exists()
+    if is_ours:
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    options = ("-y", "-qq", "--no-install-recommends")
+    try:
+        subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
+        subprocess.run(["apt-get", "install", *options, *PACKAGES], check=True, env=environment)
+    finally:
+        if is_ours:
+            policy.unlink()
+
+
+def missing() -> str:
+    """Return why a cluster cannot run here; empty where it can."""
+    if os.geteuid() != 0:
+        return "a Slurm cluster needs root"
+    absent = [name for name in PROGRAMS if shutil.which(name) is None]
+    return f"no {', '.join(absent)}: scripts/slurm_cluster.py install" if absent else ""
+
+
+def require() -> None:
+    """End with the reason where a cluster cannot run here."""
+    if reason := missing():
+        raise SystemExit(reason)
+
+
+class Cluster:
+    """The daemons of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.environment = {
+            **os.environ,
+            "SLURM_CONF": str(self.folder / "slurm.conf"),
+            "TZ": "UTC",
+        }
+
+    def up(self) -> None:
+        """Configure and start everything."""
+        self._configure()
+        for name in DAEMONS:
+            self.start(name)
+        nodes = ("--nodes", ",".join(NODES))
+        self._wait(
+            lambda: (
+                set(self.run("sinfo", "--noheader", *nodes, "--format", "%T").split()) == {"idle"}
+            )
+        )
+        for account in ("physics", "ml"):
+            self.run("sacctmgr", "--immediate", "add", "account", account)
+        for user, account in (("root", "physics"), ("nobody", "ml")):
+            self.run("sacctmgr", "--immediate", "add", "user", user, f"account={account}")
+
+    def start(self, name: str) -> None:
+        """Start a daemon and wait until it answers."""
+        with (self.folder / "log" / name).open("ab") as log:
+            process = subprocess.Popen(
+                self._command(name), env=self.environment, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self._pid_file(name).write_text(str(process.pid))
+        ready: dict[str, Callable[[], bool]] = {
+            "munged": (self.folder / "munge.socket").exists,
+            "mariadbd": lambda: self._listens("mariadb"),
+            "slurmdbd": lambda: self._listens("slurmdbd"),
+            "slurmctld": lambda: "UP" in self.run("scontrol", "ping"),
+        }
+        self._wait(lambda: process.poll() is not None or ready.get(name, lambda: True)())
+        if process.poll() is not None:
+            raise SystemExit(f"{name} ended: {self.folder / 'log' / name}")
+        if name == "slurmdbd":
+            self._wait(lambda: "testcluster" in self._add_cluster())
+
+    def stop(self, name: str, with_signal: int = signal.SIGTERM) -> None:
+        """End a daemon that was started here, if it still runs."""
+        file = self._pid_file(name)
+        pid = int(file.read_text()) if file.exists() else 0
+        file.unlink(missing_ok=True)
+        if not pid or not self._is_ours(pid):
+            return
+        os.kill(pid, with_signal)
+        deadline = time.monotonic() + SECONDS / 3
+        while self._is_ours(pid):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.1)
+
+    def down(self) -> None:
+        """Cancel all jobs and end everything that was started here."""
+        jobs = self.run("squeue", "--noheader", "--format", "%A").split()
+        if jobs:
+            self.run("scancel", *set(jobs))
+            time.sleep(1)
+            self.run("scancel", "--signal", "KILL", *set(jobs))
+        for name in reversed(DAEMONS):
+            self.stop(name)
+
+    def run(self, *words: str) -> str:
+        """Return what one of Slurm's commands prints; what it complains of does not matter."""
+        found = subprocess.run(
+            words, env=self.environment, capture_output=True, text=True, check=False, timeout=60
+        )
+        return found.stdout
+
+    def _configure(self) -> None:
+        for name in ("log", "state", "spool", "pid", "db"):
+            (self.folder / name).mkdir(parents=True)
+        self.folder.chmod(0o755)
+        first = _free_ports(3 + len(NODES) + 1)
+        ports = {"slurmctld": first[0], "slurmdbd": first[1], "mariadb": first[2], "gpu": first[3]}
+        (self.folder / "ports").write_text("\n".join(f"{k} {v}" for k, v in ports.items()))
+        values = {
+            **ports,
+            "slurmd": f"[{','.join(map(str, first[4:]))}]",
+            "folder": self.folder,
+            "host": socket.gethostname().partition(".")[0],
+            "password": secrets.token_hex(16),
+        }
+        self._write("slurm.conf", SLURM_CONF.format(**values), 0o644)
+        self._write("slurmdbd.conf", SLURMDBD_CONF.format(**values), 0o600)
+        gpus = f"NodeName=gpu-1 Name=gpu File={self.folder}/gpu[0-1]\n"
+        self._write("gres.conf", gpus, 0o644)
+        self._write("cgroup.conf", "CgroupPlugin=cgroup/v1\n", 0o644)
+        for gpu in ("gpu0", "gpu1"):
+            (self.folder / gpu).touch()
+        (self.folder / "munge.key").write_bytes(secrets.token_bytes(128))
+        (self.folder / "munge.key").chmod(0o400)
+        self._write(
+            "init.sql",
+            "CREATE USER 'slurm'@'127.0.0.1' IDENTIFIED BY '{password}';\n"
+            "GRANT ALL ON slurm_acct_db.* TO 'slurm'@'127.0.0.1';\n".format(**values),
+            0o600,
+        )
+        subprocess.run(
+            ["mariadb-install-db", "--no-defaults", "--user=root", "--skip-test-db",
+             f"--datadir={self.folder}/db", "--auth-root-authentication-method=socket"],
+            check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def _write(self, name: str, text: str, mode: int) -> None:
+        path = self.folder / name
+        path.touch(mode)
+        path.chmod(mode)
+        path.write_text(text)
+
+    def _command(self, name: str) -> list[str]:
+        folder, conf = self.folder, str(self.folder / "slurm.conf")
+        commands = {
+            "munged": [
+                "munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
+                f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
+                f"--log-file={folder}/log/munged.log", f"--seed-file={folder}/munge.seed",
+                "--num-threads=2",
+            ],
+            "mariadbd": [
+                "mariadbd", "--no-defaults", "--user=root", f"--datadir={folder}/db",
+                f"--socket={folder}/mariadb.socket", f"--pid-file={folder}/mariadb.pid",
+                "--bind-address=127.0.0.1", f"--port={self._port('mariadb')}",
+                "--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900",
+                *([f"--init-file={folder}/init.sql"] if not (folder / "db/slurm_acct_db").exists()
+                  else []),
+            ],
+            "slurmdbd": ["slurmdbd", "-D"],
+            "slurmctld": ["slurmctld", "-D", "-f", conf],
+        }  # fmt: skip
+        node = name.removeprefix("slurmd-")
+        return commands.get(name, ["slurmd", "-D", "-N", node, "-f", conf])
+
+    def _add_cluster(self) -> str:
+        self.run("sacctmgr", "--immediate", "add", "cluster", "testcluster")
+        return self.run("sacctmgr", "--noheader", "show", "cluster", "format=cluster%20")
+
+    def _pid_file(self, name: str) -> Path:
+        return self.folder / "pid" / name
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether a process still runs and was started with our folder's files."""
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
+        is_zombie = stat.rpartition(")")[2].split()[0] == "Z"
+        return not is_zombie and str(self.folder).encode() in environment
+
+    def _port(self, name: str) -> int:
+        pairs = dict(line.split() for line in (self.folder / "ports").read_text().splitlines())
+        return int(pairs[name])
+
+    def _listens(self, name: str) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port(name))) == 0
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"no answer within {SECONDS} s; see {self.folder}/log")
+            time.sleep(0.2)
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+def main() -> None:
+    """Do what the command line asks for."""
+    match sys.argv[1:]:
+        case ["install"]:
+            install()
+        case ["check"]:
+            require()
+        case ["up", folder]:
+            require()
+            cluster = Cluster(Path(folder))
+            try:
+                cluster.up()
+            except BaseException:
+                cluster.down()
+                raise
+            print(f"export SLURM_CONF={cluster.folder}/slurm.conf")
+        case ["down", folder]:
+            Cluster(Path(folder)).down()
+        case ["stop" | "start" | "restart" as what, folder, name] if name in DAEMONS:
+            cluster = Cluster(Path(folder))
+            if what != "start":
+                cluster.stop(name)
+            if what != "stop":
+                cluster.start(name)
+        case _:
+            raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""Slurm's jobs as they happen on a real cluster: ``make slurm``.
+
+The events and envelopes of the bridge are compared with what sacct itself reports, over a SIGKILL
+of the bridge, a restart of slurmctld and a time without slurmdbd.
+"""
+
+import functools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.sonar import JobsData, SlurmJob
+from ccpipe.formats.sonar import decode as decode_sonar
+from ccpipe.message import Message
+from tests.paths import ROOT
+
+SCRIPT = ROOT / "scripts" / "slurm_cluster.py"
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+
+RECIPE = """
+cluster = "fox"
+hostname = "master"
+[source]
+use = "slurm"
+state = "{folder}/slurm.state"
+poll = "3s"
+nodes = "3s"
+[[translate]]
+use = "sonar_to_cc"
+state = "{folder}/jobs.state"
+envelopes = true
+stop_delay = "100ms"
+gpu_ids = {{ "gpu-1" = ["0000:49:00.0", "0000:4a:00.0"] }}
+[sink]
+use = "file"
+path = "{folder}/out.line"
+"""
+ENDS = {"REQUEUED": "preempted"}
+"""Slurm's states that ClusterCockpit has another word for."""
+
+
+class Cluster:
+    """The cluster of ``scripts/slurm_cluster.py``, and a bridge that watches it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.slurm = folder / "slurm"
+        self.environment = {**os.environ, "SLURM_CONF": str(self.slurm / "slurm.conf"), "TZ": "UTC"}
+        self.recipe = folder / "slurm.toml"
+        self.recipe.write_text(RECIPE.format(folder=folder))
+        self.bridge: subprocess.Popen[bytes] | None = None
+        self.log = (folder / "bridge.log").open("ab")
+
+    def control(self, *words: str) -> None:
+        """Run the script."""
+        what, *rest = words
+        subprocess.run(
+            [sys.executable, str(SCRIPT), what, str(self.slurm), *rest], check=True, timeout=200
+        )
+
+    def run(self, *words: str) -> str:
+        """Run one of Slurm's commands."""
+        return subprocess.run(
+            words, env=self.environment, check=True, capture_output=True, text=True, timeout=60,
+            cwd="/",
+        ).stdout  # fmt: skip
+
+    def submit(self, *words: str, wrap: str = "sleep 3") -> int:
+        """Submit a job and return its number."""
+        options = ("--parsable", "--output", "/dev/null", *words, "--wrap", wrap)
+        return int(self.run("sbatch", *options).partition(";")[0])
+
+    def state(self, job: int) -> str:
+        """Return a job's state."""
+        return self.run("squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T").strip()
+
+    def start_bridge(self) -> None:
+        """Start the bridge."""
+        self.bridge = subprocess.Popen(
+            [sys.executable, "-m", "ccpipe", "bridge", str(self.recipe)],
+            env=self.environment, stdout=self.log, stderr=self.log, cwd=ROOT,
+        )  # fmt: skip
+
+    def end_bridge(self, with_signal: signal.Signals) -> None:
+        """End the bridge, softly or not."""
+        assert self.bridge is not None
+        self.bridge.send_signal(with_signal)
+        self.bridge.wait(30)
+        self.bridge = None
+
+    def messages(self) -> list[Message]:
+        """Return what the bridge has written."""
+        path = self.folder / "out.line"
+        return list(decode(path.read_bytes())) if path.exists() else []
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the payloads of the events of a class, each with its function."""
+        return [
+            {**json.loads(str(message.value)), "function": message.tags["function"]}
+            for message in self.messages()
+            if message.name == name
+        ]
+
+    def wait(self, condition: Callable[[], bool], seconds: float = 90) -> None:
+        """Wait until a condition holds."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, (self.folder / "bridge.log").read_text()[-3000:]
+            time.sleep(0.3)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Run a cluster; without root or the packages the test is skipped by name."""
+    reason = subprocess.run(
+        [sys.executable, str(SCRIPT), "check"], capture_output=True, text=True, check=False
+    ).stderr
+    if reason:
+        if os.environ.get("CCPIPE_TESTS_STRICT"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    tmp_path.chmod(0o755)
+    cluster = Cluster(tmp_path)
+    cluster.control("up")
+    try:
+        cluster.start_bridge()
+        yield cluster
+    finally:
+        if cluster.bridge is not None:
+            cluster.bridge.kill()
+            cluster.bridge.wait()
+        cluster.log.close()
+        cluster.control("down")
+
+
+def test_every_kind_of_job(cluster: Cluster) -> None:
+    """Each run of each job starts and stops once, in order, as sacct has it."""
+    jobs = first_jobs(cluster)
+    cluster.wait(lambda: len(starts(cluster)) >= 5)
+    time.sleep(1)
+    cluster.end_bridge(signal.SIGKILL)
+    disturb(cluster, jobs)
+    cluster.start_bridge()
+    cluster.wait(lambda: cluster.state(jobs["bare"]) == "COMPLETED")
+    cluster.control("stop", "slurmctld")  # jobs end while nobody knows
+    time.sleep(6)
+    cluster.control("start", "slurmctld")
+    cluster.control("stop", "slurmdbd")
+    unaccounted = cluster.submit("-n1", "-J", "unaccounted", wrap="sleep 1")
+    cluster.wait(lambda: cluster.state(unaccounted) == "COMPLETED")
+    time.sleep(4)
+    cluster.control("start", "slurmdbd")
+    cluster.run("scancel", str(jobs["held"]))
+    cluster.wait(lambda: not cluster.run("squeue", "-h", "-t", "R,PD,S,CG", "-o", "%i"), 150)
+    cluster.wait(lambda: len(rows(cluster, "-X")) >= len(jobs) + 5)
+    ended = [row for row in rows(cluster, "-X") if row["Start"] not in {"None", "Unknown"}]
+    cluster.wait(lambda: len(stops(cluster)) >= len(ended))
+    cluster.wait(lambda: {unaccounted} <= final_jobs(cluster))
+    time.sleep(4)
+    cluster.end_bridge(signal.SIGTERM)
+
+    check_events(cluster, ended)
+    check_resources(cluster, jobs)
+    check_envelopes(cluster)
+    check_nodes(cluster)
+
+
+def first_jobs(cluster: Cluster) -> dict[str, int]:
+    """Submit jobs of each kind."""
+    submit = cluster.submit
+    jobs = {
+        "timeout": submit("-n1", "--time=1", "-w", "c2", wrap="sleep 300"),
+        "gpu": submit("-p", "accel", "--gres=gpu:1", "-n2", wrap="sleep 8"),
+        "array": submit("--array=0-4%2", "-n1", wrap="sleep 2"),
+        "het": submit("-n1", ":", "-n1", wrap="sleep 4"),
+        "held": submit("-H", "-n1"),
+        "failed": submit("-n1", "-J", "a|b\nc\x07ü", wrap="exit 3"),
+        "signal": submit("-n1", wrap="kill -SEGV $$"),
+        "exclusive": submit("-p", "exclusive", "-N1", wrap="srun sleep 2"),
+        "nobody": submit("-n1", "--uid=nobody", wrap="sleep 2"),
+        "steps": submit("-n1", wrap="srun sleep 1; srun head -c 200000000 /dev/zero >/dev/null"),
+    }
+    cluster.wait(lambda: cluster.state(jobs["timeout"]) == "RUNNING")
+    return jobs
+
+
+def disturb(cluster: Cluster, jobs: dict[str, int]) -> None:
+    """Suspend, cancel, requeue and preempt jobs, and let one lose its node."""
+    submit = cluster.submit
+
+    def wait_until_running(*names: str) -> None:
+        for name in names:
+            cluster.wait(functools.partial(is_running, cluster, jobs[name]))
+
+    jobs["bare"] = submit("-n1", wrap="true")
+    jobs["suspended"] = submit("-n1", "-w", "c1", wrap="sleep 8")
+    jobs["cancelled"] = submit("-n1", "-w", "c1", wrap="sleep 300")
+    jobs["requeued"] = submit("-n1", "-w", "c1", "--requeue", wrap="sleep 7")
+    jobs["preempted"] = submit("-n4", "-w", "c3", "--no-requeue", wrap="sleep 300")
+    wait_until_running("suspended", "cancelled", "requeued", "preempted")
+    cluster.run("scontrol", "suspend", str(jobs["suspended"]))
+    cluster.run("scancel", str(jobs["cancelled"]))
+    time.sleep(1)
+    cluster.run("scontrol", "requeue", str(jobs["requeued"]))
+    jobs["urgent"] = submit("-n4", "-p", "urgent", wrap="sleep 1")
+    cluster.wait(lambda: cluster.state(jobs["urgent"]) == "COMPLETED")
+    cluster.run("scontrol", "resume", str(jobs["suspended"]))
+    jobs["lost"] = submit("-n1", "-w", "c3", "--no-requeue", wrap="sleep 300")
+    wait_until_running("lost")
+    cluster.run("scontrol", "update", "nodename=c3", "state=down", "reason=test")
+    cluster.run("scontrol", "update", "nodename=c3", "state=resume")
+
+
+def is_running(cluster: Cluster, job: int) -> bool:
+    """Return whether a job runs."""
+    return cluster.state(job) == "RUNNING"
+
+
+def rows(cluster: Cluster, *options: str) -> list[dict[str, str]]:
+    """Return sacct's rows as dictionaries, read in another way than the source's."""
+    columns = (
+        "JobIDRaw,JobID,State,Submit,Start,End,ElapsedRaw,ExitCode,NodeList,ReqCPUS,User,Account,"
+        "Partition,TimelimitRaw,AllocTRES,MaxRSS,UserCPU,SystemCPU,Suspended"
+    )
+    output = cluster.run(
+        "env", "SLURM_TIME_FORMAT=%s", "sacct", "-aDnP", "--noconvert", *options, "-o", columns,
+        "-S", "now-1hour", "-E", "now+1hour", "--delimiter", "\x1f",
+    )  # fmt: skip
+    names = columns.split(",")
+    return [dict(zip(names, line.split("\x1f"), strict=True)) for line in output.splitlines()]
+
+
+def starts(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return all starts."""
+    return [event for event in cluster.events("job") if event["function"] == "start_job"]
+
+
+def stops(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return all stops."""
+    return [event for event in cluster.events("job") if event["function"] == "stop_job"]
+
+
+def records(cluster: Cluster) -> list[SlurmJob]:
+    """Return all job records of the envelopes, in their order."""
+    found: list[SlurmJob] = []
+    for message in cluster.messages():
+        if message.name == "sonar" and message.tags.get("function") == "job":
+            decoded = decode_sonar(str(message.value).encode(), strict=True)
+            broken = {p.path.rpartition(".")[2] for bad in decoded.rejected for p in bad.problems}
+            assert broken <= {"job_state"}, decoded.rejected
+            (envelope,) = decode_sonar(str(message.value).encode()).envelopes
+            assert isinstance(envelope.data, JobsData)
+            found += envelope.data.attributes.slurm_jobs
+    return found
+
+
+def final_jobs(cluster: Cluster) -> set[int]:
+    """Return the jobs whose end sacct reported."""
+    return {job.job_id for job in records(cluster) if job.sacct and job.end_time}
+
+
+def check_events(cluster: Cluster, ended: list[dict[str, str]]) -> None:
+    """Compare starts and stops with sacct's rows of jobs that ran."""
+    expected = Counter(
+        (int(row["JobIDRaw"]), int(row["Start"]), int(row["End"]), state_of(row)) for row in ended
+    )
+    assert Counter(map(run_of, stops(cluster))) == expected
+    assert Counter((e["jobId"], e["startTime"]) for e in starts(cluster)) == Counter(
+        run[:2] for run in expected
+    )
+    assert {state for *_, state in expected} >= {
+        "completed", "failed", "timeout", "cancelled", "node_fail", "preempted",
+    }  # fmt: skip
+    open_runs: set[tuple[int, int]] = set()
+    for event in cluster.events("job"):
+        run = event["jobId"], event["startTime"]
+        assert (run in open_runs) == (event["function"] == "stop_job")
+        open_runs ^= {run}
+    assert not open_runs
+
+
+def run_of(stop: dict[str, Any]) -> tuple[int, int, int, str]:
+    """Return what identifies a run, and how it ended."""
+    return stop["jobId"], stop["startTime"], stop["stopTime"], stop["jobState"]
+
+
+def state_of(row: dict[str, str]) -> str:
+    """Return ClusterCockpit's word for how a run ended."""
+    state = row["State"].partition(" ")[0]
+    return ENDS.get(state, state.lower())
+
+
+def check_resources(cluster: Cluster, jobs: dict[str, int]) -> None:
+    """Starts say which threads and GPUs of which nodes a job has, and whether it shares them."""
+    by_job = {event["jobId"]: event for event in starts(cluster)}
+    gpu = by_job[jobs["gpu"]]
+    assert gpu["resources"] == [
+        {"hostname": "gpu-1", "hwthreads": [0, 1], "accelerators": ["0000:49:00.0"]}
+    ]
+    assert (gpu["numAcc"], gpu["numHwthreads"], gpu["shared"]) == (1, 2, "multi_user")
+    assert "shared" not in by_job[jobs["exclusive"]]
+    assert by_job[jobs["nobody"]]["user"] == "nobody"
+    assert by_job[jobs["timeout"]]["walltime"] == 60
+    assert by_job[jobs["array"]]["arrayJobId"] == jobs["array"]
+    assert by_job[jobs["het"] + 1]["metaData"]["hetJobOffset"] == "1"
+    assert by_job[jobs["failed"]]["metaData"]["jobName"].startswith("a|b")
+
+
+def check_envelopes(cluster: Cluster) -> None:
+    """The last record of each run and step holds sacct's own values."""
+    latest = {
+        (job.job_id, job.job_step, job.start_time, job.end_time): job
+        for job in records(cluster)
+        if job.sacct is not None
+    }
+    by_run = {
+        (key[0], key[1], seconds(key[2]), seconds(key[3])): job for key, job in latest.items()
+    }
+    for row in rows(cluster):
+        number, _, step = row["JobIDRaw"].partition(".")
+        start = "" if row["Start"] in {"None", "Unknown"} else row["Start"]
+        job = by_run[int(number), step, start, row["End"]]
+        assert job.job_state == row["State"].partition(" ")[0]
+        code, signal_ = map(int, (row["ExitCode"] or "0:0").split(":"))
+        assert job.exit_code == (128 + signal_ if signal_ else code)
+        assert ",".join(job.nodes) == row["NodeList"].replace("None assigned", "")
+        assert job.requested_cpus == int(row["ReqCPUS"])
+        assert (job.user_name, job.account) == (row["User"], row["Account"])
+        assert job.partition == row["Partition"]
+        limit = row["TimelimitRaw"]
+        assert job.time_limit.value == (int(limit) if limit.isdigit() else None)
+        assert job.sacct is not None
+        assert job.sacct.ElapsedRaw == int(row["ElapsedRaw"])
+        assert job.sacct.AllocTRES == row["AllocTRES"]
+        assert job.sacct.MaxRSS == -(-int(row["MaxRSS"] or 0) // 1024)
+        for field, column in (("UserCPU", "UserCPU"), ("SystemCPU", "SystemCPU")):
+            assert getattr(job.sacct, field) == round(cpu_seconds(row[column]))
+
+
+def seconds(text: str) -> str:
+    """Return a time as sacct prints it."""
+    from ccpipe.formats.sonar.timestamp import parse
+
+    return "" if not text else str((parse(text) or 0) // 10**9)
+
+
+def cpu_seconds(text: str) -> float:
+    """Read ``MM:SS.mmm`` or ``HH:MM:SS``."""
+    total = 0.0
+    for part in re.split("[-:]", text):
+        total = total * 60 + float(part)
+    return total
+
+
+def check_nodes(cluster: Cluster) -> None:
+    """States of all nodes came as events, and a node that was down was reported down."""
+    states = [
+        (node["hostname"], state)
+        for event in cluster.events("nodestate")
+        for node in event["nodes"]
+        for state in node["states"]
+    ]
+    assert {name for name, _ in states} == {"c1", "c2", "c3", "c4", "gpu-1"}
+    assert ("gpu-1", "mixed") in states
+    assert ("gpu-1", "idle") in states

@@ -1,0 +1,93 @@
+"""Which records have changed since they were sent."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ccpipe.formats.slurm import LiveJob, SacctRow, SlurmId
+from ccpipe.formats.sonar import ExtendedUint, SlurmJob
+from ccpipe.sources.slurm.changes import MISSING, Changes, digest, is_final_run
+from ccpipe.sources.slurm.poll import Poll
+
+SECOND = 10**9
+TIME = 1795170834 * SECOND
+ROW = SacctRow(
+    SlurmId(7), state="COMPLETED", user="alice", submit=TIME, start=TIME + SECOND,
+    end=TIME + 9 * SECOND, node_list="c1",
+)  # fmt: skip
+LIVE = LiveJob(
+    SlurmId(7), state="RUNNING", user="alice", submit=TIME, start=TIME + SECOND, node_list="c1"
+)
+
+
+def states(changes: Changes, poll: Poll) -> list[str]:
+    """Return the states of the records of a poll, each acknowledged."""
+    found = list(changes.changed(poll))
+    changes.acknowledge([sent for _, sent in found])
+    return [job.job_state for job, _ in found]
+
+
+def live(*jobs: LiveJob, time: int = TIME) -> Poll:
+    """Return a poll of squeue."""
+    return Poll(time, jobs=jobs, listed=frozenset(job.id.job for job in jobs))
+
+
+def test_accounting_is_the_last_word() -> None:
+    """What squeue has of a run whose end sacct reported is not sent; its next run is."""
+    changes = Changes("")
+    assert states(changes, live(LIVE)) == ["RUNNING"]
+    assert states(changes, Poll(TIME, rows=[ROW])) == ["COMPLETED"]
+    assert states(changes, live(replace(LIVE, state="COMPLETING"))) == []
+    assert states(changes, live(replace(LIVE, state="COMPLETED", end=TIME + 9 * SECOND))) == []
+    again = replace(LIVE, state="PENDING", submit=TIME + 10 * SECOND, node_list=None)
+    assert states(changes, live(again)) == ["PENDING"]
+
+
+def test_listed_jobs_are_squeues_until_they_end() -> None:
+    """A row of sacct may be older than squeue's answer of the same poll; steps are its own."""
+    row = replace(ROW, state="PENDING", start=None, end=None)
+    step = replace(ROW, id=SlurmId(7, "0"), state="RUNNING", end=None)
+    poll = Poll(TIME, rows=[row, step], jobs=[LIVE], listed=frozenset({7}))
+    assert states(Changes(""), poll) == ["RUNNING", "RUNNING"]
+    assert states(Changes(""), Poll(TIME, rows=[row])) == ["PENDING"]
+
+
+def test_priority_is_no_change() -> None:
+    """It grows with age."""
+    job = SlurmJob(job_id=7, job_state="PENDING", priority=ExtendedUint(1))
+    assert digest(job) == digest(replace(job, priority=ExtendedUint(2)))
+    assert digest(job) != digest(replace(job, job_state="RUNNING"))
+
+
+def test_missing_job_holds_the_time_back_for_a_day() -> None:
+    """Until sacct has its end, the ends are known up to when squeue listed it last."""
+    changes = Changes("")
+    states(changes, live(LIVE, time=TIME))
+    changes.note_listed(live(LIVE, time=TIME))
+    changes.note_listed(live(time=TIME + 30 * SECOND))
+    assert changes.complete(TIME + 60 * SECOND) == TIME
+    late = live(time=TIME + MISSING)
+    changes.note_listed(late)
+    assert changes.complete(TIME + MISSING) == TIME + MISSING
+    changes.acknowledge_poll(late, TIME + MISSING, TIME)
+    changes.note_listed(live(time=TIME + MISSING + SECOND))
+    assert changes.complete(TIME + 2 * MISSING) == TIME + 2 * MISSING
+
+
+def test_what_was_sent_long_ago_is_forgotten(tmp_path: Path) -> None:
+    """The file does not grow for ever; what may come again is kept."""
+    changes = Changes(str(tmp_path / "state"))
+    changes.open()
+    assert states(changes, Poll(TIME, rows=[ROW])) == ["COMPLETED"]
+    changes.acknowledge_poll(live(), TIME, TIME)
+    assert states(changes, Poll(TIME, rows=[ROW])) == []
+    changes.acknowledge_poll(live(), TIME, TIME + 3600 * SECOND)
+    assert states(changes, Poll(TIME, rows=[ROW])) == ["COMPLETED"]
+    assert changes.complete_until == TIME
+
+
+def test_requeued_run_has_ended() -> None:
+    """REQUEUED with an end is a run; without one the job waits again."""
+    job = SlurmJob(job_id=7, job_state="REQUEUED")
+    assert not is_final_run(job)
+    assert is_final_run(replace(job, end_time="2026-11-20T10:35:04Z"))

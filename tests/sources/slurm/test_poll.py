@@ -1,0 +1,75 @@
+"""What is new of the commands' output."""
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.sources.slurm.commands import SACCT_COLUMNS, SEPARATOR, Commands
+from ccpipe.sources.slurm.poll import Poller, read_details, sacct_records
+from tests.formats.slurm.captured import captured
+from tests.sources.slurm.programs import Programs, sacct_row, scontrol_job, squeue_job
+
+
+def poller(programs: Programs) -> Poller:
+    """Return a poller of these programs."""
+    commands = Commands(folder=str(programs.folder), timeout=10)
+    return Poller(commands, accounting=True, uncompleted=False)
+
+
+def test_rows_end_where_they_end() -> None:
+    """A name may hold newlines; a line that is no row costs what it runs into, no more."""
+    rows = [sacct_row("7", "COMPLETED", jobname="a\nb\n"), sacct_row("8", "COMPLETED")]
+    output = "".join(f"{row}\n" for row in rows).encode()
+    assert list(sacct_records(output)) == [row.encode() for row in rows]
+    assert list(sacct_records(b"")) == []
+    assert list(sacct_records(b"cut off")) == [b"cut off\n"]
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\x1f", codec="utf-8"), min_size=1)))
+def test_any_names_are_kept(names: list[str]) -> None:
+    """Whatever users call their jobs, the rows are told apart."""
+    rows = [sacct_row(str(n), "COMPLETED", jobname=name) for n, name in enumerate(names, 1)]
+    found = list(sacct_records("\n".join(rows).encode()))
+    assert found == [row.encode() for row in rows]
+
+
+@given(st.binary())
+def test_any_bytes_are_rows_or_rejected(output: bytes) -> None:
+    """Nothing that sacct may print makes more than rows that are rejected."""
+    for record in sacct_records(output):
+        assert record.count(SEPARATOR.encode()) <= max(
+            len(SACCT_COLUMNS) - 1, output.count(SEPARATOR.encode())
+        )
+
+
+def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
+    """Until it is forgotten; a priority that grows is no change."""
+    programs = Programs(tmp_path / "bin")
+    programs.set_sacct(sacct_row("6", "COMPLETED", end="2026-11-20T10:05:00"))
+    programs.set_squeue(squeue_job("7", "PENDING", priority=1))
+    found = poller(programs)
+    first = found.poll(0, 1, with_nodes=False)
+    assert (len(first.rows), len(list(first.jobs)), first.listed) == (1, 1, {7})
+    programs.set_squeue(squeue_job("7", "PENDING", priority=2))
+    second = found.poll(0, 1, with_nodes=False)
+    assert (len(second.rows), len(list(second.jobs)), second.listed) == (0, 0, {7})
+    found.forget()
+    third = found.poll(0, 1, with_nodes=False)
+    assert (len(third.rows), len(list(third.jobs))) == (1, 1)
+
+
+def test_only_wanted_jobs_of_scontrol_are_read() -> None:
+    """Among many, those whose allocation is not known."""
+    output = "".join(scontrol_job(str(n)) for n in range(1, 100)).encode()
+    found = read_details(output, {7, 9, 1000})
+    assert set(found) == {7, 9}
+    assert found[7].allocation == ("OverSubscribe=OK", "Nodes=c1 CPU_IDs=0-1 Mem=600 GRES=")
+
+
+def test_captured_jobs_of_scontrol_have_their_allocations() -> None:
+    """Every job that ran has its CPUs."""
+    output = captured("scontrol/phase1_linux.show_job_d.txt")
+    found = read_details(output, set(range(1000)))
+    assert len(found) == output.count(b"\nJobId=") + 1
+    assert sum(bool(detail.allocation) for detail in found.values()) > len(found) / 2

@@ -1,0 +1,148 @@
+"""Captured outputs, read as if the commands were run again."""
+
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ccpipe.config import Duration, Site
+from ccpipe.errors import ConfigError
+from ccpipe.formats.slurm import read_sacct
+from ccpipe.formats.sonar import UNSET, Envelope, JobsData, SlurmJob, encode
+from ccpipe.formats.sonar import decode as decode_sonar
+from ccpipe.sources.slurm.replay import Replay
+from ccpipe.sources.slurm.source import Slurm
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from tests.formats.slurm.captured import UTC
+from tests.paths import TEST_DATA
+
+SNAPSHOTS = TEST_DATA / "slurm" / "snapshots"
+SITE = Site(cluster="fox", hostname="master")
+POLLS = 14
+
+
+async def replayed(**options: Any) -> list[Envelope]:
+    """Return all envelopes of the snapshots, each acknowledged."""
+    source = Slurm(site=SITE, replay=str(SNAPSHOTS), speed=0, **options)
+    found: list[Envelope] = []
+    async for batch in source:
+        assert not batch.records.rejected
+        found += batch.records
+        await batch.ack()
+    return found
+
+
+def job_events(envelopes: Sequence[Envelope]) -> list[dict[str, Any]]:
+    """Return the starts and stops that envelopes make, in their order."""
+    translator = SonarToCc(envelopes=False, stop_delay=Duration(0))
+    found = []
+    for envelope in envelopes:
+        lines = translator.feed([envelope])
+        assert not translator.take_rejected()
+        found += [json.loads(str(message.value)) for message in lines if message.name == "job"]
+    return found
+
+
+def test_all_files_are_read_and_nothing_is_dropped() -> None:
+    """Each row of each file is a record of its poll."""
+    polls = list(Replay(str(SNAPSHOTS)))
+    assert len(polls) == POLLS
+    assert [poll.time for poll in polls] == sorted(poll.time for poll in polls)
+    for poll in polls:
+        assert not poll.problems
+        assert not poll.rejected
+        text = (SNAPSHOTS / f"sacct.{poll.time // 10**9}.txt").read_text()
+        assert len(poll.rows) == text.count("\n") - 1
+        text = (SNAPSHOTS / f"squeue_all.{poll.time // 10**9}.txt").read_text()
+        assert len(list(poll.jobs)) == len(re.findall(r"^(?:physics|ml)\|", text, re.MULTILINE))
+        assert poll.cluster is not None
+        assert len(poll.cluster.nodes) >= POLLS - 1
+
+
+async def test_each_start_comes_before_its_stop_and_each_once() -> None:
+    """Every job that squeue saw running starts once; every one that sacct saw end stops once."""
+    events = job_events(await replayed())
+    starts = [(e["jobId"], e["startTime"]) for e in events if "stopTime" not in e]
+    stops = [(e["jobId"], e["startTime"]) for e in events if "stopTime" in e]
+    assert len(set(starts)) == len(starts)
+    assert len(set(stops)) == len(stops)
+    assert set(stops) <= set(starts)
+    order = [(e["jobId"], e["startTime"]) for e in events]
+    for run in stops:
+        first = order.index(run)
+        assert "stopTime" not in events[first]
+    polls = list(Replay(str(SNAPSHOTS)))
+    running = {
+        (job.id.job, job.start // 10**9)
+        for poll in polls
+        for job in poll.jobs
+        if job.state in {"RUNNING", "SUSPENDED"} and job.start
+    }
+    assert set(starts) == running
+    last = read_sacct(max(SNAPSHOTS.glob("sacct.*")).read_bytes(), zone=UTC).records
+    ended = {(r.id.job, r.start // 10**9) for r in last if r.start and r.end and not r.is_step}
+    assert set(stops) >= running & ended
+
+
+async def test_requeued_job_starts_again() -> None:
+    """Job 22 ran on c3, was requeued as preempted, and ran again."""
+    events = [event for event in job_events(await replayed()) if event["jobId"] == 22]
+    assert [("stopTime" in e, e.get("jobState")) for e in events] == [
+        (False, None), (True, "preempted"), (False, None), (True, "completed"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["delta", "full"])
+async def test_envelopes_conform(mode: str) -> None:
+    """With the specification's states, a strict decoder takes every envelope."""
+    for envelope in await replayed(mode=mode, states="spec"):
+        assert not decode_sonar(encode(envelope), strict=True).rejected
+
+
+async def test_delta_sends_what_changed() -> None:
+    """Full mode sends every record at each poll, delta mode each version of it once."""
+    full, delta = await replayed(mode="full"), await replayed()
+    size = {mode: sum(len(encode(e)) for e in found) for mode, found in
+            (("full", full), ("delta", delta))}  # fmt: skip
+    assert size["delta"] < size["full"] / 4
+    versions: dict[tuple[int, str, str, int], list[SlurmJob]] = {}
+    for envelope in delta:
+        if isinstance(envelope.data, JobsData):
+            for job in envelope.data.attributes.slurm_jobs:
+                key = job.job_id, job.job_step, job.submit_time, job.array_task_id
+                versions.setdefault(key, []).append(replace(job, priority=UNSET))
+    pairs = [pair for sent in versions.values() for pair in itertools.pairwise(sent)]
+    assert pairs
+    assert all(before != after for before, after in pairs)
+
+
+async def test_state_outlives_the_process(tmp_path: Path) -> None:
+    """A second process sends only what the first had not; without acknowledgement all again."""
+    state = str(tmp_path / "slurm.state")
+    source = Slurm(site=SITE, replay=str(SNAPSHOTS), speed=0, state=state)
+    unacknowledged = [envelope async for batch in source for envelope in batch.records]
+    del source
+    first = await replayed(state=state)
+    assert [e.data for e in first] == [e.data for e in unacknowledged]
+
+
+def test_folder_without_snapshots_is_refused(tmp_path: Path) -> None:
+    """A recipe that replays nothing is wrong."""
+    with pytest.raises(ConfigError, match="holds no files"):
+        Replay(str(tmp_path))
+
+
+def test_file_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+    """What is wrong with one file is a problem of its poll; the others are read."""
+    (tmp_path / "sacct.1795170834.txt").write_text("no columns of sacct\n")
+    path = SNAPSHOTS / "squeue_all.1795170834.txt"
+    (tmp_path / "squeue.1795170834.txt").write_bytes(path.read_bytes())
+    (poll,) = Replay(str(tmp_path))
+    assert len(poll.problems) == 1
+    assert poll.problems[0].startswith("sacct.1795170834.txt: ")
+    assert poll.jobs

@@ -1,0 +1,277 @@
+"""Polls of Slurm's commands, over outages and restarts."""
+
+import asyncio
+import json
+import re
+import shutil
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.config import Duration, Interval, Site
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.formats.sonar import ClusterData, Envelope, JobsData, SlurmJob
+from ccpipe.pipeline import Batch
+from ccpipe.sources.slurm.source import Slurm
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from tests.sources.slurm.programs import Programs, sacct_row, scontrol_job, squeue_job
+
+SITE = Site(cluster="fox", hostname="master")
+END = "2026-11-20T10:05:00"
+
+
+class Publisher:
+    """A source, and what it gave."""
+
+    def __init__(self, programs: Programs, **options: Any) -> None:
+        options.setdefault("nodes", Interval(0.001))
+        options.setdefault("state", str(programs.folder / "slurm.state"))
+        self.source = Slurm(
+            site=SITE, programs=str(programs.folder), poll=Interval(0.001), **options
+        )
+        self.batches: AsyncIterator[Batch] = aiter(self.source)
+
+    async def poll(self, *, acknowledge: bool = True) -> list[Envelope]:
+        """Return the envelopes of one poll, whose last batch has no jobs."""
+        found: list[Envelope] = []
+        while True:
+            batch = await anext(self.batches)
+            found += batch.records
+            self.rejected = batch.records.rejected
+            if acknowledge:
+                await batch.ack()
+            if not any(isinstance(envelope.data, JobsData) for envelope in batch.records):
+                return found
+
+    async def jobs(self, **options: bool) -> list[tuple[int, str, str]]:
+        """Return job, step and state of the records of one poll."""
+        return [
+            (j.job_id, j.job_step, j.job_state) for j in job_records(await self.poll(**options))
+        ]
+
+
+def job_records(envelopes: list[Envelope]) -> list[SlurmJob]:
+    """Return all records of jobs."""
+    return [
+        job
+        for envelope in envelopes
+        if isinstance(envelope.data, JobsData)
+        for job in envelope.data.attributes.slurm_jobs
+    ]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    """Give a test its own commands."""
+    return Programs(tmp_path / "bin")
+
+
+async def test_a_job_is_sent_when_it_changes(programs: Programs) -> None:
+    """Pending, running, ended: each once; nothing where nothing has changed but its priority."""
+    publisher = Publisher(programs)
+    programs.set_squeue(squeue_job("7", "PENDING"))
+    assert await publisher.jobs() == [(7, "", "PENDING")]
+    programs.set_squeue(squeue_job("7", "PENDING", priority=99))
+    assert await publisher.jobs() == []
+    programs.set_squeue(squeue_job("7", "RUNNING"))
+    programs.set("scontrol", scontrol_job("7"))
+    assert await publisher.jobs() == [(7, "", "RUNNING")]
+    programs.set_sacct(sacct_row("7", "COMPLETED", end=END), sacct_row("7.0", "COMPLETED", end=END))
+    programs.set_squeue(squeue_job("7", "COMPLETED", end=END))
+    assert await publisher.jobs() == [(7, "", "COMPLETED"), (7, "0", "COMPLETED")]
+    programs.set_squeue()
+    assert await publisher.jobs() == []
+
+
+async def test_three_requests_a_poll(programs: Programs) -> None:
+    """Commands are bulk queries in UTC; scontrol is asked only when a job has started."""
+    publisher = Publisher(programs)
+    programs.set_squeue(*(squeue_job(str(n), "PENDING") for n in range(1, 50)))
+    await publisher.poll()
+    calls = programs.calls()
+    assert [call.partition(" ")[0] for call in calls] == ["sacct", "squeue", "sinfo"]
+    assert all(call.endswith("TZ=UTC") for call in calls)
+    programs.set_squeue(*(squeue_job(str(n), "RUNNING") for n in range(1, 50)))
+    programs.set("scontrol", "".join(scontrol_job(str(n)) for n in range(1, 50)))
+    await publisher.poll()
+    await publisher.poll()
+    names = [call.partition(" ")[0] for call in programs.calls()]
+    assert names == ["sacct", "squeue", "scontrol", "sinfo", "sacct", "squeue", "sinfo"]
+
+
+async def test_restart_sends_only_what_changed(programs: Programs) -> None:
+    """What was acknowledged is not sent again; what was not, is."""
+    programs.set_squeue(squeue_job("7", "PENDING"), squeue_job("8", "PENDING"))
+    first = Publisher(programs)
+    assert len(await first.jobs()) == 2
+    programs.set_squeue(squeue_job("7", "PENDING"), squeue_job("8", "PENDING", nodes="", end="N/A"),
+                        squeue_job("9", "PENDING"))  # fmt: skip
+    assert await first.jobs(acknowledge=False) == [(9, "", "PENDING")]
+    killed = state_of_killed(programs)
+    assert await Publisher(programs, state=killed).jobs() == [(9, "", "PENDING")]
+
+
+async def test_outage_of_accounting_loses_nothing(programs: Programs) -> None:
+    """The next query begins before its last answer, however long it was away."""
+    publisher = Publisher(programs, window=Duration(600))
+    before = time.time()
+    await publisher.poll()
+    programs.set("sacct", None)
+    (error,) = [e for e in await publisher.poll() if e.errors]
+    assert "sacct" in error.errors[0].detail
+    assert not [e for e in await publisher.poll() if e.errors], "an error is reported once"
+    programs.calls()
+    programs.set_sacct(sacct_row("7", "FAILED", end=END))
+    later = Publisher(programs, window=Duration(600), state=state_of_killed(programs))
+    assert await later.jobs() == [(7, "", "FAILED")]
+    assert abs(since(programs) - (before - 600)) < 3
+
+
+def state_of_killed(programs: Programs) -> str:
+    """Return what is on the disk now, as a process finds it that follows one that was killed."""
+    folder = programs.folder / "killed"
+    folder.mkdir()
+    for path in programs.folder.glob("slurm.state*"):
+        shutil.copy(path, folder)
+    return str(folder / "slurm.state")
+
+
+def since(programs: Programs) -> float:
+    """Return from when sacct was asked last."""
+    call = [call for call in programs.calls() if call.startswith("sacct")][-1]
+    found = re.search(r"--starttime (\S+)", call)
+    assert found is not None
+    return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
+
+
+async def test_vanished_job_keeps_the_window_open(programs: Programs) -> None:
+    """A job that slurmctld forgot before sacct has its end is waited for."""
+    publisher = Publisher(programs, window=Duration(0))
+    programs.set_squeue(squeue_job("7", "RUNNING"))
+    before = time.time()
+    await publisher.poll()
+    programs.set_squeue()
+    for _ in range(3):
+        await asyncio.sleep(0.5)
+        await publisher.poll()
+    programs.calls()
+    await publisher.poll()
+    assert since(programs) <= before
+    programs.set_sacct(sacct_row("7", "NODE_FAIL", end=END))
+    assert await publisher.jobs() == [(7, "", "NODE_FAIL")]
+    await publisher.poll()
+    programs.calls()
+    await publisher.poll()
+    assert since(programs) > before
+
+
+async def test_longer_downtimes_are_caught_up_day_by_day(programs: Programs) -> None:
+    """One answer of sacct has no more than a day."""
+    publisher = Publisher(programs, begin=Duration(3.5 * 86400))
+    await anext(publisher.batches)
+    await anext(publisher.batches)
+    await anext(publisher.batches)
+    await publisher.poll()
+    calls = [call for call in programs.calls() if call.startswith("sacct")]
+    assert len(calls) == 4
+
+
+async def test_full_resend_on_request(programs: Programs) -> None:
+    """A file beside the state asks for it once."""
+    programs.set_squeue(squeue_job("7", "PENDING"))
+    publisher = Publisher(programs)
+    assert len(await publisher.jobs()) == 1
+    request = programs.folder / "slurm.state.resend"
+    request.touch()
+    assert len(await publisher.jobs()) == 1
+    assert not request.exists()
+    assert await publisher.jobs() == []
+
+
+async def test_full_mode_sends_everything_each_time(programs: Programs) -> None:
+    """Nothing is remembered, on disk or between polls."""
+    programs.set_squeue(squeue_job("7", "PENDING"))
+    publisher = Publisher(programs, mode="full")
+    assert len(await publisher.jobs()) == len(await publisher.jobs()) == 1
+    assert not (programs.folder / "slurm.state").exists()
+
+
+async def test_cluster_is_sent_as_a_whole(programs: Programs) -> None:
+    """Partitions and nodes come with each poll of nodes."""
+    programs.set("sinfo", "normal*|c[1-2]|idle|\nnormal*|c3|down+drain|\nempty||n/a|\n")
+    publisher = Publisher(programs)
+    for _ in range(2):
+        (data,) = [e.data for e in await publisher.poll() if isinstance(e.data, ClusterData)]
+        assert [p.name for p in data.attributes.partitions] == ["normal", "empty"]
+        assert [n.states for n in data.attributes.nodes] == [("IDLE",), ("DOWN", "DRAIN")]
+
+
+async def test_bad_row_costs_only_itself(programs: Programs) -> None:
+    """It becomes a dead letter; its neighbours, with newlines in their names, are sent."""
+    programs.set_sacct(
+        sacct_row("7", "COMPLETED", end=END, jobname="a|b\nc"),
+        sacct_row("8", "COMPLETED", end="yesterday"),
+        sacct_row("9", "COMPLETED", end=END),
+    )
+    publisher = Publisher(programs)
+    jobs = job_records(await publisher.poll())
+    assert [(job.job_id, job.job_name) for job in jobs] == [(7, "a|b\nc"), (9, "a")]
+    (bad,) = publisher.rejected
+    assert "yesterday" in bad.reason
+
+
+async def test_without_accounting_ends_are_squeues(programs: Programs) -> None:
+    """A site without slurmdbd has starts and stops all the same."""
+    publisher = Publisher(programs, accounting=False)
+    programs.set_squeue(squeue_job("7", "FAILED", end=END))
+    assert await publisher.jobs() == [(7, "", "FAILED")]
+    assert not [call for call in programs.calls() if call.startswith("sacct")]
+
+
+async def test_job_between_two_polls_starts_and_stops(programs: Programs) -> None:
+    """It is seen at its end only; its threads and GPUs are those that scontrol still knows."""
+    publisher = Publisher(programs)
+    translator = SonarToCc(envelopes=False)
+    await publisher.poll()
+    programs.set_sacct(sacct_row("7", "COMPLETED", end=END))
+    programs.set_squeue(squeue_job("7", "COMPLETED", end=END))
+    programs.set("scontrol", scontrol_job("7", gres="gpu:a100:2(IDX:0,3)"))
+    lines = translator.feed(await publisher.poll())
+    start, stop = [json.loads(str(m.value)) for m in lines if m.name == "job"]
+    assert start["resources"] == [
+        {"hostname": "c1", "hwthreads": [0, 1], "accelerators": ["0", "3"]}
+    ]
+    assert stop["jobState"] == "completed"
+
+
+async def test_states_of_the_specification(programs: Programs) -> None:
+    """``states = "spec"`` knows no NODE_FAIL."""
+    programs.set_sacct(sacct_row("7", "NODE_FAIL", end=END))
+    assert await Publisher(programs, states="spec").jobs() == [(7, "", "FAILED")]
+
+
+async def test_check_needs_the_commands(tmp_path: Path) -> None:
+    """``ccpipe validate --connect`` reports that they are missing."""
+    source = Slurm(site=SITE, programs=str(tmp_path))
+    with pytest.raises(UnavailableError, match="squeue"):
+        await source.check()
+
+
+def test_numbers_must_make_sense() -> None:
+    """A recipe is refused before anything starts."""
+    with pytest.raises(ConfigError, match="batch_size"):
+        Slurm(site=SITE, batch_size=0)
+
+
+async def test_stop_ends_the_source(programs: Programs) -> None:
+    """It ends after the poll that is under way."""
+    source = Slurm(site=SITE, programs=str(programs.folder), poll=Interval(60))
+    batches = aiter(source)
+    await anext(batches)
+    source.stop()
+    with pytest.raises(StopAsyncIteration):
+        await asyncio.wait_for(anext(batches), 10)

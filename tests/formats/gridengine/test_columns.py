@@ -19,7 +19,7 @@ from ccpipe.formats.gridengine.columns import (
 )
 from ccpipe.formats.gridengine.plain_lines import KERNEL
 from tests.conftest import needs_kernel
-from tests.formats.gridengine.test_reader import CLASSIC, DATA, SAMPLES, TAIL, mutated
+from tests.formats.gridengine.accounting_samples import CLASSIC, DATA, SAMPLES, TAIL, mutated
 
 EVERYTHING = SCHEMA.names
 

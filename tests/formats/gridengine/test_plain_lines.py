@@ -13,8 +13,8 @@ from ccpipe.formats.gridengine.jsonl import KEYS
 from ccpipe.formats.gridengine.plain_lines import plain_lines
 from ccpipe.formats.gridengine.table import from_records
 from tests.conftest import needs_kernel
+from tests.formats.gridengine.accounting_samples import CLASSIC, DATA, TAIL
 from tests.formats.gridengine.test_columns import EVERYTHING, check, rows
-from tests.formats.gridengine.test_reader import CLASSIC, DATA, TAIL
 
 
 @needs_kernel

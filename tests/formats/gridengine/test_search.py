@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ccpipe.formats.gridengine import read
 from ccpipe.formats.gridengine.search import KERNEL, lines_of_jobs, search_in_python
 from tests.conftest import needs_kernel
-from tests.formats.gridengine.test_reader import SAMPLES, mutated
+from tests.formats.gridengine.accounting_samples import SAMPLES, mutated
 
 PAYLOADS = (
     st.lists(st.sampled_from(SAMPLES).flatmap(mutated), min_size=1, max_size=3).map(b"".join)

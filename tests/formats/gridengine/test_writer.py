@@ -19,9 +19,7 @@ from ccpipe.formats.gridengine import (
     read,
 )
 from ccpipe.formats.gridengine.classic import EUSAGE, RUSAGE
-from ccpipe.formats.gridengine.event import from_event, to_event
 from ccpipe.formats.gridengine.writer import double
-from ccpipe.formats.lineprotocol import decode, encode
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -141,11 +139,3 @@ def test_what_would_end_a_field_cannot_be_written() -> None:
         encode_classic(Accounting(job_number=7, job_name="a:b"))
     with pytest.raises(EncodeError, match="category"):
         encode_classic(Accounting(job_number=7, category="a\nb"))
-
-
-@pytest.mark.parametrize("name", ["accounting", "derived.jsonl", "reporting.head"])
-def test_records_travel_as_events_over_the_wire(name: str) -> None:
-    """Record, event, line, event, record: the same record with its origin."""
-    records = read((DATA / name).read_bytes(), file="0f").records
-    wire = encode([to_event(each, cluster="c", hostname="h") for each in records], precision="auto")
-    assert [from_event(message) for message in decode(wire)] == records

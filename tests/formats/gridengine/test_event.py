@@ -1,0 +1,68 @@
+"""Accounting records as events on the bus."""
+
+import msgspec
+import pytest
+
+from ccpipe.errors import DataError
+from ccpipe.formats.gridengine.event import from_event, is_event, tag, to_event
+from ccpipe.formats.gridengine.reader import read
+from ccpipe.formats.gridengine.record import Accounting
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.message import event, metric
+from tests.formats.gridengine.accounting_samples import DATA, SAMPLES
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_records_travel_as_events_over_the_wire(name: str) -> None:
+    """Record, event, line, event, record: the same record with its origin."""
+    records = read((DATA / name).read_bytes(), file="0f").records
+    wire = encode([to_event(each, cluster="c", hostname="h") for each in records], precision="auto")
+    assert [from_event(message) for message in decode(wire)] == records
+
+
+def test_the_time_is_the_records_end_or_the_latest_known() -> None:
+    """End, then report, start and submission; a record without any has no time."""
+    times = {"submission_time": 1, "start_time": 2, "reported": 3, "end_time": 4}
+    record = Accounting(job_number=1)
+    found = []
+    for name, time in times.items():
+        record = msgspec.structs.replace(record, **{name: time})
+        found.append(to_event(record, cluster="c").time)
+    assert found == [1, 2, 3, 4]
+    assert to_event(Accounting(job_number=1), cluster="c").time is None
+
+
+def test_the_host_is_the_records_or_the_one_given() -> None:
+    """A job that never ran has no host; its event has the one the caller names, or none."""
+    ran, waiting = Accounting(job_number=1, hostname="n1"), Accounting(job_number=2)
+    assert to_event(ran, cluster="c", hostname="h").tags["hostname"] == "n1"
+    assert to_event(waiting, cluster="c", hostname="h").tags["hostname"] == "h"
+    assert "hostname" not in to_event(waiting, cluster="c").tags
+
+
+def test_texts_that_a_tag_cannot_hold_are_escaped() -> None:
+    """Line feeds and a backslash at the end are written as in URLs."""
+    assert (tag("n1"), tag("a\nb"), tag("a\\")) == ("n1", "a%0Ab", "a%5C")
+
+
+def test_other_messages_are_not_records() -> None:
+    """Only events of this class and function are."""
+    assert is_event(to_event(Accounting(job_number=1), cluster="c"))
+    tags = {"cluster": "c", "type": "node"}
+    assert not is_event(event("accounting", "other", "{}", time=1, tags=tags))
+    assert not is_event(metric("accounting", 1.0, time=1, tags=tags))
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        ("x", "not JSON"),
+        ('{"time":1,"type":"new_job"}', "without a record"),
+        ('{"job_number":1,"start_time":0,"end_time":0,"failed":0,"exit_status":0,"origin":7}',
+         "origin: Expected `object`"),
+    ],
+)  # fmt: skip
+def test_a_payload_that_is_no_record_is_named(payload: str, why: str) -> None:
+    """Anything else in such an event is an error that says what is wrong."""
+    with pytest.raises(DataError, match=why):
+        from_event(event("accounting", "record", payload, time=1, tags={"cluster": "c"}))

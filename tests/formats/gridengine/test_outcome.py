@@ -1,0 +1,74 @@
+"""How a run ended: the classes, and the manual's texts."""
+
+import msgspec
+import pytest
+
+from ccpipe.formats.gridengine.outcome import (
+    APPLICATION_ERROR,
+    MIGRATING,
+    RESCHEDULING,
+    is_final,
+    meaning,
+)
+from tests.formats.gridengine.accounting_samples import CLASSIC, TAIL, one
+
+
+@pytest.mark.parametrize(
+    ("failed", "exit_status", "started", "deleted_by", "expected"),
+    [
+        (0, 0, True, "", "completed"),
+        (0, 0, False, "", "start_failed"),
+        (0, 3, True, "", "failed"),
+        (0, 139, True, "", "killed"),
+        (0, 255, True, "", "failed"),
+        (100, 137, True, "", "killed"),
+        (100, 137, True, "anna@login1", "cancelled"),
+        (0, 0, True, "anna@login1", "cancelled"),
+        (37, 137, True, "", "timeout"),
+        (100, 137, True, "execd@node01", "timeout"),
+        (25, 99, True, "", "requeued"),
+        (24, 137, True, "", "requeued"),
+        (25, 0, False, "qmaster@m", "node_fail"),
+        (19, 0, True, "", "node_fail"),
+        (8, 0, False, "", "start_failed"),
+        (26, 0, True, "", "start_failed"),
+        (15, 0, True, "", "failed"),
+        (30, 100, True, "", "failed"),
+    ],
+)
+def test_the_outcome_is_one_of_a_few_classes(
+    failed: int,
+    exit_status: int,
+    started: bool,
+    deleted_by: str,
+    expected: str,
+) -> None:
+    """Codes, signals and who deleted a job decide the class, in this order of rules."""
+    record = msgspec.structs.replace(
+        one(f"{CLASSIC}-l h_rt=12:{TAIL}:0:0"),
+        failed=failed,
+        exit_status=exit_status,
+        start_time=1 if started else None,
+        deleted_by=deleted_by or None,
+    )
+    assert str(record.outcome) == expected
+
+
+def test_failed_codes_have_the_manuals_words() -> None:
+    """A code that no manual knows says so."""
+    assert (meaning(8), meaning(100)) == ("in prolog", "assumedly after job")
+    assert meaning(55) == "invalid execution state"
+
+
+@pytest.mark.parametrize("failed", [MIGRATING, RESCHEDULING, APPLICATION_ERROR])
+def test_a_job_that_will_run_again_is_not_final(failed: int) -> None:
+    """Migrated, rescheduled or in error state, the job goes on, whether or not it started."""
+    assert not is_final(failed, started=True)
+    assert not is_final(failed, started=False)
+
+
+def test_a_failure_before_the_start_is_not_final() -> None:
+    """A job that failed before it started is queued again; any other ending is its last."""
+    assert not is_final(8, started=False)
+    assert is_final(8, started=True)
+    assert is_final(0, started=False)

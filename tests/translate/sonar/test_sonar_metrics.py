@@ -1,0 +1,75 @@
+"""The tables of metrics that Sonar's fields become."""
+
+import pytest
+from msgspec.structs import fields
+
+from ccpipe.formats.sonar import (
+    SampleGpu,
+    SampleProcess,
+    SampleProcessGpu,
+    SampleSystem,
+)
+from ccpipe.formats.sonar.primitives import Record
+from ccpipe.node.sampling.metrics import units
+from ccpipe.translate.sonar.sonar_metrics import (
+    BOOT,
+    CPU_USED,
+    DISK,
+    GPU,
+    IN_PROGRESS,
+    JOB_FLOATS,
+    JOB_GPU,
+    JOB_INTS,
+    PERFORMANCE_STATE,
+    SYSTEM,
+    Row,
+)
+
+ROWS = (
+    CPU_USED, BOOT, PERFORMANCE_STATE, *SYSTEM, *GPU, *DISK, *JOB_FLOATS, *JOB_INTS, *JOB_GPU,
+)  # fmt: skip
+
+
+def test_names_are_unique() -> None:
+    """One name is one metric."""
+    names = [row.name for row in ROWS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("rows", "record"),
+    [
+        ((CPU_USED, BOOT, *SYSTEM), SampleSystem),
+        ((PERFORMANCE_STATE, *GPU), SampleGpu),
+        ((*JOB_FLOATS, *JOB_INTS), SampleProcess),
+        (JOB_GPU, SampleProcessGpu),
+    ],
+)
+def test_each_field_is_one_of_its_sonar_type(rows: tuple[Row, ...], record: type[Record]) -> None:
+    """A field that Sonar does not write would never become a metric."""
+    known = {field.name for field in fields(record)}
+    assert {row.field for row in rows} <= known
+
+
+def test_units_are_those_of_the_collectors() -> None:
+    """Where one of ccpipe's own collectors measures the same, the unit is the same."""
+    own = units()
+    shared = {row.name: row.unit for row in ROWS if row.name in own}
+    assert shared
+    assert shared == {name: own[name] for name in shared}
+
+
+def test_only_levels_survive_the_way_back() -> None:
+    """A counter cannot be restored from its growth."""
+    assert all(row.is_level for row in ROWS if row.survives)
+
+
+def test_requests_in_progress_are_the_only_level_of_a_disk() -> None:
+    """All other numbers of /proc/diskstats only grow."""
+    assert [at for at, row in enumerate(DISK) if row.is_level] == [IN_PROGRESS]
+
+
+def test_disks_have_the_fields_of_diskstats() -> None:
+    """17 numbers per disk, all of the field ``stats``."""
+    assert {row.field for row in DISK} == {"stats"}
+    assert len(DISK) == 17

@@ -1,0 +1,70 @@
+"""Whole files: right where h5py is right, and safe where libhdf5 is not."""
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats.slurm_profile.errors import (
+    ProfileError,
+)
+from tests.formats.slurm_profile.hdf5.files import MERGED, SAMPLE, read, read_bytes
+from tests.formats.slurm_profile.samples import REAL, dump, named
+
+
+def outcome(data: bytes) -> dict[str, Any] | ProfileError:
+    """Read bytes, or return the error with which that ends."""
+    try:
+        return read_bytes(data)
+    except ProfileError as error:
+        return error
+
+
+def is_part(found: Any, whole: Any) -> bool:
+    """Return whether all that was found is in the whole: fewer names, or rows less at the end."""
+    if isinstance(found, dict):
+        return all(name in whole and is_part(found[name], whole[name]) for name in found)
+    return bool(found == whole or (isinstance(found, bytes) and whole.startswith(found)))
+
+
+@pytest.mark.parametrize("path", REAL, ids=named(REAL))
+def test_real_files_read_as_h5py_reads_them(path: Path) -> None:
+    """Every attribute and every byte of every record is what libhdf5 says it is."""
+    with h5py.File(path) as file:
+        assert read(path) == dump(file)
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_any_beginning_of_a_file_is_an_error_with_a_name(step: int) -> None:
+    """A truncated file never gives records that are not in the whole one, and never crashes."""
+    data = SAMPLE.read_bytes()
+    whole = read_bytes(data)
+    for size in range(step - 1, len(data), 61):
+        found = outcome(data[:size])
+        assert found.reason if isinstance(found, ProfileError) else is_part(found, whole)
+
+
+@given(st.binary(max_size=4000), st.sampled_from([b"", SAMPLE.read_bytes()[:96]]))
+def test_any_bytes_are_an_error_with_a_name(data: bytes, head: bytes) -> None:
+    """What is no profile says so; whatever it is, nothing else is raised."""
+    with pytest.raises(ProfileError):
+        read_bytes(head + data)
+
+
+@given(
+    source=st.sampled_from([SAMPLE, MERGED]),
+    changes=st.lists(st.tuples(st.integers(0, 9999), st.integers(0, 255)), min_size=1, max_size=8),
+    spread=st.booleans(),
+)
+def test_changed_bytes_are_an_error_or_read(
+    source: Path, changes: list[tuple[int, int]], spread: bool
+) -> None:
+    """Damaged files raise nothing but named errors; most structures are near the beginning."""
+    data = bytearray(source.read_bytes())
+    for place, value in changes:
+        data[place * (37 if spread else 1) % len(data)] = value
+    found = outcome(bytes(data))
+    assert isinstance(found, dict) or (found.path and found.reason)

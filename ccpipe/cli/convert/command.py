@@ -38,10 +38,10 @@ def convert(
 ) -> None:
     """Convert files from one format to another.
 
-        Reads line protocol, Sonar's JSON, Grid Engine's or Slurm's accounting in bounded
+    Reads line protocol, Sonar's JSON, Grid Engine's or Slurm's accounting in bounded
     memory, however large the file. What cannot be read is reported on stderr with
     file, line and reason; the rest is converted, and the exit code is then 65.
-    
+
     Examples:
       ccpipe convert --to json metrics.line | jq .name
       ccpipe convert --to line --to-precision s old.line.gz -O seconds.line

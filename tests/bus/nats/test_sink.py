@@ -1,4 +1,4 @@
-"""The sink's connection, and the stream that it finds or makes."""
+"""The sink: its connection, the stream it finds or creates, the sizes of its messages."""
 
 import nats
 import pytest
@@ -9,16 +9,17 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.config import Bus, Site
-from ccpipe.errors import DeniedError, UnavailableError
+from ccpipe.config import Bus, Duration, Site, Size
+from ccpipe.errors import DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject
-from ccpipe.message import log, metric
+from ccpipe.message import event, log, metric
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
+from tests.bus.nats.reader import NOW, TAGS, Reader, metrics, source
+from tests.conftest import eventually
 
-TAGS = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
-METRIC = metric("m", 1.0, time=1_740_000_000 * 10**9, tags=TAGS)
-LINE = log("ccpipe", "info", "it goes", time=1_740_000_000 * 10**9, tags=TAGS)
+METRIC = metric("m", 1.0, time=NOW, tags=TAGS)
+LINE = log("ccpipe", "info", "it goes", time=NOW, tags=TAGS)
 ENVELOPE = Envelope(
     MetadataObject(producer="ccpipe", version="1"),
     errors=(ErrorObject(time="2025-02-20T06:05:51Z", detail="x", cluster="fox.test", node="n1"),),
@@ -72,3 +73,30 @@ async def test_the_stream_is_made_although_somebody_listens(
     await client.close()
     assert names == {"ccpipe-fox%2Etest", "ccpipe-fox%2Etest-dead"}
     assert stored == 2
+
+
+async def test_written_twice_it_is_stored_once(site: Site, sink: NatsSink) -> None:
+    """A write that is tried again after a lost acknowledgement makes no duplicates."""
+    await sink.write(metrics(700))
+    await sink.write(metrics(700))
+    async with Reader(source(site, drain=Duration(3))) as reader:
+        await eventually(lambda: len(reader.values) >= 700)
+    assert len(reader.values) == 700
+
+
+async def test_a_line_beyond_the_servers_limit_is_rejected(sink: NatsSink) -> None:
+    """The broker would refuse it for ever, so trying again is pointless."""
+    huge = event("job", "f", "x" * 2**20, time=NOW, tags=TAGS)
+    with pytest.raises(RejectedError, match="max_payload"):
+        await sink.write([huge])
+
+
+async def test_payloads_stay_below_the_servers_limit(nats_server: Server, site: Site) -> None:
+    """Asked for larger payloads than the server takes, the sink makes smaller ones."""
+    async with NatsSink(site=site, telemetry=Telemetry(), lines=10**6, bytes=Size(2**30)) as sink:
+        await sink.write(
+            [log("c", "info", "x" * 1000, time=NOW + i, tags=TAGS) for i in range(3000)]
+        )
+    async with Reader(source(site)) as reader:
+        await eventually(lambda: len(reader.values) == 3000)
+    assert len(reader.batches) > 1

@@ -1,5 +1,8 @@
 """``ccpipe acct`` in this process: what its tests share."""
 
+import csv
+import io
+import json
 from typing import Protocol
 
 import pytest
@@ -32,3 +35,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
     assert isinstance(code, int)
     out, err = capsys.readouterr()
     return Ended(code, out, err + said)
+
+
+def rows(shown: Ended) -> list[dict[str, object]]:
+    """Read JSON lines, or CSV."""
+    if shown.out.startswith("{"):
+        return [json.loads(line) for line in shown.out.splitlines()]
+    return list(csv.DictReader(io.StringIO(shown.out)))

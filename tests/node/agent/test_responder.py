@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.config import Bus, ControlOptions, Publish, Site
-from ccpipe.errors import DataError, UnavailableError
+from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import CONTROL_METHODS, Message
 from ccpipe.node.agent import responder as module
@@ -441,15 +441,6 @@ async def test_it_answers_again_after_the_connection_was_lost(
     await eventually(lambda: nuc.bus.is_connected, seconds=30)
     await nuc.bus.flush()
     assert (await get(nats_server, "interval")).value == "10s"
-
-
-async def test_whoever_is_not_connected_cannot_ask(nats_server: Any) -> None:
-    """An error rather than a question that nobody hears."""
-    site = site_of(nats_server)
-    async with connected(site) as bus:
-        pass
-    with pytest.raises(UnavailableError, match="not connected"):
-        await ask(bus, site, [request("interval")], seconds=1)
 
 
 async def test_a_put_without_reply_subject_is_done(

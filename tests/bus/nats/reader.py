@@ -1,0 +1,60 @@
+"""Metrics to publish, and a source that is read in the background."""
+
+import asyncio
+from typing import Self
+
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.config import Site
+from ccpipe.message import Message, metric
+from ccpipe.pipeline import Batch
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
+
+TAGS = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
+SECOND = 10**9
+NOW = 1_740_000_000 * SECOND
+
+
+def metrics(count: int, start: int = 1_740_000_000) -> list[Message]:
+    """Make metrics one second apart."""
+    return [metric("m", float(i), time=(start + i) * SECOND, tags=TAGS) for i in range(count)]
+
+
+class Reader:
+    """Reads a source in the background and keeps what came."""
+
+    def __init__(self, source: NatsSource, *, acknowledge: bool = True) -> None:
+        self.source = source
+        self.acknowledge = acknowledge
+        self.batches: list[Batch] = []
+
+    @property
+    def values(self) -> list[object]:
+        """The values of all records so far."""
+        return [record.value for batch in self.batches for record in batch.records]
+
+    async def __aenter__(self) -> Self:
+        self.task = asyncio.create_task(self.read())
+        await eventually(lambda: self.source.bus.is_connected or self.task.done())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.source.stop()
+        await asyncio.wait_for(self.task, 10)
+
+    async def read(self) -> None:
+        """Keep what comes until the source ends."""
+        async with self.source:
+            async for batch in self.source:
+                self.batches.append(batch)
+                if self.acknowledge:
+                    await batch.ack()
+
+
+def source(site: Site, **options: object) -> NatsSource:
+    """Make a source that is durable unless told otherwise."""
+    return NatsSource(
+        site=site,
+        telemetry=Telemetry(),
+        **{"durable": "test", **options},  # type: ignore[arg-type]
+    )

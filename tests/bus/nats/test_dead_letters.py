@@ -1,0 +1,59 @@
+"""Dead letters on the bus."""
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.store import HEADER_ROOM, MESSAGE_ID
+from ccpipe.config import Bus, Site
+from ccpipe.pipeline import DeadLetter
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
+
+
+async def test_dead_letters_keep_their_bytes_reason_and_origin(
+    site: Site, nats_server: Server
+) -> None:
+    """What nothing would take lies on <cluster>.dead, once however often it is buried."""
+    letters = [
+        DeadLetter(b"m f=\xff", "the bytes are not\nvalid UTF-8 \u00fc", "fox.metrics", 3, 17),
+        DeadLetter(b"m v=1", "refused", "s"),
+    ]
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        await NatsDeadLetterSink(bus, site).write(letters)
+        await NatsDeadLetterSink(bus, site).write(letters)
+        stream = bus.jetstream()
+        name = await stream.find_stream_name_by_subject("fox%2Etest.dead")
+        assert (await stream.stream_info(name)).state.messages == 2
+        first = await stream.get_msg(name, 1)
+    assert first.data == b"m f=\xff"
+    assert first.headers is not None
+    assert {k: v for k, v in first.headers.items() if k != MESSAGE_ID} == {
+        "Ccpipe-Reason": "the bytes are not valid UTF-8 \\xfc",
+        "Ccpipe-Origin": "fox.metrics",
+        "Ccpipe-Line": "3",
+        "Ccpipe-Offset": "17",
+    }
+
+
+async def test_a_letter_beyond_the_servers_limit_is_truncated(site: Site) -> None:
+    """The first bytes are stored, and a header says how many there were."""
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        room = bus.max_payload - HEADER_ROOM
+        await NatsDeadLetterSink(bus, site).write([DeadLetter(b"x" * (room + 5), "too large", "")])
+        kept = await bus.jetstream().get_msg("ccpipe-fox%2Etest-dead", 1)
+    assert kept.data == b"x" * room
+    assert kept.headers is not None
+    assert kept.headers["Ccpipe-Cut-From"] == str(room + 5)
+    assert "Ccpipe-Origin" not in kept.headers
+
+
+async def test_without_jetstream_letters_are_published(nats_server: Server) -> None:
+    """Whoever subscribes to <cluster>.dead receives them, with the same headers."""
+    core = Site(cluster="c", bus=Bus(servers=[nats_server.url], jetstream=False))
+    received: list[Delivery] = []
+    async with Connection(core.bus, name="t", telemetry=Telemetry()) as bus:
+        await bus.subscribe("c.dead", received.append)
+        await NatsDeadLetterSink(bus, core).write([DeadLetter(b"m v=1", "refused", "s")])
+        await eventually(lambda: len(received) == 1)
+    assert received[0].payload == b"m v=1"
+    assert dict(received[0].headers) == {"Ccpipe-Reason": "refused", "Ccpipe-Origin": "s"}

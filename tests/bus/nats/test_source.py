@@ -1,0 +1,152 @@
+"""The source: durable consumers on a stream, plain subscriptions without one."""
+
+import asyncio
+
+import nats
+import pytest
+
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.nats.stream import ensure_consumer
+from ccpipe.config import Bus, Duration, Site
+from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.message import metric
+from ccpipe.telemetry import Telemetry
+from tests.bus.nats.reader import NOW, Reader, metrics, source
+from tests.conftest import eventually
+
+
+async def test_what_was_not_acknowledged_is_handed_over_again(site: Site, sink: NatsSink) -> None:
+    """A bridge that dies with work in hand leaves it to the next one of its name."""
+    await sink.write(metrics(10))
+    async with Reader(source(site, ack_wait=Duration(1)), acknowledge=False) as first:
+        await eventually(lambda: len(first.values) == 10)
+    async with Reader(source(site, ack_wait=Duration(1))) as second:
+        await eventually(lambda: len(second.values) == 10)
+    async with Reader(source(site, ack_wait=Duration(1), drain=Duration(2))) as third:
+        pass
+    assert third.values == []
+
+
+async def test_a_living_bridge_keeps_what_it_holds(site: Site, sink: NatsSink) -> None:
+    """Held longer than `ack_wait`, a message is not handed over twice: the bridge says it lives."""
+    await sink.write(metrics(10))
+    async with Reader(source(site, ack_wait=Duration(1)), acknowledge=False) as reader:
+        await eventually(lambda: len(reader.values) == 10)
+        await asyncio.sleep(2.5)  # the rule speaks of time: two and a half times ack_wait
+        await sink.write(metrics(1, start=1_750_000_000))
+        await eventually(lambda: len(reader.values) > 10)
+    assert len(reader.values) == 11
+
+
+async def test_two_bridges_of_one_name_share_the_work(site: Site, sink: NatsSink) -> None:
+    """Every message goes to one of them."""
+    async with Reader(source(site)) as one, Reader(source(site)) as other:
+        for i in range(40):
+            await sink.write(metrics(1, start=1_740_000_000 + i))
+        await eventually(lambda: len(one.values) + len(other.values) == 40)
+        await asyncio.sleep(0.1)
+    assert len(one.values) + len(other.values) == 40
+
+
+async def test_told_to_stop_it_empties_the_stream_first(site: Site, sink: NatsSink) -> None:
+    """With `drain` a bridge that ends has written everything that was published before."""
+    await sink.write(metrics(5000))
+    async with Reader(source(site, drain=Duration(5))) as reader:
+        pass  # stopped at once
+    assert len(reader.values) == 5000
+
+
+async def test_a_line_without_time_gets_the_moment_it_was_stored(
+    nats_server: Server, site: Site, sink: NatsSink
+) -> None:
+    """Handed over again it keeps that moment, so that a store sees one line, not two."""
+    await sink.write(metrics(1))
+    client = await nats.connect(nats_server.url)
+    await client.jetstream().publish("fox%2Etest.metrics", b"m,hostname=n1,type=node value=7")
+    await client.close()
+    async with Reader(source(site, ack_wait=Duration(1)), acknowledge=False) as first:
+        await eventually(lambda: 7.0 in first.values)
+    async with Reader(source(site, ack_wait=Duration(1))) as second:
+        await eventually(lambda: 7.0 in second.values)
+    moments = {
+        record.time
+        for batch in [*first.batches, *second.batches]
+        for record in batch.records
+        if record.value == 7.0
+    }
+    assert len(moments) == 1
+    assert None not in moments
+
+
+async def test_a_plain_subscription_hears_without_jetstream(
+    site: Site, nats_server: Server
+) -> None:
+    """Sites without JetStream are served too: what is said while we listen is heard."""
+    core = Site(cluster="c", bus=Bus(servers=[nats_server.url], jetstream=False))
+    listening = source(core, durable="")
+    async with (
+        NatsSink(site=core, telemetry=Telemetry()) as sink,
+        Reader(listening) as reader,
+    ):
+        await listening.bus.flush()
+        await sink.write(metrics(3, start=1_760_000_000))
+        # The tag says fox.test, so that is where it travels: our own cluster hears nothing.
+        await sink.write([metric("m", 9.0, time=NOW, tags={"hostname": "n1", "type": "node"})])
+        await eventually(lambda: len(reader.values) == 1)
+    assert reader.values == [9.0]
+
+
+async def test_bad_lines_are_rejected_with_the_batch_they_came_in(
+    site: Site, sink: NatsSink, nats_server: Server
+) -> None:
+    """The source hands over good and bad lines of a payload together."""
+    await sink.write(metrics(1))
+    client = await nats.connect(nats_server.url)
+    payload = encode(metrics(2, start=1_750_000_000)) + b"broken\n" + encode(metrics(1))
+    await client.jetstream().publish("fox%2Etest.metrics", payload)
+    await client.close()
+    async with Reader(source(site)) as reader:
+        await eventually(lambda: len(reader.values) == 4)
+    rejected = reader.batches[-1].records.rejected
+    assert [(bad.line, bad.original) for bad in rejected] == [(3, b"broken")]
+    assert decode(payload).rejected == rejected
+
+
+async def test_a_second_exclusive_reader_is_refused(site: Site, sink: NatsSink) -> None:
+    """A stateful translator must see all messages; the reader that was there goes on."""
+    await sink.write(metrics(1))
+    first, second = source(site), source(site)
+    first.exclusive = second.exclusive = True
+    async with Reader(first) as reader:
+        await eventually(lambda: reader.values == [0.0])
+        with pytest.raises(ConfigError, match="the durable name 'test' is in use by"):
+            await asyncio.wait_for(Reader(second).read(), 10)
+        await sink.write(metrics(3))
+        await eventually(lambda: len(reader.values) > 1)
+    async with Reader(source(site)) as successor:
+        await sink.write(metrics(2, start=1_760_000_000))
+        await eventually(lambda: successor.values != [])
+
+
+async def test_an_exclusive_reader_that_was_replaced_ends(site: Site, sink: NatsSink) -> None:
+    """Where it did not read when the other one came: never do both go on."""
+    await sink.write(metrics(1))
+    first = source(site, ack_wait=Duration(0.6))
+    first.exclusive = True
+    await first.__aenter__()
+    await eventually(lambda: bool(first._stream))
+    jetstream = first.bus.jetstream()
+    stream = first._stream
+    await ensure_consumer(jetstream, stream, "test", first.patterns, 0.6, owner="other pid 1")
+    with pytest.raises(ConfigError, match="in use by other pid 1"):
+        await asyncio.wait_for(drained(first), 10)
+    await first.__aexit__()
+
+
+async def drained(read: NatsSource) -> None:
+    """Read to the end."""
+    async for _ in read:
+        pass

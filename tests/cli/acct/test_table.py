@@ -1,0 +1,130 @@
+"""The layouts of ``ccpipe acct``: columns of sums and records as table, CSV and JSON lines."""
+
+from pathlib import Path
+
+import pytest
+
+from ccpipe.formats.gridengine import read
+from tests.cli.acct.acct_command import Acct, rows
+from tests.paths import TEST_DATA
+
+DATA = TEST_DATA / "gridengine"
+CLASSIC = DATA / "accounting"
+JSONL = DATA / "derived.jsonl"
+
+
+def test_the_sums_stand_under_the_names_of_qacct(acct: Acct) -> None:
+    """All digits of the same numbers that qacct prints three of."""
+    (row,) = rows(acct(CLASSIC, "-o", "json"))
+    printed = {"WALLCLOCK": 25.0, "UTIME": 6.862, "STIME": 0.389, "CPU": 45.579,
+               "MEMORY": 12.0, "IO": 0.006, "IOW": 0.0}  # fmt: skip
+    assert {name: round(float(str(row[name])), 3) for name in printed} == printed
+    assert (row["RECORDS"], row["RUNS"], row["JOBS"], row["FAILED"]) == (128, 125, 125, 1)
+
+
+def test_csv_and_json_say_the_same(acct: Acct) -> None:
+    """Row by row, whatever the groups are called."""
+    arguments = (CLASSIC, "--by", "owner", "--by", "queue")
+    as_json = rows(acct(*arguments, "-o", "json"))
+    as_csv = rows(acct(*arguments, "-o", "csv"))
+    as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in as_json]
+    assert as_csv == as_text
+    assert [(row["OWNER"], row["CLUSTER QUEUE"]) for row in as_csv] == [
+        ("anna", "all.q"),
+        ("anna", "low.q"),
+        ("ben", "all.q"),
+        ("ben", "low.q"),
+    ]
+
+
+def test_a_table_is_for_people(acct: Acct) -> None:
+    """Heads, aligned numbers, shares in percent, and what is unknown as a hyphen."""
+    shown = acct(CLASSIC, "--by", "owner")
+    heads, anna, ben = shown.out.splitlines()
+    assert heads.split()[:4] == ["OWNER", "RECORDS", "JOBS", "FAILED"]
+    assert anna.split()[:4] == ["anna", "7", "4", "25.0%"]
+    assert ben.split()[-1] == "-"
+    assert shown.out.count("25.0%") == 1
+
+
+def test_the_top_are_those_with_the_most(acct: Acct) -> None:
+    """Of groups and of jobs; by processor time unless said otherwise."""
+    (first,) = rows(acct(CLASSIC, "--by", "owner", "--top", 1, "-o", "json"))
+    assert first["OWNER"] == "anna"
+    (first,) = rows(acct(CLASSIC, "--by", "owner", "--top", 1, "--sort", "records", "-o", "json"))
+    assert first["OWNER"] == "ben"
+    maximum = rows(acct(CLASSIC, "--jobs", "--top", 2, "--sort", "cpu", "-o", "json"))
+    assert [row["JOB"] for row in maximum] == [141, 139]
+    every = rows(acct(CLASSIC, "--by", "slots", "--sort", "slot-hours", "-o", "json"))
+    assert [row["SLOTS"] for row in every] == [4, 1]
+
+
+def test_a_column_that_is_not_there_is_named(acct: Acct) -> None:
+    """With those that are."""
+    shown = acct(CLASSIC, "--sort", "speed")
+    assert shown.code == 64
+    assert "--sort speed: there is no such column, only records, runs, jobs" in shown.err
+
+
+def test_percentiles_are_shown_under_their_names(acct: Acct) -> None:
+    """Of wait, wallclock and peak memory; in a table with units."""
+    arguments = (CLASSIC, "--percentiles", 50, "--percentiles", 99.5)
+    (row,) = rows(acct(*arguments, "-o", "json"))
+    names = [
+        f"{name} P{p}" for name in ("WAIT", "WALLCLOCK", "MEMORY PEAK") for p in ("50", "99.5")
+    ]
+    assert list(row)[-6:] == names
+    assert row["MEMORY PEAK P99.5"] == pytest.approx(2**32, rel=0.005)
+    assert "4.0 GiB" in acct(*arguments).out
+    wrong = acct(CLASSIC, "--percentiles", 101)
+    assert (wrong.code, wrong.out) == (64, "")
+
+
+def test_what_the_submitter_typed_is_not_shown(acct: Acct) -> None:
+    """Command lines hold secrets; they are in no output."""
+    typed = [
+        record.submit_cmd_line
+        for record in read(JSONL.read_bytes()).records
+        if record.submit_cmd_line
+    ]
+    assert typed
+    for output in ("table", "csv", "json"):
+        shown = acct(JSONL, "--jobs", "-o", output).out
+        assert not [line for line in typed if line in shown]
+        assert "qsub" not in shown
+
+
+def test_odd_bytes_steer_no_terminal_and_break_no_json(acct: Acct) -> None:
+    """Bytes that are not UTF-8 become U+FFFD in every output."""
+    odd = DATA / "derived" / "derived-latin1.jsonl"
+    for layout in (["-o", "table"], ["-o", "csv"], ["-o", "json"], ["--qacct"]):
+        shown = acct(odd, "--jobs", *layout)
+        assert shown.code == 0
+        assert "\ufffd" in shown.out
+
+
+def test_rows_beyond_what_people_read_are_counted(
+    acct: Acct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table ends somewhere and says so; CSV and JSON do not."""
+    monkeypatch.setattr("ccpipe.cli.acct.table.MAX_ROWS", 10)
+    shown = acct(CLASSIC, "--jobs")
+    assert len(shown.out.splitlines()) == 11
+    assert "… and 118 rows more" in shown.err
+    assert len(rows(acct(CLASSIC, "--jobs", "-o", "csv"))) == 128
+
+
+@pytest.mark.parametrize("file", [CLASSIC, JSONL])
+@pytest.mark.parametrize("by", ["outcome", "owner", "job"])
+def test_every_group_has_every_percentile(acct: Acct, tmp_path: Path, file: Path, by: str) -> None:
+    """Null where a group has no such value, as one of PE tasks only: a hyphen in a table."""
+    task = next(line for line in CLASSIC.read_text().splitlines() if ":1.node" in line)
+    (tmp_path / "tasks").write_text(
+        f"{task}\n".replace(":anna:", ":zoe:").replace(":0:0:", ":25:0:")
+    )
+    arguments = (file, tmp_path / "tasks", "--by", by, "--percentiles", 95)
+    table = acct(*arguments)
+    assert (table.code, table.err) == (0, "")
+    found = rows(acct(*arguments, "-o", "json"))
+    assert {"WAIT P95", "WALLCLOCK P95", "MEMORY PEAK P95"} <= set.intersection(*map(set, found))
+    assert len(table.out.splitlines()) == 1 + len(found)

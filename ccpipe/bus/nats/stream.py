@@ -22,6 +22,9 @@ DUPLICATE_SECONDS = 120.0
 DEAD_SECONDS = 30 * 86400.0
 """How long dead letters are kept."""
 
+OTHER_CONSUMER = 10012
+"""JetStream's error code for a consumer that exists and reads in another way."""
+
 NAME_IN_USE = 10058
 """JetStream's error code for a stream whose name is taken by one that is not the same."""
 
@@ -112,6 +115,10 @@ async def ensure_consumer(
     try:
         await jetstream.add_consumer(stream, config)
     except nats.js.errors.BadRequestError as error:
+        raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
+    except nats.js.errors.ServerError as error:
+        if error.err_code != OTHER_CONSUMER:
+            raise explain(error, f"making the consumer {durable}") from None
         raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"making the consumer {durable}") from None

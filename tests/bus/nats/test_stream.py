@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from nats.js import JetStreamContext
+from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.stream import DEAD_SECONDS, ensure_consumer, ensure_stream, refuse_others
@@ -109,3 +109,14 @@ async def test_a_broker_that_does_not_answer_is_unavailable(site: Site) -> None:
         jetstream = bus.jetstream()
     with pytest.raises(UnavailableError, match="looking for a stream"):
         await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
+
+
+async def test_a_consumer_of_another_kind_is_a_configuration_error(
+    jetstream: JetStreamContext,
+) -> None:
+    """A consumer of that name with another acknowledgement policy: no retry helps."""
+    await jetstream.add_stream(name="s", subjects=["other.metrics"])
+    theirs = api.ConsumerConfig(durable_name="bridge", ack_policy=api.AckPolicy.NONE)
+    await jetstream.add_consumer("s", theirs)
+    with pytest.raises(ConfigError, match="consumer 'bridge' of stream s"):
+        await ensure_consumer(jetstream, "s", "bridge", ["other.metrics"], 20)

@@ -115,3 +115,11 @@ def test_a_guard_that_was_killed_is_replaced() -> None:
     run(["true"], timeout=20)
     assert child_process._guard._pid != first
     assert is_alive(child_process._guard._pid)
+
+
+def test_program_gets_the_environment_that_it_is_given() -> None:
+    """Without one it has ours."""
+    words = [sys.executable, "-c", "import os; print(os.environ.get('TZ'), 'HOME' in os.environ)"]
+    given = {**os.environ, "TZ": "Asia/Kathmandu"}
+    assert run(words, timeout=20, environment=given).split()[0] == b"Asia/Kathmandu"
+    assert run(words, timeout=20).split()[1] == str("HOME" in os.environ).encode()

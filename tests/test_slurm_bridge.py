@@ -1,0 +1,73 @@
+"""The shipped recipes of Slurm, replaying captured snapshots onto a real bus."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.child_process import die_with_parent
+from ccpipe.config import Site
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import command, environment
+from tests.paths import ROOT, TEST_DATA
+
+SNAPSHOTS = TEST_DATA / "slurm" / "snapshots"
+POLLS = 14
+CHANGES = 12
+"""Polls with jobs that have changed."""
+
+
+def recipe(name: str, folder: Path) -> Path:
+    """Write a shipped recipe for a folder and the snapshots."""
+    text = (ROOT / "bridges" / name).read_text()
+    replay = f'use = "slurm"\nreplay = "{SNAPSHOTS}"\nspeed = 0\n#'
+    for old, new in {'"/var/lib/ccpipe/': f'"{folder}/', 'use = "slurm"': replay}.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / name).write_text(text)
+    return folder / name
+
+
+async def run_bridge(name: str, folder: Path, server: Server, site: Site) -> None:
+    """Run a recipe to its end."""
+    env = environment(CCPIPE_BUS__SERVERS=server.url, CCPIPE_CLUSTER=site.cluster)
+    bridge = await asyncio.create_subprocess_exec(
+        *command("bridge", recipe(name, folder)), env=env, preexec_fn=die_with_parent
+    )
+    assert await asyncio.wait_for(bridge.wait(), 60) == 0
+
+
+async def collect(source: NatsSource, count: int) -> list[Any]:
+    """Return the first records on the bus."""
+    found: list[Any] = []
+    async with source, asyncio.timeout(60):
+        async for batch in source:
+            assert not batch.records.rejected
+            found += batch.records
+            await batch.ack()
+            if len(found) >= count:
+                break
+    return found
+
+
+async def test_envelopes_reach_the_bus(tmp_path: Path, nats_server: Server, site: Site) -> None:
+    """One envelope of the cluster for each poll, one of jobs for each with changes."""
+    source = NatsSource(site=site, telemetry=Telemetry(), codec=SonarCodec(), durable="test")
+    collecting = asyncio.create_task(collect(source, POLLS + CHANGES))
+    await run_bridge("slurm.toml", tmp_path, nats_server, site)
+    kinds = Counter(envelope.data.type for envelope in await collecting)
+    assert kinds["cluster"] == POLLS
+    assert kinds["job"] == CHANGES
+
+
+async def test_events_reach_the_bus(tmp_path: Path, nats_server: Server, site: Site) -> None:
+    """Starts, stops and the states of nodes."""
+    source = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
+    collecting = asyncio.create_task(collect(source, POLLS + 20))
+    await run_bridge("slurm-jobs.toml", tmp_path, nats_server, site)
+    functions = Counter(message.tags["function"] for message in await collecting)
+    assert functions["nodestate"] == POLLS
+    assert functions["start_job"] >= functions["stop_job"] > 0

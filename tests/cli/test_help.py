@@ -8,6 +8,11 @@ import pytest
 from ccpipe.cli import COMMANDS, app
 from tests.cli.command import ccpipe
 
+SUBCOMMANDS = (
+    "config show", "config clustercockpit", "control get", "control put", "profile merge",
+    "profile extract", "profile items", "profile list", "profile show",
+)  # fmt: skip
+
 
 def examples(shown: str) -> list[str]:
     """Return the lines of the examples in a help text."""
@@ -31,9 +36,7 @@ def invocations(example: str) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "command", [*COMMANDS, "config show", "config clustercockpit", "control get", "control put"]
-)
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
 def test_help_shows_three_examples_that_parse(command: str) -> None:
     """They stand unbroken, and every option in them exists."""
     shown = ccpipe(*command.split(), "--help")
@@ -49,14 +52,12 @@ def test_help_shows_three_examples_that_parse(command: str) -> None:
             app.parse_args(call, exit_on_error=False, print_error=False)
 
 
-@pytest.mark.parametrize(
-    "command", [*COMMANDS, "config show", "config clustercockpit", "control get", "control put"]
-)
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
 def test_help_says_what_each_option_is_for(command: str) -> None:
     """No option stands without a word."""
     shown = ccpipe(*command.split(), "--help", COLUMNS="200").out
     rows = re.findall(r"^│ [* ]*(?:--|-|[A-Z]).*│$", shown, re.MULTILINE)
-    assert rows or command in ("config", "control")
+    assert rows or command in ("config", "control", "profile")
     for line in rows:
         name, _, meaning = line.strip("│ *").partition("  ")
         assert re.sub(r"\[[^]]*\]", "", meaning).strip(), name

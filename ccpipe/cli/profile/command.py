@@ -55,7 +55,7 @@ def merge(
     Examples:
       ccpipe profile merge --jobs 17 --profiledir /shared/profiles
       ccpipe profile merge --jobs 17.0 --user alice --output first.h5
-      ccpipe profile merge --input 17_0_n1.h5 --input 17_0_n2.h5 --output job_17.h5
+      ccpipe profile merge -i 17_0_n1.h5 -i 17_0_n2.h5 -o job_17.h5
 
     Parameters
     ----------

@@ -246,7 +246,10 @@ class TaskPoller:
                 _update(task, tree, energy)
                 use = None if gpus is None or tree is None else _gpu(task.info, tree, gpus)
                 if tree is not None:
-                    samples.append(TaskSample(task.info.id, now, _sample(task, clock, tree, use)))
+                    values = _sample(task, clock, tree, use)
+                    if values["CPUFrequency"] is None:  # it has not run yet
+                        values["CPUFrequency"] = self._tree.frequency(task.info.pid)
+                    samples.append(TaskSample(task.info.id, now, values))
             if self._on_poll is not None and samples:
                 try:
                     self._on_poll(samples)

@@ -90,6 +90,11 @@ class ProcessTree:
             found.setdefault(member.task, []).append(pid)
         return {task: tuple(pids) for task, pids in found.items()}
 
+    def frequency(self, task: int) -> int | None:
+        """Return the frequency in kHz that a task's first process ran at last."""
+        member = self._members.get(task)
+        return None if member is None else self._frequencies.of(member.process.processor) or None
+
     def forget(self, task: int) -> None:
         """Leave a task out from now on."""
         self._starts.pop(task, None)

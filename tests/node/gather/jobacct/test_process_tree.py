@@ -284,3 +284,17 @@ def test_nothing_fails_while_processes_vanish() -> None:
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+
+def test_the_frequency_is_that_of_the_processor_it_runs_on(table: Table) -> None:
+    """Weighted by the time between two polls; known before any time was used."""
+    (table.root / "proc/cpuinfo").write_text("processor : 0\ncpu MHz : 2000\n")
+    tree = table.tree()
+    table.put(10, 1, own=0)
+    usage = tree.poll([10])[10]
+    assert (usage.weighed, tree.frequency(10)) == (0, 2_000_000)
+    table.put(10, 1, own=50)
+    usage = tree.poll([10])[10]
+    assert usage.weighed == round(50 * TICK * 1000)
+    assert usage.weighted_frequency == usage.weighed * 2_000_000
+    assert tree.frequency(11) is None

@@ -71,8 +71,8 @@ def convert(
     envelopes
         Whether lines made of Sonar's JSON carry it whole too, so that nothing is lost.
     cluster
-            Name of the cluster of accounting data.
-        command_line
+        Name of the cluster of accounting data.
+    command_line
         Whether accounting keeps the job's command line, which may hold secrets.
     output
         File to write instead of standard output.

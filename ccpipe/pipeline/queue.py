@@ -21,7 +21,7 @@ class Item:
 
     batch: Batch
     letters: list[DeadLetter] = field(default_factory=list)
-    """What of the batch must be buried before it is acknowledged."""
+    """Dead letters to write before the batch is acknowledged."""
     size: int = field(init=False)
     """Bytes that it holds, roughly."""
     born: float = field(default_factory=now)

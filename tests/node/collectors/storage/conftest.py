@@ -21,7 +21,7 @@ esac
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> str:
+def beegfs_root(tmp_path: Path) -> str:
     """Return a root in which two BeeGFS are mounted among others."""
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mounts").write_text(

@@ -11,10 +11,10 @@ from ccpipe.node.collectors.storage.beegfs_meta import BeegfsMeta
 from tests.node.conftest import reported
 
 
-def test_excluded_operations_count_for_other(command: list[str], root: str) -> None:
+def test_excluded_operations_count_for_other(command: list[str], beegfs_root: str) -> None:
     """As with cc-metric-collector."""
     collector = BeegfsMeta(
-        command=command, exclude=["/broken"], exclude_operations=["open", "ack"], root=root
+        command=command, exclude=["/broken"], exclude_operations=["open", "ack"], root=beegfs_root
     )
     values = reported(collector.collect(1))
     assert ("beegfs_cmeta_open", "/beeond") not in values
@@ -22,10 +22,10 @@ def test_excluded_operations_count_for_other(command: list[str], root: str) -> N
 
 
 def test_a_file_system_that_fails_costs_itself_only(
-    command: list[str], root: str, caplog: pytest.LogCaptureFixture
+    command: list[str], beegfs_root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log names it, once."""
-    collector = BeegfsMeta(command=command, root=root)
+    collector = BeegfsMeta(command=command, root=beegfs_root)
     for _ in range(2):
         assert {mount for _, mount in reported(collector.collect(1))} == {"/beeond"}
     [record] = caplog.records

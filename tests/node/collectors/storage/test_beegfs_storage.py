@@ -7,9 +7,9 @@ from ccpipe.node.collectors.storage.beegfs_storage import BeegfsStorage
 from tests.node.conftest import checked
 
 
-def test_storage_has_rates_too(command: list[str], root: str, tmp_path: Path) -> None:
+def test_storage_has_rates_too(command: list[str], beegfs_root: str, tmp_path: Path) -> None:
     """Under BeeGFS's own names, which cc-metric-collector keeps."""
-    collector = BeegfsStorage(command=command, exclude=["/broken"], root=root)
+    collector = BeegfsStorage(command=command, exclude=["/broken"], root=beegfs_root)
     messages = [checked(message) for message in collector.collect(1)]
     values = {message.name: message.value for message in messages}
     assert values["beegfs_cstorage_MiB-rd/s"] == 12.5

@@ -7,6 +7,7 @@ them, and Sonar's sample, which reads more files of each.
 import os
 import resource
 import threading
+import weakref
 from time import monotonic
 from typing import NamedTuple
 
@@ -141,6 +142,7 @@ class OpenFiles:
         self._limit = max(0, soft - _SPARE) if limit is None else limit
         self._open: dict[str, int] = {}
         self._used: set[str] = set()
+        weakref.finalize(self, _close_all, self._open)  # where nobody calls close()
 
     def read(self, path: str) -> bytes:
         """Return what ``read`` would."""
@@ -177,7 +179,12 @@ class OpenFiles:
     def close(self) -> None:
         """Close all."""
         self._used.clear()
-        self.close_unused()
+        _close_all(self._open)
+
+
+def _close_all(files: dict[str, int]) -> None:
+    while files:
+        os.close(files.popitem()[1])
 
 
 def _process(text: bytes) -> Process:

@@ -153,3 +153,13 @@ def test_an_open_file_of_an_ended_process_is_empty() -> None:
     assert files.read(path) == b""
     assert files.read("/proc/self/nothing") == b""
     files.close()
+
+
+def test_files_are_closed_with_whoever_held_them() -> None:
+    """Also where nobody called ``close()``: thousands may be open."""
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    files = OpenFiles()
+    assert files.read("/proc/self/stat")
+    assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208
+    del files
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

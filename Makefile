@@ -53,8 +53,9 @@ types:
 imports:
 	$(BIN)/lint-imports
 
+# Most tests wait for real programs: three workers keep two cores busy.
 pytest:
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3
 
 # Jobs of all kinds on a real Slurm, which this starts and ends; needs root.
 .PHONY: slurm

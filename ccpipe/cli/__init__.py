@@ -20,6 +20,7 @@ COMMANDS = {
     "step": "Run a command and show what it used, as sacct does after a step.",
     "profile": "Merge, extract and show HDF5 profiles of Slurm's jobs.",
     "control": "Read or set controls of nodes.",
+    "streams": "Show and apply what JetStream stores of the cluster.",
     "config": "Show the configuration in force, and configuration for other programs.",
     "nodelist": "Expand, compress and count node lists.",
     "plugins": "List sources, collectors, translators and sinks.",

@@ -16,6 +16,7 @@ from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, refuse_others
+from ccpipe.bus.nats.unread import UnreadWatch
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import UnavailableError
@@ -84,6 +85,7 @@ class NatsSource(Source):
         self._inbox = ""
         self._stream = ""
         self._owner = ""  # of an exclusive consumer: this process
+        self._unread = UnreadWatch(self.bus, durable, telemetry)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -94,7 +96,11 @@ class NatsSource(Source):
                 self._owner = f"{self.site.hostname} pid {os.getpid()}"
             self._inbox = self.bus.new_inbox()
             await self.bus.subscribe(self._inbox, self._receive)
-            work = {"pull": self._pull(), "alive": self._stay_alive()}
+            work = {
+                "pull": self._pull(),
+                "alive": self._stay_alive(),
+                "unread": self._unread.run(lambda: self._stream),
+            }
             self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
             for task in self._tasks:
                 task.add_done_callback(lambda _: self._changed.set())
@@ -235,6 +241,7 @@ class NatsSource(Source):
                 await ensure_consumer(
                     jetstream, stream, self.durable, self.patterns, self.ack_wait, owner=self._owner
                 )
+                await self._unread.poll(stream)  # what was dropped while no bridge was running
                 self._stream = stream
                 return True
         except UnavailableError as error:

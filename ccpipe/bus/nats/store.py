@@ -6,7 +6,7 @@ import nats.errors
 from nats.js.errors import NoStreamResponseError
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.stream import explain
+from ccpipe.bus.nats.explain import explain
 from ccpipe.errors import EncodeError, RejectedError, UnavailableError
 
 HEADER_ROOM = 1024

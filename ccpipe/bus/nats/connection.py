@@ -71,6 +71,8 @@ class Connection:
         self.name = name
         self.telemetry = telemetry
         self.forever = forever
+        self.is_silent = False
+        """Whether the server did not answer when it was last asked by ``answers``."""
         check_urls(self.servers)
         self._options = client_options(bus)
         self._client = self._new_client()
@@ -154,13 +156,7 @@ class Connection:
         for task in (self._again, self._opening):
             if task is not None:
                 task.cancel()
-        flushed = False
-        if self._client.is_connected:
-            with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    await self._client.flush(timeout=math.ceil(CLOSE_SECONDS))
-                    flushed = True
-        await self._client.leave(flushed=flushed)
+        await self._client.leave(flushed=await self.answers(CLOSE_SECONDS))
 
     @property
     def url(self) -> str:
@@ -225,6 +221,17 @@ class Connection:
         if not self._client.is_connected:
             raise UnavailableError(f"not connected to {self.url}")
         await self._client.publish(subject, payload, reply, headers)
+
+    async def answers(self, seconds: float) -> bool:
+        """Say whether the server has seen what was published and answers a ping in time."""
+        if self._client.is_connected:
+            with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+                async with asyncio.timeout(seconds):
+                    await self._client.flush(timeout=math.ceil(seconds))
+                    self.is_silent = False
+                    return True
+        self.is_silent = True
+        return False
 
     async def flush(self) -> None:
         """Wait until the server has seen what was published; raises UnavailableError."""

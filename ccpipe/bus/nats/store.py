@@ -13,6 +13,8 @@ HEADER_ROOM = 1024
 """Bytes of the server's ``max_payload`` that are left for headers."""
 STORE_SECONDS = 5.0
 """How long the broker may take to store a message."""
+PING_SECONDS = 1.0
+"""How long it may take to say that it is there at all."""
 MESSAGE_ID = "Nats-Msg-Id"
 """Header by which the broker recognises a message that is published again."""
 
@@ -37,12 +39,17 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
         as ``Sink.write`` does.
 
     """
+    if bus.is_silent and not await bus.answers(PING_SECONDS):
+        raise _silence(subject)
     try:
         await bus.jetstream(STORE_SECONDS).publish(subject, payload, headers=headers)
     except NoStreamResponseError:
         raise NoStreamError(subject, "no stream stores it") from None
     except (nats.errors.TimeoutError, TimeoutError):
-        # The same happens where a subject has subscribers but no stream.
+        # The same happens where a subject has subscribers but no stream: a server that answers a
+        # ping is there. One that does not is asked nothing more, since the process may be ending.
+        if not await bus.answers(PING_SECONDS):
+            raise _silence(subject) from None
         raise NoStreamError(subject, "the server did not answer in time") from None
     except nats.errors.MaxPayloadError as error:
         raise RejectedError(str(error)) from None
@@ -50,6 +57,10 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
         raise EncodeError(f"subject {subject!r}: {error}") from None
     except (nats.errors.Error, OSError) as error:
         raise explain(error, f"publishing on {subject}") from None
+
+
+def _silence(subject: str) -> UnavailableError:
+    return UnavailableError(f"publishing on {subject}: the server does not answer")
 
 
 def digest(*parts: str | bytes) -> str:

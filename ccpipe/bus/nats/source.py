@@ -9,9 +9,10 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import Self
+from typing import Literal, Self
 
 from ccpipe.bus.codecs import Codec
+from ccpipe.bus.codecs.identity import HeldToSubject
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
@@ -53,6 +54,7 @@ class NatsSource(Source):
         queue: str = "",
         ack_wait: Duration = Duration(20),
         drain: Duration = Duration(0),
+        identity: Literal["tags", "subject"] = "tags",
     ) -> None:
         """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they are.
 
@@ -61,6 +63,8 @@ class NatsSource(Source):
         `ack_wait` is after how long the broker hands a message to another bridge when this one
         has died; while it lives it says so. `drain` is how long to go on reading, after being
         told to stop, until the stream is empty. `queue` shares a plain subscription.
+        `identity` is what says who published a record: its tags, or the subject, to which the tags
+        are then held; see ``docs/security.md``.
         """
         self.site = site
         self.telemetry = telemetry
@@ -68,6 +72,8 @@ class NatsSource(Source):
         self.gives = self.codec.records
         subjects = subjects or list(DEFAULT_SUBJECTS[self.gives.name])
         self.patterns = Subjects.of(site).patterns(subjects)
+        if identity == "subject":
+            self.codec = HeldToSubject(self.codec, Subjects.of(site), subjects)
         self.durable = durable
         self.queue = queue
         self.ack_wait = float(ack_wait)

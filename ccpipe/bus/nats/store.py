@@ -6,8 +6,9 @@ import nats.errors
 from nats.js.errors import NoStreamResponseError
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.explain import explain
-from ccpipe.errors import EncodeError, RejectedError, UnavailableError
+from ccpipe.bus.nats.explain import CURE, explain
+from ccpipe.bus.nats.jetstream import names_of
+from ccpipe.errors import DeniedError, EncodeError, RejectedError, UnavailableError
 
 HEADER_ROOM = 1024
 """Bytes of the server's ``max_payload`` that are left for headers."""
@@ -50,6 +51,13 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
         # ping is there. One that does not is asked nothing more, since the process may be ending.
         if not await bus.answers(PING_SECONDS):
             raise _silence(subject) from None
+        if stuck := await _streams_of(bus, subject):
+            # The server sends no answer at all where a write to its disk fails.
+            raise UnavailableError(
+                f"publishing on {subject}: the server answers, but its stream {stuck[0]} "
+                f"acknowledges nothing: it is overloaded, or JetStream's disk is full or fails: "
+                f"{CURE}"
+            ) from None
         raise NoStreamError(subject, "the server did not answer in time") from None
     except nats.errors.MaxPayloadError as error:
         raise RejectedError(str(error)) from None
@@ -57,6 +65,13 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
         raise EncodeError(f"subject {subject!r}: {error}") from None
     except (nats.errors.Error, OSError) as error:
         raise explain(error, f"publishing on {subject}") from None
+
+
+async def _streams_of(bus: Connection, subject: str) -> list[str]:
+    try:
+        return await names_of(bus.jetstream(PING_SECONDS), subject)
+    except (UnavailableError, DeniedError):
+        return []  # not everybody may ask
 
 
 def _silence(subject: str) -> UnavailableError:

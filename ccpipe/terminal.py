@@ -1,5 +1,6 @@
 """Terminal output: messages on stderr, progress, colour, counts, and escaping."""
 
+import logging
 import os
 import sys
 import time
@@ -26,6 +27,7 @@ def paint(text: str, colour: str, stream: IO[Any] | None = None) -> str:
 
 def note(text: str, colour: str = "dim") -> None:
     """Print a message for people on stderr, apart from the data on stdout."""
+    text = "\n".join(map(printable, text.split("\n")))
     print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
 
 
@@ -92,3 +94,11 @@ def printable(text: str) -> str:
         if text.isprintable()
         else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     )
+
+
+class PrintableFormatter(logging.Formatter):
+    """Log lines in which what is not printable is escaped: subjects and errors come from others."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record."""
+        return "\n".join(map(printable, super().format(record).split("\n")))

@@ -20,6 +20,7 @@ COMMANDS = {
     "acct": "Sum up or list what Grid Engine's jobs used.",
     "step": "Run a command and show what it used, as sacct does after a step.",
     "profile": "Merge, extract and show HDF5 profiles of Slurm's jobs.",
+    "simulate": "Publish what a made cluster would, of any size.",
     "control": "Read or set controls of nodes.",
     "auth": "Make keys and the broker's configuration for a site.",
     "streams": "Show and apply what JetStream stores of the cluster.",

@@ -82,6 +82,10 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Client certificate, where the server asks for one."""
     key_file: str = ""
     """Private key of the client certificate."""
+    tls: Literal["auto", "require", "first"] = "auto"
+    """``require`` sends nothing before TLS, not even credentials; ``first`` begins with TLS, for
+    servers with ``handshake_first``; ``auto`` is ``require`` where a URL begins with ``tls://`` or
+    ``ca_file`` or ``cert_file`` is set, else the server chooses."""
     jetstream: bool = True
     """Use a JetStream stream (delivery at least once) rather than core NATS (at most once)."""
     subjects: dict[str, str | dict[str, str]] = {}
@@ -89,7 +93,12 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     stream_age: Duration = Duration(86400)
     """How long the stream keeps messages for bridges that are not running."""
     stream_size: Size = Size(2**30)
-    """Maximum size of the stream; when it is full, the oldest messages are deleted."""
+    """Maximum size of the stream; ``stream_discard`` says what happens when it is full."""
+    stream_discard: Literal["old", "new"] = "old"
+    """What a full stream does: ``old`` deletes the oldest messages, read or not; ``new`` refuses
+    new messages, which publishers then hold as long as they can."""
+    stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
+    """Servers of a JetStream cluster that each store all messages; see ``docs/nats.md``."""
 
 
 class SonarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

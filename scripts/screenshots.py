@@ -103,9 +103,7 @@ async def shoot(page: Page, url: str, cluster: MadeCluster, images: Path) -> Non
     gpu = next(
         name for name in cluster.names[40:] if name in cluster.with_gpus and name in cluster.job_of
     )
-    job = max(
-        (each for each in cluster.jobs if len(each.nodes) <= 16), key=lambda each: len(each.nodes)
-    )
+    job = max(cluster.jobs, key=lambda each: len(each.nodes))
     pages = {
         "dashboard": "#/",
         "dashboard-node": f"#/node/{cluster.name}/{quote(gpu or node)}",

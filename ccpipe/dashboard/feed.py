@@ -77,6 +77,11 @@ class Feed:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.bus.__aexit__(None, None, None)
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it listens, and what the streams held has been read."""
+        return not self._is_replaying
+
     async def run(self, stop: asyncio.Event) -> None:
         """Wait until `stop` is set; raises what ends the feed before, such as DeniedError."""
         waiting = asyncio.create_task(stop.wait())
@@ -169,7 +174,7 @@ class Feed:
             health.bytes += len(lines.payload)
             health.lines += len(lines)
             health.rejected += len(lines.rejected)
-            self.nodes.feed(lines)
+            self.nodes.feed(lines, now)
             texts -= self._take_texts(lines, texts)
 
     def _take_texts(self, lines: Lines, maximum: int) -> int:

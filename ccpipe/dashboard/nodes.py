@@ -21,6 +21,10 @@ MAX_SERIES = 150_000
 """Series that are kept; further ones are counted and left out."""
 MAX_KEY = 1000
 """Bytes of a series' name and tags; longer ones are left out."""
+MAX_REFUSED = 100_000
+"""Series that are left out and known to be; further ones may be counted more than once."""
+MIN_TABLE = 2**16
+"""Series that the decoder may know at least."""
 ROW_SECONDS = 2
 """Time between two rows of history."""
 MAX_ROWS = 300
@@ -88,7 +92,7 @@ class Nodes:
         self._table: SeriesTable | None = None
         self._slot_of = array("i")  # by number in the table
         self._value_field = -1
-        self._refused: set[bytes] = set()
+        self._refused: set[int] = set()
         self._now = 0.0
         self._ordered: tuple[int, list[Node]] = (-1, [])
 
@@ -104,8 +108,9 @@ class Nodes:
             self._ordered = (self.layout, nodes)
         return self._ordered[1]
 
-    def feed(self, lines: Lines) -> None:
-        """Take the metrics of a payload; other kinds are ignored."""
+    def feed(self, lines: Lines, now: float) -> None:
+        """Take the metrics of a payload that came at `now`; other kinds are ignored."""
+        self._now = now
         if lines.table is not self._table:
             self._begin_table(lines.table)
         if self._value_field < 0 and "value" in lines.table.fields:
@@ -122,7 +127,7 @@ class Nodes:
         self.lines += len(lines)
         while len(self._slot_of) < len(lines.table):
             self._slot_of.append(-1)
-        slot_of, values, fresh, now = self._slot_of, self.values, self._fresh, self._now
+        slot_of, values, fresh = self._slot_of, self.values, self._fresh
         for code, number in zip(lines.series, lines.numbers, strict=True):
             slot = slot_of[code]
             if slot < 0:
@@ -195,7 +200,7 @@ class Nodes:
 
     def _begin_table(self, table: SeriesTable) -> None:
         self._table = table
-        table.cap = min(table.cap, 2 * self.max_series)
+        table.cap = min(table.cap, max(2 * self.max_series, MIN_TABLE))
         self._slot_of = array("i")
         self._value_field = -1
 
@@ -225,10 +230,10 @@ class Nodes:
 
     def _refuse(self, key: bytes) -> None:
         """Count a series that is left out, once."""
-        if key not in self._refused:
+        if hash(key) not in self._refused:
             self.left_out += 1
-            if len(self._refused) < self.max_series and len(key) <= MAX_KEY:
-                self._refused.add(key)
+            if len(self._refused) < MAX_REFUSED:
+                self._refused.add(hash(key))
 
     def _add(self, id_: NodeId, metric: str, part: str | None) -> int:
         node = self.nodes.get(id_)

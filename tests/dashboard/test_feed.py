@@ -107,23 +107,25 @@ async def test_nothing_is_shown_twice(site: Site) -> None:
 async def test_the_lag_of_bridges_is_seen(site: Site, feed: Feed) -> None:
     """Messages that wait for a durable consumer, by its name."""
     telemetry = Telemetry()
-    async with NatsSource(site=site, telemetry=telemetry, durable="slow") as source:
-        async with NatsSink(site=site, telemetry=telemetry) as sink:
-            await eventually(lambda: bool(source._stream), 60)
-            source.stop()
-            for number in range(7):
-                await sink.write(message(f"text {number}"))
-            await eventually(lambda: bool(feed.health.consumers), 60)
-            found = feed.health.consumers
-            assert [(each.name, each.stream) for each in found] == [("slow", "ccpipe-fox%2Etest")]
-            await eventually(
-                lambda: sum(e.waiting + e.unacknowledged for e in feed.health.consumers) == 7, 60
-            )
-            assert feed.health.streams[0].messages == 7
+    async with (
+        NatsSource(site=site, telemetry=telemetry, durable="slow") as source,
+        NatsSink(site=site, telemetry=telemetry) as sink,
+    ):
+        await eventually(lambda: bool(source._stream), 60)
+        source.stop()
+        for number in range(7):
+            await sink.write(message(f"text {number}"))
+        await eventually(lambda: bool(feed.health.consumers), 60)
+        found = feed.health.consumers
+        assert [(each.name, each.stream) for each in found] == [("slow", "ccpipe-fox%2Etest")]
+        await eventually(
+            lambda: sum(e.waiting + e.unacknowledged for e in feed.health.consumers) == 7, 60
+        )
+        assert feed.health.streams[0].messages == 7
 
 
 async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: Server) -> None:
-    """Values stay while the connection is away, the page can say that it is, and lines come again."""
+    """Values stay while the connection is away, and lines come again."""
     line = "load,cluster=c,hostname={},type=node value=1"
     await live.say("metrics", line.format("n1"))
     await eventually(lambda: len(live.feed.nodes.nodes) == 1, 60)

@@ -29,7 +29,7 @@ async def lake(tmp_path: Path) -> Lake:
                 f"load,cluster=fox.test,hostname={node},type=node value={second - NOW} {second}",
                 f"power,cluster=fox.test,hostname={node},type=socket,type-id=0 value=5 {second}",
                 f"load,cluster=fox.test,hostname={node},type=hwthread,type-id=0 value=9 {second}",
-                f"net,cluster=fox.test,hostname={node},type=node,stype=network,stype-id=e0 value=1 {second}",
+                f"net,cluster=fox.test,hostname={node},stype=network,stype-id=e0 value=1 {second}",
                 f'ccpipe,cluster=fox.test,hostname={node},loglevel=info,type=node log="x" {second}',
             ]
     await written(tmp_path / "lake", "\n".join(lines))

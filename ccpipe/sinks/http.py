@@ -61,7 +61,7 @@ class HttpSink(Sink):
 
     No other: a captive portal or a wrong address may well answer 200 with a page of its own.
     """
-    scheme: ClassVar[str] = "Bearer"
+    scheme: str = "Bearer"
     """The word before a token."""
 
     def __init__(

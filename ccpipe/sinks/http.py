@@ -22,8 +22,8 @@ import gzip
 import ssl
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 from urllib.parse import urlsplit
 
 from ccpipe.config import Duration, read_secret
@@ -34,6 +34,8 @@ from ccpipe.errors import (
     RejectedError,
     UnavailableError,
 )
+from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
+from ccpipe.message import Message
 from ccpipe.pipeline import Sink
 
 try:
@@ -51,6 +53,18 @@ GZIP_LEVEL = 1
 
 EXCERPT = 2000
 """Bytes of an answer that an error quotes."""
+
+
+class Answer(NamedTuple):
+    """What a store says to a request."""
+
+    status: int
+    reason: str
+    text: str
+    """The beginning of its body."""
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.reason}: {self.text}"
 
 
 class HttpSink(Sink):
@@ -189,8 +203,13 @@ class HttpSink(Sink):
         if self.gzip and body:
             body = await asyncio.to_thread(gzip.compress, body, GZIP_LEVEL, mtime=0)
             headers = {**(headers or {}), "Content-Encoding": "gzip"}
-        status, said = await self.request("POST", path, body, params, headers)
-        judge(status, f"{self.url}{path}: {said}", self.stored)
+        answer = await self.request("POST", path, body, params, headers)
+        if not self.is_receipt(answer):
+            judge(answer.status, f"{self.url}{path}: {answer}")
+
+    def is_receipt(self, answer: Answer) -> bool:
+        """Say whether an answer means that the store has the records."""
+        return answer.status in self.stored
 
     async def request(
         self,
@@ -199,8 +218,8 @@ class HttpSink(Sink):
         body: bytes = b"",
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> tuple[int, str]:
-        """Send one request; return the status, and an excerpt of the answer for an error.
+    ) -> Answer:
+        """Send one request.
 
         Raises
         ------
@@ -223,7 +242,7 @@ class HttpSink(Sink):
             raise UnavailableError(
                 f"{self.url}{path}: {str(error) or type(error).__name__}"
             ) from None
-        return answer.status, f"{answer.status} {answer.reason}: {text}"
+        return Answer(answer.status, answer.reason or "", text)
 
     def _open(self) -> aiohttp.ClientSession:
         headers = {"User-Agent": "ccpipe", **self._credentials()}
@@ -264,8 +283,17 @@ def _payload(body: bytes) -> Any:
         return aiohttp.BytesPayload(body)
 
 
-def judge(status: int, reason: str, stored: frozenset[int]) -> None:
-    """Translate an HTTP status.
+def numbers(store: str, records: Iterable[Message]) -> Lines:
+    """Return records as columns, for a store of numbers; raises RejectedError naming the texts."""
+    lines = to_lines(records)
+    if ValueType.TEXT in lines.types.tobytes():
+        texts = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
+        raise RejectedError(f"{store} stores numbers, not text", texts)
+    return lines
+
+
+def judge(status: int, reason: str) -> NoReturn:
+    """Raise what the status of an answer means that is no receipt.
 
     Only a status that speaks of the body condemns it. Any other, a 404 of a proxy that has just
     lost its way among them, may pass, and records must not become dead letters for it.
@@ -273,12 +301,11 @@ def judge(status: int, reason: str, stored: frozenset[int]) -> None:
     Raises
     ------
     RejectedError, DeniedError, UnavailableError
-        unless it is one of `stored`.
+        with the reason.
 
     """
     if status in ABOUT_THE_BODY:
         raise RejectedError(reason)
     if status in ABOUT_US:
         raise DeniedError(reason)
-    if status not in stored:
-        raise UnavailableError(reason)
+    raise UnavailableError(reason)

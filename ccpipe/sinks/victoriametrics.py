@@ -21,12 +21,11 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.errors import RejectedError
-from ccpipe.formats.lineprotocol import Lines, Precision, ValueType, encode, to_lines
+from ccpipe.formats.lineprotocol import Lines, Precision, encode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits
-from ccpipe.sinks.http import HttpSink
+from ccpipe.sinks.http import HttpSink, numbers
 
 
 class VictoriaMetricsSink(HttpSink):
@@ -63,10 +62,7 @@ class VictoriaMetricsSink(HttpSink):
             where a message cannot be written as a line.
 
         """
-        lines = to_lines(records)
-        if ValueType.TEXT in lines.types.tobytes():
-            texts = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
-            raise RejectedError("VictoriaMetrics stores numbers, not text", texts)
+        lines = numbers("VictoriaMetrics", records)
         if len(lines):
             body, precision = payload(lines)
             await self.post(body, path="/write", params={"precision": precision})

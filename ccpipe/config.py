@@ -16,6 +16,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -244,6 +245,17 @@ def read_secret(option: str, path: str) -> str:
     if not secret or not secret.isprintable():
         raise ConfigError(f"{option}: {path} does not hold one line of text")
     return secret
+
+
+def listen_address(option: str, listen: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``; raises ConfigError naming the option."""
+    try:
+        address = urlsplit(f"//{listen}")
+        if address.port is None or address.path or not address.hostname:
+            raise ValueError("expected an address and a port, as in 127.0.0.1:9401")
+    except ValueError as error:
+        raise ConfigError(f"{option}: {listen!r}: {error}") from None
+    return address.hostname, address.port
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -57,6 +57,12 @@ class Publisher:
             await self.bus.flush()
         self._stored.clear()
 
+    def take_unstored(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
+        """Return what a call that failed did not store, and forget the rest."""
+        unstored = [message for message in messages if message.id not in self._stored]
+        self._stored.clear()
+        return unstored
+
     async def _publish_window(self, window: Sequence[Outgoing]) -> None:
         """Publish messages concurrently; the broker still receives them in order."""
         if not self.config.jetstream:

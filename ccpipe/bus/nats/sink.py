@@ -75,9 +75,12 @@ class NatsSink(Sink):
     async def write(self, records: Any) -> None:
         """Publish records; see ``Sink.write`` for what it raises."""
         self.bus.require_connected()  # credentials that were refused end the pipe here
+        await self._publisher.publish(self.encode(records))
+
+    def encode(self, records: Any) -> list[Outgoing]:
+        """Return records as messages; raises EncodeError or RejectedError."""
         packing = Packing(self.lines, self.bytes, self.bus.max_payload - HEADER_ROOM)
-        messages = [
+        return [
             Outgoing.of(subject, payload)
             for subject, payload in self.codec.encode(records, self.subjects, packing)
         ]
-        await self._publisher.publish(messages)

@@ -134,6 +134,21 @@ class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """What may be set; other PUT requests are answered with an error."""
 
 
+class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where messages wait on disk while the broker is away; see ``docs/node.md``."""
+
+    enabled: bool = True
+    """Keep messages on disk; else in memory only."""
+    path: str = ""
+    """File; default: ``spool.db`` in the state folder."""
+    size: Size = Size(64 * 2**20)
+    """Maximum size; when it is reached, the oldest metrics are dropped, events never."""
+    age: Duration = Duration(86400)
+    """How long metrics are kept."""
+    rate: Annotated[int, msgspec.Meta(ge=1)] = 20
+    """Messages per second that are published at most when the broker is back."""
+
+
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a node publishes, and how often."""
 
@@ -151,6 +166,7 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Translators for the metrics, in this order, as in a recipe; ``use`` names each."""
     sonar: SonarOptions = SonarOptions()
     control: ControlOptions = ControlOptions()
+    spool: SpoolOptions = SpoolOptions()
     log: Literal["debug", "info", "warn", "error", "off"] = "info"
     """Minimum level at which the publisher's own log is published on ``<cluster>.log.ccpipe``."""
     tags: dict[str, str] = {}

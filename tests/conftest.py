@@ -58,6 +58,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.fixture(autouse=True)
+def _own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the programs that a test starts a state folder of their own: a spool is replayed."""
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}-state")
+
+
 @pytest.fixture
 def unused_port() -> int:
     """Give a test a loopback port of its own."""

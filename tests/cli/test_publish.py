@@ -219,13 +219,16 @@ async def test_what_was_sampled_before_the_server_came_is_published(tmp_path: Pa
     assert gaps == {200 * 10**6}
 
 
-async def test_told_to_end_without_a_server_it_keeps_the_lines_in_a_file(tmp_path: Path) -> None:
+async def test_told_to_end_without_server_and_spool_it_keeps_the_lines_in_a_file(
+    tmp_path: Path,
+) -> None:
     """What could not be delivered is not lost: the file holds it as lines that can be fed back."""
     dead = tmp_path / "dead.lp"
     publisher = await start(
         "--interval", "200ms",
         CCPIPE_BUS__SERVERS=f"nats://127.0.0.1:{free_port()}",
         CCPIPE_PUBLISH__JITTER="0", CCPIPE_PUBLISH__DEAD_LETTER_FILE=str(dead),
+        CCPIPE_PUBLISH__SPOOL__ENABLED="false",
     )  # fmt: skip
     assert publisher.stderr is not None
     while b"trying again" not in await asyncio.wait_for(publisher.stderr.readline(), 20):

@@ -5,7 +5,6 @@ import contextlib
 import importlib.util
 import logging
 import math
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from nats.js import JetStreamContext
 
 from ccpipe.bus.nats.server import running
 from ccpipe.bus.subjects import escape
+from ccpipe.bus.tls import tls_context
 from ccpipe.config import Bus, read_secret
 from ccpipe.errors import ConfigError, DeniedError, MissingExtra, UnavailableError
 from ccpipe.telemetry import Telemetry
@@ -340,11 +340,5 @@ def _options(bus: Bus) -> dict[str, Any]:
     if bus.nkey_file:
         options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
     if bus.ca_file or bus.cert_file:
-        try:
-            context = ssl.create_default_context(cafile=bus.ca_file or None)
-            if bus.cert_file:
-                context.load_cert_chain(bus.cert_file, bus.key_file or None)
-        except OSError as error:
-            raise ConfigError(f"bus.ca_file, bus.cert_file or bus.key_file: {error}") from None
-        options["tls"] = context
+        options["tls"] = tls_context(bus.ca_file, bus.cert_file, bus.key_file, "bus.")
     return options

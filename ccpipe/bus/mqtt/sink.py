@@ -41,12 +41,25 @@ class MqttSink(Sink):
         lines: int = 500,
         bytes: Size = Size(64 * 2**10),  # noqa: A002 - the recipe's word
     ) -> None:
-        """Bound each message by `lines` and `bytes`; line protocol where no codec is given.
+        """Choose the broker, the topics and the size of messages.
 
-        Topics begin with `prefix`, such as ``hpc/monitoring``. `subjects` are those of
-        ``[bus.subjects]`` that differ for what this sink publishes. With `latest` the newest value
-        of each metric's series is published too, retained, on
-        ``<cluster>/latest/<hostname>/<metric>``.
+        Parameters
+        ----------
+        broker
+            Where the broker is and who we are; see the table below.
+        codec
+            What messages hold: ``line``, the default, or ``sonar``.
+        prefix
+            What stands before every topic, such as ``hpc/monitoring``.
+        subjects
+            Those of ``[bus.subjects]`` that differ for what this sink publishes.
+        latest
+            Publish the newest value of each metric's series too, retained.
+        lines
+            Records in a message at most.
+        bytes
+            Size of a message at most, but for a single record that is larger.
+
         """
         if latest and codec is not None and codec.records is not LineCodec.records:
             raise ConfigError("latest: only metrics have a latest value; use the codec 'line'")

@@ -59,14 +59,31 @@ class MqttSource(Source):
         in_flight: int = 1000,
         retained: bool = False,
     ) -> None:
-        """Listen to `topics`: names of ``subjects.TEMPLATES``, or topic filters as they are.
+        """Choose the broker, the topics and how messages are remembered.
 
-        Topics of names begin with `prefix`. Without a codec messages hold line protocol; topics
-        are ``metrics``, ``events`` and ``log``, or ``sonar`` for Sonar's codec, where none are
-        given. `keep` is how long the broker keeps messages for the `durable` name. `queue` is a
-        shared subscription: bridges of one name share the messages (MQTT 5 only). `in_flight` is
-        how many messages the broker sends that were not acknowledged (MQTT 5 only). With
-        `retained` the values that the broker retains come first, at each new connection.
+        Parameters
+        ----------
+        broker
+            Where the broker is and who we are; see the table below.
+        codec
+            What messages hold: ``line``, the default, or ``sonar``.
+        topics
+            Names of subjects, such as ``metrics``, or topic filters as they are. Where none are
+            given, ``metrics``, ``events`` and ``log``, or ``sonar`` with that codec.
+        prefix
+            What stands before the topics of names, such as ``hpc/monitoring``.
+        durable
+            Name by which the broker keeps the subscription and what this process missed. Two
+            running processes must not have the same one.
+        queue
+            Name of a shared subscription (MQTT 5): bridges of one name share the messages.
+        keep
+            How long the broker keeps them for a `durable` name (MQTT 5).
+        in_flight
+            Messages that the broker sends before the first one is acknowledged (MQTT 5).
+        retained
+            Begin with the values that the broker retains, at each new connection.
+
         """
         if not 1 <= in_flight <= MAX_IN_FLIGHT:
             raise ConfigError(f"in_flight: {in_flight} is not between 1 and {MAX_IN_FLIGHT}")

@@ -9,8 +9,8 @@ import msgspec
 
 from ccpipe.errors import MissingExtra, UnavailableError
 from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.slurm_metrics import to_metrics
 from ccpipe.formats.slurm_profile import Level, Table, extract_records
-from ccpipe.node.gather.profile.metrics import to_metrics
 
 _ROWS = 10_000
 _KEYS = ("Run", "Step", "Node", "Series", "ElapsedTime", "EpochTime")

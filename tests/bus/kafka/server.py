@@ -1,6 +1,5 @@
 """A real Kafka broker for the tests."""
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.kafka.broker import Broker
-from tests.conftest import free_port, program
+from tests.conftest import free_port, program, until_listening
 from tests.paths import ROOT
 
 TOOL = ROOT / "scripts/kafka_server.py"
@@ -67,17 +66,7 @@ class Kafka:
         with (self.folder / "log").open("ab") as file:
             command = [*self.java, "kafka.Kafka", str(self.properties)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
-        for _ in range(1200):
-            assert self.process.poll() is None, (self.folder / "log").read_text()
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            except OSError:
-                await asyncio.sleep(0.1)
-                continue
-            writer.close()
-            await writer.wait_closed()
-            return
-        raise AssertionError((self.folder / "log").read_text())
+        await until_listening(self.port, self.process, self.folder / "log")
 
     def stop(self) -> None:
         """End it and wait until it is gone."""

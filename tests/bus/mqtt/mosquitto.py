@@ -1,11 +1,10 @@
 """A real Mosquitto for the tests."""
 
-import asyncio
 import subprocess
 from pathlib import Path
 
 from ccpipe.bus.mqtt.session import Broker
-from tests.conftest import free_port, program
+from tests.conftest import free_port, program, until_listening
 
 
 class Mosquitto:
@@ -35,17 +34,7 @@ class Mosquitto:
         with (self.folder / "log").open("ab") as file:
             command = [str(self.program), "-c", str(self.config)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
-        for _ in range(600):
-            assert self.process.poll() is None, (self.folder / "log").read_text()
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            except OSError:
-                await asyncio.sleep(0.05)
-                continue
-            writer.close()
-            await writer.wait_closed()
-            return
-        raise AssertionError((self.folder / "log").read_text())
+        await until_listening(self.port, self.process, self.folder / "log")
 
     def stop(self) -> None:
         """End it and wait until it is gone."""

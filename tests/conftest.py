@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,16 @@ needs_kernel = pytest.mark.skipif(
     reason="the compiled kernel was not built (a C++17 compiler and Cython are needed)",
 )
 """In CI, which sets ``CCPIPE_TESTS_STRICT``, a kernel that was not built is a failure."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Make captured logs valid UTF-8, without which a worker cannot send its report."""
+    report = yield
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
 
 
 def program(name: str, package: str) -> Path:

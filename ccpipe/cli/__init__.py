@@ -19,6 +19,7 @@ COMMANDS = {
     "acct": "Sum up or list what Grid Engine's jobs used.",
     "step": "Run a command and show what it used, as sacct does after a step.",
     "profile": "Merge, extract and show HDF5 profiles of Slurm's jobs.",
+    "simulate": "Publish what a made cluster would, of any size.",
     "control": "Read or set controls of nodes.",
     "config": "Show the configuration in force, and configuration for other programs.",
     "nodelist": "Expand, compress and count node lists.",

@@ -15,7 +15,6 @@ Its title and its table *What it holds* become a row of the index, ``README.md``
 
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,7 +66,7 @@ def _table(group: str, name: str) -> str:
     part = read(group, names(group)[name])
     if part.problem:
         raise LookupError(f"{group}.{name}: {part.problem}")
-    meanings = dict(_meanings(part.help))
+    meanings = dict(reversed([*_meanings(part.help)]))  # the nearest class says it first
     rows = [
         f"| `{option.name}` | {_escape(option.type)} | {_default(option)} "
         f"| {_escape(meanings[option.name])} |\n"
@@ -84,13 +83,15 @@ def _default(option: Option) -> str:
 
 
 def _meanings(doc: str) -> Iterator[tuple[str, str]]:
-    """Read the options' meanings off the *Parameters* of a docstring."""
-    _, _, rest = doc.partition("Parameters\n----------\n")
-    section = re.split(r"\n\n\w+\n-{3,}\n", rest)[0]
-    for block in re.split(r"\n(?=\S)", textwrap.dedent(section)):
-        heads, _, text = block.partition("\n")
-        for head in heads.split(", "):
-            yield head, " ".join(text.split())
+    """Read the options' meanings off the sections *Parameters* of docstrings."""
+    for section in re.findall(r"^Parameters\n-{3,}\n(.*?)(?=\n\n\S|\Z)", doc, _SECTION):
+        for block in re.split(r"\n(?=\S)", section):
+            heads, _, text = block.partition("\n")
+            for head in heads.split(", "):
+                yield head, " ".join(text.split())
+
+
+_SECTION = re.DOTALL | re.MULTILINE
 
 
 def _escape(text: str) -> str:

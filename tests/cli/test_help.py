@@ -10,7 +10,8 @@ from tests.cli.command import ccpipe
 
 SUBCOMMANDS = (
     "config show", "config clustercockpit", "control get", "control put", "profile merge",
-    "profile extract", "profile items", "profile list", "profile show",
+    "profile extract", "profile items", "profile list", "profile show", "streams show", "auth init",
+    "streams apply",
 )  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def test_help_says_what_each_option_is_for(command: str) -> None:
     """No option stands without a word."""
     shown = ccpipe(*command.split(), "--help", COLUMNS="200").out
     rows = re.findall(r"^│ [* ]*(?:--|-|[A-Z]).*│$", shown, re.MULTILINE)
-    assert rows or command in ("config", "control", "profile")
+    assert rows or command in ("auth", "config", "control", "profile", "streams")
     for line in rows:
         name, _, meaning = line.strip("│ *").partition("  ")
         assert re.sub(r"\[[^]]*\]", "", meaning).strip(), name

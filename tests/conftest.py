@@ -83,7 +83,7 @@ def site(nats_server: Server) -> Site:
     return Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[nats_server.url]))
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until a condition holds; fail with its source if it never does."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -7,7 +7,7 @@ import nats.js.errors
 from nats.js import api
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.stream import explain
+from ccpipe.bus.nats.explain import explain
 from ccpipe.bus.subjects import Subjects
 from ccpipe.formats.dead_letters import StoredLetter
 

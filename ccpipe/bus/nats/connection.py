@@ -286,7 +286,7 @@ class Connection:
             return  # that the connection is lost has been told; every try that fails need not be
         now = time.monotonic()
         if now - self._reported.get(text, -REPEAT_SECONDS) >= REPEAT_SECONDS:
-            self._reported = {text: now, **dict(list(self._reported.items())[:20])}
+            self._reported = {**dict(list(self._reported.items())[-20:]), text: now}
             log.warning("%s: NATS at %s: %s", self.name, self.url, text)
 
     async def _lost(self) -> None:

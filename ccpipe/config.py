@@ -16,6 +16,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -133,6 +134,21 @@ class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """What may be set; other PUT requests are answered with an error."""
 
 
+class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where messages wait on disk while the broker is away; see ``docs/node.md``."""
+
+    enabled: bool = True
+    """Keep messages on disk; else in memory only."""
+    path: str = ""
+    """File; default: ``spool.db`` in the state folder."""
+    size: Size = Size(64 * 2**20)
+    """Maximum size; when it is reached, the oldest metrics are dropped, events never."""
+    age: Duration = Duration(86400)
+    """How long metrics are kept."""
+    rate: Annotated[int, msgspec.Meta(ge=1)] = 20
+    """Messages per second that are published at most when the broker is back."""
+
+
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a node publishes, and how often."""
 
@@ -150,6 +166,7 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Translators for the metrics, in this order, as in a recipe; ``use`` names each."""
     sonar: SonarOptions = SonarOptions()
     control: ControlOptions = ControlOptions()
+    spool: SpoolOptions = SpoolOptions()
     log: Literal["debug", "info", "warn", "error", "off"] = "info"
     """Minimum level at which the publisher's own log is published on ``<cluster>.log.ccpipe``."""
     tags: dict[str, str] = {}
@@ -244,6 +261,17 @@ def read_secret(option: str, path: str) -> str:
     if not secret or not secret.isprintable():
         raise ConfigError(f"{option}: {path} does not hold one line of text")
     return secret
+
+
+def listen_address(option: str, listen: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``; raises ConfigError naming the option."""
+    try:
+        address = urlsplit(f"//{listen}")
+        if address.port is None or address.path or not address.hostname:
+            raise ValueError("expected an address and a port, as in 127.0.0.1:9401")
+    except ValueError as error:
+        raise ConfigError(f"{option}: {listen!r}: {error}") from None
+    return address.hostname, address.port
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -58,6 +58,13 @@ class Telemetry:
             ["part"],
             registry=self.registry,
         )
+        self.dropped = self._counter("dropped_lines", "lines dropped by a limit that was set")
+        self.spooled_messages = Gauge(
+            "ccpipe_spooled_messages", "messages on disk for the broker", registry=self.registry
+        )
+        self.spooled_bytes = Gauge(
+            "ccpipe_spooled_bytes", "bytes that they take", registry=self.registry
+        )
         self.queued_bytes = Gauge(
             "ccpipe_queued_bytes", "bytes read and not yet written", registry=self.registry
         )

@@ -58,6 +58,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.fixture(autouse=True)
+def _own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the programs that a test starts a state folder of their own: a spool is replayed."""
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}-state")
+
+
 @pytest.fixture
 def unused_port() -> int:
     """Give a test a loopback port of its own."""
@@ -77,7 +83,7 @@ def site(nats_server: Server) -> Site:
     return Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[nats_server.url]))
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until a condition holds; fail with its source if it never does."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -14,8 +14,11 @@ COMMANDS = {
     "up": "Start everything on this machine: server, publisher and a Parquet bridge.",
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
+    "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
+    "send": "Publish lines from files or standard input.",
     "tail": "Show what is on the bus.",
     "convert": "Convert files from one format to another.",
+    "dead": "List, show and replay dead letters.",
     "validate": "Check recipes, configuration and data files.",
     "acct": "Sum up or list what Grid Engine's jobs used.",
     "step": "Run a command and show what it used, as sacct does after a step.",
@@ -43,7 +46,7 @@ app = App(
     version_flags=["--version"],
 )
 
-_FOLDERS = {"acct", "convert", "profile", "step", "tail"}
+_FOLDERS = {"acct", "convert", "dead", "profile", "step", "tail"}
 """Commands that are packages."""
 
 

@@ -16,6 +16,7 @@ from ccpipe.bus.codecs.identity import HeldToSubject
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.message_ids import give_ids
 from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, refuse_others
 from ccpipe.bus.nats.unread import UnreadWatch
 from ccpipe.bus.subjects import Subjects
@@ -90,6 +91,7 @@ class NatsSource(Source):
         self._is_empty = False  # the stream, when it was last asked
         self._inbox = ""
         self._stream = ""
+        self._consumer = ""  # what the numbers of messages belong to
         self._owner = ""  # of an exclusive consumer: this process
         self._unread = UnreadWatch(self.bus, durable, telemetry)
         self._tasks: list[asyncio.Task[None]] = []
@@ -161,6 +163,7 @@ class NatsSource(Source):
             if self.durable:
                 replies = [delivery.reply for delivery in deliveries[first : first + count]]
                 batch.ack = functools.partial(self._acknowledge, replies)
+                give_ids(batch, self._consumer, replies)
             first += count
             yield batch
 
@@ -244,7 +247,7 @@ class NatsSource(Source):
                 stream = await ensure_stream(jetstream, self.site.bus, subjects, self.patterns)
                 if self.exclusive:
                     await refuse_others(jetstream, stream, self.durable)
-                await ensure_consumer(
+                self._consumer = await ensure_consumer(
                     jetstream, stream, self.durable, self.patterns, self.ack_wait, owner=self._owner
                 )
                 await self._unread.poll(stream)  # what was dropped while no bridge was running

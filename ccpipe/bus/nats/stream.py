@@ -183,8 +183,10 @@ async def ensure_consumer(
     ack_wait: float,
     *,
     owner: str = "",
-) -> None:
+) -> str:
     """Create the durable consumer that remembers how far a bridge has read, or find it.
+
+    Returns what tells it from any other, one of its name that comes later included.
 
     Raises
     ------
@@ -203,7 +205,7 @@ async def ensure_consumer(
         description=owner or "a ccpipe bridge",
     )
     try:
-        await jetstream.add_consumer(stream, config)
+        info = await jetstream.add_consumer(stream, config)
     except nats.js.errors.BadRequestError as error:
         raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
     except nats.js.errors.ServerError as error:
@@ -212,6 +214,8 @@ async def ensure_consumer(
         raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"making the consumer {durable}") from None
+    made = f" {info.created:%Y-%m-%dT%H:%M:%S.%fZ}" if info.created else ""
+    return f"{stream} {durable}{made}"
 
 
 async def refuse_others(

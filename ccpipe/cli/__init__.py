@@ -14,6 +14,7 @@ COMMANDS = {
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
     "tail": "Show what is on the bus.",
+    "query": "Ask the Parquet files with SQL.",
     "convert": "Convert files from one format to another.",
     "validate": "Check recipes, configuration and data files.",
     "acct": "Sum up or list what Grid Engine's jobs used.",

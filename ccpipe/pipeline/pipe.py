@@ -11,9 +11,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import tenacity
-
-from ccpipe.errors import CcpipeError, DataError, EncodeError, RejectedError, UnavailableError
+from ccpipe.errors import (
+    CcpipeError,
+    DataError,
+    EncodeError,
+    OutputError,
+    RejectedError,
+    UnavailableError,
+)
 from ccpipe.pipeline.plug import (
     Batch,
     DeadLetter,
@@ -40,6 +45,9 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 """How often translators that hold something back are fed where no batch comes."""
+
+REPEAT_SECONDS = 60.0
+"""The same reason for a failed write is logged again only after so long."""
 
 
 async def run(
@@ -190,6 +198,7 @@ class _Pipe:
         self.unwritten: list[_Portion] = []  # of what was taken off the queue; the next one last
         self.ending = asyncio.Event()
         self.grace_end = math.inf
+        self.reported = "", -math.inf  # why a write failed, and when that was logged
 
     async def watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -275,6 +284,9 @@ class _Pipe:
                 await self.write_dead_letters([letter for item in items for letter in item.letters])
                 await self.acknowledge(items)
                 self.queue.release(items)
+        except (BrokenPipeError, OutputError):
+            self.begin_shutdown()  # of a command whose output is closed nobody wants the rest
+            raise
         except Exception as error:
             self.begin_shutdown()
             await self.keep(items, f"not delivered: {error}")
@@ -364,11 +376,12 @@ class _Pipe:
 
     async def retry(self, attempt: Callable[[], Awaitable[None]], part: object) -> None:
         """Try until it works; once the pipe is ending, only for the grace that is left."""
+        import tenacity
 
         def note(state: tenacity.RetryCallState) -> None:
             self.telemetry.failed(part)
             error = state.outcome.exception() if state.outcome else None
-            log.warning("%s: %s; trying again", type(part).__name__, error)
+            self.report_failure(str(error))
 
         async for trial in tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception_type(UnavailableError),
@@ -380,6 +393,13 @@ class _Pipe:
         ):
             with trial:
                 await attempt()
+
+    def report_failure(self, reason: str) -> None:
+        """Log why a write failed; the same reason once a minute."""
+        before, at = self.reported
+        if reason != before or now() - at >= REPEAT_SECONDS:
+            self.reported = reason, now()
+            log.warning("%s; trying again", reason)
 
     async def pause(self, seconds: float) -> None:
         """Sleep, but only briefly once the pipe is ending."""

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import OutputError, UnavailableError
 from ccpipe.formats import jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Precision
 from ccpipe.formats.lineprotocol.messages import Messages
@@ -61,6 +61,8 @@ class StdoutSink(Sink):
             await asyncio.to_thread(_write, payload)
         except BrokenPipeError:
             raise
+        except OutputError as error:
+            raise UnavailableError(str(error)) from None
         except OSError as error:
             raise UnavailableError(f"standard output: {error.strerror}") from None
 

@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import logging
 import math
+import re
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +21,7 @@ from nats.js import JetStreamContext
 
 from ccpipe.bus.nats.server import running
 from ccpipe.bus.subjects import escape
-from ccpipe.config import Bus, read_secret
+from ccpipe.config import Bus, read_secret, read_text
 from ccpipe.errors import ConfigError, DeniedError, MissingExtra, UnavailableError
 from ccpipe.telemetry import Telemetry
 
@@ -136,7 +137,7 @@ class Connection:
                 if servers_of(self._bus) != self.servers:
                     return False
                 if self._denied:
-                    raise DeniedError(f"{self.url}: {self._denied}")
+                    raise DeniedError(f"{self.url}: {self._denied}; {_explain_denial(self._bus)}")
                 if time.monotonic() > deadline:
                     raise UnavailableError(f"no NATS server answers at {self.url}")
             await attempt
@@ -315,6 +316,16 @@ def _require_websockets() -> None:
         raise MissingExtra("aiohttp", "http")
 
 
+def _explain_denial(bus: Bus) -> str:
+    if bus.credentials_file:
+        return f"the server refused bus.credentials_file {bus.credentials_file}"
+    if bus.nkey_file:
+        return f"the server refused the key in bus.nkey_file {bus.nkey_file}"
+    if bus.user:
+        return f"the server refused bus.user {bus.user!r} with the password in bus.password_file"
+    return "set bus.user and bus.password_file, or bus.credentials_file or bus.nkey_file"
+
+
 def _without_secrets(server: str) -> str:
     parts = urlsplit(server if "://" in server else f"nats://{server}")
     return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
@@ -329,16 +340,7 @@ def _options(bus: Bus) -> dict[str, Any]:
         # So that a broker can keep each user from hearing the answers to others.
         options["inbox_prefix"] = f"_INBOX.{escape(bus.user)}"
     if bus.credentials_file or bus.nkey_file:
-        try:
-            import nkeys  # noqa: F401
-        except ImportError:
-            raise MissingExtra("nkeys", "nkeys") from None
-    if bus.credentials_file:
-        if not Path(bus.credentials_file).is_file():
-            raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: is no file")
-        options["user_credentials"] = bus.credentials_file
-    if bus.nkey_file:
-        options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
+        options |= _key_options(bus)
     if bus.ca_file or bus.cert_file:
         try:
             context = ssl.create_default_context(cafile=bus.ca_file or None)
@@ -347,4 +349,24 @@ def _options(bus: Bus) -> dict[str, Any]:
         except OSError as error:
             raise ConfigError(f"bus.ca_file, bus.cert_file or bus.key_file: {error}") from None
         options["tls"] = context
+    return options
+
+
+def _key_options(bus: Bus) -> dict[str, Any]:
+    """Return the options for a user with a key, whose files are checked."""
+    options: dict[str, Any] = {}
+    try:
+        import nkeys  # noqa: F401
+    except ImportError:
+        raise MissingExtra("nkeys", "nkeys") from None
+    if bus.credentials_file:
+        if not Path(bus.credentials_file).is_file():
+            raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: is no file")
+        if "BEGIN USER NKEY SEED" not in read_text("bus.credentials_file", bus.credentials_file):
+            raise ConfigError(f"bus.credentials_file: {bus.credentials_file} holds no user's seed")
+        options["user_credentials"] = bus.credentials_file
+    if bus.nkey_file:
+        seed = options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
+        if not re.fullmatch(r"S[A-Z][A-Z2-7]{56}", seed):
+            raise ConfigError(f"bus.nkey_file: {bus.nkey_file} does not hold an nkey seed")
     return options

@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import os
+import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +19,7 @@ from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, refuse_others
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Duration, Site
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
@@ -61,6 +62,9 @@ class NatsSource(Source):
         has died; while it lives it says so. `drain` is how long to go on reading, after being
         told to stop, until the stream is empty. `queue` shares a plain subscription.
         """
+        for option, name in (("durable", durable), ("queue", queue)):
+            if unfit := re.search(r"[\s.*>/\\]", name):
+                raise ConfigError(f"{option}: {name!r}: {unfit[0]!r} cannot be in such a name")
         self.site = site
         self.telemetry = telemetry
         self.codec = codec or LineCodec()

@@ -12,10 +12,11 @@ from setuptools.command.build_py import build_py
 
 FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
 HEADERS = {
-    "lineprotocol": ("index", "scan", "write", "samples"),
-    "gridengine": ("scan", "columns", "search"),
+    "formats/lineprotocol": ("index", "scan", "write", "samples"),
+    "formats/gridengine": ("scan", "columns", "search"),
+    "sinks/postgres": (),
 }
-"""Of each kernel, by the package of its format."""
+"""Of each kernel, by its folder in the package."""
 
 SHIPPED = (
     "nats.conf",
@@ -30,10 +31,10 @@ SHIPPED = (
 
 def kernel(package: str) -> Extension:
     """Return what one kernel is built from."""
-    folder = f"ccpipe/formats/{package}"
+    folder = f"ccpipe/{package}"
     headers = [f"{folder}/{part}.hpp" for part in HEADERS[package]]
     return Extension(
-        f"ccpipe.formats.{package}._kernel",
+        f"{folder.replace('/', '.')}._kernel",
         [f"{folder}/_kernel.pyx"],
         depends=[*headers, "ccpipe/formats/lineprotocol/scan.hpp"],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],

@@ -29,6 +29,7 @@ def paint(text: str, colour: str, stream: IO[Any] | None = None) -> str:
 
 def note(text: str, colour: str = "dim") -> None:
     """Print a message for people on stderr, apart from the data on stdout."""
+    text = "\n".join(map(printable, text.split("\n")))
     print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
 
 
@@ -105,6 +106,23 @@ def listed(words: Iterable[str], maximum: int = 3) -> str:
     words = list(words)
     more = f" and {len(words) - maximum} more" if len(words) > maximum else ""
     return ", ".join(words[:maximum]) + more
+
+
+def lasting(seconds: float) -> str:
+    """Write how long something lasts in the largest fitting unit: ``45 s``, ``50 min``, ``3 d``."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def in_bytes(size: float) -> str:
+    """Write a size with three digits: ``512 B``, ``1.5 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:  # noqa: PLR2004 - three digits
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"
 
 
 def printable(text: str) -> str:

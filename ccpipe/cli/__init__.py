@@ -9,20 +9,26 @@ import sys
 
 from ccpipe import __version__
 from ccpipe.errors import CcpipeError, ConfigError, OutputError
-from ccpipe.terminal import prepare_streams
+from ccpipe.terminal import prepare_streams, printable
 
 COMMANDS = {
     "up": "Start everything on this machine: server, publisher and a Parquet bridge.",
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
+    "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
+    "send": "Publish lines from files or standard input.",
     "tail": "Show what is on the bus.",
     "top": "Show what the clusters do now: nodes, jobs, GPUs, message rates and errors.",
     "convert": "Convert files from one format to another.",
+    "dead": "List, show and replay dead letters.",
     "validate": "Check recipes, configuration and data files.",
     "acct": "Sum up or list what Grid Engine's jobs used.",
     "step": "Run a command and show what it used, as sacct does after a step.",
     "profile": "Merge, extract and show HDF5 profiles of Slurm's jobs.",
+    "simulate": "Publish what a made cluster would, of any size.",
     "control": "Read or set controls of nodes.",
+    "auth": "Make keys and the broker's configuration for a site.",
+    "streams": "Show and apply what JetStream stores of the cluster.",
     "config": "Show the configuration in force, and configuration for other programs.",
     "nodelist": "Expand, compress and count node lists.",
     "plugins": "List sources, collectors, translators and sinks.",
@@ -32,7 +38,7 @@ COMMANDS = {
 }
 """Subcommands by name, with their summaries for the list of commands."""
 
-FOLDERS = {"acct", "convert", "profile", "step", "tail", "top"}
+FOLDERS = {"acct", "convert", "dead", "profile", "step", "tail", "top"}
 """Commands that are packages."""
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -69,7 +75,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except CcpipeError as error:
-        print(f"ccpipe: {error}", file=sys.stderr)
+        print("\n".join(map(printable, f"ccpipe: {error}".split("\n"))), file=sys.stderr)
         code = error.exit_code
         if isinstance(error, OutputError):
             _discard_output()
@@ -105,12 +111,15 @@ def _run(words: list[str], interrupt: object) -> None:
 def _start_logging() -> None:
     import logging
 
+    from ccpipe.cli.log_format import PrintableFormatter
+
     level = os.environ.get("CCPIPE_LOGLEVEL", "INFO")
     if level.upper() not in LEVELS:
         known = ", ".join(LEVELS).lower()
         raise ConfigError(f"CCPIPE_LOGLEVEL: not a level: {level!r} (expected {known})")
-    form = "%(asctime)s %(levelname)-7s %(message)s"
-    logging.basicConfig(level=level.upper(), format=form, stream=sys.stderr)
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def _discard_output() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ccpipe.errors import DataError, MissingExtra, MissingInputError
+from ccpipe.errors import DataError, MissingExtra, MissingInputError, UsageError
 from ccpipe.formats.files import Stream, open_stream, read_blocks, read_full, read_piece
 from ccpipe.formats.lineprotocol import Dialect, Lines, Rejected, Rule, decode
 from ccpipe.message import Message

@@ -11,7 +11,7 @@ import nats.js.errors
 from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.stream import explain
+from ccpipe.bus.nats.explain import explain
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import wait_for_event
 

@@ -1,4 +1,4 @@
-"""The compiled parts: the kernels of two formats, which ccpipe runs without where it must.
+"""The compiled parts: kernels, which ccpipe runs without where it must.
 
 Everything else about the package stands in pyproject.toml.
 """
@@ -9,18 +9,19 @@ from setuptools import Extension, setup
 
 FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
 HEADERS = {
-    "lineprotocol": ("index", "scan", "write", "samples"),
-    "gridengine": ("scan", "columns", "search"),
+    "formats/lineprotocol": ("index", "scan", "write", "samples"),
+    "formats/gridengine": ("scan", "columns", "search"),
+    "sinks/postgres": (),
 }
-"""Of each kernel, by the package of its format."""
+"""Of each kernel, by its folder in the package."""
 
 
 def kernel(package: str) -> Extension:
     """Return what one kernel is built from."""
-    folder = f"ccpipe/formats/{package}"
+    folder = f"ccpipe/{package}"
     headers = [f"{folder}/{part}.hpp" for part in HEADERS[package]]
     return Extension(
-        f"ccpipe.formats.{package}._kernel",
+        f"{folder.replace('/', '.')}._kernel",
         [f"{folder}/_kernel.pyx"],
         depends=[*headers, "ccpipe/formats/lineprotocol/scan.hpp"],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],

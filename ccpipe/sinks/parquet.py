@@ -71,7 +71,7 @@ class ParquetSink(Sink):
 
     takes = Messages
 
-    limits = Limits(lines=500_000, bytes=64 * 2**20, age=60.0, memory=192 * 2**20)
+    limits = Limits(lines=500_000, bytes=64 * 2**20, age=60.0, memory=192 * 2**20, timeout=0.0)
 
     def __init__(
         self,

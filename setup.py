@@ -1,4 +1,4 @@
-"""The compiled parts: the kernels of two formats, which ccpipe runs without where it must.
+"""The compiled parts: kernels of formats and of NATS, which ccpipe runs without where it must.
 
 Everything else about the package stands in pyproject.toml.
 """
@@ -16,13 +16,19 @@ HEADERS = {
 
 
 def kernel(package: str) -> Extension:
-    """Return what one kernel is built from."""
+    """Return what the kernel of one format is built from."""
     folder = f"ccpipe/formats/{package}"
     headers = [f"{folder}/{part}.hpp" for part in HEADERS[package]]
+    headers.append("ccpipe/formats/lineprotocol/scan.hpp")
+    return compiled(f"ccpipe.formats.{package}._kernel", headers)
+
+
+def compiled(name: str, headers: list[str]) -> Extension:
+    """Return what one compiled module is built from."""
     return Extension(
-        f"ccpipe.formats.{package}._kernel",
-        [f"{folder}/_kernel.pyx"],
-        depends=[*headers, "ccpipe/formats/lineprotocol/scan.hpp"],
+        name,
+        [f"{name.replace('.', '/')}.pyx"],
+        depends=headers,
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
         extra_link_args=FLAGS,
         language="c++",
@@ -34,9 +40,8 @@ def kernels() -> list[Extension]:
     try:
         from Cython.Build import cythonize
 
-        extensions: list[Extension] = cythonize(
-            [kernel(package) for package in HEADERS], language_level=3
-        )
+        parts = [*map(kernel, HEADERS), compiled("ccpipe.bus.nats._frames", [])]
+        extensions: list[Extension] = cythonize(parts, language_level=3)
     except Exception as error:  # noqa: BLE001 - twins in Python do the same work
         print(f"ccpipe: the compiled kernels are left out: {error}")  # noqa: T201
         return []

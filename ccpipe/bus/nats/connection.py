@@ -7,17 +7,18 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
+from ccpipe.bus.nats.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
+from ccpipe.bus.nats.reader import FlawedMessage, Receive, RobustClient
 from ccpipe.bus.nats.server import running
 from ccpipe.bus.subjects import escape
 from ccpipe.config import Bus, read_secret
@@ -32,31 +33,10 @@ RECONNECT_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
 """The same trouble is told again only after so long."""
 PENDING_BYTES = 128 * 2**20
-"""What a subscription holds before the client drops messages and calls itself a slow consumer."""
+"""What a source holds undecoded before it drops messages and calls itself a slow consumer."""
 
-
-class Delivery(NamedTuple):
-    """One message as it came from the broker."""
-
-    subject: str
-    payload: bytes
-    headers: Mapping[str, str]
-    reply: str
-
-    @property
-    def arrival(self) -> int:
-        """When the stream stored it, in nanoseconds since the epoch; now where none did.
-
-        Taken from the reply subject, a line without a timestamp keeps its time when it is
-        delivered again.
-        """
-        tokens = self.reply.split(".")
-        if tokens[:2] == ["$JS", "ACK"]:
-            old_form = 9
-            stamp = tokens[7] if len(tokens) == old_form else tokens[9]
-            if stamp.isdecimal():
-                return int(stamp)
-        return time.time_ns()
+EACH = 5000
+"""Messages in one write of ``publish_each``."""
 
 
 class Connection:
@@ -76,8 +56,8 @@ class Connection:
         self._options = _options(bus)
         if any(server.startswith(("ws://", "wss://")) for server in self.servers):
             _require_websockets()
-        self._client = Client()
-        self._subscriptions: list[tuple[str, str, Callable[[Msg], Awaitable[None]]]] = []
+        self._client = RobustClient(self._trouble)
+        self._subscriptions: list[tuple[str, str, Receive]] = []
         self._reported: dict[str, float] = {}
         self._denied: str | None = None
         self._leaving = False
@@ -120,7 +100,8 @@ class Connection:
         deadline = math.inf if self.forever else time.monotonic() + CONNECT_SECONDS
         try:
             while not await self._attempt(deadline):
-                self.servers, self._client = servers_of(self._bus), Client()
+                self.servers = servers_of(self._bus)
+                self._client = RobustClient(self._trouble)
         except BaseException:
             self._leaving = True
             await self._client.close()
@@ -190,6 +171,8 @@ class Connection:
     ) -> None:
         """Call `callback` with every delivery; those of one `queue` group share them.
 
+        Messages that break the protocol are dropped, counted and logged.
+
         Raises
         ------
         UnavailableError
@@ -197,9 +180,26 @@ class Connection:
 
         """
 
-        async def receive(message: Msg) -> None:
-            callback(Delivery(message.subject, message.data, message.headers or {}, message.reply))
+        def receive(messages: Sequence[Delivery]) -> None:
+            for message in messages:
+                try:
+                    if message.flaw:
+                        raise FlawedMessage(message)
+                    callback(message)
+                except Exception as error:  # noqa: BLE001 - it costs this message
+                    self._client.reader.report(error)
 
+        await self.subscribe_lists(subject, receive, queue)
+
+    async def subscribe_lists(self, subject: str, receive: Receive, queue: str = "") -> None:
+        """Call `receive` with the deliveries that came together, also with those with a `flaw`.
+
+        Raises
+        ------
+        UnavailableError
+            as ``subscribe`` does.
+
+        """
         self._subscriptions.append((subject, queue, receive))
         try:
             await self._subscribe(subject, queue, receive)
@@ -226,6 +226,23 @@ class Connection:
             raise UnavailableError(f"not connected to {self.url}")
         await self._client.publish(subject, payload, reply, headers)
 
+    async def publish_each(self, subjects: Sequence[str], payload: bytes) -> None:
+        """Send the same payload to many subjects of the server's own making, in one write.
+
+        Raises
+        ------
+        UnavailableError
+            as ``publish`` does.
+
+        """
+        if not self._client.is_connected:
+            raise UnavailableError(f"not connected to {self.url}")
+        end = f" {len(payload)}\r\n{payload.decode()}\r\n"
+        for first in range(0, len(subjects), EACH):
+            part = subjects[first : first + EACH]
+            commands = f"PUB {f'{end}PUB '.join(part)}{end}"
+            await self._client.send(commands.encode())
+
     async def flush(self) -> None:
         """Wait until the server has seen what was published; raises UnavailableError."""
         try:
@@ -233,12 +250,12 @@ class Connection:
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise UnavailableError(f"{self.url}: {error or type(error).__name__}") from None
 
-    async def _subscribe(
-        self, subject: str, queue: str, receive: Callable[[Msg], Awaitable[None]]
-    ) -> None:
-        await self._client.subscribe(
-            subject, queue, cb=receive, pending_msgs_limit=-1, pending_bytes_limit=PENDING_BYTES
-        )
+    async def _subscribe(self, subject: str, queue: str, receive: Receive) -> None:
+        async def passed_by(_: Msg) -> None:
+            """Stand for `receive`, to which the client's reader hands messages itself."""
+
+        self._client.reader.receivers[passed_by] = receive
+        await self._client.subscribe(subject, queue, cb=passed_by)
 
     async def _connect(self) -> None:
         await self._client.connect(
@@ -259,6 +276,8 @@ class Connection:
         if isinstance(error, nats.errors.SlowConsumerError):
             kind = "slow_consumer"
             text = f"messages on {error.subject} were dropped: we read too slowly"
+        elif isinstance(error, FlawedMessage):
+            kind = "malformed"
         elif "permissions violation" in text.lower():
             kind = "permissions"
         elif isinstance(error, nats.errors.AuthorizationError) or "authorization" in text.lower():
@@ -269,8 +288,9 @@ class Connection:
         if kind == "connection" and self._client.is_reconnecting:
             return  # that the connection is lost has been told; every try that fails need not be
         now = time.monotonic()
-        if now - self._reported.get(text, -REPEAT_SECONDS) >= REPEAT_SECONDS:
-            self._reported = {text: now, **dict(list(self._reported.items())[:20])}
+        told = kind if kind == "malformed" else text  # whose texts hold whatever somebody sends
+        if now - self._reported.get(told, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+            self._reported = {told: now, **dict(list(self._reported.items())[:20])}
             log.warning("%s: NATS at %s: %s", self.name, self.url, text)
 
     async def _lost(self) -> None:
@@ -288,7 +308,7 @@ class Connection:
 
     async def _start_anew(self) -> None:
         await asyncio.sleep(RECONNECT_SECONDS)
-        self._client = Client()
+        self._client = RobustClient(self._trouble)
         await self._connect()
         for subscription in self._subscriptions:
             await self._subscribe(*subscription)

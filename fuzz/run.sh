@@ -21,9 +21,9 @@ done
 PYTHONPATH=. "$python" fuzz/gridengine.py -max_total_time="$seconds" -max_len=4096 \
     -print_final_stats=1 -artifact_prefix=build/fuzz/ "$corpus"
 
-corpus=build/fuzz/nats
+corpus=build/fuzz/frames
 mkdir -p "$corpus"
 printf '\005MSG a.b 1 5\r\nhello\r\nHMSG a 2 r 12 14\r\nNATS/1.0\r\n\r\nhi\r\nPING\r\n' >"$corpus/usual"
-PYTHONPATH=. "$python" fuzz/nats.py -max_total_time="$seconds" -max_len=512 -print_final_stats=1 \
-    -dict=fuzz/nats.dict -artifact_prefix=build/fuzz/ "$corpus"
+PYTHONPATH=. "$python" fuzz/frames.py -max_total_time="$seconds" -max_len=512 -print_final_stats=1 \
+    -dict=fuzz/frames.dict -artifact_prefix=build/fuzz/ "$corpus"
 fuzz/sanitize.sh "$python"

@@ -4,12 +4,13 @@ Everything else about the package stands in pyproject.toml.
 """
 
 import os
+from pathlib import Path
 
 from setuptools import Extension, setup
 
 FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
 HEADERS = {
-    "lineprotocol": ("index", "scan", "write", "samples"),
+    "lineprotocol": ("encodings", "index", "samples", "scan", "utf8", "write"),
     "gridengine": ("scan", "columns", "search"),
 }
 """Of each kernel, by the package of its format."""
@@ -19,6 +20,7 @@ def kernel(package: str) -> Extension:
     """Return what the kernel of one format is built from."""
     folder = f"ccpipe/formats/{package}"
     headers = [f"{folder}/{part}.hpp" for part in HEADERS[package]]
+    headers += map(str, Path(folder).glob("*.pxi"))
     headers.append("ccpipe/formats/lineprotocol/scan.hpp")
     return compiled(f"ccpipe.formats.{package}._kernel", headers)
 

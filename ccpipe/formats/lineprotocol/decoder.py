@@ -103,7 +103,7 @@ def decode_compiled(
     """Decode with the compiled kernel, which leaves unusual lines to Python."""
     assert KERNEL is not None
     if table.scanner is None:
-        table.scanner = KERNEL.Scanner(influx=table.grammar is g.INFLUX)
+        table.scanner = KERNEL.Scanner(table.codes, influx=table.grammar is g.INFLUX)
     lines: Lines = KERNEL.blank(Lines, Texts, payload, table)
     position = table.scanner.read(lines, 0, UNIT_NUMBERS[precision])
     if position == len(payload):
@@ -172,14 +172,16 @@ class _Decoder:
 
         This is for speed alone: ``line`` would read them the same way.
         """
-        match, codes, keys = self.grammar.plain.match, self.table.codes, self.table.field_codes
+        match = self.grammar.plain.match
+        code_of, field_of = self.table.codes.get, self.table.field_codes.get
         rows: list[tuple[int, int, float, int, int, int]] = []
         last: bytes | None = b"none yet"
         unit, time = None, NO_TIME
         while found := match(self.payload, position):
             key, field, token, stamp = found.groups()
             number = float(token)
-            if key not in codes or field not in keys or math.isinf(number):
+            code, field_code = code_of(key), field_of(field)
+            if code is None or field_code is None or math.isinf(number):
                 break
             if stamp != last:
                 try:
@@ -189,7 +191,7 @@ class _Decoder:
                 last = stamp
                 self.units |= _BIT[unit]
             end = found.end(4 if stamp else 3)
-            rows.append((codes[key], keys[field], number, time, position, end))
+            rows.append((code, field_code, number, time, position, end))
             position = found.end()
         lines = self.lines
         columns = lines.series, lines.fields, lines.numbers, lines.times, lines.starts, lines.ends

@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 """How often translators that hold something back are fed where no batch comes."""
+WRITE_SECONDS = 300.0
+"""A write that takes longer is stuck, says ``/ready``; sinks give up by themselves before."""
 
 
 async def run(
@@ -293,6 +295,7 @@ class _Pipe:
         while self.unwritten:
             portion = self.unwritten[-1]
             smaller: list[_Portion] = []
+            self.telemetry.expect(self.sink, WRITE_SECONDS)
             try:
                 await self.retry(functools.partial(self.sink.write, portion.records), self.sink)
             except (RejectedError, EncodeError) as error:
@@ -303,6 +306,7 @@ class _Pipe:
             else:
                 self.telemetry.wrote(self.sink, len(portion.records))
             self.unwritten[-1:] = smaller
+        self.telemetry.expect_nothing(self.sink)
 
     async def acknowledge(self, items: Sequence[Item]) -> None:
         try:

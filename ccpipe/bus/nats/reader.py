@@ -156,6 +156,8 @@ class Reader:
                 case b"PING":
                     await client._process_ping()
                 case b"PONG":
+                    if client._pongs and client._pongs[0].done():  # by whom it came too late for
+                        client._pongs[0] = client._pongs[0].get_loop().create_future()
                     await client._process_pong()
                 case b"+OK" | b"":
                     pass

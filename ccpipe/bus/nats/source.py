@@ -31,6 +31,10 @@ PULL = 2000
 PULL_BYTES = 16 * 2**20
 PULL_SECONDS = 3.0
 """How long the broker keeps a request open while it has no messages."""
+PROBE_SECONDS = 10.0
+"""How often a plain subscription asks the broker whether it is still there."""
+STUCK_SECONDS = 30.0
+"""After so long without an answer of the broker ``/ready`` says that nothing comes."""
 
 
 class _Refused(NamedTuple):
@@ -103,18 +107,20 @@ class NatsSource(Source):
     async def __aenter__(self) -> Self:
         """Connect and subscribe."""
         await self.bus.__aenter__()
+        self.telemetry.expect(self, STUCK_SECONDS)
         if self.durable:
             if self.exclusive:
                 self._owner = f"{self.site.hostname} pid {os.getpid()}"
             self._inbox = self.bus.new_inbox()
             await self.bus.subscribe_lists(self._inbox, self._receive)
             work = {"pull": self._pull(), "alive": self._stay_alive()}
-            self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
-            for task in self._tasks:
-                task.add_done_callback(lambda _: self._changed.set())
         else:
             for pattern in self.patterns:
                 await self.bus.subscribe_lists(pattern, self._receive_unasked, self.queue)
+            work = {"probe": self._probe()}
+        self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
+        for task in self._tasks:
+            task.add_done_callback(lambda _: self._changed.set())
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
@@ -185,12 +191,10 @@ class NatsSource(Source):
         yield from self.codec.decode(deliveries[first:] if flawed else deliveries)
 
     def _has_ended(self) -> bool:
-        if not self._tasks:
-            return self._stopped.is_set()
         for task in self._tasks:
             if task.done():
                 task.result()  # raises what ended it
-        return self._tasks[0].done()
+        return self._tasks[0].done() if self.durable else self._stopped.is_set()
 
     @property
     def dead_letter_sink(self) -> NatsDeadLetterSink:
@@ -247,8 +251,10 @@ class NatsSource(Source):
             if await self._is_prepared():
                 await self._ask({"expires": int(PULL_SECONDS * 1e9)}, PULL_SECONDS + 1)
             if self._waiting_count >= PULL:
+                self.telemetry.expect_nothing(self)
                 self._emptied.clear()
                 await self._emptied.wait()
+                self.telemetry.expect(self, STUCK_SECONDS)
         deadline = time.monotonic() + self.drain
         self._is_empty = False
         while self._stream and not self._is_empty and time.monotonic() < deadline:
@@ -289,6 +295,16 @@ class NatsSource(Source):
             await wait_for_event(self._stopped, 0.1)
         else:
             await wait_for_event(self._served, seconds)
+            if self._served.is_set():
+                self.telemetry.expect(self, STUCK_SECONDS)
+
+    async def _probe(self) -> None:
+        """Ask a broker that may have nothing to say whether it still hears us, until stopped."""
+        while not self._stopped.is_set():
+            with contextlib.suppress(UnavailableError):
+                await self.bus.flush()
+                self.telemetry.expect(self, STUCK_SECONDS)
+            await wait_for_event(self._stopped, PROBE_SECONDS)
 
     async def _stay_alive(self) -> None:
         """Report unacknowledged messages as in progress, so that none is redelivered."""

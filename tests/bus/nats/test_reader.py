@@ -1,60 +1,15 @@
 """The reader behind nats-py: what the server itself sends, and the end of a connection."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Self
-from urllib.parse import urlsplit
+
+import pytest
 
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.server import Server
 from ccpipe.config import Bus, Site
 from ccpipe.telemetry import Telemetry
+from tests.bus.nats.proxy import Proxy
 from tests.conftest import eventually
-
-
-class Proxy:
-    """Stands between a client and the real server, and may put in bytes of its own."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.clients: list[asyncio.StreamWriter] = []
-        self.change: Callable[[bytes], bytes] = bytes
-        """What becomes of the bytes that the server sends."""
-
-    async def __aenter__(self) -> Self:
-        self._listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self._tasks: set[asyncio.Task[None]] = set()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._listening.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    @property
-    def bus(self) -> Bus:
-        """A configuration that goes through here."""
-        address = urlsplit(self.server.url)
-        port = self._listening.sockets[0].getsockname()[1]
-        user = f"{address.username}:{address.password}"
-        return Bus(servers=[f"nats://{user}@127.0.0.1:{port}"])
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.clients.append(writer)
-        theirs, ours = await asyncio.open_connection("127.0.0.1", self.server.port)
-        for source, sink, is_changed in ((reader, ours, False), (theirs, writer, True)):
-            task = asyncio.create_task(self._copy(source, sink, is_changed=is_changed))
-            self._tasks.add(task)
-
-    async def _copy(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, is_changed: bool
-    ) -> None:
-        try:
-            while data := await source.read(2**16):
-                sink.write(self.change(data) if is_changed else data)
-        finally:
-            sink.close()
 
 
 async def test_bytes_that_no_server_sends_cost_the_connection_only(nats_server: Server) -> None:
@@ -124,3 +79,19 @@ async def test_one_write_publishes_to_many_subjects(site: Site) -> None:
         await bus.publish("x.last", b"")
         await eventually(lambda: len(heard) == len(subjects) + 1)
     assert heard == [*subjects, "x.last"]
+
+
+async def test_an_answer_that_comes_too_late_is_taken(nats_server: Server) -> None:
+    """Who asked whether the server is there has given up; later questions are answered."""
+    telemetry = Telemetry()
+    async with (
+        Proxy(nats_server) as proxy,
+        Connection(proxy.bus, name="t", telemetry=telemetry) as bus,
+    ):
+        proxy.speaks.clear()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(bus.flush(), 0.2)
+        proxy.speaks.set()
+        await bus.flush()
+        await bus.flush()
+    assert telemetry.total(telemetry.bus_errors) == 0

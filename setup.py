@@ -1,4 +1,4 @@
-"""The compiled parts: kernels of formats and of NATS, which ccpipe runs without where it must.
+"""The compiled parts: kernels, which ccpipe runs without where it must.
 
 Everything else about the package stands in pyproject.toml.
 """
@@ -9,28 +9,24 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
-HEADERS = {
-    "lineprotocol": ("encodings", "index", "samples", "scan", "utf8", "write"),
-    "gridengine": ("scan", "columns", "search"),
+KERNELS = {
+    "bus/nats/_frames": (),
+    "formats/gridengine/_kernel": ("scan", "columns", "search"),
+    "formats/lineprotocol/_kernel": ("encodings", "index", "samples", "scan", "utf8", "write"),
+    "sinks/postgres/_kernel": (),
 }
-"""Of each kernel, by the package of its format."""
+"""The headers of each kernel."""
 
 
-def kernel(package: str) -> Extension:
-    """Return what the kernel of one format is built from."""
-    folder = f"ccpipe/formats/{package}"
-    headers = [f"{folder}/{part}.hpp" for part in HEADERS[package]]
-    headers += map(str, Path(folder).glob("*.pxi"))
-    headers.append("ccpipe/formats/lineprotocol/scan.hpp")
-    return compiled(f"ccpipe.formats.{package}._kernel", headers)
-
-
-def compiled(name: str, headers: list[str]) -> Extension:
-    """Return what one compiled module is built from."""
+def kernel(path: str) -> Extension:
+    """Return what one kernel is built from."""
+    source = Path("ccpipe", path)
+    headers = [f"{source.parent}/{part}.hpp" for part in KERNELS[path]]
+    headers += map(str, source.parent.glob("*.pxi"))
     return Extension(
-        name,
-        [f"{name.replace('.', '/')}.pyx"],
-        depends=headers,
+        ".".join(source.parts),
+        [f"{source}.pyx"],
+        depends=[*headers, "ccpipe/formats/lineprotocol/scan.hpp"],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
         extra_link_args=FLAGS,
         language="c++",
@@ -42,8 +38,9 @@ def kernels() -> list[Extension]:
     try:
         from Cython.Build import cythonize
 
-        parts = [*map(kernel, HEADERS), compiled("ccpipe.bus.nats._frames", [])]
-        extensions: list[Extension] = cythonize(parts, language_level=3)
+        extensions: list[Extension] = cythonize(
+            [kernel(path) for path in KERNELS], language_level=3
+        )
     except Exception as error:  # noqa: BLE001 - twins in Python do the same work
         print(f"ccpipe: the compiled kernels are left out: {error}")  # noqa: T201
         return []

@@ -14,6 +14,7 @@ from typing import Any
 import tenacity
 
 from ccpipe.errors import CcpipeError, DataError, EncodeError, RejectedError, UnavailableError
+from ccpipe.pipeline.message_ids import MessageIds
 from ccpipe.pipeline.plug import (
     Batch,
     DeadLetter,
@@ -127,6 +128,8 @@ class _Portion:
     type: RecordType
     rows: Sequence[tuple[Item, int]]
     """Of each record its item and its index there; a ``_Rows`` as long as nothing was split."""
+    ids: MessageIds | None = None
+    """The messages of the records, where some are known and the sink stores each once."""
 
     def letter(self, index: int, reason: str) -> DeadLetter:
         """Return one record as a dead letter."""
@@ -141,15 +144,17 @@ class _Portion:
         if not good:
             return []
         records = self.type.of([self.records[i] for i in good])
-        return [_Portion(records, self.type, [self.rows[i] for i in good])]
+        ids = self.ids and self.ids.without(sorted(bad))
+        return [_Portion(records, self.type, [self.rows[i] for i in good], ids)]
 
     def halves(self) -> "list[_Portion]":
         """Return two portions, the first one last."""
         half = len(self.records) // 2
         rows = [self.rows[i] for i in range(len(self.records))]
+        first, second = self.ids.split(half) if self.ids else (None, None)
         return [
-            _Portion(self.records[half:], self.type, rows[half:]),
-            _Portion(self.records[:half], self.type, rows[:half]),
+            _Portion(self.records[half:], self.type, rows[half:], second),
+            _Portion(self.records[:half], self.type, rows[:half], first),
         ]
 
 
@@ -265,6 +270,8 @@ class _Pipe:
             batch.commits = [commit for each in result.complete for commit in each.commits]
             if self.latest.has_upstream:
                 batch.ack = functools.partial(acknowledge, result.complete)
+            if len(result.complete) == 1 and not self.stages.is_stateful:
+                batch.ids_of = result.complete[0].ids_of
             await self.queue.put(Item(batch, result.letters))
 
     async def write(self) -> None:
@@ -288,7 +295,9 @@ class _Pipe:
         if not filled:
             return []
         takes = self.sink.takes
-        return [_Portion(takes.concat([i.batch.records for i in filled]), takes, _Rows(filled))]
+        ids = _ids(filled) if self.sink.stores_once else None
+        records = takes.concat([item.batch.records for item in filled])
+        return [_Portion(records, takes, _Rows(filled), ids)]
 
     async def deliver(self) -> None:
         """Write what is unwritten; halve what is rejected until the bad records are found."""
@@ -297,7 +306,7 @@ class _Pipe:
             smaller: list[_Portion] = []
             self.telemetry.expect(self.sink, WRITE_SECONDS)
             try:
-                await self.retry(functools.partial(self.sink.write, portion.records), self.sink)
+                await self.retry(functools.partial(self.attempt, portion), self.sink)
             except (RejectedError, EncodeError) as error:
                 bad = _bad_records(error, len(portion.records))
                 for i in bad:
@@ -307,6 +316,12 @@ class _Pipe:
                 self.telemetry.wrote(self.sink, len(portion.records))
             self.unwritten[-1:] = smaller
         self.telemetry.expect_nothing(self.sink)
+
+    async def attempt(self, portion: _Portion) -> None:
+        if portion.ids is None:
+            await self.sink.write(portion.records)
+        else:
+            await self.sink.write_once(portion.records, portion.ids)
 
     async def acknowledge(self, items: Sequence[Item]) -> None:
         try:
@@ -391,6 +406,17 @@ class _Pipe:
             await asyncio.sleep(min(seconds, 0.1))
         else:
             await wait_for_event(self.ending, seconds)
+
+
+def _ids(items: Sequence[Item]) -> MessageIds | None:
+    """Return the messages of the items' records; None where none is known."""
+    parts = []
+    for item in items:
+        batch = item.batch
+        ids = batch.ids_of(batch.records) if batch.ids_of else None
+        parts.append(ids or MessageIds.unknown(len(batch.records)))
+    ids = MessageIds.concat(parts)
+    return ids if ids.are_known else None
 
 
 _LOGGED = 10

@@ -9,6 +9,7 @@ Source: NATS documentation, *Client Protocol*; ADR-4, *NATS Message Headers*.
 
 import re
 import time
+from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from ccpipe.errors import DataError
@@ -72,6 +73,12 @@ class Delivery(NamedTuple):
             if stamp.isdecimal():
                 return int(stamp)
         return time.time_ns()
+
+
+def write_header(headers: Mapping[str, str]) -> bytes:
+    """Return a header as it comes from the server; empty where there is nothing in it."""
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    return "".join(["NATS/1.0\r\n", *lines, "\r\n"]).encode() if lines else b""
 
 
 _SPACE = re.compile(rb"\s")

@@ -9,13 +9,16 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from ccpipe.bus.codecs import Codec
+from ccpipe.bus.codecs.identity import HeldToSubject
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.message_ids import give_ids
 from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, refuse_others
+from ccpipe.bus.nats.unread import UnreadWatch
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import UnavailableError
@@ -69,6 +72,7 @@ class NatsSource(Source):
         queue: str = "",
         ack_wait: Duration = Duration(20),
         drain: Duration = Duration(0),
+        identity: Literal["tags", "subject"] = "tags",
     ) -> None:
         """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they are.
 
@@ -77,6 +81,8 @@ class NatsSource(Source):
         `ack_wait` is after how long the broker hands a message to another bridge when this one
         has died; while it lives it says so. `drain` is how long to go on reading, after being
         told to stop, until the stream is empty. `queue` shares a plain subscription.
+        `identity` is what says who published a record: its tags, or the subject, to which the tags
+        are then held; see ``docs/security.md``.
         """
         self.site = site
         self.telemetry = telemetry
@@ -84,6 +90,8 @@ class NatsSource(Source):
         self.gives = self.codec.records
         subjects = subjects or list(DEFAULT_SUBJECTS[self.gives.name])
         self.patterns = Subjects.of(site).patterns(subjects)
+        if identity == "subject":
+            self.codec = HeldToSubject(self.codec, Subjects.of(site), subjects)
         self.durable = durable
         self.queue = queue
         self.ack_wait = float(ack_wait)
@@ -101,7 +109,9 @@ class NatsSource(Source):
         self._is_empty = False  # the stream, when it was last asked
         self._inbox = ""
         self._stream = ""
+        self._consumer = ""  # what the numbers of messages belong to
         self._owner = ""  # of an exclusive consumer: this process
+        self._unread = UnreadWatch(self.bus, durable, telemetry)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -113,7 +123,11 @@ class NatsSource(Source):
                 self._owner = f"{self.site.hostname} pid {os.getpid()}"
             self._inbox = self.bus.new_inbox()
             await self.bus.subscribe_lists(self._inbox, self._receive)
-            work = {"pull": self._pull(), "alive": self._stay_alive()}
+            work = {
+                "pull": self._pull(),
+                "alive": self._stay_alive(),
+                "unread": self._unread.run(lambda: self._stream),
+            }
         else:
             for pattern in self.patterns:
                 await self.bus.subscribe_lists(pattern, self._receive_unasked, self.queue)
@@ -174,6 +188,7 @@ class NatsSource(Source):
                 replies = [delivery.reply for delivery in deliveries[first : first + count]]
                 self._handed_over[id(replies)] = replies
                 batch.ack = functools.partial(self._acknowledge, replies)
+                give_ids(batch, self._consumer, replies)
             first += count
             yield batch
 
@@ -272,9 +287,10 @@ class NatsSource(Source):
                 stream = await ensure_stream(jetstream, self.site.bus, subjects, self.patterns)
                 if self.exclusive:
                     await refuse_others(jetstream, stream, self.durable)
-                await ensure_consumer(
+                self._consumer = await ensure_consumer(
                     jetstream, stream, self.durable, self.patterns, self.ack_wait, owner=self._owner
                 )
+                await self._unread.poll(stream)  # what was dropped while no bridge was running
                 self._stream = stream
                 return True
         except UnavailableError as error:

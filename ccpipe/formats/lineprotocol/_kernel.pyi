@@ -23,6 +23,7 @@ class Encodings:
 
 class Scanner:
     units: int
+    bare_points: bool
     def __init__(self, encodings: Encodings, influx: bool) -> None: ...
     def read(self, lines: Lines, position: int, unit: int) -> int: ...
 

@@ -8,6 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
 from libc.math cimport isfinite
+from libc.string cimport memcpy
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
@@ -54,6 +55,7 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
         vector[Row] rows
         vector[Text] texts
         unsigned units
+        cbool bare_points
         void begin(const char* payload, size_t size, size_t position, int unit)
         size_t position()
         Result run() except +
@@ -128,6 +130,7 @@ def blank(kind, texts, bytes payload, table):
     lines.rejected = []
     lines.precision = None
     lines.verbatim = True
+    lines.bare_points = False
     return lines
 
 
@@ -198,6 +201,11 @@ cdef class Scanner:
     def units(self):
         """The units of the timestamps that the latest ``read`` met, as bits: s, ms, us, ns, none."""
         return self.scan.units
+
+    @property
+    def bare_points(self):
+        """Whether the latest ``read`` met a number such as ``.5`` or ``1.``."""
+        return self.scan.bare_points
 
     def read(self, lines, Py_ssize_t position, int unit):
         """Add the rows of usual lines from `position` on; return where the first other line begins."""

@@ -106,6 +106,7 @@ def decode_compiled(
         table.scanner = KERNEL.Scanner(table.codes, influx=table.grammar is g.INFLUX)
     lines: Lines = KERNEL.blank(Lines, Texts, payload, table)
     position = table.scanner.read(lines, 0, UNIT_NUMBERS[precision])
+    lines.bare_points = table.scanner.bare_points
     if position == len(payload):
         lines.precision = _UNIT_OF_BITS.get(table.scanner.units)
         return lines
@@ -158,6 +159,7 @@ class _Decoder:
             elif self.reread >= 0:
                 position = self.scanner.read(self.lines, position, UNIT_NUMBERS[self.precision])
                 self.units |= self.scanner.units
+                self.lines.bare_points |= self.scanner.bare_points
             blank = g.SKIP.match(payload, position)
             assert blank is not None
             position = blank.end()
@@ -172,6 +174,7 @@ class _Decoder:
 
         This is for speed alone: ``line`` would read them the same way.
         """
+        start = position
         match = self.grammar.plain.match
         code_of, field_of = self.table.codes.get, self.table.field_codes.get
         rows: list[tuple[int, int, float, int, int, int]] = []
@@ -199,6 +202,7 @@ class _Decoder:
             column.extend(cells)  # type: ignore[attr-defined]
         lines.types.frombytes(bytes(len(rows)))  # FLOAT is 0
         lines.exact.frombytes(bytes(8 * len(rows)))
+        lines.bare_points |= bool(g.FIELD_WITH_BARE_POINT.search(self.payload, start, position))
         return position
 
     def line(self, start: int) -> int:
@@ -272,6 +276,7 @@ class _Decoder:
             number = float(token)
             if math.isinf(number):
                 raise _Broken(Rule.RANGE, offset)
+            self.lines.bare_points |= bool(g.BARE_POINT.match(token))
             return number, 0, ValueType.FLOAT
         if token[0] == _QUOTE:
             return math.nan, self.text(token, offset), ValueType.TEXT

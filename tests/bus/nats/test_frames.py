@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.frames import BrokenFrame, Delivery, Frame, split_in_python
+from ccpipe.bus.nats.frames import BrokenFrame, Delivery, Frame, split_in_python, write_header
 from ccpipe.bus.nats.splitter import KERNEL
 from tests.conftest import needs_kernel
 
@@ -44,6 +44,8 @@ def test_headers_are_read_by_name() -> None:
     odd = b"NATS/1.0\r\n\xff: a\r\nno colon\r\na b: c\r\nd: \xff\r\n\r\n"
     assert Delivery("s", b"", odd).headers == {"d": "\ufffd"}
     assert Delivery("s", b"").headers == {}
+    for headers in ({}, {"A": "b"}, {"A-B": "c d", "E": "ä"}):
+        assert Delivery("s", b"", write_header(headers)).headers == headers
 
 
 @pytest.mark.parametrize(

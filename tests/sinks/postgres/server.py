@@ -14,8 +14,8 @@ from typing import Any
 import asyncpg
 
 from ccpipe.message import Message
-from ccpipe.sinks import postgres
 from ccpipe.sinks.postgres import PostgresSink
+from ccpipe.sinks.postgres.series import TAG_COLUMNS
 from tests.conftest import free_port, program
 
 PASSWORD = "pä:ss @/"  # noqa: S105 - of servers that live for seconds
@@ -122,7 +122,7 @@ _MESSAGES = """
 def kept(name: str, field: str, tags: str, *rest: Any) -> tuple[Any, ...]:
     """Turn a row of the view back into what `sent` says of a message."""
     *own, timestamp, value, exact, unsigned, boolean, text = rest
-    said = dict(zip(postgres.TAG_COLUMNS, own, strict=True))
+    said = dict(zip(TAG_COLUMNS, own, strict=True))
     tags_said = json.loads(tags) | {key: tag for key, tag in said.items() if tag is not None}
     if value is not None:  # a double beside every number
         assert value == float(next((v for v in (exact, unsigned, boolean) if v is not None), value))

@@ -4,9 +4,8 @@ import asyncio
 import importlib
 import socket
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +24,13 @@ from ccpipe.errors import (
 )
 from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.message import Message, Uint, Value
-from ccpipe.sinks import postgres
 from ccpipe.sinks.postgres import PostgresSink
+from ccpipe.sinks.postgres.migrations import LOCK
+from ccpipe.sinks.postgres.series import TAG_COLUMNS
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.sinks.conftest import NOON, SECOND, Given, carry, messages_with, metric, names
-from tests.sinks.postgres_server import PASSWORD, Server, sent
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """One server for all tests; each takes a database of its own.
-
-    Its folder is not below pytest's, which only we may enter.
-    """
-    with tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as folder:
-        server = Server(Path(folder))
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
+from tests.sinks.postgres.server import PASSWORD, Server, sent
 
 
 def without_nul(message: Message) -> bool:
@@ -56,7 +41,7 @@ def without_nul(message: Message) -> bool:
 @settings(max_examples=30)
 @given(
     st.lists(
-        messages_with(**dict.fromkeys(postgres.TAG_COLUMNS, names)).filter(without_nul),
+        messages_with(**dict.fromkeys(TAG_COLUMNS, names)).filter(without_nul),
         min_size=1,
         max_size=20,
     )
@@ -66,7 +51,7 @@ def test_what_is_sent_is_what_it_keeps(server: Server, messages: list[Message]) 
 
     async def send() -> Counter[Any]:
         async with server.sink() as sink:
-            await sink._connection.execute("TRUNCATE samples")
+            await sink.database.connection.execute("TRUNCATE samples")
             await sink.write(messages)
             return await server.messages("postgres")
 
@@ -114,22 +99,6 @@ async def test_a_series_is_stored_once(server: Server) -> None:
     assert await server.ask(database, "SELECT count(*) FROM messages") == [(8,)]
 
 
-async def test_ids_are_forgotten_beyond_the_limit(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The memory of ids is bounded, and a series that comes again gets the id it had."""
-    monkeypatch.setattr(postgres, "MAX_SERIES", 10)
-    database = await server.database()
-    messages = [metric(1.0, n=str(n)) for n in range(25)]
-    async with server.sink(database) as sink:
-        for _ in range(2):
-            for start in range(0, 25, 5):
-                await sink.write(messages[start : start + 5])
-                assert len(sink._ids) <= 10
-    assert await server.ask(database, "SELECT count(*) FROM series") == [(25,)]
-    assert await server.messages(database) == Counter(map(sent, messages * 2))
-
-
 async def test_several_bridges_at_once(server: Server) -> None:
     """Bridges that start together make the tables once, and one id for each series."""
     database = await server.database()
@@ -142,7 +111,7 @@ async def test_several_bridges_at_once(server: Server) -> None:
 
     other = await asyncpg.connect(server.url(database), password=PASSWORD)
     try:
-        await other.execute(f"SELECT pg_advisory_lock({postgres._LOCK})")
+        await other.execute(f"SELECT pg_advisory_lock({LOCK})")
         bridges = asyncio.gather(*(bridge(order) for order in (1, -1, 1, -1)))
         await server.waiting(database, 4)  # so that all find no tables at one moment
     finally:
@@ -295,7 +264,9 @@ async def test_rights(server: Server) -> None:
     async with guest:
         with pytest.raises(DeniedError, match="permission denied"):
             await guest.write([metric(1.0)])
-    await server.ask(database, f"GRANT SELECT, INSERT ON series, samples TO guest_{database}")
+    await server.ask(
+        database, f"GRANT SELECT, INSERT, DELETE ON series, samples, delivered TO guest_{database}"
+    )
     await guest.check()
     async with guest:
         await guest.write([metric(1.0)])
@@ -372,6 +343,7 @@ async def test_a_password_that_cannot_be_read(tmp_path: Path, content: bytes | N
 def test_without_asyncpg(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the library is missing the error says what to type."""
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    monkeypatch.delitem(sys.modules, "ccpipe.sinks.postgres")
+    for name in [name for name in sys.modules if name.startswith("ccpipe.sinks.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[postgres\]'"):
         importlib.import_module("ccpipe.sinks.postgres")

@@ -11,6 +11,7 @@ from ccpipe.formats.lineprotocol.diagnose import diagnose
 from ccpipe.formats.lineprotocol.grammar import Grammar, Rule
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.lines import Lines, Rejected
+from ccpipe.formats.lineprotocol.plain import CHUNK, add_plain_lines
 from ccpipe.formats.lineprotocol.precision import (
     INT64_MAX,
     INT64_MIN,
@@ -150,6 +151,7 @@ class _Decoder:
         self.repairing = False
         self.counted, self.line_ends = 0, 0
         self.reread = _REREAD * len(payload)
+        self.mixed = 0  # where lines that are not all plain end
 
     def run(self, position: int) -> Lines:
         payload, size = self.payload, len(self.payload)
@@ -174,13 +176,22 @@ class _Decoder:
 
         This is for speed alone: ``line`` would read them the same way.
         """
+        payload = self.payload
+        while position >= self.mixed:
+            end = payload.rfind(b"\n", position, position + CHUNK) + 1
+            if not end:
+                break
+            if not add_plain_lines(self.lines, position, end, self.plain_time):
+                self.mixed = end
+                break
+            position = end
         start = position
         match = self.grammar.plain.match
         code_of, field_of = self.table.codes.get, self.table.field_codes.get
         rows: list[tuple[int, int, float, int, int, int]] = []
         last: bytes | None = b"none yet"
         unit, time = None, NO_TIME
-        while found := match(self.payload, position):
+        while found := match(payload, position):
             key, field, token, stamp = found.groups()
             number = float(token)
             code, field_code = code_of(key), field_of(field)
@@ -196,6 +207,8 @@ class _Decoder:
             end = found.end(4 if stamp else 3)
             rows.append((code, field_code, number, time, position, end))
             position = found.end()
+            if position >= self.mixed:
+                break  # from here on many may be plain again
         lines = self.lines
         columns = lines.series, lines.fields, lines.numbers, lines.times, lines.starts, lines.ends
         for column, cells in zip(columns, zip(*rows, strict=True), strict=bool(rows)):
@@ -204,6 +217,15 @@ class _Decoder:
         lines.exact.frombytes(bytes(8 * len(rows)))
         lines.bare_points |= bool(g.FIELD_WITH_BARE_POINT.search(self.payload, start, position))
         return position
+
+    def plain_time(self, stamp: bytes) -> int | None:
+        """Return a timestamp's nanoseconds; None where it is out of range."""
+        try:
+            unit, time = self.timestamp(stamp, 0)
+        except _Broken:
+            return None
+        self.units |= _BIT[unit]
+        return time
 
     def line(self, start: int) -> int:
         """Read, repair or reject the line at `start`; return where the next one begins.

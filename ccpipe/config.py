@@ -197,6 +197,8 @@ class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum size of the records of one write, in memory."""
     age: Duration | None = None
     """Maximum time that a record waits for others."""
+    timeout: Duration | None = None
+    """Maximum time that a write may take; then it is tried again with half of the records."""
     memory: Size | None = None
     """Maximum size of all records in memory; when it is reached, the source is not read."""
 

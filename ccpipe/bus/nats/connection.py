@@ -306,7 +306,7 @@ class Connection:
         now = time.monotonic()
         told = kind if kind == "malformed" else text  # whose texts hold whatever somebody sends
         if now - self._reported.get(told, -REPEAT_SECONDS) >= REPEAT_SECONDS:
-            self._reported = {told: now, **dict(list(self._reported.items())[:20])}
+            self._reported = {**dict(list(self._reported.items())[-20:]), told: now}
             log.warning("%s: NATS at %s: %s", self.name, self.url, text)
 
     async def _lost(self) -> None:

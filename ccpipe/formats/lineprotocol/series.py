@@ -131,6 +131,7 @@ class SeriesTable:
         "grammar",
         "scanner",
         "series",
+        "size",
     )
 
     def __init__(self, grammar: Grammar = CC, cap: int = MAX_SERIES) -> None:

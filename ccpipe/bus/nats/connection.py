@@ -14,7 +14,13 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from ccpipe.bus.nats.client import PING_SECONDS, UNANSWERED_PINGS, Client, tls_problem
-from ccpipe.bus.nats.credentials import check_urls, client_options, requires_tls, without_secrets
+from ccpipe.bus.nats.credentials import (
+    check_urls,
+    client_options,
+    explain_denial,
+    requires_tls,
+    without_secrets,
+)
 from ccpipe.bus.nats.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
 from ccpipe.bus.nats.reader import FlawedMessage, Receive
 from ccpipe.bus.nats.server import running
@@ -116,7 +122,7 @@ class Connection:
                 if servers_of(self._bus) != self.servers:
                     return False
                 if self._denied:
-                    raise DeniedError(f"{self.url}: {self._denied}")
+                    raise DeniedError(f"{self.url}: {self._denied}; {explain_denial(self._bus)}")
                 if time.monotonic() > deadline:
                     raise UnavailableError(f"no NATS server answers at {self.url}")
             await attempt

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         EncodeError,
         MissingExtra,
         RejectedError,
+        TimedOutError,
         UnavailableError,
         UsageError,
     )
@@ -44,6 +45,7 @@ __all__ = [
     "RejectedError",
     "Sink",
     "Source",
+    "TimedOutError",
     "Translator",
     "UnavailableError",
     "UsageError",

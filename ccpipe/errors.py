@@ -10,6 +10,7 @@
     │   ├── EncodeError     a record cannot be written in the requested format
     │   └── RejectedError   a store rejects records permanently: do not retry
     ├── UnavailableError    a store or the broker cannot be reached: retry           exit 69
+    │   └── TimedOutError   a store did not answer in time: retry with less
     └── DeniedError         access denied: credentials or permissions                exit 77
 
 Bad *lines* do not raise: a decoder returns them (``Lines.rejected``), so that a bad line does not
@@ -77,6 +78,10 @@ class UnavailableError(CcpipeError):
     """A store or the broker is unreachable or overloaded: the same write may succeed later."""
 
     exit_code = 69
+
+
+class TimedOutError(UnavailableError):
+    """A store did not answer in time: a smaller write may succeed sooner."""
 
 
 class DeniedError(CcpipeError):

@@ -49,6 +49,22 @@ class Telemetry:
         self.restarts = self._counter("restarts", "child processes started again, by name")
         self.left_out = self._counter("left_out_records", "accounting records left out, by reason")
         self.bus_errors = self._counter("bus_errors", "errors of the broker connection, by kind")
+        self.unread_dropped = self._counter(
+            "unread_messages_dropped", "messages that a stream deleted unread, by durable name"
+        )
+        self.unread = Gauge(
+            "ccpipe_unread_messages",
+            "messages of the stream that were not delivered yet, by durable name",
+            ["part"],
+            registry=self.registry,
+        )
+        self.dropped = self._counter("dropped_lines", "lines dropped by a limit that was set")
+        self.spooled_messages = Gauge(
+            "ccpipe_spooled_messages", "messages on disk for the broker", registry=self.registry
+        )
+        self.spooled_bytes = Gauge(
+            "ccpipe_spooled_bytes", "bytes that they take", registry=self.registry
+        )
         self.queued_bytes = Gauge(
             "ccpipe_queued_bytes", "bytes read and not yet written", registry=self.registry
         )

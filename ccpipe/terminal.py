@@ -1,5 +1,6 @@
 """Terminal output: messages on stderr, progress, colour, counts, and escaping."""
 
+import logging
 import os
 import sys
 import time
@@ -26,6 +27,7 @@ def paint(text: str, colour: str, stream: IO[Any] | None = None) -> str:
 
 def note(text: str, colour: str = "dim") -> None:
     """Print a message for people on stderr, apart from the data on stdout."""
+    text = "\n".join(map(printable, text.split("\n")))
     print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
 
 
@@ -68,6 +70,23 @@ def listed(words: Iterable[str], maximum: int = 3) -> str:
     return ", ".join(words[:maximum]) + more
 
 
+def lasting(seconds: float) -> str:
+    """Write how long something lasts in the largest fitting unit: ``45 s``, ``50 min``, ``3 d``."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def in_bytes(size: float) -> str:
+    """Write a size with three digits: ``512 B``, ``1.5 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:  # noqa: PLR2004 - three digits
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"
+
+
 def printable(text: str) -> str:
     """Escape what is not printable, so that no text can control the terminal."""
     return (
@@ -75,3 +94,11 @@ def printable(text: str) -> str:
         if text.isprintable()
         else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     )
+
+
+class PrintableFormatter(logging.Formatter):
+    """Log lines in which what is not printable is escaped: subjects and errors come from others."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record."""
+        return "\n".join(map(printable, super().format(record).split("\n")))

@@ -125,7 +125,7 @@ async def test_subscribe_durably(nats_server: Server, tmp_path: Path) -> None:
                     break
                 except nats.js.errors.NoStreamResponseError:
                     await asyncio.sleep(0.05)
-        printed = await asyncio.wait_for(process.stdout.readline(), 30)
+        printed = await asyncio.wait_for(process.stdout.readline(), 60)
         assert printed == b"water_temp %b.0\n" % value
         await asyncio.sleep(0.5)  # until it is acknowledged
         process.terminate()

@@ -8,19 +8,26 @@ from cyclopts import App, CycloptsError
 
 from ccpipe import __version__
 from ccpipe.errors import CcpipeError, UsageError
+from ccpipe.terminal import PrintableFormatter, printable
 
 COMMANDS = {
     "up": "Start everything on this machine: server, publisher and a Parquet bridge.",
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
+    "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
+    "send": "Publish lines from files or standard input.",
     "tail": "Show what is on the bus.",
     "query": "Ask the Parquet files with SQL.",
     "convert": "Convert files from one format to another.",
+    "dead": "List, show and replay dead letters.",
     "validate": "Check recipes, configuration and data files.",
     "acct": "Sum up or list what Grid Engine's jobs used.",
     "step": "Run a command and show what it used, as sacct does after a step.",
     "profile": "Merge, extract and show HDF5 profiles of Slurm's jobs.",
+    "simulate": "Publish what a made cluster would, of any size.",
     "control": "Read or set controls of nodes.",
+    "auth": "Make keys and the broker's configuration for a site.",
+    "streams": "Show and apply what JetStream stores of the cluster.",
     "config": "Show the configuration in force, and configuration for other programs.",
     "nodelist": "Expand, compress and count node lists.",
     "plugins": "List sources, collectors, translators and sinks.",
@@ -40,7 +47,7 @@ app = App(
     version_flags=["--version"],
 )
 
-_FOLDERS = {"acct", "convert", "profile", "step", "tail"}
+_FOLDERS = {"acct", "convert", "dead", "profile", "step", "tail"}
 """Commands that are packages."""
 
 
@@ -54,11 +61,10 @@ for _name, _summary in COMMANDS.items():
 
 def main() -> None:
     """Run the command line; exit with a code of ``sysexits.h``."""
-    logging.basicConfig(
-        level=os.environ.get("CCPIPE_LOGLEVEL", "INFO").upper(),
-        format="%(asctime)s %(levelname)-7s %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(message)s"))
+    level = os.environ.get("CCPIPE_LOGLEVEL", "INFO").upper()
+    logging.basicConfig(level=level, handlers=[handler])
     chosen = "".join(sys.argv[1:2])
     if chosen in COMMANDS:
         # `ccpipe --help` shows the summaries above without importing any command; the help of a
@@ -80,5 +86,6 @@ def main() -> None:
 
 
 def _fail(text: str, code: int) -> None:
-    print(f"ccpipe: {text}", file=sys.stderr)
+    lines = map(printable, f"ccpipe: {text}".split("\n"))
+    print("\n".join(lines), file=sys.stderr)
     sys.exit(code)

@@ -51,6 +51,7 @@ async def up(
     port: int | None = None,
     interval: str = "2s",
     roll: str = "10s",
+    sync: str = "10s",
     for_: Annotated[str | None, Parameter(name="--for")] = None,
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
@@ -75,12 +76,17 @@ async def up(
         Time between samples.
     roll
         Time after which a Parquet file is complete and the next one begins.
+    sync
+        How often the server writes through to the disk; a power cut can cost what
+        came since. "always" costs a disk write for each message.
     for_
         End after this time, such as 30s.
     """
     folder = (dir_ or state_folder() / "up").absolute()
     site = where.site(**{"publish.interval": interval})
     seconds(roll, "--roll")
+    if sync != "always":
+        sync = f"{seconds(sync, '--sync') or 0:.3f}s"
     telemetry = Telemetry()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_alone_in(folder))
@@ -88,7 +94,7 @@ async def up(
             stack.callback(telemetry.serve(site.telemetry.listen).close)
         url = ",".join(site.bus.servers)
         if not url:
-            server = Server(folder / "nats", port=port, telemetry=telemetry)
+            server = Server(folder / "nats", port=port, telemetry=telemetry, sync=sync)
             url = server.url
             here = Running(url, os.getpid(), site.cluster, str(folder))
             stack.callback(here.withdraw)
@@ -194,6 +200,7 @@ def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
         "CCPIPE_CLUSTER": site.cluster,
         "CCPIPE_PUBLISH__INTERVAL": str(float(site.publish.interval)),
         "CCPIPE_PUBLISH__DEAD_LETTER_FILE": str(folder / "dead.lp"),
+        "CCPIPE_PUBLISH__SPOOL__PATH": str(folder / "spool.db"),
         "CCPIPE_TELEMETRY__LISTEN": "",  # its address is ours
     }
 

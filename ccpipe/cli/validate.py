@@ -178,6 +178,8 @@ class _Check:
         self.what = f"recipe, {' → '.join(str(table.get('use')) for _, _, table in tables)}"
         for key, part in parts:
             await self.reach(key, part)
+        if "nats" in (recipe.source.get("use"), recipe.sink.get("use")):
+            await self.streams(recipe)
 
     async def configuration(self) -> None:
         """Read a site's configuration, construct its parts, and test the broker connection."""
@@ -190,6 +192,25 @@ class _Check:
         Parts.of(site, self.path, Telemetry())
         bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
         await self.reach("bus", bus)
+        await self.streams(site)
+
+    async def streams(self, site: Site) -> None:
+        """Compare the broker's streams with the configuration, where the broker lets us see them.
+
+        A publisher's user may not, and a broker without JetStream has none.
+        """
+        from ccpipe.bus.nats.connection import Connection
+        from ccpipe.bus.nats.reconcile import check_streams
+
+        if self.timeout is None or self.codes or not site.bus.jetstream:
+            return
+        bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
+        with contextlib.suppress(UnavailableError, DeniedError, TimeoutError):
+            async with asyncio.timeout(self.timeout), bus:
+                try:
+                    await check_streams(bus, site)
+                except ConfigError as error:
+                    self.fail(error)
 
     async def reach(self, key: str, part: object) -> None:
         """Test the connection of a part with its ``check()``."""

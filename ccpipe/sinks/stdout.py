@@ -1,6 +1,8 @@
 """Standard output: to look at records, and for shell pipes."""
 
-import asyncio
+import functools
+import math
+import os
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -11,6 +13,7 @@ from ccpipe.formats.lineprotocol import Precision
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink
+from ccpipe.pipeline.blocking import call_blocking
 
 
 class StdoutSink(Sink):
@@ -18,7 +21,7 @@ class StdoutSink(Sink):
 
     takes = Messages
 
-    limits = Limits(age=0.1)  # somebody may be watching
+    limits = Limits(age=0.1, timeout=math.inf)  # somebody may be watching, or have stopped it
 
     def __init__(
         self,
@@ -57,8 +60,8 @@ class StdoutSink(Sink):
         else:
             payload = lineprotocol.encode(records, precision=self.precision)
         try:
-            # A slow reader must not block the event loop.
-            await asyncio.to_thread(_write, payload)
+            # A slow reader must not block the event loop, nor a stopped one the end.
+            await call_blocking(functools.partial(_write, payload))
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -66,8 +69,8 @@ class StdoutSink(Sink):
 
 
 def _write(payload: bytes) -> None:
-    output = sys.stdout.buffer
+    """Write without Python's buffer, whose lock a thread that waits would hold at exit."""
+    descriptor = sys.stdout.fileno()
     rest = memoryview(payload)
     while rest:
-        rest = rest[output.write(rest) :]  # writes all, unless PYTHONUNBUFFERED is set
-    output.flush()
+        rest = rest[os.write(descriptor, rest) :]

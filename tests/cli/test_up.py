@@ -62,9 +62,9 @@ class Up:
         """Send SIGTERM; return what it had to say on stderr."""
         started = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        _, said = await asyncio.wait_for(self.process.communicate(), 20)
+        _, said = await asyncio.wait_for(self.process.communicate(), 60)
         assert self.process.returncode == 0, said.decode()
-        assert time.monotonic() - started < 5.5
+        assert time.monotonic() - started < 30
         return said.decode()
 
 
@@ -139,7 +139,7 @@ async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:
             "CCPIPE_PUBLISH__COLLECTORS__CPU__HWTHREAD": "true",
         },
     )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 30)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 78
     assert said.decode().count("did you mean 'hwthreads'") == 1
 
@@ -244,12 +244,12 @@ async def test_it_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """``--for`` ends it after the time given, as SIGTERM would."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"), "--for", "2s",
+        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"), "--for", "8s",
         "--interval", "200ms", "--port", str(free_port()),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
         env={**os.environ, "CCPIPE_PUBLISH__JITTER": "0"},
     )  # fmt: skip
-    printed, said = await asyncio.wait_for(process.communicate(), 30)
+    printed, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0
     assert b"ccpipe tail" in printed
     read, written = published(said.decode())

@@ -9,15 +9,17 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import Self
+from typing import Literal, Self
 
 from ccpipe.bus.codecs import Codec
+from ccpipe.bus.codecs.identity import HeldToSubject
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.message_ids import give_ids
 from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, refuse_others
-from ccpipe.bus.subjects import Subjects
+from ccpipe.bus.nats.unread import UnreadWatch
+from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import Batch, Source, wait_for_event
@@ -25,8 +27,6 @@ from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
-"""What is listened to where a recipe does not say, by type of records."""
 PULL = 500
 """Messages asked for at once; also how many may wait here undecoded."""
 PULL_BYTES = 16 * 2**20
@@ -53,6 +53,7 @@ class NatsSource(Source):
         queue: str = "",
         ack_wait: Duration = Duration(20),
         drain: Duration = Duration(0),
+        identity: Literal["tags", "subject"] = "tags",
     ) -> None:
         """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they are.
 
@@ -61,6 +62,8 @@ class NatsSource(Source):
         `ack_wait` is after how long the broker hands a message to another bridge when this one
         has died; while it lives it says so. `drain` is how long to go on reading, after being
         told to stop, until the stream is empty. `queue` shares a plain subscription.
+        `identity` is what says who published a record: its tags, or the subject, to which the tags
+        are then held; see ``docs/security.md``.
         """
         self.site = site
         self.telemetry = telemetry
@@ -68,6 +71,8 @@ class NatsSource(Source):
         self.gives = self.codec.records
         subjects = subjects or list(DEFAULT_SUBJECTS[self.gives.name])
         self.patterns = Subjects.of(site).patterns(subjects)
+        if identity == "subject":
+            self.codec = HeldToSubject(self.codec, Subjects.of(site), subjects)
         self.durable = durable
         self.queue = queue
         self.ack_wait = float(ack_wait)
@@ -86,6 +91,7 @@ class NatsSource(Source):
         self._stream = ""
         self._consumer = ""  # what the numbers of messages belong to
         self._owner = ""  # of an exclusive consumer: this process
+        self._unread = UnreadWatch(self.bus, durable, telemetry)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -96,7 +102,11 @@ class NatsSource(Source):
                 self._owner = f"{self.site.hostname} pid {os.getpid()}"
             self._inbox = self.bus.new_inbox()
             await self.bus.subscribe(self._inbox, self._receive)
-            work = {"pull": self._pull(), "alive": self._stay_alive()}
+            work = {
+                "pull": self._pull(),
+                "alive": self._stay_alive(),
+                "unread": self._unread.run(lambda: self._stream),
+            }
             self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
             for task in self._tasks:
                 task.add_done_callback(lambda _: self._changed.set())
@@ -238,6 +248,7 @@ class NatsSource(Source):
                 self._consumer = await ensure_consumer(
                     jetstream, stream, self.durable, self.patterns, self.ack_wait, owner=self._owner
                 )
+                await self._unread.poll(stream)  # what was dropped while no bridge was running
                 self._stream = stream
                 return True
         except UnavailableError as error:

@@ -8,7 +8,7 @@ from typing import Any
 from ccpipe.cli.output import table
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Kind
-from ccpipe.terminal import plural
+from ccpipe.terminal import plural, printable
 
 MAX_GROUPS = 10_000
 """Maximum of subjects, names or clusters that are counted; further ones are ``OTHERS``."""
@@ -64,7 +64,7 @@ class Stats:
         now = time.monotonic()
         passed = max(now - self.reported, 1e-9)
         found = [
-            (group, key or "-", str(count), f"{(count - before) / passed:.1f}", nodes)
+            (group, printable(key or "-"), str(count), f"{(count - before) / passed:.1f}", nodes)
             for group, key, count, before, nodes in self._rows()
         ]
         self.reported = now

@@ -26,11 +26,16 @@ class Metric(NamedTuple):
     """The same for parts of the device, where these are reported too; else empty."""
 
 
-def units() -> dict[str, str]:
-    """Return the units of all metrics whose collectors declare them, plug-ins' too, by name."""
+def declared() -> list[Metric]:
+    """Return what all collectors declare that they send, plug-ins' too."""
     modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
-    tables = []
+    rows: list[Metric] = []
     for name in sorted(modules):
         with contextlib.suppress(Exception):  # a broken plug-in is reported where it is constructed
-            tables.append(getattr(importlib.import_module(name), "METRICS", ()))
-    return {row.name: row.unit for table in tables for row in table if row.unit}
+            rows += getattr(importlib.import_module(name), "METRICS", ())
+    return rows
+
+
+def units() -> dict[str, str]:
+    """Return the units of all metrics whose collectors declare them, by name."""
+    return {row.name: row.unit for row in declared() if row.unit}

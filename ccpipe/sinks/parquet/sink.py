@@ -55,7 +55,7 @@ class ParquetSink(Sink):
 
     takes = Messages
 
-    limits = Limits(lines=150_000, bytes=20 * 2**20, age=60.0, memory=40 * 2**20)
+    limits = Limits(lines=150_000, bytes=20 * 2**20, age=60.0, memory=40 * 2**20, timeout=0.0)
 
     stores_once = True
 

@@ -123,7 +123,7 @@ async def test_a_second_exclusive_reader_is_refused(site: Site, sink: NatsSink) 
     async with Reader(first) as reader:
         await eventually(lambda: reader.values == [0.0])
         with pytest.raises(ConfigError, match="the durable name 'test' is in use by"):
-            await asyncio.wait_for(Reader(second).read(), 10)
+            await asyncio.wait_for(Reader(second).read(), 60)
         await sink.write(metrics(3))
         await eventually(lambda: len(reader.values) > 1)
     async with Reader(source(site)) as successor:
@@ -142,7 +142,7 @@ async def test_an_exclusive_reader_that_was_replaced_ends(site: Site, sink: Nats
     stream = first._stream
     await ensure_consumer(jetstream, stream, "test", first.patterns, 0.6, owner="other pid 1")
     with pytest.raises(ConfigError, match="in use by other pid 1"):
-        await asyncio.wait_for(drained(first), 10)
+        await asyncio.wait_for(drained(first), 60)
     await first.__aexit__()
 
 

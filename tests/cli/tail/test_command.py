@@ -43,7 +43,7 @@ async def start(server: Server | str, *arguments: str) -> asyncio.subprocess.Pro
 
 async def ended(process: asyncio.subprocess.Process) -> Ended:
     """Wait for its end; return how it was."""
-    out, err = await asyncio.wait_for(process.communicate(), 20)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())
 
@@ -139,7 +139,7 @@ async def test_raw_shows_payloads_as_they_are(nats_server: Server) -> None:
     payload = b'{"meta":{"producer":"sonar"}}\xff'
     async with publishing(nats_server, ("fritz.sonar.sample", [payload])):
         process = await start(nats_server, "--raw", "--subject", "*.sonar.*", "--count", "2")
-        out, _ = await asyncio.wait_for(process.communicate(), 20)
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
     assert out == (payload + b"\n") * 2
 
 
@@ -212,7 +212,7 @@ async def test_ctrl_c_ends_with_a_summary(nats_server: Server, number: signal.Si
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
         process = await start(nats_server, "-o", "line")
         assert process.stdout is not None
-        await asyncio.wait_for(process.stdout.readline(), 20)
+        await asyncio.wait_for(process.stdout.readline(), 60)
         process.send_signal(number)
         shown = await ended(process)
     assert shown.code == 0
@@ -230,7 +230,7 @@ async def test_a_reader_that_goes_away_is_no_error(nats_server: Server) -> None:
         os.close(theirs)
         await asyncio.to_thread(os.read, ours, 1)
         os.close(ours)
-        shown = await asyncio.wait_for(process.communicate(), 20)
+        shown = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, shown[1]) == (0, b"")
 
 
@@ -239,7 +239,7 @@ async def test_it_survives_the_server(nats_server: Server) -> None:
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
         process = await start(nats_server, "-o", "line")
         assert process.stdout is not None
-        await asyncio.wait_for(process.stdout.readline(), 20)
+        await asyncio.wait_for(process.stdout.readline(), 60)
         assert nats_server.pid is not None
         os.kill(nats_server.pid, signal.SIGKILL)
         before = nats_server.pid
@@ -248,7 +248,7 @@ async def test_it_survives_the_server(nats_server: Server) -> None:
         with contextlib.suppress(TimeoutError):  # drain what was said before
             while True:
                 await asyncio.wait_for(process.stdout.readline(), 0.2)
-        assert await asyncio.wait_for(process.stdout.readline(), 20)
+        assert await asyncio.wait_for(process.stdout.readline(), 60)
         process.send_signal(signal.SIGINT)
         assert (await ended(process)).code == 0
 

@@ -5,6 +5,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,10 +75,11 @@ def are_equal(first: Path, second: Path) -> bool:
 
 def extract(sh5util: Sh5util, job: Path, series: str, level: Level, *more: str) -> bytes:
     """Extract with the real program."""
-    output = job.with_suffix(".csv")
-    done = sh5util("-j", 1, "-E", "-i", job, "-s", series, "-l", level, "-o", output, *more)
-    assert done.returncode == 0, done.stderr
-    return output.read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "extracted.csv")
+        done = sh5util("-j", 1, "-E", "-i", job, "-s", series, "-l", level, "-o", output, *more)
+        assert done.returncode == 0, done.stderr
+        return output.read_bytes()
 
 
 def tables(path: Path, series: str) -> list[Table]:

@@ -119,7 +119,10 @@ async def test_a_traceback_comes_along_but_not_endlessly() -> None:
     assert len(text) < own.MAX_TEXT + 100
 
 
-@pytest.mark.parametrize("text", ["\udc80 half", 'two\nlines \\ "q"', "", "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [pytest.param("\udc80 half", id="half a character"), 'two\nlines \\ "q"', "", "\x00"],
+)
 async def test_any_text_can_be_written(text: str) -> None:
     """File names in messages hold what is no UTF-8."""
     async with LogSource(site=SITE) as source:

@@ -36,7 +36,7 @@ def test_lines_are_one_datagram(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 @pytest.mark.parametrize(
     ("period", "pid", "seconds"),
     [
-        ("30000000", str(os.getpid()), 30.0),
+        pytest.param("30000000", str(os.getpid()), 30.0, id="own pid"),
         ("30000000", None, 30.0),
         ("30000000", "1", None),
         (None, None, None),

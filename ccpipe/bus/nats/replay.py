@@ -1,0 +1,60 @@
+"""What a stream already holds: recent messages, read once without leaving a trace."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+
+import nats.errors
+from nats.js import api
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.explain import explain
+
+FETCH = 500
+FETCH_SECONDS = 2.0
+ABANDONED_SECONDS = 30.0
+"""After so long the broker removes a consumer whose reader died."""
+
+
+async def replay(
+    bus: Connection, pattern: str, *, since: float, maximum: int
+) -> AsyncIterator[Sequence[Delivery]]:
+    """Yield what the stream of `pattern` holds since a time (seconds since the epoch), in order.
+
+    At most `maximum` messages, the oldest first. Nothing is acknowledged, and bridges are not
+    affected.
+
+    Raises
+    ------
+    UnavailableError
+        where no stream keeps the subject, or JetStream does not answer.
+    DeniedError
+        where we may not read it.
+
+    """
+    jetstream = bus.jetstream()
+    config = api.ConsumerConfig(
+        deliver_policy=api.DeliverPolicy.BY_START_TIME,
+        opt_start_time=datetime.fromtimestamp(since, UTC),
+        ack_policy=api.AckPolicy.NONE,
+        inactive_threshold=ABANDONED_SECONDS,
+        mem_storage=True,
+        description="a reader of recent messages",
+    )
+    try:
+        subscription = await jetstream.pull_subscribe(pattern, config=config)
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"reading {pattern}") from None
+    try:
+        pending = (await subscription.consumer_info()).num_pending or 0
+        left = min(pending, maximum)
+        while left > 0:
+            messages = await subscription.fetch(min(left, FETCH), timeout=FETCH_SECONDS)
+            left -= len(messages)
+            yield [Delivery(m.subject, m.data, m.headers or {}, m.reply) for m in messages]
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"reading {pattern}") from None
+    finally:
+        with contextlib.suppress(nats.errors.Error, TimeoutError, asyncio.CancelledError):
+            await subscription.unsubscribe()

@@ -1,0 +1,86 @@
+"""``ccpipe dashboard``: what is on the bus now, in a browser."""
+
+import logging
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ccpipe.bus.nats.server import write_private
+from ccpipe.cli.options import Where, seconds
+from ccpipe.config import read_secret, state_folder
+from ccpipe.pipeline.signals import stop_signals
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+DEFAULT_LISTEN = "127.0.0.1:8770"
+
+
+async def dashboard(
+    *,
+    listen: str = DEFAULT_LISTEN,
+    lake: Path | None = None,
+    token_file: Path | None = None,
+    for_: Annotated[str | None, Parameter(name="--for")] = None,
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Show nodes, jobs, events and the pipe's health in a browser.
+
+    The page is live from the bus; it changes nothing there. Without options it
+    is for this machine only. To listen to others it needs a token, which is made
+    where no file is given, and is part of the address that is printed.
+
+    Examples:
+      ccpipe dashboard
+      ccpipe dashboard --lake /data/metrics --server nats://10.0.0.1:4222
+      ccpipe dashboard --listen 0.0.0.0:8770 --token-file dashboard.token
+
+    Parameters
+    ----------
+    listen
+        Address and port of the page.
+    lake
+        Folder of Parquet files, as a bridge writes them, for longer history.
+    token_file
+        File that holds the token that browsers must give.
+    for_
+        End after this time, such as 30s.
+    """
+    from ccpipe.dashboard.feed import Feed
+    from ccpipe.dashboard.lake import Lake
+    from ccpipe.dashboard.server import Server, is_loopback
+
+    site = where.site()
+    history = Lake(lake) if lake is not None else None
+    token = ""
+    if token_file is not None:
+        token = read_secret("--token-file", str(token_file))
+    elif not is_loopback(listen.rpartition(":")[0].strip("[]") or "127.0.0.1"):
+        token = _own_token()
+    telemetry = Telemetry()
+    telemetry_server = telemetry.serve(site.telemetry.listen) if site.telemetry.listen else None
+    try:
+        async with (
+            stop_signals(seconds(for_, "--for")) as stop,
+            Feed(site, telemetry) as feed,
+            Server(feed, listen=listen, token=token, lake=history) as server,
+        ):
+            # A journal must not keep the token; a terminal may show it.
+            shown = f"#token={token}" if token and sys.stderr.isatty() else ""
+            log.info("the dashboard is at %s%s", server.url, shown)
+            await feed.run(stop)
+    finally:
+        if telemetry_server is not None:
+            telemetry_server.close()
+
+
+def _own_token() -> str:
+    """Return this user's token, which is made once."""
+    path = state_folder() / "dashboard.token"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(path, secrets.token_urlsafe(24))
+    return read_secret("token", str(path))

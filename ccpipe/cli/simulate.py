@@ -1,0 +1,202 @@
+"""``ccpipe simulate``: a made cluster on the bus."""
+
+import asyncio
+import itertools
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from ccpipe.bus.subjects import Subjects
+from ccpipe.cli.options import Where, seconds
+from ccpipe.errors import UsageError
+from ccpipe.pipeline import wait_for_event
+from ccpipe.simulate import Payload, Shape, SimulatedCluster
+from ccpipe.simulate.series import Parts
+from ccpipe.terminal import Progress, note, plural
+
+SECOND = 10**9
+SLICE = 64
+"""Payloads after which others get their turn."""
+
+
+async def simulate(
+    *,
+    nodes: int = 100,
+    metrics: int = 100,
+    hwthreads: int = 64,
+    gpus: int = 0,
+    interval: str = "10s",
+    for_: Annotated[str | None, Parameter(name="--for")] = None,
+    speed: str = "1",
+    seed: int = 1,
+    sonar: str | None = None,
+    failures: float = 0.01,
+    late: float = 0.0,
+    broken: float = 0.0,
+    repeated: float = 0.0,
+    dry_run: bool = False,
+    output: Annotated[Literal["line", "sonar"], Parameter(alias="-o")] = "line",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Publish what a made cluster would, of any size.
+
+    Metrics are those of ccpipe's collectors; jobs start and end, nodes fail, and
+    data can be late, broken or repeated. The same seed and times give the
+    same data. With another speed than 1, times end now.
+
+    Examples:
+      ccpipe simulate --nodes 1000 --gpus 4 --for 10m
+      ccpipe simulate --nodes 200 --for 24h --speed max --sonar 60s
+      ccpipe simulate --nodes 10 --for 1m --dry-run --late 0.1 > made.line
+
+    Parameters
+    ----------
+    nodes
+        How many nodes there are.
+    metrics
+        Series of each node.
+    hwthreads
+        Hardware threads of each node.
+    gpus
+        GPUs of each node.
+    interval
+        Time between samples.
+    for_
+        How much time of the cluster to publish, such as 10m; without it, until interrupted.
+    speed
+        How much faster than the clock time passes, such as 60; max for as fast as possible.
+    seed
+        Another seed gives another cluster.
+    sonar
+        Time between Sonar's samples, a multiple of the interval; without it there are none.
+    failures
+        How often a node fails, per node and day.
+    late
+        Share of messages that arrive late.
+    broken
+        Share of messages with a line that is none.
+    repeated
+        Share of messages that are sent twice.
+    dry_run
+        Print the payloads on stdout; connect to nothing.
+    output
+        What a dry run prints: lines, or Sonar's envelopes.
+    """
+    site = where.site()
+    pace = _pace(speed)
+    wanted = seconds(for_, "--for")
+    shape = Shape(
+        nodes=_positive(nodes, "--nodes"),
+        metrics=_positive(metrics, "--metrics"),
+        parts=Parts(hwthread=_positive(hwthreads, "--hwthreads"), accelerator=gpus),
+        interval=_nanoseconds(interval, "--interval"),
+        sonar_interval=_nanoseconds(sonar, "--sonar") if sonar else 0,
+        failures=failures,
+        late=late,
+        broken=broken,
+        repeated=repeated,
+    )
+    if shape.sonar_interval % shape.interval:
+        raise UsageError("--sonar: expected a multiple of --interval")
+    if pace != 1 and wanted is None:
+        raise UsageError("--speed needs --for")
+    start = time.time_ns() - (round(wanted * SECOND) if wanted and pace != 1 else 0)
+    cluster = SimulatedCluster(shape, Subjects.of(site), start=start, seed=seed)
+    samples = None if wanted is None else max(1, round(wanted * SECOND / shape.interval))
+    clock = Clock(shape.interval, pace)
+    if dry_run:
+        for _ in _samples(samples):
+            _print(cluster.sample(), output)
+    else:
+        await _publish(cluster, samples, clock, where, seed)
+
+
+class Clock:
+    """Says when the next sample is due."""
+
+    def __init__(self, interval: int, pace: float | None) -> None:
+        """Take nanoseconds between samples, and how many times faster they come."""
+        self.step = interval / SECOND / pace if pace else 0.0
+        self.due = time.monotonic()
+
+    async def wait(self, stop: asyncio.Event) -> float:
+        """Wait for a sample, the first of which is due now; return by how many seconds it is late.
+
+        The wait ends early where `stop` is set.
+        """
+        behind = time.monotonic() - self.due
+        self.due += self.step
+        await wait_for_event(stop, max(-behind, 0))
+        return max(behind, 0) if self.step else 0.0
+
+
+async def _publish(
+    cluster: SimulatedCluster, samples: int | None, clock: Clock, where: Where, seed: int
+) -> None:
+    from ccpipe.bus.nats.connection import Connection
+    from ccpipe.pipeline.signals import stop_signals
+    from ccpipe.simulate.publisher import Publisher
+    from ccpipe.telemetry import Telemetry
+
+    site = where.site()
+    bus = Connection(site.bus, name="simulate", telemetry=Telemetry(), forever=False)
+    progress, began, behind = Progress(), time.monotonic(), 0.0
+    run = f"{seed}-{cluster.shape.nodes}-{cluster.time // SECOND}"
+    publisher = Publisher(bus, site, cluster.subjects, run=run)
+    async with stop_signals(None) as stop, bus, publisher:
+        for _ in _samples(samples):
+            behind = max(behind, await clock.wait(stop))
+            if stop.is_set():
+                break
+            for count, payload in enumerate(cluster.sample()):
+                await publisher.publish(payload)
+                if count % SLICE == 0:
+                    await asyncio.sleep(0)
+            progress.show(f"{plural(publisher.lines, 'line')} published")
+    progress.clear()
+    taken = time.monotonic() - began
+    note(
+        f"{plural(publisher.messages, 'message')}, {plural(publisher.lines, 'line')}, "
+        f"{plural(publisher.broken, 'broken line')} published in {taken:.1f} s"
+        + (f", at most {behind:.1f} s late" if behind > 1 else "")
+    )
+
+
+def _samples(count: int | None) -> Iterator[int]:
+    return itertools.count() if count is None else iter(range(count))
+
+
+def _print(payloads: Iterator[Payload], output: str) -> None:
+    for payload in payloads:
+        if (payload.lines == 0) == (output == "sonar"):
+            sys.stdout.buffer.write(payload.body)
+    sys.stdout.buffer.flush()
+
+
+def _pace(text: str) -> float | None:
+    """Return how much faster than the clock time passes; None for as fast as possible."""
+    if text == "max":
+        return None
+    try:
+        pace = float(text)
+    except ValueError:
+        pace = 0.0
+    if not 0 < pace < float("inf"):
+        raise UsageError(f"--speed: expected a number above 0 or max, not {text!r}")
+    return pace
+
+
+def _positive(number: int, flag: str) -> int:
+    if number < 1:
+        raise UsageError(f"{flag}: expected at least 1, not {number}")
+    return number
+
+
+def _nanoseconds(text: str, flag: str) -> int:
+    found = seconds(text, flag)
+    if not found or found < 1:
+        raise UsageError(f"{flag}: expected at least 1s, not {text!r}")
+    return round(found) * SECOND

@@ -1,0 +1,108 @@
+"""How the pipe does: rates, bad lines, dead letters, streams and the lag of their consumers."""
+
+from collections import deque
+
+import msgspec
+
+from ccpipe.bus.nats.connection import Delivery
+
+MAX_RATES = 300
+MAX_DEAD = 100
+"""Dead letters that are shown."""
+MAX_REASONS = 50
+"""Different reasons that are counted apart; others are counted together."""
+MAX_EXCERPT = 400
+
+
+class DeadLetter(msgspec.Struct):
+    """A dead letter as the page shows it."""
+
+    number: int
+    time: float
+    subject: str
+    reason: str
+    origin: str
+    text: str
+    """The beginning of the original."""
+
+
+class Consumer(msgspec.Struct):
+    """A durable consumer of a stream: a bridge."""
+
+    stream: str
+    name: str
+    waiting: int
+    """Messages that the stream holds and it has not got yet: its lag."""
+    unacknowledged: int
+    redelivered: int
+
+
+class Stream(msgspec.Struct):
+    """A stream of the broker."""
+
+    name: str
+    messages: int
+    bytes: int
+    subjects: list[str]
+
+
+class Health:
+    """Counters of what is on the bus; every number is bounded."""
+
+    def __init__(self) -> None:
+        """Start counting."""
+        self.payloads = self.bytes = self.lines = self.rejected = self.dropped = 0
+        self.rates: deque[tuple[float, float, float, float]] = deque(maxlen=MAX_RATES)
+        """Time, payloads, lines and bytes in each second."""
+        self.dead: deque[DeadLetter] = deque(maxlen=MAX_DEAD)
+        self.dead_count = 0
+        self.reasons: dict[str, int] = {}
+        self.streams: list[Stream] = []
+        self.consumers: list[Consumer] = []
+        self.problem = ""
+        """Why streams and consumers are not known."""
+        self._before = (0.0, 0, 0, 0)
+        self._ids: deque[str] = deque(maxlen=MAX_DEAD)
+
+    def tick(self, now: float) -> None:
+        """Note the rates since the last call."""
+        then, payloads, lines, size = self._before
+        self._before = (now, self.payloads, self.lines, self.bytes)
+        if then and now > then:
+            seconds = now - then
+            self.rates.append(
+                (
+                    now,
+                    (self.payloads - payloads) / seconds,
+                    (self.lines - lines) / seconds,
+                    (self.bytes - size) / seconds,
+                )
+            )
+
+    @property
+    def lines_per_second(self) -> float:
+        """Mean of the last five seconds."""
+        recent = list(self.rates)[-5:]
+        return sum(rate[2] for rate in recent) / len(recent) if recent else 0.0
+
+    def feed_dead(self, delivery: Delivery, now: float) -> None:
+        """Keep a dead letter; one that is published again has its message id again."""
+        id_ = delivery.headers.get("Nats-Msg-Id", "")[:MAX_EXCERPT]
+        if id_ in self._ids:
+            return
+        if id_:
+            self._ids.append(id_)
+        reason = delivery.headers.get("Ccpipe-Reason", "")[:MAX_EXCERPT]
+        self.dead_count += 1
+        shown = reason if reason in self.reasons or len(self.reasons) < MAX_REASONS else "others"
+        self.reasons[shown] = self.reasons.get(shown, 0) + 1
+        self.dead.append(
+            DeadLetter(
+                number=self.dead_count,
+                time=now,
+                subject=delivery.subject[:MAX_EXCERPT],
+                reason=reason,
+                origin=delivery.headers.get("Ccpipe-Origin", "")[:MAX_EXCERPT],
+                text=delivery.payload[:MAX_EXCERPT].decode(errors="backslashreplace"),
+            )
+        )

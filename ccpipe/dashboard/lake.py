@@ -1,0 +1,188 @@
+"""History from the Parquet files that a bridge writes, by DuckDB."""
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from ccpipe.errors import MissingExtra, UnavailableError, UsageError
+
+MAX_POINTS = 400
+"""Points of a series: the time asked for is cut into so many intervals."""
+MAX_ROWS = 400_000
+MAX_NODES = 64
+"""Nodes of one query."""
+MAX_FILES = 20_000
+MAX_DAYS = 366
+QUERY_SECONDS = 30.0
+MEMORY = "256MB"
+"""What DuckDB may use of memory."""
+LATE_SECONDS = 600
+"""How much older than its newest row a file may look by the clock of who wrote it."""
+
+FINE = ("hwthread", "core")
+"""Values of the tag ``type`` that are averaged or summed by the reader rather than shown."""
+
+
+class Span(msgspec.Struct, forbid_unknown_fields=True):
+    """What is asked for; times are seconds since the epoch."""
+
+    cluster: str
+    nodes: list[str]
+    start: float
+    stop: float
+    metrics: list[str] | None = None
+    """All where it is absent."""
+
+
+class History(msgspec.Struct):
+    """The answer: series with times and values of equal length; times are starts of intervals."""
+
+    step: float
+    """Seconds from one interval to the next."""
+    series: list[tuple[str, str, str, list[float], list[float]]]
+    """Hostname, metric, part (empty for the node), times, means."""
+    cut: bool = False
+    """Whether there was more than `MAX_ROWS`."""
+
+
+class Lake:
+    """Parquet files below a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use `folder`, which may come later.
+
+        Raises
+        ------
+        MissingExtra
+            where DuckDB is not installed.
+        UsageError
+            where `folder` is something else.
+
+        """
+        try:
+            import duckdb
+        except ImportError:
+            raise MissingExtra("duckdb", "dashboard") from None
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"--lake: {folder} is no folder")
+        self._duckdb = duckdb
+        self.folder = folder
+        self._one_at_a_time = asyncio.Lock()
+
+    async def history(self, span: Span) -> History:
+        """Return the mean of every interval of the series asked for.
+
+        Raises
+        ------
+        UsageError
+            where the span is empty, too long, or has too many nodes.
+        UnavailableError
+            where the files cannot be read, or not in time.
+
+        """
+        if not 0 < span.stop - span.start <= MAX_DAYS * 86400 or span.start < 0:
+            raise UsageError(f"a span is more than nothing and at most {MAX_DAYS} days")
+        if not 0 < len(span.nodes) <= MAX_NODES:
+            raise UsageError(f"from 1 to {MAX_NODES} nodes at once")
+        async with self._one_at_a_time:
+            connection = self._duckdb.connect(
+                config={"memory_limit": MEMORY, "threads": 1, "autoinstall_known_extensions": False}
+            )
+            timer = asyncio.get_running_loop().call_later(QUERY_SECONDS, connection.interrupt)
+            try:
+                return await asyncio.to_thread(self._query, connection, span)
+            except self._duckdb.InterruptException:
+                raise UnavailableError(
+                    f"reading {self.folder} takes more than {QUERY_SECONDS:.0f} s; "
+                    "ask for a shorter time"
+                ) from None
+            except (self._duckdb.Error, OSError) as error:
+                raise UnavailableError(f"{self.folder}: {str(error)[:300]}") from None
+            finally:
+                timer.cancel()
+                connection.close()
+
+    def _query(self, connection: Any, span: Span) -> History:
+        step = max(1.0, round((span.stop - span.start) / MAX_POINTS))
+        files = list(self.files(span))
+        if not files:
+            return History(step, [])
+        kept = "AND name IN (SELECT unnest($metrics))" if span.metrics else ""
+        given: dict[str, Any] = {
+            "files": files,
+            "nodes": span.nodes,
+            "fine": list(FINE),
+            "start": int(span.start * 1e6),
+            "stop": int(span.stop * 1e6),
+            "step": int(step * 1e6),
+            "limit": MAX_ROWS + 1,
+        }
+        if span.metrics:
+            given["metrics"] = span.metrics
+        rows = connection.execute(QUERY.format(kept=kept), given).fetchall()
+        return History(step, list(_series(rows[:MAX_ROWS])), cut=len(rows) > MAX_ROWS)
+
+    def files(self, span: Span) -> Iterator[str]:
+        """Yield the files that may hold rows of a span: by their folders' days and their names."""
+        day = datetime.fromtimestamp(span.start, UTC).date()
+        last = datetime.fromtimestamp(min(span.stop, time.time() + 86400), UTC).date()
+        oldest = datetime.fromtimestamp(max(0.0, span.start - LATE_SECONDS), UTC)
+        stamp = oldest.strftime("%Y%m%dT%H%M%S")
+        count = 0
+        while day <= last:
+            for path in sorted(self._of_day(span.cluster, day)):
+                written = re.match(r"[0-9]{8}T[0-9]{6}", path.name)
+                if written and written[0] < stamp:
+                    continue
+                count += 1
+                if count > MAX_FILES:
+                    return
+                yield str(path)
+            day += timedelta(days=1)
+
+    def _of_day(self, cluster: str, day: date) -> list[Path]:
+        name = quote(cluster, safe="") or "__HIVE_DEFAULT_PARTITION__"
+        if name in (".", ".."):
+            return []
+        folder = self.folder / f"cluster={name}" / f"date={day}"
+        return [path for path in folder.glob("*.parquet") if path.is_file()]
+
+
+QUERY = """
+SELECT hostname, name, part, bucket, avg(value) FROM (
+    SELECT hostname, name, value,
+        CASE WHEN coalesce(type, 'node') = 'node' THEN '' ELSE type || ' ' ||
+            coalesce(type_id, '') END AS device,
+        CASE WHEN stype IS NULL THEN '' ELSE stype || ' ' || coalesce(stype_id, '') END AS below,
+        trim(device || ' ' || below) AS part,
+        (epoch_us(CAST(time AS TIMESTAMPTZ)) - $start) // $step AS bucket
+    FROM read_parquet($files, union_by_name = true)
+    WHERE field = 'value' AND hostname IN (SELECT unnest($nodes))
+        AND coalesce(type, 'node') NOT IN (SELECT unnest($fine)) {kept}
+        AND epoch_us(CAST(time AS TIMESTAMPTZ)) BETWEEN $start AND $stop
+)
+GROUP BY ALL ORDER BY hostname, name, part, bucket LIMIT $limit
+"""
+
+
+def _series(
+    rows: Sequence[tuple[str, str, str, int, float]],
+) -> Iterator[tuple[str, str, str, list[float], list[float]]]:
+    """Yield the series of sorted rows; times are numbers of intervals."""
+    current: tuple[str, str, str, list[float], list[float]] | None = None
+    for hostname, name, part, bucket, value in rows:
+        if current is None or current[:3] != (hostname, name, part):
+            if current is not None:
+                yield current
+            current = (hostname, name, part, [], [])
+        current[3].append(bucket)
+        current[4].append(value)
+    if current is not None:
+        yield current

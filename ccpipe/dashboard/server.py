@@ -1,0 +1,300 @@
+"""The dashboard over HTTP: the page's files, a WebSocket of frames, history, and who may see it."""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import importlib.resources
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ccpipe import __version__
+from ccpipe.dashboard.feed import Feed
+from ccpipe.dashboard.lake import Lake, Span
+from ccpipe.dashboard.views import view_of
+from ccpipe.errors import ConfigError, MissingExtra, UnavailableError, UsageError
+
+try:
+    from aiohttp import WSCloseCode, WSMsgType, web
+except ImportError:
+    raise MissingExtra("aiohttp", "dashboard") from None
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+MAX_PAGES = 64
+"""Pages that may be open at once."""
+MAX_QUERY = 64 * 2**10
+SEND_SECONDS = 30.0
+"""A page that does not take a frame for so long is disconnected."""
+
+TYPES = {
+    ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml",
+}  # fmt: skip
+
+SECURITY = {
+    # No inline script or style, nothing from elsewhere, no frames, no forms.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of the page, in memory."""
+
+    body: bytes
+    type: str
+    tag: str
+
+
+def page_files() -> dict[str, File]:
+    """Return the page's files by their paths; they are part of the package."""
+    found: dict[str, File] = {}
+    top = importlib.resources.files("ccpipe.dashboard") / "static"
+    for folder, prefix in ((top, ""), (top / "vendor", "vendor/"), (top / "pages", "pages/")):
+        for each in folder.iterdir():
+            suffix = "." + each.name.rpartition(".")[2]
+            if suffix in TYPES:
+                body = each.read_bytes()
+                tag = hashlib.sha256(body).hexdigest()[:16]
+                found[f"{prefix}{each.name}"] = File(body, TYPES[suffix], tag)
+    return found
+
+
+class Server:
+    """Serves the page until it is left; an async context manager."""
+
+    def __init__(
+        self, feed: Feed, *, listen: str, token: str = "", lake: Lake | None = None
+    ) -> None:
+        """Listen at `listen` (``host:port``); raises ConfigError where that cannot be.
+
+        Other machines may be listened to only with a `token`.
+        """
+        self.host, self.port = _address(listen)
+        if not token and not is_loopback(self.host):
+            raise ConfigError(f"the dashboard needs a token to listen at {self.host}")
+        self.feed = feed
+        self.lake = lake
+        self.token = token
+        self._session = hmac.digest(token.encode(), b"ccpipe dashboard session", "sha256").hex()
+        self._files = page_files()
+        self._pages: set[web.WebSocketResponse] = set()
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/"
+
+    async def __aenter__(self) -> Self:
+        """Listen; raises ConfigError where the address is taken."""
+        app = web.Application(middlewares=[self._guard], client_max_size=MAX_QUERY)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/api/about", self._about)
+        app.router.add_post("/api/login", self._login)
+        app.router.add_get("/api/live", self._live)
+        app.router.add_post("/api/history", self._history)
+        app.router.add_get("/{path:.*}", self._file)
+        app.on_response_prepare.append(_add_headers)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self.host, self.port).start()
+        except (OSError, OverflowError) as error:
+            await self._runner.cleanup()
+            raise ConfigError(f"cannot listen at {self.host}:{self.port}: {error}") from None
+        if not self.port:
+            self.port = int(self._runner.addresses[0][1])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close all pages."""
+        assert self._runner is not None
+        for page in set(self._pages):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await page.close(code=WSCloseCode.GOING_AWAY)
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse foreign names, foreign pages, and who has no token."""
+        if not self.token and not is_loopback(_hostname(request.headers.get("Host", ""))):
+            # A page elsewhere may have its name point here.
+            return _refused(403, "this dashboard is for this machine only")
+        origin = request.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
+            return _refused(403, "another page asks")
+        needs_token = request.path.startswith("/api/") and request.path != "/api/login"
+        if needs_token and not self._is_allowed(request):
+            return _refused(401, "the token is missing or wrong")
+        try:
+            return await handler(request)
+        except UsageError as error:
+            return _refused(400, str(error))
+        except UnavailableError as error:
+            return _refused(503, str(error))
+
+    def _is_allowed(self, request: web.Request) -> bool:
+        if not self.token:
+            return True
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        cookie = request.cookies.get(self._cookie(), "")
+        return _is_same(bearer, self.token) or _is_same(cookie, self._session)
+
+    def _cookie(self) -> str:
+        return f"ccpipe-dashboard-{self.port}"  # browsers do not tell ports apart
+
+    async def _login(self, request: web.Request) -> web.Response:
+        """Exchange the token for a cookie that no script can read."""
+        given = await request.text()
+        if not self.token or not _is_same(given.strip(), self.token):
+            await asyncio.sleep(0.2)
+            return _refused(401, "the token is wrong")
+        response = web.Response(status=204)
+        response.set_cookie(
+            self._cookie(), self._session, httponly=True, samesite="Strict", path="/",
+            max_age=30 * 86400, secure=request.secure,
+        )  # fmt: skip
+        return response
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _about(self, _: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "version": __version__,
+                "lake": self.lake is not None,
+                "cluster": self.feed.site.cluster,
+            }
+        )
+
+    async def _file(self, request: web.Request) -> web.Response:
+        file = self._files.get(request.match_info["path"] or "index.html")
+        if file is None:
+            return _refused(404, "there is no such page")
+        headers = {"ETag": f'"{file.tag}"', "Cache-Control": "no-cache"}
+        if request.headers.get("If-None-Match") == headers["ETag"]:
+            return web.Response(status=304, headers=headers)
+        return web.Response(
+            body=file.body, content_type=file.type, charset="utf-8", headers=headers
+        )
+
+    async def _history(self, request: web.Request) -> web.Response:
+        if self.lake is None:
+            raise UsageError("no folder of Parquet files is configured: start with --lake")
+        try:
+            span = msgspec.json.decode(await request.read(), type=Span)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise UsageError(f"not a query: {error}") from None
+        answer = await self.lake.history(span)
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+    async def _live(self, request: web.Request) -> web.StreamResponse:
+        """Send frames of the view that the page asked for last, one a second."""
+        if len(self._pages) >= MAX_PAGES:
+            return _refused(503, "too many pages are open")
+        socket = web.WebSocketResponse(heartbeat=20, max_msg_size=MAX_QUERY, compress=False)
+        await socket.prepare(request)
+        self._pages.add(socket)
+        sender: asyncio.Task[None] | None = None
+        try:
+            async for message in socket:
+                if message.type is not WSMsgType.TEXT:
+                    break
+                if sender is not None:
+                    sender.cancel()
+                    await asyncio.gather(sender, return_exceptions=True)
+                try:
+                    view = view_of(self.feed, message.data)
+                except UsageError as error:
+                    await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=_brief(error))
+                    break
+                sender = asyncio.create_task(self._send(socket, view.frame))
+        finally:
+            self._pages.discard(socket)
+            if sender is not None:
+                sender.cancel()
+                await asyncio.gather(sender, return_exceptions=True)
+        return socket
+
+    async def _send(self, socket: web.WebSocketResponse, frame: Callable[[], bytes]) -> None:
+        """Send a frame at once and then every second; a slow page gets fewer."""
+        try:
+            while True:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await socket.send_bytes(frame())
+                async with self.feed.ticked:
+                    await self.feed.ticked.wait()
+        except (TimeoutError, ConnectionError):
+            await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
+        except Exception:
+            log.exception("the dashboard cannot show a page")
+            await socket.close(code=WSCloseCode.INTERNAL_ERROR)
+
+
+async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(SECURITY)
+    response.headers.setdefault("Cache-Control", "no-store")
+    response.headers["Server"] = "ccpipe"
+
+
+def _refused(status: int, reason: str) -> web.Response:
+    return web.Response(status=status, text=f"{reason}\n")
+
+
+def _brief(error: Exception) -> bytes:
+    return str(error).encode()[:120]
+
+
+def _is_same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode(), wanted.encode())
+
+
+def _hostname(host: str) -> str:
+    """Return the name in a header ``Host``, without the port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a name or address is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _address(listen: str) -> tuple[str, int]:
+    """Read ``host:port``; without a host it is this machine only."""
+    try:
+        parts = urlsplit(f"//{listen}")
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"cannot listen at {listen!r}: {error}") from None
+    if port is None:
+        raise ConfigError(f"cannot listen at {listen!r}: the port is missing")
+    return parts.hostname or "127.0.0.1", port

@@ -1,0 +1,158 @@
+// Lines over time, drawn by uPlot.
+
+import { colour, h, say } from "./dom.js";
+import { format } from "./units.js";
+
+const HEIGHT = 128;
+const LINES = 8;
+const MAX_LEGEND = 8;
+
+export const lineColour = (place) => colour(`line${place % LINES}`);
+
+export class Chart {
+  /**
+   * A chart of one metric. `labels` name its lines; "" is the node as a whole. With `band` the
+   * lines are minimum, mean and maximum.
+   */
+  constructor({ title, unit = "", meaning = "", labels, band = false, sync = "time", height = HEIGHT }) {
+    Object.assign(this, { unit, labels, band, sync, height });
+    this.now = h("output", { class: "now" }, "–");
+    this.body = h("div", { class: "plot" });
+    this.body.style.height = `${height}px`;
+    this.legend = h("div", { class: "lines", hidden: labels.length < 2 || band });
+    this.element = h("figure", { class: "chart", title: meaning || title },
+      h("figcaption", {}, h("span", { class: "name" }, title), this.now), this.body, this.legend);
+    this.data = [[], ...labels.map(() => [])];
+    this.visible = false;
+    this.observer = new IntersectionObserver(([entry]) => {
+      this.visible = entry.isIntersecting;
+      if (this.visible) this.draw();
+    });
+    this.observer.observe(this.element);
+    this.resizer = new ResizeObserver(() => {
+      this.plot?.setSize({ width: this.body.clientWidth, height });
+    });
+    this.resizer.observe(this.body);
+  }
+
+  close() {
+    this.observer.disconnect();
+    this.resizer.disconnect();
+    this.plot?.destroy();
+  }
+
+  /** Draw anew with the colours of the theme. */
+  recolour() {
+    this.plot?.destroy();
+    this.plot = null;
+    this.draw();
+  }
+
+  /** Show columns: times, then one column for each label. */
+  set(data) {
+    this.data = data;
+    this.latest();
+    if (this.visible) this.draw();
+  }
+
+  draw() {
+    if (!this.plot) {
+      if (!this.body.clientWidth) return;
+      this.plot = new window.uPlot(this.options(), this.data, this.body);
+      this.keys();
+    } else this.plot.setData(this.data);
+  }
+
+  latest(place = this.data[0].length - 1) {
+    const values = this.data.slice(1).map((column) => column[place]);
+    if (this.band) say(this.now, format(values[1], this.unit));
+    else if (values.length === 1) say(this.now, format(values[0], this.unit));
+    else {
+      const there = values.filter((value) => value !== null && !Number.isNaN(value));
+      const mean = there.reduce((sum, value) => sum + value, 0) / there.length;
+      say(this.now, there.length ? `mean ${format(mean, this.unit)}` : "–");
+    }
+  }
+
+  keys() {
+    const shown = this.labels.slice(0, MAX_LEGEND);
+    if (this.labels.length < 2 || this.band) return;
+    this.legend.replaceChildren(
+      ...shown.map((label, place) => {
+        const key = h("span", {}, h("i", {}), label || "node");
+        key.firstChild.style.background = lineColour(place);
+        return key;
+      }),
+      ...(this.labels.length > MAX_LEGEND
+        ? [h("span", {}, `and ${this.labels.length - MAX_LEGEND} more`)] : []),
+    );
+  }
+
+  options() {
+    const text = colour("dim");
+    const grid = { stroke: colour("grid"), width: 1 };
+    const font = "11px system-ui, sans-serif";
+    const single = this.labels.length === 1;
+    const lines = this.labels.map((label, place) => ({
+      label: label || "node", width: single || this.band ? 1.5 : 1.25, spanGaps: false,
+      stroke: this.band && place !== 1 ? "transparent" : lineColour(this.band ? 0 : place),
+      fill: single ? `${lineColour(0)}22` : undefined, points: { show: false },
+    }));
+    return {
+      width: this.body.clientWidth, height: this.height, series: [{}, ...lines],
+      bands: this.band ? [{ series: [3, 1], fill: `${lineColour(0)}33` }] : undefined,
+      legend: { show: false },
+      cursor: { y: false, sync: { key: this.sync }, drag: { x: false, y: false }, points: { size: 6 } },
+      scales: { y: { range: (_, low, high) => this.range(low, high) } },
+      padding: [6, 22, 0, 0],
+      axes: [
+        { stroke: text, grid: { show: false }, ticks: { show: false }, font, size: 22, space: 70,
+          values: (_, times) => times.map(brief) },
+        { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 34,
+          values: (_, values) => values.map((value) => format(value, this.unit, true)) },
+      ],
+      hooks: { setCursor: [(plot) => this.latest(plot.cursor.idx ?? undefined)] },
+    };
+  }
+
+  range(low, high) {
+    if (low === null || high === null) return [0, this.unit === "percent" ? 100 : 1];
+    if (this.unit === "percent" && high <= 100 && low >= 0) return [0, 100];
+    const bottom = Math.min(0, low);
+    return [bottom, high > bottom ? high + (high - bottom) * 0.08 : bottom + 1];
+  }
+}
+
+function brief(seconds) {
+  const date = new Date(seconds * 1000);
+  const two = (number) => String(number).padStart(2, "0");
+  const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`;
+  return date.getSeconds() ? `${minutes}:${two(date.getSeconds())}` : minutes;
+}
+
+/** Rows of history as columns, with a bounded length. */
+export class Columns {
+  constructor(width, maximum = 300) {
+    this.width = width;
+    this.maximum = maximum;
+    this.times = [];
+    this.columns = Array.from({ length: width }, () => []);
+  }
+
+  /** Add rows of `width` numbers each. */
+  add(times, numbers) {
+    const { width } = this;
+    times.forEach((time, row) => {
+      this.times.push(time);
+      for (let place = 0; place < width; place += 1) {
+        const number = numbers[row * width + place];
+        this.columns[place].push(Number.isNaN(number) ? null : number);
+      }
+    });
+    const over = this.times.length - this.maximum;
+    if (over > 0) {
+      this.times.splice(0, over);
+      for (const column of this.columns) column.splice(0, over);
+    }
+  }
+}

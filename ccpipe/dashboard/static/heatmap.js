@@ -1,0 +1,197 @@
+// A map of nodes: one cell each, coloured by a metric.
+
+import { colour, h, say } from "./dom.js";
+import { format } from "./units.js";
+
+const GAP = 2;
+const MAX_CELL = 30;
+const MIN_CELL = 5;
+const HEIGHT = 232;
+
+export class HeatMap {
+  /** `onopen(place)` is called when a cell is chosen; `label(place)` names it. */
+  constructor(title, onopen, label) {
+    Object.assign(this, { title, onopen, label });
+    this.values = new Float32Array(0);
+    this.silent = new Set();
+    this.unit = "";
+    this.focus = -1;
+    this.top = 0;
+    this.canvas = h("canvas", {
+      tabIndex: 0, role: "application", class: "heat",
+      "aria-label": `${title}: map of nodes; arrow keys move, Enter opens`,
+      onmousemove: (event) => this.hover(event), onmouseleave: () => this.leave(),
+      onclick: (event) => this.open(this.at(event)), onkeydown: (event) => this.key(event),
+      onblur: () => this.leave(),
+    });
+    this.tip = h("div", { class: "tip", role: "status", hidden: true });
+    this.ramp = h("canvas", { class: "ramp", width: 96, height: 8 });
+    this.low = h("span", {}, "0");
+    this.high = h("span", {}, "–");
+    this.legend = h("div", { class: "legend" }, this.low, this.ramp, this.high);
+    this.element = h("div", { class: "heatbox" }, this.canvas, this.tip);
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.element);
+  }
+
+  close() {
+    this.observer.disconnect();
+  }
+
+  /** Show new values. */
+  set(values, silent, unit) {
+    this.values = values;
+    this.silent = silent;
+    this.unit = unit;
+    let top = 0;
+    for (const value of values) if (value > top) top = value;
+    // A scale that follows every value would flicker: it grows at once and shrinks in steps.
+    const wanted = unit === "percent" ? 100 : nice(top);
+    if (wanted > this.top || wanted < this.top / 2) this.top = wanted;
+    this.draw();
+    if (!this.tip.hidden) this.describe(this.focus);
+  }
+
+  /** Start a new scale, for another metric. */
+  reset() {
+    this.top = 0;
+  }
+
+  layout() {
+    const width = this.element.clientWidth;
+    const number = Math.max(1, this.values.length);
+    const rows = (columns) => Math.ceil(number / columns);
+    let columns = Math.max(1, Math.floor(width / MAX_CELL));
+    const max = Math.max(columns, Math.floor(width / MIN_CELL));
+    while (columns < max && rows(columns) * (width / columns) > HEIGHT) columns += 1;
+    const cell = width / columns;
+    return { width, cell, columns, height: Math.max(HEIGHT, Math.ceil(rows(columns) * cell)) };
+  }
+
+  draw() {
+    const { width, cell, columns, height } = this.layout();
+    if (!width) return;
+    const scale = devicePixelRatio || 1;
+    const { canvas } = this;
+    if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
+      canvas.width = Math.round(width * scale);
+      canvas.height = Math.round(height * scale);
+      canvas.style.height = `${height}px`;
+    }
+    const context = canvas.getContext("2d");
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.clearRect(0, 0, width, height);
+    const ramp = palette();
+    const empty = colour("cell");
+    const mark = colour("bad");
+    const size = cell - (cell > 8 ? GAP : 1);
+    this.values.forEach((value, place) => {
+      const x = (place % columns) * cell;
+      const y = Math.floor(place / columns) * cell;
+      const share = Math.max(0, Math.min(1, value / (this.top || 1)));
+      context.fillStyle = Number.isNaN(value) ? empty : ramp[Math.round(share * 255)];
+      context.fillRect(x, y, size, size);
+      if (this.silent.has(place)) {
+        context.strokeStyle = mark;
+        context.lineWidth = 1.5;
+        context.beginPath();
+        context.moveTo(x + 2, y + 2);
+        context.lineTo(x + size - 2, y + size - 2);
+        context.stroke();
+      }
+    });
+    if (this.focus >= 0 && this.focus < this.values.length) {
+      context.strokeStyle = colour("text");
+      context.lineWidth = 2;
+      const x = (this.focus % columns) * cell;
+      const y = Math.floor(this.focus / columns) * cell;
+      context.strokeRect(x + 1, y + 1, size - 2, size - 2);
+    }
+    this.drawLegend(ramp);
+  }
+
+  drawLegend(ramp) {
+    say(this.high, this.top ? format(this.top, this.unit) : "–");
+    const context = this.ramp.getContext("2d");
+    for (let x = 0; x < 96; x += 1) {
+      context.fillStyle = ramp[Math.round((x / 95) * 255)];
+      context.fillRect(x, 0, 1, 8);
+    }
+  }
+
+  at(event) {
+    const { cell, columns } = this.layout();
+    const box = this.canvas.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left) / cell);
+    const place = Math.floor((event.clientY - box.top) / cell) * columns + column;
+    return column < columns && place < this.values.length ? place : -1;
+  }
+
+  hover(event) {
+    this.focus = this.at(event);
+    this.describe(this.focus);
+    this.draw();
+  }
+
+  leave() {
+    this.focus = -1;
+    this.tip.hidden = true;
+    this.draw();
+  }
+
+  open(place) {
+    if (place >= 0) this.onopen(place);
+  }
+
+  key(event) {
+    const { columns } = this.layout();
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns };
+    if (event.key in steps) {
+      const next = this.focus < 0 ? 0 : this.focus + steps[event.key];
+      this.focus = Math.max(0, Math.min(this.values.length - 1, next));
+      this.describe(this.focus);
+      this.draw();
+      event.preventDefault();
+    } else if (event.key === "Enter") this.open(this.focus);
+    else if (event.key === "Escape") this.leave();
+  }
+
+  describe(place) {
+    this.tip.hidden = place < 0;
+    if (place < 0) return;
+    const { cell, columns, width } = this.layout();
+    const state = this.silent.has(place) ? "silent" : format(this.values[place], this.unit);
+    say(this.tip, `${this.label(place)}  ${state}`);
+    const x = (place % columns) * cell;
+    const y = Math.floor(place / columns) * cell;
+    this.tip.style.left = `${Math.max(0, Math.min(x, width - this.tip.offsetWidth))}px`;
+    this.tip.style.top = `${y + cell + 4}px`;
+  }
+}
+
+/** The next round number. */
+function nice(number) {
+  if (!(number > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(number));
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((step) => step * power >= number) * power;
+}
+
+const ramps = {};
+
+/** 256 colours from low to high, by the theme's four. */
+function palette() {
+  const theme = document.documentElement.dataset.theme;
+  ramps[theme] ??= mix(["heat0", "heat1", "heat2", "heat3"].map(colour));
+  return ramps[theme];
+}
+
+function mix(stops) {
+  const points = stops.map((stop) => [1, 3, 5].map((at) => parseInt(stop.slice(at, at + 2), 16)));
+  return Array.from({ length: 256 }, (_, place) => {
+    const where = (place / 255) * (points.length - 1);
+    const low = Math.min(points.length - 2, Math.floor(where));
+    const rgb = points[low].map((from, c) =>
+      Math.round(from + (points[low + 1][c] - from) * (where - low)));
+    return `rgb(${rgb.join(" ")})`;
+  });
+}

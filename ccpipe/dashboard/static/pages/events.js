@@ -1,0 +1,92 @@
+// Events and log messages as they come.
+
+import { card, h, nodeLink } from "../dom.js";
+import { clock, duration } from "../units.js";
+
+const MAX_LINES = 1000;
+
+/** One event or log message as a line; a click shows all of its text. */
+export function entryLine(entry) {
+  const level = entry.kind === "event" ? "event" : entry.label;
+  const known = ["event", "debug", "info", "warn", "error"].includes(level) ? level : "info";
+  const line = h("li", { class: `entry ${known}` },
+    h("time", {}, clock(entry.time)),
+    h("span", { class: "label" }, entry.label || entry.kind),
+    entry.hostname
+      ? h("a", { href: nodeLink(entry.cluster, entry.hostname) }, entry.hostname) : h("span", {}, "–"),
+    h("span", { class: "of" }, entry.name),
+    h("span", { class: "text", title: "Click to show all", onclick: () => line.classList.toggle("open") },
+      brief(entry)));
+  const text = line.lastChild;
+  text.addEventListener("click", () => {
+    text.textContent = line.classList.contains("open") ? entry.text : brief(entry);
+  });
+  line.search = [entry.label, entry.hostname, entry.name, entry.text, entry.cluster].join(" ").toLowerCase();
+  line.dataset.kind = entry.kind;
+  return line;
+}
+
+/** What an event says, in short: of a job rather than its JSON. */
+function brief({ name, text, label }) {
+  if (name !== "job") return text;
+  try {
+    const job = JSON.parse(text);
+    const nodes = job.numNodes ? `${job.numNodes} node${job.numNodes === 1 ? "" : "s"}` : "";
+    const ran = job.stopTime && job.startTime ? `after ${duration(job.stopTime - job.startTime)}` : "";
+    const state = label === "stop_job" ? job.jobState : "";
+    return [`job ${job.jobId}`, job.user, job.metaData?.jobName, nodes, state, ran].filter(Boolean).join("  ");
+  } catch {
+    return text;
+  }
+}
+
+export class EventsPage {
+  constructor() {
+    this.title = "Events";
+    this.query = { view: "events" };
+    this.waiting = [];
+    this.search = h("input", { type: "search", placeholder: "node, text, class …  ( / )",
+      "aria-label": "Filter", oninput: () => this.filter() });
+    this.kind = h("select", { "aria-label": "Kind", onchange: () => this.filter() },
+      [["", "events and log"], ["event", "events"], ["log", "log"]]
+        .map(([value, name]) => h("option", { value }, name)));
+    this.pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => this.toggle() }, "Pause");
+    this.lines = h("ol", { class: "log tall" });
+    this.empty = h("p", { class: "empty" }, "Nothing was heard yet.");
+    this.element = h("div", {}, h("h1", { class: "hidden" }, "Events"),
+      card("Events and log", h("div", { class: "head" }, this.search, this.kind, this.pause),
+        this.empty, this.lines));
+  }
+
+  frame(header) {
+    if (header.first) this.lines.replaceChildren();
+    this.waiting.push(...header.entries);
+    this.waiting.splice(0, Math.max(0, this.waiting.length - MAX_LINES));
+    if (this.pause.getAttribute("aria-pressed") === "true") {
+      this.pause.textContent = this.waiting.length ? `Go on (${this.waiting.length})` : "Go on";
+      return;
+    }
+    if (!this.waiting.length) return;
+    const fresh = this.waiting.splice(0).map(entryLine).reverse();
+    for (const line of fresh) line.hidden = !this.matches(line);
+    this.lines.prepend(...fresh);
+    while (this.lines.children.length > MAX_LINES) this.lines.lastChild.remove();
+    this.empty.hidden = true;
+  }
+
+  toggle() {
+    const paused = this.pause.getAttribute("aria-pressed") !== "true";
+    this.pause.setAttribute("aria-pressed", String(paused));
+    this.pause.textContent = paused ? "Go on" : "Pause";
+  }
+
+  matches(line) {
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    return (!this.kind.value || line.dataset.kind === this.kind.value)
+      && words.every((word) => line.search.includes(word));
+  }
+
+  filter() {
+    for (const line of this.lines.children) line.hidden = !this.matches(line);
+  }
+}

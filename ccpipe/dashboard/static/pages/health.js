@@ -1,0 +1,95 @@
+// How the pipe does.
+
+import { Chart, Columns } from "../chart.js";
+import { card, fill, h } from "../dom.js";
+import { clock, count, format } from "../units.js";
+
+const COUNTS = [
+  ["lines", "lines heard"], ["payloads", "messages"], ["bytes", "bytes"], ["series", "series kept"],
+  ["rejected", "bad lines"], ["dead", "dead letters"], ["dropped", "dropped here"],
+  ["left_out", "series left out"],
+];
+const MAX_LETTERS = 100;
+
+export class HealthPage {
+  constructor() {
+    this.title = "Pipe";
+    this.query = { view: "health" };
+    this.columns = new Columns(3);
+    this.charts = [["lines", ""], ["messages", ""], ["bytes", "B/s"]].map(([title, unit]) =>
+      new Chart({ title: `${title} per second`, unit, labels: [""] }));
+    this.counts = h("dl", { class: "counts" });
+    this.consumers = h("div", {});
+    this.streams = h("div", {});
+    this.reasons = h("div", {});
+    this.letters = h("ol", { class: "log" });
+    this.element = h("div", {}, h("h1", { class: "hidden" }, "Pipe"),
+      h("div", { class: "charts three" }, this.charts.map((chart) => chart.element)),
+      h("section", { class: "card" }, this.counts),
+      h("div", { class: "halves" },
+        card("Bridges: consumers of the streams", this.consumers), card("Streams", this.streams)),
+      card("Dead letters", this.reasons, this.letters));
+  }
+
+  frame(header) {
+    if (header.first) {
+      this.columns = new Columns(3);
+      this.letters.replaceChildren();
+    }
+    const rates = header.rates;
+    this.columns.add(rates.map(([time]) => time),
+      rates.flatMap(([, payloads, lines, bytes]) => [lines, payloads, bytes]));
+    this.charts.forEach((chart, place) =>
+      chart.set([this.columns.times, this.columns.columns[place]]));
+    fill(this.counts, COUNTS.map(([key, name]) => h("div", {
+      class: ["rejected", "dead", "dropped", "left_out"].includes(key) && header.counts[key] ? "warn" : "",
+    }, h("dt", {}, name), h("dd", {}, key === "bytes" ? format(header.counts[key], "B") : count(header.counts[key])))));
+    this.showStreams(header);
+    this.showDead(header);
+  }
+
+  showStreams({ consumers, streams, problem }) {
+    const why = h("p", { class: "empty" }, problem || "There are none.");
+    fill(this.consumers, consumers.length ? table(
+      ["bridge", "stream", "waiting", "not acknowledged", "delivered again"],
+      consumers.map((each) => [each.name, each.stream, count(each.waiting),
+        count(each.unacknowledged), count(each.redelivered)]),
+      (place) => consumers[place].waiting > 10000) : why);
+    fill(this.streams, streams.length ? table(["stream", "messages", "size", "subjects"],
+      streams.map((each) => [each.name, count(each.messages), format(each.bytes, "B"),
+        each.subjects.join(", ")])) : why.cloneNode(true));
+  }
+
+  showDead({ letters, reasons }) {
+    const found = Object.entries(reasons).sort(([, a], [, b]) => b - a);
+    fill(this.reasons, found.length
+      ? table(["times", "reason"], found.slice(0, 10).map(([reason, times]) => [count(times), reason]))
+      : h("p", { class: "empty" }, "None. Lines that a store rejects would be listed here with the reason."));
+    this.letters.prepend(...letters.map(letterLine).reverse());
+    while (this.letters.children.length > MAX_LETTERS) this.letters.lastChild.remove();
+  }
+
+  recolour() {
+    for (const chart of this.charts) chart.recolour();
+  }
+
+  close() {
+    for (const chart of this.charts) chart.close();
+  }
+}
+
+function letterLine(letter) {
+  const line = h("li", { class: "entry letter error" },
+    h("time", {}, clock(letter.time)), h("span", { class: "label" }, letter.reason || "no reason"),
+    h("span", {}, letter.origin || letter.subject),
+    h("span", { class: "text", title: "Click to show all", onclick: () => line.classList.toggle("open") },
+      letter.text));
+  return line;
+}
+
+function table(heads, rows, marked = () => false) {
+  return h("table", { class: "fit" },
+    h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map((cells, place) => h("tr", { class: marked(place) ? "warn" : "" },
+      cells.map((cell) => h("td", {}, cell))))));
+}

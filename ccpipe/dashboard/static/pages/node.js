@@ -1,0 +1,160 @@
+// One node: all its metrics, its jobs, what it says.
+
+import { Chart, Columns } from "../chart.js";
+import { card, fill, h, say } from "../dom.js";
+import { fetchHistory, spanButtons } from "../history.js";
+import { clock } from "../units.js";
+import { entryLine } from "./events.js";
+import { jobTable } from "./jobs.js";
+
+const SECTIONS = [
+  ["CPU", /^(cpu_(?!.*(power|energy))|load|proc_|ipc|flops|clock|cpufreq|num_cpus|core_sched|sched)/],
+  ["Memory", /^(mem_(?!.*(power|energy))|swap|numa|psi_mem)/],
+  ["GPU", /^(nv_|rocm_|acc_)/],
+  ["Network", /^(net_|ib_|infiniband)/],
+  ["Storage", /^(io_|disk_|part_|lustre|nfs|gpfs|beegfs|smart)/],
+  ["Power and temperature", /(power|energy|temp|fan)/],
+  ["Other", /./],
+];
+const SUMMARY = ["cpu_load", "load_one", "cpu_used", "cpu_user", "mem_used", "flops_any", "mem_bw",
+  "nv_util", "nv_fb_mem_used", "rocm_gfx_util", "net_bytes_in_bw", "net_bytes_out_bw",
+  "ib_total_bw", "cpu_power", "nv_power_usage", "temperature"];
+const MAX_SUMMARY = 9;
+const MAX_ENTRIES = 50;
+const REFRESH = 30000;
+
+export class NodePage {
+  constructor({ parts, about, ask }) {
+    const [cluster = "", node = ""] = parts;
+    Object.assign(this, { cluster, node, ask });
+    this.title = node;
+    this.query = { view: "node", cluster, node };
+    this.span = 0;
+    this.charts = [];
+    this.columns = new Columns(0);
+    this.state = h("span", { class: "chip" }, "…");
+    this.search = h("input", { type: "search", placeholder: "metric …  ( / )",
+      "aria-label": "Filter metrics", oninput: () => this.filter() });
+    this.note = h("span", { class: "note", role: "status" });
+    this.jobs = h("div", {});
+    this.body = h("div", {}, h("p", { class: "empty" }, "Waiting for this node …"));
+    this.entries = h("ol", { class: "log" });
+    this.element = h("div", {},
+      h("div", { class: "title" }, h("h1", {}, node), h("span", { class: "dim" }, cluster), this.state,
+        this.note, h("span", { class: "gap" }), this.search,
+        spanButtons(about, (seconds) => this.choose(seconds))),
+      this.jobs, this.body, card("Events and log of this node", this.entries));
+    this.timer = setInterval(() => this.span && this.load(), REFRESH);
+  }
+
+  frame(header, numbers) {
+    if (header.missing) {
+      fill(this.body, h("p", { class: "empty" }, "Nothing was heard of this node yet."));
+      return;
+    }
+    say(this.state, header.silent ? `silent since ${clock(header.seen)}` : "live");
+    this.state.className = `chip ${header.silent ? "warn" : "good"}`;
+    if (header.series) this.build(header);
+    if (header.jobs) {
+      fill(this.jobs, header.jobs.length ? card("Jobs on this node", jobTable(header.jobs)) : null);
+    }
+    if (header.entries.length) {
+      this.entries.prepend(...header.entries.map(entryLine).reverse());
+      while (this.entries.children.length > MAX_ENTRIES) this.entries.lastChild.remove();
+    }
+    this.columns.add(header.times, numbers);
+    if (!this.span && header.times.length) this.live();
+  }
+
+  /** Make the charts: one for each metric, with a line for each part. */
+  build({ series, known }) {
+    for (const { chart } of this.charts) chart.close();
+    this.columns = new Columns(series.length);
+    const metrics = new Map();
+    series.forEach(([metric, part], place) => {
+      if (!metrics.has(metric)) metrics.set(metric, []);
+      metrics.get(metric).push({ part, place });
+    });
+    this.charts = [];
+    const summary = SUMMARY.filter((metric) => metrics.has(metric)).slice(0, MAX_SUMMARY);
+    const sections = [this.section("Summary", summary, metrics, known, true)];
+    const left = new Set(metrics.keys());
+    for (const [title, pattern] of SECTIONS) {
+      const names = [...left].filter((name) => pattern.test(name));
+      for (const name of names) left.delete(name);
+      sections.push(this.section(title, names, metrics, known, !summary.length));
+    }
+    fill(this.body, sections);
+    this.filter();
+    if (this.span) this.load();
+  }
+
+  section(title, names, metrics, known, open) {
+    if (!names.length) return null;
+    const charts = names.map((metric) => {
+      const all = metrics.get(metric);
+      // Parts say more than their sum, which is shown alone where there are none.
+      const lines = all.length > 1 ? all.filter(({ part }) => part) : all;
+      const { unit, meaning } = known[metric] ?? {};
+      const chart = new Chart({ title: metric, unit, meaning, labels: lines.map(({ part }) => part) });
+      this.charts.push({ chart, metric, lines });
+      return chart.element;
+    });
+    return h("details", { class: "section", open },
+      h("summary", {}, title, h("span", { class: "dim" }, ` ${names.length}`)),
+      h("div", { class: "charts" }, charts));
+  }
+
+  live() {
+    for (const { chart, lines } of this.charts) {
+      chart.set([this.columns.times, ...lines.map(({ place }) => this.columns.columns[place])]);
+    }
+  }
+
+  choose(seconds) {
+    this.span = seconds;
+    say(this.note, "");
+    if (seconds) this.load();
+    else this.live();
+  }
+
+  /** Show history from the files. */
+  async load() {
+    const stop = Date.now() / 1000;
+    const asked = this.span;
+    if (!this.note.textContent) say(this.note, "Reading files …");
+    try {
+      const { times, found } = await fetchHistory(
+        { cluster: this.cluster, nodes: [this.node], start: stop - asked, stop });
+      if (this.span !== asked) return;
+      say(this.note, found.size ? "" : "The files hold nothing of this node in this time.");
+      const none = times.map(() => null);
+      for (const { chart, metric, lines } of this.charts) {
+        chart.set([times, ...lines.map(({ part }) => found.get([this.node, metric, part].join("\0")) ?? none)]);
+      }
+    } catch (error) {
+      say(this.note, error.message);
+    }
+  }
+
+  filter() {
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const { chart, metric } of this.charts) {
+      chart.element.hidden = !words.every((word) => metric.toLowerCase().includes(word));
+    }
+    for (const section of this.body.querySelectorAll("details")) {
+      const some = section.querySelector(".chart:not([hidden])");
+      section.hidden = !some;
+      if (words.length && some) section.open = true;
+    }
+  }
+
+  recolour() {
+    for (const { chart } of this.charts) chart.recolour();
+  }
+
+  close() {
+    clearInterval(this.timer);
+    for (const { chart } of this.charts) chart.close();
+  }
+}

@@ -1,0 +1,170 @@
+"""What a made cluster publishes, sample by sample."""
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ccpipe.bus.subjects import Subjects, escape
+from ccpipe.formats.lineprotocol import encode
+from ccpipe.jobs.events import message
+from ccpipe.message import Message
+from ccpipe.simulate.jobs import SECOND, Change, Scheduler
+from ccpipe.simulate.series import Parts, Series, series
+from ccpipe.simulate.sonar import sample_envelope
+from ccpipe.simulate.values import MASK, rings
+
+_HOST = b"\0"
+"""Stands for the node's name in lines that all nodes share."""
+LATE_SAMPLES = 30
+"""How many samples late a late payload is at most."""
+_BROKEN = (b"cpu_load,type=node value= 1\n", b"cpu_load type=node\n", b"\xff\xfe,=\n")
+
+
+class Shape(NamedTuple):
+    """How large a made cluster is, and how much of what it sends is bad."""
+
+    nodes: int = 100
+    metrics: int = 100
+    """Series of each node."""
+    parts: Parts = Parts()
+    interval: int = 10 * SECOND
+    """Nanoseconds between samples."""
+    sonar_interval: int = 0
+    """Nanoseconds between Sonar's samples, a multiple of the interval; 0 for none."""
+    failures: float = 0.01
+    """Failures per node and day."""
+    late: float = 0.0
+    """Share of payloads that arrive late, by up to ``LATE_SAMPLES`` samples."""
+    broken: float = 0.0
+    """Share of payloads that have a line that is none."""
+    repeated: float = 0.0
+    """Share of payloads that are sent twice."""
+
+
+class Payload(NamedTuple):
+    """A message as it goes onto the bus."""
+
+    subject: str
+    body: bytes
+    lines: int
+    """Lines that can be read."""
+    broken: int = 0
+    """Lines that cannot."""
+
+
+class SimulatedCluster:
+    """Nodes with metrics, jobs and Sonar's samples; the same for the same seed and times.
+
+    Parameters
+    ----------
+    subjects
+        Where payloads go; the cluster's name is theirs.
+    start
+        The first time, in nanoseconds since the epoch; rounded down to a multiple of the interval.
+
+    """
+
+    def __init__(self, shape: Shape, subjects: Subjects, *, start: int, seed: int = 1) -> None:
+        self.shape = shape
+        self.subjects = subjects
+        self.time = start - start % shape.interval
+        width = max(4, len(str(shape.nodes)))
+        self.nodes = [f"n{number:0{width}}" for number in range(1, shape.nodes + 1)]
+        self.jobs = Scheduler(
+            subjects.cluster, self.nodes, hwthreads=shape.parts.hwthread, start=self.time,
+            seed=seed, failures=shape.failures,
+        )  # fmt: skip
+        self._draw = random.Random(f"{seed}/cluster")  # noqa: S311 - reproducible on purpose
+        self._places = [self._draw.randrange(MASK) for _ in self.nodes]
+        chosen = series(shape.parts, shape.metrics)
+        self._prefixes = [_prefix(each, subjects.cluster) for each in chosen]
+        by_name = {each.metric.name: rings(each.metric, seed) for each in chosen}
+        self._idle = [by_name[each.metric.name].idle for each in chosen]
+        self._busy = [by_name[each.metric.name].busy for each in chosen]
+        self._shifts = [(7 * index) & MASK for index in range(len(chosen))]
+        self._samples = 0
+        self._late: dict[int, list[Payload]] = {}
+        """Payloads that are held back, by the sample with which they are sent."""
+        self._jobs_before = [Change("start_job", job) for job in self.jobs.running()]
+
+    def sample(self) -> Iterator[Payload]:
+        """Yield what is published at ``time``, then move on by an interval."""
+        now, self.time = self.time, self.time + self.shape.interval
+        number, self._samples = self._samples, self._samples + 1
+        for change in [*self._jobs_before, *self.jobs.advance(now)]:
+            yield self._event(message(change.function, change.job))
+        self._jobs_before = []
+        yield from self._late.pop(number, ())
+        stamp = b" %d\n" % (now // SECOND)
+        for index in range(len(self.nodes)):
+            if not self.jobs.is_away[index]:
+                yield from self._spoil(self._metrics(index, number, stamp), number)
+        if self.shape.sonar_interval and now % self.shape.sonar_interval == 0:
+            yield from self._sonar(now)
+
+    def _metrics(self, index: int, number: int, stamp: bytes) -> Payload:
+        at = self._places[index] + number
+        found = self._idle if self.jobs.job_of[index] is None else self._busy
+        shifted = zip(found, self._shifts, strict=True)
+        values = [ring[(at + shift) & MASK] for ring, shift in shifted]
+        parts = [stamp] * (3 * len(values))
+        parts[0::3] = self._prefixes
+        parts[1::3] = values
+        name = self.nodes[index]
+        body = b"".join(parts).replace(_HOST, name.encode())
+        return Payload(self._subject(name), body, len(values))
+
+    def _subject(self, node: str) -> str:
+        template = self.subjects.templates["metrics"]
+        if "{" not in template:
+            return template
+        return template.format(
+            cluster=escape(self.subjects.cluster), hostname=escape(node), name="", method=""
+        )
+
+    def _spoil(self, payload: Payload, number: int) -> Iterator[Payload]:
+        """Yield a payload as it arrives: in time, later, twice, or with a line that is none."""
+        shape = self.shape
+        if not (shape.late or shape.broken or shape.repeated):
+            yield payload
+            return
+        fate = self._draw.random()
+        if fate < shape.broken:
+            line = self._draw.choice(_BROKEN)
+            payload = payload._replace(body=payload.body + line, broken=1)
+        elif fate < shape.broken + shape.late:
+            due = number + self._draw.randint(1, LATE_SAMPLES)
+            self._late.setdefault(due, []).append(payload)
+            return
+        yield payload
+        if fate > 1 - shape.repeated:
+            yield payload
+
+    def _event(self, event: Message) -> Payload:
+        return Payload(self.subjects.of_message(event), encode([event]), 1)
+
+    def _sonar(self, now: int) -> Iterator[Payload]:
+        template = self.subjects.templates["sonar"]
+        for index, name in enumerate(self.nodes):
+            if self.jobs.is_away[index]:
+                continue
+            subject = template.format(
+                cluster=escape(self.subjects.cluster), hostname=escape(name), name="sample",
+                method="",
+            )  # fmt: skip
+            body = sample_envelope(
+                self.subjects.cluster, name, now, self.jobs.job_of[index],
+                self.shape.parts, self._places[index],
+            )  # fmt: skip
+            yield Payload(subject, body, 0)
+
+
+def _prefix(each: Series, cluster: str) -> bytes:
+    """Return a line up to its value; the node's name is a zero byte."""
+    tags = sorted([("cluster", cluster), ("hostname", "\0"), *each.tags])
+    spelled = ",".join(f"{key}={_tag(value)}" for key, value in tags)
+    return f"{each.metric.name},{spelled} value=".encode()
+
+
+def _tag(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=").replace(" ", "\\ ")

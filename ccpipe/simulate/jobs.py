@@ -1,0 +1,168 @@
+"""Jobs of a made cluster: they arrive, wait for nodes, run and end."""
+
+import heapq
+import math
+import random
+from collections import deque
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ccpipe.jobs import Job, Node
+
+SECOND = 10**9
+MEDIAN_SECONDS = 1200.0
+"""Half of the jobs run longer. Durations are log-normal, as those of real sites."""
+SIGMA = 1.2
+LOAD = 0.9
+"""Share of all nodes that the jobs ask for in the long run."""
+MAX_WAITING = 1000
+"""Jobs that wait for nodes; beyond, no new ones arrive."""
+OUTAGE_SECONDS = 1800
+
+_USERS = 97
+_PROJECTS = 13
+_ENDS = ("completed",) * 17 + ("failed", "cancelled", "timeout")
+
+
+class Change(NamedTuple):
+    """A job that started or ended."""
+
+    function: Literal["start_job", "stop_job"]
+    job: Job
+
+
+class Scheduler:
+    """Gives nodes to jobs, first come first served.
+
+    Parameters
+    ----------
+    nodes
+        Names of all nodes.
+    failures
+        How often a node fails on average, per node and day. It is away for half an hour, and its
+        job ends as ``node_fail``.
+
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        nodes: list[str],
+        *,
+        hwthreads: int,
+        start: int,
+        seed: int,
+        failures: float = 0.0,
+    ) -> None:
+        self.cluster = cluster
+        self.nodes = nodes
+        self.hwthreads = hwthreads
+        self.draw = random.Random(f"{seed}/jobs")  # noqa: S311 - reproducible on purpose
+        self.job_of: list[Job | None] = [None] * len(nodes)
+        """The job on each node."""
+        self.is_away = bytearray(len(nodes))
+        self._free = deque(self.draw.sample(range(len(nodes)), len(nodes)))
+        self._running: dict[int, tuple[Job, list[int]]] = {}
+        self._waiting: deque[tuple[int, int, int]] = deque()  # submit, nodes, duration
+        self._events: list[tuple[int, int, str, int]] = []  # time, number, what, of which
+        self._numbers = 0
+        self._last_id = 1000
+        self._widths = [2**k for k in range(max(1, int(math.log2(max(len(nodes) // 4, 2)))))]
+        mean = MEDIAN_SECONDS * math.exp(SIGMA**2 / 2)
+        width = sum(w / w for w in self._widths) / sum(1 / w for w in self._widths)
+        self._gap = mean * width / (LOAD * len(nodes))
+        self._failure_gap = 86_400 / (failures * len(nodes)) if failures else math.inf
+        self._schedule(start, "arrive")
+        if failures:
+            self._schedule(start + self._exponential(self._failure_gap), "fail")
+        while len(self._free) > len(nodes) * (1 - LOAD):  # it is not empty at the beginning
+            self._arrive(start)
+            if not self._place(start, []):
+                break
+
+    def advance(self, until: int) -> Iterator[Change]:
+        """Yield what happened until a time, in nanoseconds since the epoch, in its order."""
+        while self._events and self._events[0][0] <= until:
+            now, _, what, which = heapq.heappop(self._events)
+            changes: list[Change] = []
+            if what == "arrive":
+                self._arrive(now)
+                self._schedule(now + self._exponential(self._gap), "arrive")
+            elif what == "end" and which in self._running:
+                changes.append(self._end(which, now, self.draw.choice(_ENDS)))
+            elif what == "fail":
+                changes.extend(self._fail(now))
+            elif what == "return":
+                self.is_away[which] = 0
+                self._free.append(which)
+            while self._place(now, changes):
+                pass
+            yield from changes
+
+    def running(self) -> list[Job]:
+        """Return the jobs that run now."""
+        return [job for job, _ in self._running.values()]
+
+    def _arrive(self, now: int) -> None:
+        if len(self._waiting) < MAX_WAITING:
+            width = self.draw.choices(self._widths, [1 / w for w in self._widths])[0]
+            seconds = self.draw.lognormvariate(math.log(MEDIAN_SECONDS), SIGMA)
+            self._waiting.append((now, width, max(1, round(seconds)) * SECOND))
+
+    def _place(self, now: int, changes: list[Change]) -> bool:
+        """Start the first job that waits, if there are nodes for it."""
+        if not self._waiting or self._waiting[0][1] > len(self._free):
+            return False
+        submit, width, duration = self._waiting.popleft()
+        chosen = sorted(self._free.popleft() for _ in range(width))
+        self._last_id += 1
+        job = Job(
+            cluster=self.cluster,
+            id=self._last_id,
+            state="running",
+            user=f"user{self.draw.randrange(_USERS):02}",
+            project=f"project{self.draw.randrange(_PROJECTS):02}",
+            partition="main",
+            submit=submit,
+            start=now,
+            nodes=tuple(Node(self.nodes[index]) for index in chosen),
+            hwthreads=width * self.hwthreads,
+            shared="none",
+            walltime=86_400,
+        )
+        for index in chosen:
+            self.job_of[index] = job
+        self._running[job.id] = job, chosen
+        self._schedule(now + duration, "end", job.id)
+        changes.append(Change("start_job", job))
+        return True
+
+    def _end(self, which: int, now: int, state: str) -> Change:
+        job, nodes = self._running.pop(which)
+        for index in nodes:
+            self.job_of[index] = None
+            if not self.is_away[index]:
+                self._free.append(index)
+        return Change("stop_job", msgspec.structs.replace(job, state=state, end=now))
+
+    def _fail(self, now: int) -> Iterator[Change]:
+        self._schedule(now + self._exponential(self._failure_gap), "fail")
+        index = self.draw.randrange(len(self.nodes))
+        if self.is_away[index]:
+            return
+        self.is_away[index] = 1
+        self._schedule(now + OUTAGE_SECONDS * SECOND, "return", index)
+        job = self.job_of[index]
+        if job is None:
+            self._free.remove(index)
+        else:
+            yield self._end(job.id, now, "node_fail")
+
+    def _schedule(self, time: int, what: str, which: int = 0) -> None:
+        self._numbers += 1
+        heapq.heappush(self._events, (time, self._numbers, what, which))
+
+    def _exponential(self, mean: float) -> int:
+        return round(self.draw.expovariate(1 / mean) * SECOND)

@@ -1,0 +1,111 @@
+"""Payloads of a made cluster onto the bus, many at once."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.store import MESSAGE_ID
+from ccpipe.bus.nats.stream import KEPT, ensure_stream
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Site
+from ccpipe.errors import CcpipeError, UnavailableError
+from ccpipe.simulate.cluster import Payload
+
+WINDOW = 1024
+"""Messages that wait for their acknowledgement at once."""
+ACK_SECONDS = 30.0
+"""How long the broker may acknowledge none of them."""
+
+
+class _Ack(msgspec.Struct):
+    """The broker's answer to a message."""
+
+    error: dict[str, object] | None = None
+
+
+class Publisher:
+    """Publishes payloads in their order; with JetStream each is acknowledged by the broker.
+
+    It keeps no future for each message, as a client's own publish does: the broker's answers are
+    counted off by the number in their subject.
+    """
+
+    def __init__(self, bus: Connection, site: Site, subjects: Subjects, *, run: str) -> None:
+        """Publish over an open connection; `run` makes ids of messages unlike those of others."""
+        self.bus = bus
+        self.site = site
+        self.subjects = subjects
+        self.run = run
+        self.messages = self.lines = self.broken = 0
+        self._waiting: set[int] = set()
+        self._room = asyncio.Event()
+        self._error: CcpipeError | None = None
+        self._inbox = bus.new_inbox()
+
+    async def __aenter__(self) -> Self:
+        """Have a stream made where there is none; raises UnavailableError."""
+        if self.site.bus.jetstream:
+            patterns = self.subjects.patterns(KEPT)
+            await ensure_stream(self.bus.jetstream(), self.site.bus, self.subjects, patterns)
+            await self.bus.subscribe(f"{self._inbox}.*", self._acknowledged)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait until the broker has everything."""
+        if kind is None:
+            await self.flush()
+
+    async def publish(self, payload: Payload) -> None:
+        """Publish a payload, once there is room for it; raises UnavailableError."""
+        number = self.messages
+        self.messages += 1
+        self.lines += payload.lines
+        self.broken += payload.broken
+        if not self.site.bus.jetstream:
+            await self.bus.publish(payload.subject, payload.body)
+            return
+        await self._wait_below(WINDOW)
+        self._waiting.add(number)
+        await self.bus.publish(
+            payload.subject,
+            payload.body,
+            reply=f"{self._inbox}.{number}",
+            headers={MESSAGE_ID: f"{self.run}-{number}"},
+        )
+
+    async def flush(self) -> None:
+        """Wait until the broker has everything; raises UnavailableError."""
+        await self._wait_below(1)
+        await self.bus.flush()
+
+    async def _wait_below(self, count: int) -> None:
+        """Wait until fewer messages than this are not acknowledged; raises UnavailableError."""
+        while self._error is None and len(self._waiting) >= count:
+            self._room.clear()
+            try:
+                async with asyncio.timeout(ACK_SECONDS):
+                    await self._room.wait()
+            except TimeoutError:
+                raise UnavailableError(
+                    f"{self.bus.url}: no message was acknowledged for {ACK_SECONDS:g} s"
+                ) from None
+        if self._error is not None:
+            raise self._error
+
+    def _acknowledged(self, delivery: Delivery) -> None:
+        try:
+            error = msgspec.json.decode(delivery.payload, type=_Ack).error
+        except msgspec.MsgspecError:  # the server itself answers where no stream stores a subject
+            error = {"description": "no stream stores what is published"}
+        if error is not None:
+            self._error = UnavailableError(f"{self.bus.url}: {error.get('description', error)}")
+        self._waiting.discard(int(delivery.subject.rpartition(".")[2]))
+        self._room.set()

@@ -1,0 +1,90 @@
+"""Which series a made node has: those of the real collectors' tables of metrics."""
+
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ccpipe.node.sampling.metrics import Metric
+
+COLLECTORS = (
+    "load",
+    "memory",
+    "cpu",
+    "network",
+    "rapl",
+    "perf",
+    "gpu.nvidia",
+    "pressure",
+    "infiniband",
+    "storage.disk",
+    "storage.lustre",
+    "processes",
+    "temperature",
+    "numa",
+    "storage.nfs",
+)
+"""Modules of collectors, in the order in which a node is given their metrics."""
+
+_DEVICES = {
+    "network": ("eth0", "ib0"),
+    "device": ("nvme0n1",),
+    "filesystem": ("scratch",),
+    "sensor": ("Package",),
+    "disk": ("nvme0n1",),
+}
+"""Values of the tag ``stype-id``, by those of ``stype``."""
+
+
+class Parts(NamedTuple):
+    """How many parts of each type a node has."""
+
+    hwthread: int = 64
+    socket: int = 2
+    memoryDomain: int = 2  # noqa: N815 - the value of the tag ``type``
+    accelerator: int = 0
+
+
+class Series(NamedTuple):
+    """One series of a node."""
+
+    metric: Metric
+    tags: tuple[tuple[str, str], ...]
+    """Without ``cluster`` and ``hostname``."""
+
+
+def series(parts: Parts, limit: int) -> list[Series]:
+    """Return the first `limit` series of a node: those of the whole node come first.
+
+    Parts of a node follow in turns of all metrics, so that a small limit has some of each.
+    """
+    metrics = list(_metrics(parts))
+    found = [each for metric in metrics for each in _whole(metric)]
+    for index in range(max(parts)):
+        found.extend(each for metric in metrics for each in _part(metric, parts, index))
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+def _metrics(parts: Parts) -> Iterator[Metric]:
+    for name in COLLECTORS:
+        if name == "gpu.nvidia" and not parts.accelerator:
+            continue
+        module = importlib.import_module(f"ccpipe.node.collectors.{name}")
+        table: Sequence[Metric] = module.METRICS
+        yield from table
+
+
+def _whole(metric: Metric) -> Iterator[Series]:
+    if "node" not in metric.types:
+        return
+    if not metric.stype:
+        yield Series(metric, (("type", "node"),))
+    for device in _DEVICES.get(metric.stype, ()):
+        yield Series(metric, (("stype", metric.stype), ("stype-id", device), ("type", "node")))
+
+
+def _part(metric: Metric, parts: Parts, index: int) -> Iterator[Series]:
+    for kind in metric.types:
+        if kind != "node" and not metric.stype and index < getattr(parts, kind, 0):
+            yield Series(metric, (("type", kind), ("type-id", str(index))))

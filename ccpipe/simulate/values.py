@@ -1,0 +1,83 @@
+"""Values that a metric takes over time, spelled in advance.
+
+Each series walks along a ring of some thousand values; nodes stand at different places of it.
+A ring holds text, so that a line costs no formatting.
+"""
+
+import random
+from typing import NamedTuple
+
+from ccpipe.node.sampling.metrics import Metric
+
+RING = 4096
+"""Values of a ring: eleven hours of samples every ten seconds. A counter then begins anew, as
+after a reboot."""
+MASK = RING - 1
+
+
+class Range(NamedTuple):
+    """The values of a gauge on an idle and on a busy node."""
+
+    idle: tuple[float, float]
+    busy: tuple[float, float]
+
+
+_RANGES = {
+    "percent": Range((0, 5), (60, 100)),
+    "kB": Range((2e6, 8e6), (6e7, 2.4e8)),
+    "MByte": Range((0, 500), (1e4, 8e4)),
+    "W": Range((60, 110), (250, 420)),
+    "degC": Range((30, 40), (55, 80)),
+    "MHz": Range((800, 1500), (2400, 3500)),
+    "Flops/s": Range((0, 1e7), (2e11, 9e11)),
+    "bytes/s": Range((0, 1e5), (1e7, 2e9)),
+    "": Range((0, 2), (20, 128)),
+}
+_COUNTERS = {"bytes", "packets", "pages", "requests", "J", "512 bytes", "ms"}
+_CONSTANTS = {"mem_total": 263_000_000, "num_cpus": 64, "swap_total": 0, "nv_fb_mem_total": 81_559}
+_CUMULATIVE_RATE = 5_000.0
+"""Mean increase of a counter from one sample to the next."""
+
+
+class Rings(NamedTuple):
+    """The values of one metric, spelled as on the wire."""
+
+    idle: list[bytes]
+    busy: list[bytes]
+
+
+def rings(metric: Metric, seed: int) -> Rings:
+    """Return the rings of a metric; the same for the same seed."""
+    if metric.name in _CONSTANTS:
+        ring = [_spell(metric, _CONSTANTS[metric.name])] * RING
+        return Rings(ring, ring)
+    draw = random.Random(f"{seed}/{metric.name}")  # noqa: S311 - reproducible on purpose
+    if metric.unit in _COUNTERS:
+        ring = _counter(metric, draw)
+        return Rings(ring, ring)
+    limits = _RANGES.get(metric.unit, _RANGES[""])
+    return Rings(_gauge(metric, limits.idle, draw), _gauge(metric, limits.busy, draw))
+
+
+def _gauge(metric: Metric, limits: tuple[float, float], draw: random.Random) -> list[bytes]:
+    """Return a walk that is drawn back to the middle of its limits."""
+    low, high = limits
+    middle, width = (low + high) / 2, high - low
+    value, found = middle, []
+    for _ in range(RING):
+        value += 0.1 * (middle - value) + draw.gauss(0, width / 10)
+        value = min(max(value, low), high)
+        found.append(_spell(metric, value))
+    return found
+
+
+def _counter(metric: Metric, draw: random.Random) -> list[bytes]:
+    total, found = 0.0, []
+    for _ in range(RING):
+        total += draw.expovariate(1 / _CUMULATIVE_RATE)
+        found.append(_spell(metric, total))
+    return found
+
+
+def _spell(metric: Metric, value: float) -> bytes:
+    return b"%di" % round(value) if metric.kind is int else b"%.6g" % value

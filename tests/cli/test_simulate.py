@@ -1,0 +1,89 @@
+"""``ccpipe simulate``: a made cluster, printed or put on the bus."""
+
+import asyncio
+import json
+import signal
+import sys
+
+import pytest
+
+from ccpipe.bus.nats.server import Server
+from ccpipe.formats.lineprotocol import decode
+
+
+async def run(*arguments: str) -> tuple[int, bytes, str]:
+    """Run it to its end; return exit code, stdout and stderr."""
+    process = await start(*arguments)
+    printed, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, printed, errors.decode()
+
+
+async def start(*arguments: str) -> asyncio.subprocess.Process:
+    """Start it."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "simulate", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+
+
+async def test_a_dry_run_prints_lines() -> None:
+    """As many as nodes, metrics and samples give, and the events of jobs."""
+    code, printed, _ = await run(
+        "--nodes", "4", "--metrics", "5", "--for", "1m", "--speed", "max", "--dry-run",
+        "--failures", "0",
+    )  # fmt: skip
+    assert code == 0
+    lines = decode(printed)
+    assert not lines.rejected
+    assert sum(line.name != "job" for line in lines) == 4 * 5 * 6
+
+
+async def test_sonars_envelopes_can_be_printed() -> None:
+    """One JSON object a line."""
+    code, printed, _ = await run(
+        "--nodes", "3", "--for", "2m", "--speed", "max", "--sonar", "60s", "--dry-run",
+        "-o", "sonar", "--failures", "0",
+    )  # fmt: skip
+    assert code == 0
+    kinds = {json.loads(line)["data"]["type"] for line in printed.splitlines()}
+    assert kinds == {"sample"}
+
+
+async def test_the_broker_has_what_the_summary_says(nats_server: Server) -> None:
+    """The command ends when everything is stored."""
+    code, printed, errors = await run(
+        "--nodes", "20", "--metrics", "10", "--for", "1m", "--speed", "max", "--failures", "0",
+        "--server", nats_server.url,
+    )  # fmt: skip
+    assert (code, printed) == (0, b"")
+    assert "lines, 0 broken lines published in" in errors
+
+
+async def test_an_interrupt_ends_it_with_a_summary(nats_server: Server) -> None:
+    """In real time it goes on until then."""
+    process = await start("--nodes", "2", "--interval", "1s", "--server", nats_server.url)
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        while b"stores" not in await process.stderr.readline():
+            pass
+    process.send_signal(signal.SIGINT)
+    _, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert b"published in" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--nodes", "0"], "--nodes"),
+        (["--speed", "fast"], "--speed"),
+        (["--speed", "60"], "--for"),
+        (["--interval", "0.1s"], "--interval"),
+        (["--sonar", "15s"], "--sonar"),
+    ],
+)
+async def test_a_wrong_option_is_named(arguments: list[str], told: str) -> None:
+    """Exit code 64."""
+    code, printed, errors = await run(*arguments, "--dry-run")
+    assert (code, printed) == (64, b"")
+    assert told in errors

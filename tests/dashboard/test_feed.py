@@ -1,0 +1,151 @@
+"""What is heard on the real bus, and what its streams held before."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.config import Site
+from ccpipe.dashboard.feed import Feed
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message, event, log
+from ccpipe.pipeline import DeadLetter
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
+from tests.dashboard.conftest import Live
+
+SECOND = 10**9
+
+
+@pytest.fixture
+async def feed(site: Site) -> AsyncIterator[Feed]:
+    """Start to listen."""
+    async with Feed(site, Telemetry()) as feed:
+        yield feed
+
+
+def message(text: str) -> list[Message]:
+    """Return a log message."""
+    tags = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
+    return [log("ccpipe", "warn", text, time=1740027951 * SECOND, tags=tags)]
+
+
+def job(function: str, number: int) -> list[Message]:
+    """Return an event of a job."""
+    payload = f'{{"jobId": {number}, "cluster": "fox.test", "startTime": 5, "jobState": "failed"}}'
+    if function == "start_job":
+        payload = payload.replace(', "jobState": "failed"', "")
+    tags = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
+    return [event("job", function, payload, time=1740027951 * SECOND, tags=tags)]
+
+
+async def test_metrics_events_and_logs_are_heard(live: Live) -> None:
+    """Of every cluster, also of names that a subject cannot hold."""
+    tags = "cluster=fox.test,hostname=n1,type=node"
+    await live.say("metrics", f"load,{tags} value=3 1740027951", "bad line", f"mem,{tags} value=4")
+    await live.say("log.ccpipe", f'ccpipe,{tags},loglevel=info log="hello" 1740027951')
+    await live.bus.publish(
+        "other.metrics.n7", b"load,cluster=other,hostname=n7,type=node value=9\n"
+    )
+    nodes, health = live.feed.nodes, live.feed.health
+    await eventually(lambda: len(nodes.nodes) == 2 and live.feed.journal.count == 1, 60)
+    assert list(nodes.column("load")) == [3, 9]
+    assert health.rejected == 1
+    assert live.feed.journal.after(0)[0].text == "hello"
+
+
+async def test_what_streams_held_is_read_first(site: Site) -> None:
+    """Jobs that began before are known, and the stop of one that is heard live ends it."""
+    telemetry = Telemetry()
+    async with NatsSink(site=site, telemetry=telemetry) as sink:
+        for number in (1, 2):
+            await sink.write(job("start_job", number))
+        await sink.write(job("stop_job", 2))
+        await sink.write(message("before"))
+        async with Feed(site, telemetry) as feed:
+            await eventually(lambda: feed.is_live, 60)
+            assert {each.id: each.state for each in feed.jobs.latest()} == {
+                1: "running",
+                2: "failed",
+            }
+            await sink.write(job("stop_job", 1))
+            await sink.write(message("after"))
+            await eventually(lambda: feed.jobs.running == [], 60)
+            await eventually(lambda: feed.journal.count == 6, 60)
+            texts = [entry.text for entry in feed.journal.after(0) if entry.kind == "log"]
+            assert texts == ["before", "after"]
+
+
+async def test_nothing_is_shown_twice(site: Site) -> None:
+    """What is published while the streams are read comes both ways, and counts once."""
+    telemetry = Telemetry()
+    async with (
+        NatsSink(site=site, telemetry=telemetry) as sink,
+        Connection(site.bus, name="letters", telemetry=telemetry) as bus,
+    ):
+        letters = NatsDeadLetterSink(bus, site)
+        await sink.write(message("first"))
+        async with Feed(site, telemetry) as feed:
+            for number in range(20):
+                await sink.write(message(f"text {number}"))
+                await letters.write([DeadLetter(b"bytes %d" % number, "why", "origin")])
+            await eventually(lambda: feed.journal.count >= 21, 60)
+            await eventually(lambda: feed.health.dead_count >= 20, 60)
+            await asyncio.sleep(1)
+            assert feed.journal.count == 21
+            assert feed.health.dead_count == 20
+            assert feed.health.reasons == {"why": 20}
+
+
+async def test_the_lag_of_bridges_is_seen(site: Site, feed: Feed) -> None:
+    """Messages that wait for a durable consumer, by its name."""
+    telemetry = Telemetry()
+    async with (
+        NatsSource(site=site, telemetry=telemetry, durable="slow") as source,
+        NatsSink(site=site, telemetry=telemetry) as sink,
+    ):
+        await eventually(lambda: bool(source._stream), 60)
+        source.stop()
+        for number in range(7):
+            await sink.write(message(f"text {number}"))
+        await eventually(lambda: bool(feed.health.consumers), 60)
+        found = feed.health.consumers
+        assert [(each.name, each.stream) for each in found] == [("slow", "ccpipe-fox%2Etest")]
+        await eventually(
+            lambda: sum(e.waiting + e.unacknowledged for e in feed.health.consumers) == 7, 60
+        )
+        assert feed.health.streams[0].messages == 7
+
+
+async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: Server) -> None:
+    """Values stay while the connection is away, and lines come again."""
+    line = "load,cluster=c,hostname={},type=node value=1"
+    await live.say("metrics", line.format("n1"))
+    await eventually(lambda: len(live.feed.nodes.nodes) == 1, 60)
+    assert nats_server.pid is not None
+    os.kill(nats_server.pid, signal.SIGKILL)
+    await eventually(lambda: not live.feed.bus.is_connected, 60)
+    assert len(live.feed.nodes.nodes) == 1
+    await eventually(lambda: live.feed.bus.is_connected and live.bus.is_connected, 60)
+    async with asyncio.timeout(60):
+        while len(live.feed.nodes.nodes) < 2:  # a line is lost that is sent before it subscribes
+            await live.say("metrics", line.format("n2"))
+            await asyncio.sleep(0.2)
+
+
+def test_what_is_decoded_together_is_bounded(site: Site) -> None:
+    """A flood of log messages loses those beyond the bound, and says how many."""
+    feed = Feed(site, Telemetry())
+    flood = "".join(
+        f'c,hostname=n,loglevel=info,type=node log="{number}" 1740027951\n' for number in range(50)
+    )
+    assert feed._take_texts(decode(flood.encode()), 20) == 50
+    assert feed.journal.count == 20
+    assert feed.health.dropped == 30

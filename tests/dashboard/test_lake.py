@@ -1,0 +1,119 @@
+"""History from Parquet files that the real sink wrote."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ccpipe.dashboard.lake import MAX_POINTS, Lake, Span
+from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.sinks.parquet import ParquetSink
+
+NOW = int(time.time())
+
+
+async def written(folder: Path, text: str) -> None:
+    """Write lines as files."""
+    async with ParquetSink(dir=str(folder)) as sink:
+        await sink.write(decode(text.encode()))
+
+
+@pytest.fixture
+async def lake(tmp_path: Path) -> Lake:
+    """Ten minutes of two nodes, sockets and threads, and a cluster with a dot."""
+    lines = []
+    for second in range(NOW - 600, NOW, 10):
+        for node in ("n1", "n2"):
+            lines += [
+                f"load,cluster=fox.test,hostname={node},type=node value={second - NOW} {second}",
+                f"power,cluster=fox.test,hostname={node},type=socket,type-id=0 value=5 {second}",
+                f"load,cluster=fox.test,hostname={node},type=hwthread,type-id=0 value=9 {second}",
+                f"net,cluster=fox.test,hostname={node},stype=network,stype-id=e0 value=1 {second}",
+                f'ccpipe,cluster=fox.test,hostname={node},loglevel=info,type=node log="x" {second}',
+            ]
+    await written(tmp_path / "lake", "\n".join(lines))
+    return Lake(tmp_path / "lake")
+
+
+async def test_series_come_with_their_parts(lake: Lake) -> None:
+    """By node, metric and part; threads are too many, and log messages are no metrics."""
+    answer = await lake.history(Span("fox.test", ["n1"], NOW - 700, NOW))
+    assert [series[:3] for series in answer.series] == [
+        ("n1", "load", ""),
+        ("n1", "net", "network e0"),
+        ("n1", "power", "socket 0"),
+    ]
+    assert not answer.cut
+
+
+async def test_values_are_means_of_intervals(lake: Lake) -> None:
+    """Every interval has one point, at its number from the start."""
+    answer = await lake.history(Span("fox.test", ["n2"], NOW - 600, NOW, ["load"]))
+    [(_, _, _, places, values)] = answer.series
+    assert answer.step == round(600 / MAX_POINTS)
+    assert len(places) == 60
+    for place, value in zip(places, values, strict=True):
+        assert abs(place * answer.step - 600 - value) <= answer.step
+
+
+async def test_what_is_not_there_is_empty(lake: Lake, tmp_path: Path) -> None:
+    """Another cluster, node, time or folder gives no series and no error."""
+    for span in (
+        Span("fox", ["n1"], NOW - 700, NOW),
+        Span("fox.test", ["n3"], NOW - 700, NOW),
+        Span("fox.test", ["n1"], NOW - 90_000, NOW - 80_000),
+        Span("../lake", ["n1"], NOW - 700, NOW),
+        Span("..", ["n1"], NOW - 700, NOW),
+    ):
+        assert (await lake.history(span)).series == []
+    assert (await Lake(tmp_path / "none").history(Span("c", ["n"], 1, 2))).series == []
+
+
+async def test_a_name_is_never_sql(lake: Lake) -> None:
+    """Names are parameters of the query."""
+    hostile = "n1') OR 1=1 --"
+    span = Span("fox.test", [hostile], NOW - 700, NOW, ["load' OR '1'='1"])
+    assert (await lake.history(span)).series == []
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        Span("c", ["n"], 10, 10),
+        Span("c", ["n"], 10, 5),
+        Span("c", ["n"], -5, 5),
+        Span("c", [], 1, 2),
+        Span("c", ["n"] * 1000, 1, 2),
+        Span("c", ["n"], 1, 2**40),
+        Span("c", ["n"], float("nan"), 5),
+    ],
+)
+async def test_a_senseless_span_is_refused(tmp_path: Path, span: Span) -> None:
+    """The message says what is wrong with it."""
+    with pytest.raises(UsageError):
+        await Lake(tmp_path).history(span)
+
+
+async def test_files_before_the_span_are_not_read(lake: Lake) -> None:
+    """A file's name says when it was written, and it holds nothing newer."""
+    [file] = lake.folder.glob("*/*/*.parquet")
+    old = file.with_name("20200101T000000.000000-00000000.parquet")
+    old.write_bytes(b"this would fail")
+    answer = await lake.history(Span("fox.test", ["n1"], NOW - 700, NOW))
+    assert len(answer.series) == 3
+
+
+async def test_a_broken_file_is_an_error_that_names_it(lake: Lake) -> None:
+    """The folder and the file stand in the message."""
+    [file] = lake.folder.glob("*/*/*.parquet")
+    file.with_name(f"{file.stem}-broken.parquet").write_bytes(b"PAR1 is not all")
+    with pytest.raises(UnavailableError, match=r"-broken\.parquet"):
+        await lake.history(Span("fox.test", ["n1"], NOW - 700, NOW))
+
+
+def test_a_file_is_no_lake(tmp_path: Path) -> None:
+    """What is no folder is refused at the start."""
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is no folder"):
+        Lake(tmp_path / "file")

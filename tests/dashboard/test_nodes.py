@@ -1,0 +1,177 @@
+"""The latest values of all nodes and their history, and the bounds of both."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.dashboard import nodes as module
+from ccpipe.dashboard.metrics import Known
+from ccpipe.dashboard.nodes import FORGET_SECONDS, SILENT_SECONDS, Nodes, part_of
+from ccpipe.formats.lineprotocol import decode
+
+
+def fed(*payloads: str, known: dict[str, Known] | None = None, max_series: int = 1000) -> Nodes:
+    """Return nodes that were fed payloads, a second apart from 1000 on."""
+    nodes = Nodes(known, max_series=max_series)
+    for second, payload in enumerate(payloads):
+        nodes.tick(1000.0 + second)
+        nodes.feed(decode(payload.encode()), 1000.0 + second)
+    nodes.tick(1000.0 + len(payloads))
+    return nodes
+
+
+def line(metric: str, value: float, host: str = "n1", more: str = ",type=node") -> str:
+    """Return a line of a metric."""
+    return f"{metric},cluster=c,hostname={host}{more} value={value} 1740027951\n"
+
+
+def test_a_column_has_every_node_in_natural_order() -> None:
+    """Numbers in names count by their size; a node without the metric has NaN."""
+    nodes = fed(line("load", 1, "n10") + line("load", 2, "n9") + line("other", 3, "n1"))
+    assert [node.id for node in nodes.in_order()] == [("c", "n1"), ("c", "n9"), ("c", "n10")]
+    column = nodes.column("load")
+    assert math.isnan(column[0])
+    assert list(column[1:]) == [2, 1]
+
+
+def test_the_latest_value_stays() -> None:
+    """A value is replaced by the next, of whatever spelling of the series."""
+    nodes = fed(line("load", 1), "load,hostname=n1,type=node,cluster=c value=5 1740027952\n")
+    assert list(nodes.column("load")) == [5]
+    assert nodes.series == 1
+
+
+def test_parts_are_summed_or_averaged() -> None:
+    """Watts of sockets add up, degrees are averaged; what the node sends itself is taken."""
+    known = {"temp": Known("degC", averaged=True)}
+    sockets = [f",type=socket,type-id={number}" for number in (0, 1)]
+    payload = "".join(
+        line("power", 100 + 10 * number, more=socket) + line("temp", 40 + 10 * number, more=socket)
+        for number, socket in enumerate(sockets)
+    )
+    nodes = fed(payload, known=known)
+    assert list(nodes.column("power")) == [210]
+    assert list(nodes.column("temp")) == [45]
+    nodes.feed(decode(line("power", 7).encode()), 1004.0)
+    nodes.tick(1005.0)
+    assert list(nodes.column("power")) == [7]
+
+
+def test_events_and_other_fields_are_no_metrics() -> None:
+    """Neither texts nor fields of another name become values."""
+    nodes = fed(
+        'job,cluster=c,hostname=n1,function=x,type=node event="{}" 1740027951\n'
+        "cpu,cluster=c,hostname=n1 usage=5 1740027951\n"
+        'load,cluster=c,hostname=n1,type=node value="text" 1740027951\n' + line("real", 1)
+    )
+    assert nodes.metric_counts() == {"real": 1}
+    assert nodes.lines == 1
+
+
+def test_history_has_rows_two_seconds_apart() -> None:
+    """Rows that a page has already are left out; a slot that came later has NaN before."""
+    nodes = fed(line("a", 1), line("a", 2), line("a", 3) + line("b", 9), line("a", 4))
+    node = nodes.nodes["c", "n1"]
+    times, numbers = nodes.history([node.cells["a"], node.cells["b"]], after=0)
+    assert times == [1000, 1002, 1004]
+    assert numbers[2] == 2
+    assert math.isnan(numbers[3])
+    assert list(numbers[4:]) == [4, 9]
+    assert nodes.history([node.cells["a"]], after=1002)[0] == [1004]
+
+
+def test_a_silent_node_has_no_values() -> None:
+    """After a minute without a line; it has them again when it speaks."""
+    nodes = fed(line("load", 1, "n1") + line("load", 2, "n2"))
+    nodes.tick(1000 + SILENT_SECONDS / 2)
+    nodes.feed(decode(line("load", 2, "n2").encode()), 1000 + SILENT_SECONDS / 2)
+    nodes.tick(1002.0 + SILENT_SECONDS)
+    assert [node.is_silent for node in nodes.in_order()] == [True, False]
+    assert math.isnan(nodes.column("load")[0])
+    assert nodes.column("load")[1] == 2
+    nodes.feed(decode(line("load", 5, "n1").encode()), 1002.0 + SILENT_SECONDS)
+    nodes.tick(1003.0 + SILENT_SECONDS)
+    assert list(nodes.column("load")) == [5, 2]
+
+
+def test_a_node_that_speaks_before_the_first_tick_is_not_silent() -> None:
+    """Lines come as soon as the connection is there."""
+    nodes = Nodes()
+    nodes.feed(decode(line("load", 1).encode()), 5000.0)
+    nodes.tick(5000.5)
+    assert not nodes.in_order()[0].is_silent
+    assert list(nodes.column("load")) == [1]
+
+
+def test_series_that_ended_are_forgotten() -> None:
+    """Their slots serve others, and a node without series goes; history mixes nothing."""
+    nodes = fed(line("old", 1, "n1") + line("load", 2, "n2"))
+    later = 1010.0 + FORGET_SECONDS
+    nodes.tick(later)
+    nodes.feed(decode(line("load", 3, "n2").encode()), later)
+    nodes.forget()
+    assert list(nodes.nodes) == [("c", "n2")]
+    nodes.feed(decode((line("new", 4, "n3") + line("load", 6, "n2")).encode()), later)
+    nodes.tick(later + 1)
+    assert nodes.series == 2
+    assert nodes.column("load")[0] == 6
+    assert nodes.nodes["c", "n3"].cells["new"] in (1, 2)
+
+
+def test_the_number_of_series_is_bounded() -> None:
+    """Job ids in tags cannot fill the memory: what is beyond is counted, once."""
+    many = "".join(line("m", 1, f"n{number}") for number in range(50))
+    nodes = fed(many, many, line("m", 2, "n" + "x" * 2000), max_series=20)
+    assert nodes.series <= 20
+    assert nodes.left_out >= 31
+    before = nodes.left_out
+    nodes.feed(decode(many.encode()), 1010.0)
+    assert nodes.left_out == before
+
+
+def test_history_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many series have a shorter history."""
+    monkeypatch.setattr(module, "MAX_HISTORY_BYTES", 4 * 11 * 5)
+    nodes = fed("".join(line(f"m{number}", 1) for number in range(10)))
+    for second in range(1010, 1100, 2):
+        nodes.tick(float(second))
+    assert len(nodes.rows) == 5
+    assert nodes.rows[-1][0] == 1098
+
+
+def test_numbers_beyond_floats_are_kept_as_infinite() -> None:
+    """A double that is too large for 32 bits raises nothing."""
+    nodes = fed(line("big", 1e300))
+    assert list(nodes.column("big")) == [math.inf]
+
+
+@pytest.mark.parametrize(
+    ("tags", "part"),
+    [
+        ({"type": "node"}, None),
+        ({}, None),
+        ({"type": "socket", "type-id": "1"}, "socket 1"),
+        ({"type": "node", "stype": "network", "stype-id": "eth0"}, "network eth0"),
+        (
+            {"type": "accelerator", "type-id": "0", "stype": "nvlink", "stype-id": "3"},
+            "accelerator 0 nvlink 3",
+        ),
+    ],
+)
+def test_parts_are_named_by_their_tags(tags: dict[str, str], part: str | None) -> None:
+    """The whole node has no name of a part."""
+    assert part_of(tags) == part
+
+
+@given(st.lists(st.binary(max_size=200), max_size=8))
+def test_any_bytes_are_taken(payloads: list[bytes]) -> None:
+    """Whatever is on the bus: counts stay within the bounds and every column has every node."""
+    nodes = Nodes(max_series=30)
+    for second, payload in enumerate(payloads):
+        nodes.feed(decode(payload, lenient=True), float(second))
+        nodes.tick(float(second))
+    assert nodes.series <= 30
+    for metric in nodes.metric_counts():
+        assert len(nodes.column(metric)) == len(nodes.nodes)

@@ -1,0 +1,208 @@
+"""What the server gives, and to whom."""
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from ccpipe.config import Site
+from ccpipe.dashboard.feed import Feed
+from ccpipe.dashboard.server import Server, is_loopback, page_files
+from ccpipe.errors import ConfigError
+from ccpipe.telemetry import Telemetry
+from tests.dashboard.conftest import Live
+
+TOKEN = "x" * 20
+
+
+@pytest.fixture
+async def guarded(site: Site) -> AsyncIterator[Server]:
+    """A dashboard that wants a token."""
+    async with (
+        Feed(site, Telemetry()) as feed,
+        Server(feed, listen="127.0.0.1:0", token=TOKEN) as server,
+    ):
+        yield server
+
+
+async def status(url: str, method: str = "GET", **more: Any) -> int:
+    """Return the status of an answer."""
+    async with aiohttp.ClientSession() as session, session.request(method, url, **more) as answer:
+        return answer.status
+
+
+async def first_frame(url: str, query: object, **more: Any) -> dict[str, Any]:
+    """Return the header of the first frame of a view."""
+    async with aiohttp.ClientSession() as session, session.ws_connect(url, **more) as socket:
+        await socket.send_str(query if isinstance(query, str) else json.dumps(query))
+        message = await socket.receive(timeout=30)
+        assert message.type is aiohttp.WSMsgType.BINARY, message
+        (size,) = struct.unpack_from("<I", message.data)
+        header: dict[str, Any] = json.loads(message.data[4 : 4 + size])
+        return header
+
+
+async def test_the_page_and_its_parts_are_in_the_package(live: Live) -> None:
+    """Every file that the page names is served, with the strict policy, from here only."""
+    async with aiohttp.ClientSession() as session:
+        for path in ["", *page_files()]:
+            async with session.get(live.server.url + path) as answer:
+                body = await answer.text()
+                assert answer.status == 200, path
+                policy = answer.headers["Content-Security-Policy"]
+                assert "default-src 'none'" in policy
+                assert "unsafe" not in policy
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                if not path.startswith("vendor/") and not path.endswith(".svg"):
+                    assert "http://" not in body, path
+                    assert "https://" not in body, path
+                    assert "innerHTML" not in body, path
+                tag = answer.headers["ETag"]
+            async with session.get(live.server.url + path, headers={"If-None-Match": tag}) as again:
+                assert again.status == 304
+
+
+async def test_the_library_of_charts_is_what_the_page_on_licences_says() -> None:
+    """UPlot's file names the version whose licence lies beside it."""
+    folder = Path(__file__).parents[2] / "ccpipe" / "dashboard" / "static" / "vendor"
+    assert "uPlot (v1.6.32)" in page_files()["vendor/uplot.js"].body.decode()[:80]
+    assert "MIT License" in (folder / "LICENSE-uplot").read_text()
+    assert "1.6.32" in (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "path", ["nothing", "..%2fserver.py", "%2e%2e/server.py", "vendor/../../server.py", "vendor"]
+)
+async def test_other_files_are_not_there(live: Live, path: str) -> None:
+    """Only files of the page are found, by whatever path."""
+    url = URL(live.server.url + path, encoded=True)
+    assert await status(str(url)) == 404
+
+
+async def test_another_page_may_not_ask(live: Live) -> None:
+    """Neither a page of another origin nor one whose name points here."""
+    api = live.server.url + "api/about"
+    own = live.server.url.rstrip("/")
+    assert await status(api, headers={"Origin": own}) == 200
+    assert await status(api, headers={"Origin": "http://evil.example"}) == 403
+    assert await status(api, headers={"Host": "evil.example"}) == 403
+    assert await status(api, headers={"Host": f"localhost:{live.server.port}"}) == 200
+    with pytest.raises(aiohttp.WSServerHandshakeError):
+        await first_frame(
+            live.server.url + "api/live",
+            {"view": "jobs"},
+            headers={"Origin": "http://evil.example"},
+        )
+
+
+async def test_without_the_token_nothing_is_told(guarded: Server) -> None:
+    """Neither frames nor history; the token opens by header or by cookie."""
+    url = guarded.url
+    for path, method in (("api/about", "GET"), ("api/live", "GET"), ("api/history", "POST")):
+        assert await status(url + path, method) == 401
+        wrong = {"Authorization": "Bearer wrong"}
+        assert await status(url + path, method, headers=wrong) == 401
+    right = {"Authorization": f"Bearer {TOKEN}"}
+    assert await status(url + "api/about", headers=right) == 200
+    assert await status(url + "api/login", "POST", data="wrong") == 401
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with aiohttp.ClientSession(cookie_jar=jar) as session:
+        async with session.post(url + "api/login", data=TOKEN) as answer:
+            assert answer.status == 204
+            cookie = answer.headers["Set-Cookie"]
+            assert "HttpOnly" in cookie
+            assert "SameSite=Strict" in cookie
+            assert TOKEN not in cookie
+        async with session.get(url + "api/about") as answer:
+            assert answer.status == 200
+
+
+def test_other_machines_need_a_token(site: Site) -> None:
+    """Without one the server does not begin."""
+    for listen in ("10.1.2.3:80", "[::]:0", "192.0.2.1:0", "host.example:80"):
+        with pytest.raises(ConfigError, match="needs a token"):
+            Server(None, listen=listen)  # type: ignore[arg-type] # it is not reached
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "127.0.0.1:70000", "[::1", "127.0.0.1:x", ""])
+def test_an_address_that_is_none_is_named(listen: str) -> None:
+    """The error has what was given."""
+    with pytest.raises(ConfigError, match="cannot listen at"):
+        Server(None, listen=listen)  # type: ignore[arg-type] # it is not reached
+
+
+async def test_a_port_in_use_is_a_configuration_error(live: Live) -> None:
+    """The address is named."""
+    with pytest.raises(ConfigError, match=f"cannot listen at 127.0.0.1:{live.server.port}"):
+        async with Server(live.feed, listen=f"127.0.0.1:{live.server.port}"):
+            pass
+
+
+def test_loopback_is_this_machine() -> None:
+    """Addresses and the name; nothing else."""
+    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(is_loopback, ("192.0.2.1", "::", "10.0.0.1", "localhost.evil", "")))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "", "{}", "[]", '{"view": "nothing"}', '{"view": "node"}', "[" * 2000,
+        '{"view": "overview", "metrics": "load"}', '{"view": "job", "cluster": "c", "job": "x"}',
+    ],
+)  # fmt: skip
+async def test_a_senseless_query_ends_the_connection(live: Live, query: str) -> None:
+    """With a reason; the server goes on for others."""
+    url = live.server.url + "api/live"
+    async with aiohttp.ClientSession() as session, session.ws_connect(url) as socket:
+        await socket.send_str(query)
+        message = await socket.receive(timeout=30)
+        assert message.type is aiohttp.WSMsgType.CLOSE
+        assert "not a query" in str(message.extra)
+    assert (await first_frame(live.server.url + "api/live", {"view": "jobs"}))["view"] == "jobs"
+
+
+async def test_every_view_has_a_first_frame(live: Live) -> None:
+    """Also of what is not there."""
+    for query in (
+        {"view": "overview", "metrics": ["none"]},
+        {"view": "node", "cluster": "c", "node": "n"},
+        {"view": "jobs"},
+        {"view": "job", "cluster": "c", "job": 1, "start": 2},
+        {"view": "events"},
+        {"view": "health"},
+    ):
+        header = await first_frame(live.server.url + "api/live", query)
+        assert header["view"] == query["view"]
+        assert header["status"]["connected"]
+
+
+async def test_history_is_answered_or_refused(live: Live) -> None:
+    """A senseless query is a bad request; one without a result is empty."""
+    url = live.server.url + "api/history"
+    assert await status(url, "POST", data=b"{") == 400
+    assert await status(url, "POST", data=b"x" * 10**6) == 413
+    query = {"cluster": "c", "nodes": ["n"], "start": 1000, "stop": 2000}
+    async with aiohttp.ClientSession() as session, session.post(url, json=query) as answer:
+        assert await answer.json() == {"step": 2.0, "series": [], "cut": False}
+
+
+async def test_refused_credentials_end_it(site: Site) -> None:
+    """Waiting would not help."""
+    from msgspec.structs import replace
+
+    from ccpipe.errors import DeniedError
+
+    url = site.bus.servers[0]
+    wrong = url.replace(url.partition("@")[0], "nats://ccpipe:wrong")
+    bad = replace(site, bus=replace(site.bus, servers=[wrong]))
+    async with Feed(bad, Telemetry()) as feed:
+        with pytest.raises(DeniedError):
+            async with asyncio.timeout(60):
+                await feed.run(asyncio.Event())

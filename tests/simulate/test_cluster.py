@@ -1,0 +1,136 @@
+"""What a made cluster publishes."""
+
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Bus, Site
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.sonar import SampleData
+from ccpipe.formats.sonar import decode as decode_envelopes
+from ccpipe.simulate import Payload, Shape, SimulatedCluster
+from ccpipe.simulate.jobs import SECOND
+from ccpipe.simulate.series import Parts
+
+START = 1_790_000_000 * SECOND
+
+
+def cluster(
+    shape: Shape, *, seed: int = 1, subjects: dict[str, str] | None = None
+) -> SimulatedCluster:
+    """Return a made cluster called ``fox.test``."""
+    site = Site(cluster="fox.test", hostname="x", bus=Bus(subjects=dict(subjects or {})))
+    return SimulatedCluster(shape, Subjects.of(site), start=START, seed=seed)
+
+
+def samples(made: SimulatedCluster, count: int) -> list[Payload]:
+    """Return what some samples publish."""
+    return [payload for _ in range(count) for payload in made.sample()]
+
+
+def test_a_sample_is_a_message_of_valid_lines_from_each_node() -> None:
+    """Every line is in ClusterCockpit's line protocol, with the time of the sample."""
+    made = cluster(Shape(nodes=20, metrics=150, parts=Parts(accelerator=2), failures=0))
+    metrics = [each for each in samples(made, 2) if each.subject.endswith("metrics")]
+    assert len(metrics) == 40
+    for number, payload in enumerate(metrics):
+        lines = decode(payload.body)
+        assert len(lines) == payload.lines == 150
+        assert not lines.rejected
+        assert not [problem for line in lines for problem in line.problems()]
+        assert {line.hostname for line in lines} == {made.nodes[number % 20]}
+        assert {line.tags["cluster"] for line in lines} == {"fox.test"}
+        assert {line.time for line in lines} == {START + number // 20 * 10 * SECOND}
+
+
+def test_the_seed_decides() -> None:
+    """The same seed and times give the same bytes, another seed others."""
+    shape = Shape(
+        nodes=5, late=0.1, broken=0.1, repeated=0.1, failures=10, sonar_interval=SECOND * 60
+    )
+    first, same, other = (samples(cluster(shape, seed=n), 60) for n in (1, 1, 2))
+    assert first == same != other
+
+
+def test_starts_and_stops_of_jobs_are_events() -> None:
+    """Jobs that run at the beginning are started first."""
+    made = cluster(Shape(nodes=50, metrics=1))
+    events = [each for each in samples(made, 720) if ".events.job" in each.subject]
+    functions = Counter(next(iter(decode(each.body))).tags["function"] for each in events)
+    assert functions["start_job"] >= functions["stop_job"] > 10
+
+
+@pytest.mark.parametrize("kind", ["late", "repeated"])
+def test_bad_data_lose_no_line(kind: str) -> None:
+    """What is late or repeated has the same lines as what is not."""
+    shape = Shape(nodes=10, metrics=3, failures=0)
+    plain = samples(cluster(shape), 40)
+    is_late = kind == "late"
+    shape = shape._replace(late=0.2) if is_late else shape._replace(repeated=0.2)
+    spoiled = samples(cluster(shape), 40)
+    bodies = {each.body for each in plain if ".events." not in each.subject}
+    found = [each.body for each in spoiled if ".events." not in each.subject]
+    assert set(found) <= bodies
+    if kind == "repeated":
+        assert set(found) == bodies
+        assert 40 < len(found) - len(bodies) < 120
+    else:
+        assert len(bodies) - len(found) < 80  # those that are held back at the end
+        assert found != [each.body for each in plain if ".events." not in each.subject]
+
+
+def test_a_broken_line_is_beside_good_ones() -> None:
+    """The payload's other lines can be read."""
+    made = cluster(Shape(nodes=10, metrics=3, broken=1.0))
+    payload = next(each for each in made.sample() if each.broken)
+    lines = decode(payload.body)
+    assert (len(lines), len(lines.rejected)) == (3, 1)
+
+
+def test_a_node_that_is_away_sends_nothing() -> None:
+    """Its failures are seen as silence."""
+    made = cluster(Shape(nodes=30, metrics=1, failures=100))
+    silent = set(made.nodes)
+    for _ in range(30):
+        heard = {
+            next(iter(decode(p.body))).hostname
+            for p in made.sample()
+            if p.subject.endswith("metrics")
+        }
+        away = {
+            name for name, is_away in zip(made.nodes, made.jobs.is_away, strict=True) if is_away
+        }
+        assert heard == set(made.nodes) - away
+        silent &= away
+    assert any(made.jobs.is_away)
+
+
+def test_sonars_samples_are_envelopes_with_the_jobs_processes() -> None:
+    """One a node and Sonar interval."""
+    made = cluster(Shape(nodes=8, metrics=1, failures=0, sonar_interval=60 * SECOND))
+    bodies = [each.body for each in samples(made, 12) if each.subject == "fox%2Etest.sonar.sample"]
+    assert len(bodies) == 16
+    decoded = decode_envelopes(b"".join(bodies), strict=True)
+    assert not decoded.rejected
+    assert len(decoded.envelopes) == 16
+    data = [each.data for each in decoded.envelopes]
+    processes = [
+        len(job.processes)
+        for sample in data
+        if isinstance(sample, SampleData)
+        for job in sample.attributes.jobs
+    ]
+    assert processes
+    assert set(processes) == {4}
+
+
+def test_a_site_with_subjects_of_its_own_has_them() -> None:
+    """One flat subject, or one for each node."""
+    flat = cluster(Shape(nodes=2, metrics=1), subjects={"metrics": "hpc-nats"})
+    own = cluster(Shape(nodes=2, metrics=1), subjects={"metrics": "{cluster}.metrics.{hostname}"})
+    assert "hpc-nats" in {each.subject for each in flat.sample()}
+    assert {"fox%2Etest.metrics.n0001", "fox%2Etest.metrics.n0002"} <= {
+        each.subject for each in islice(own.sample(), 100)
+    }

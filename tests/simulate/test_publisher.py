@@ -1,0 +1,45 @@
+"""A made cluster on a real broker."""
+
+import pytest
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Bus, Site
+from ccpipe.errors import CcpipeError
+from ccpipe.simulate import Payload, Shape, SimulatedCluster
+from ccpipe.simulate.jobs import SECOND
+from ccpipe.simulate.publisher import Publisher
+from ccpipe.telemetry import Telemetry
+
+
+async def publish(site: Site, payloads: list[Payload]) -> int:
+    """Publish payloads; return how many messages the streams then hold."""
+    async with Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus:
+        async with Publisher(bus, site, Subjects.of(site), run="t") as publisher:
+            for payload in payloads:
+                await publisher.publish(payload)
+        assert publisher.messages == len(payloads)
+        streams = await bus.jetstream().streams_info()
+        return sum(stream.state.messages for stream in streams)
+
+
+async def test_when_it_ends_the_broker_has_every_message(site: Site) -> None:
+    """More than a window of them."""
+    made = SimulatedCluster(
+        Shape(nodes=300, metrics=2), Subjects.of(site), start=1_790_000_000 * SECOND
+    )
+    payloads = [payload for _ in range(10) for payload in made.sample()]
+    assert await publish(site, payloads) == len(payloads)
+
+
+async def test_a_message_that_the_broker_refuses_is_an_error(site: Site) -> None:
+    """A subject that no stream stores is not taken for stored."""
+    with pytest.raises(CcpipeError):
+        await publish(site, [Payload("nobody.stores.this", b"x value=1\n", 1)])
+
+
+async def test_without_jetstream_nothing_is_acknowledged(nats_server: Server) -> None:
+    """The server has seen everything."""
+    site = Site(cluster="c", hostname="n", bus=Bus(servers=[nats_server.url], jetstream=False))
+    assert await publish(site, [Payload("c.metrics", b"x value=1\n", 1)] * 10) == 0

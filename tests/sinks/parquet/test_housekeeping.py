@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ccpipe.config import Duration
 from ccpipe.sinks.parquet import ParquetSink
 from ccpipe.sinks.parquet.housekeeping import JOINED, MANY_ROWS
 from tests.conftest import eventually
@@ -25,6 +26,6 @@ async def test_old_days_go(tmp_path: Path) -> None:
     """With a retention the first write removes the folders of days that are older."""
     old = tmp_path / "cluster=fox" / "date=2001-01-01"
     old.mkdir(parents=True)
-    async with ParquetSink(dir=str(tmp_path), retention=365 * 86_400.0) as sink:
+    async with ParquetSink(dir=str(tmp_path), retention=Duration(365 * 86_400)) as sink:
         await sink.write([metric(1.0, time=4 * 10**18)])
         await eventually(lambda: not old.exists())

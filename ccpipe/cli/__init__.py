@@ -18,6 +18,7 @@ COMMANDS = {
     "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
     "send": "Publish lines from files or standard input.",
     "tail": "Show what is on the bus.",
+    "backfill": "Write what one store has into another.",
     "query": "Ask the Parquet files with SQL.",
     "top": "Show what the clusters do now: nodes, jobs, GPUs, message rates and errors.",
     "convert": "Convert files from one format to another.",

@@ -157,6 +157,8 @@ class _Portion:
     def halves(self) -> "list[_Portion]":
         """Return two portions, the first one last."""
         half = len(self.records) // 2
+        if self.ids:
+            half = self.ids.near(half)
         rows = [self.rows[i] for i in range(len(self.records))]
         first, second = self.ids.split(half) if self.ids else (None, None)
         return [

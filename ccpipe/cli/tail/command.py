@@ -18,13 +18,14 @@ from ccpipe.cli.options import Where, seconds
 from ccpipe.cli.output import print_json
 from ccpipe.cli.tail.idle_hint import IdleHint
 from ccpipe.cli.tail.stats import Stats
+from ccpipe.cli.tail.stdout import Stdout
 from ccpipe.cli.tail.view import RateLimiter, View
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError, UsageError
 from ccpipe.formats.lineprotocol import Lines, Rejected, decode
 from ccpipe.pipeline.signals import stop_signals
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import note, open_stdout, plural
+from ccpipe.terminal import note, plural
 from ccpipe.translate.rules.select import Select
 
 TERMINAL_LIMIT = 200
@@ -132,21 +133,25 @@ async def tail(
     )
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() else 0
-    with open_stdout() as stdout:
-        follow = _Tail(
-            Connection(site.bus, name="tail", telemetry=Telemetry()),
-            listening,
-            View(stdout, output, limit=limit, count=count, strict=strict),
-            without_cluster=Select(kinds=kind or [], nodes=node or [], names=name or []),
-            with_cluster=Select(
-                kinds=kind or [], nodes=node or [], names=name or [], clusters=cluster or []
-            ),
-            mode=mode,
-            lenient=lenient,
-        )
-        async with stop_signals(duration) as stop:
-            await follow.run(stop)
-        follow.finish(output)
+    follow = _Tail(
+        Connection(site.bus, name="tail", telemetry=Telemetry()),
+        listening,
+        View(
+            stdout := Stdout(sys.stdout.fileno()), output, limit=limit, count=count, strict=strict
+        ),
+        without_cluster=Select(kinds=kind or [], nodes=node or [], names=name or []),
+        with_cluster=Select(
+            kinds=kind or [], nodes=node or [], names=name or [], clusters=cluster or []
+        ),
+        mode=mode,
+        lenient=lenient,
+    )
+    async with stop_signals(duration) as stop:
+        await follow.run(stop)
+        await stdout.drain(stop)
+    follow.finish(output)
+    if stdout.dropped:
+        note(f"{plural(stdout.dropped, 'line')} left out: the reader of the output was too slow")
     if duration and not follow.idle_hint.was_connected:
         raise UnavailableError(f"no NATS server answered at {follow.bus.url}")
 

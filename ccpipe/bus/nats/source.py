@@ -182,9 +182,11 @@ class NatsSource(Source):
 
     async def _acknowledge(self, replies: list[str]) -> None:
         # An acknowledgement lost with the connection means one more delivery, never one less.
+        # Those that cannot be sent must not count as in work, or they would never come again.
+        for reply in replies:
+            self._unacknowledged.pop(reply, None)
         with contextlib.suppress(UnavailableError):
             for reply in replies:
-                self._unacknowledged.pop(reply, None)
                 await self.bus.publish(reply, b"+ACK")
 
     def _receive(self, delivery: Delivery) -> None:

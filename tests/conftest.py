@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -89,3 +90,18 @@ async def eventually(condition: Callable[[], bool], seconds: float = 60) -> None
     while not condition():
         assert time.monotonic() < deadline, f"never became true: {condition}"
         await asyncio.sleep(0.02)
+
+
+async def until_listening(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until a server that was just started takes connections; fail with its log."""
+    for _ in range(1200):
+        assert process.poll() is None, log.read_text()
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.05)
+            continue
+        writer.close()
+        await writer.wait_closed()
+        return
+    raise AssertionError(log.read_text())

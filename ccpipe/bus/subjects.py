@@ -33,6 +33,9 @@ TEMPLATES = {
 }
 """``{name}`` is the event class, log component or Sonar type; ``{hostname}`` may be used too."""
 
+DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
+"""What a source listens to where a recipe does not say, by type of records."""
+
 REQUESTED_BY = "Ccpipe-Requested-By"
 """Header of a control request: who claims to have sent it. It is logged and proves nothing."""
 

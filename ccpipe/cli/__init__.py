@@ -17,6 +17,7 @@ COMMANDS = {
     "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
     "send": "Publish lines from files or standard input.",
     "tail": "Show what is on the bus.",
+    "query": "Ask the Parquet files with SQL.",
     "convert": "Convert files from one format to another.",
     "dead": "List, show and replay dead letters.",
     "validate": "Check recipes, configuration and data files.",

@@ -21,7 +21,7 @@ from ccpipe.pipeline import Limits, Records, RecordType, Sink, Source, Stages, T
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
 
-SHARED = ("durable", "queue")
+SHARED = ("durable", "group", "queue")
 """Options by which a source takes messages away from another process that has the same ones."""
 
 PERSISTENT = ("checkpoint", "state")

@@ -207,7 +207,8 @@ def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
 
 def _greet(site: Site, url: str, folder: Path) -> None:
     address = url.rpartition("@")[2].removeprefix("nats://")
-    files = folder / "parquet" / "**" / "*.parquet"
+    is_default = folder == (state_folder() / "up").absolute()
+    ask = "ccpipe query" + ("" if is_default else f" --dir {folder / 'parquet'}")
     print(
         f"""\
 ccpipe is up: cluster {site.cluster}, node {site.hostname}
@@ -218,9 +219,9 @@ ccpipe is up: cluster {site.cluster}, node {site.hostname}
 See it live, in another shell:
   ccpipe tail
   ccpipe tail --name cpu_load -o line
-Ask the files, with DuckDB:
-  from '{files}' select name, avg(value) group by name
+Ask the files:
+  {ask} 'select name, avg(value) from metrics group by name'
 
-Ctrl-C stops everything.""",
+Ctrl-C stops everything.""",  # noqa: S608 - for people
         flush=True,
     )

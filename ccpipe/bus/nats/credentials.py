@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 import nats.errors
 
 from ccpipe.bus.subjects import escape
+from ccpipe.bus.tls import tls_context
 from ccpipe.config import Bus, read_secret
 from ccpipe.errors import ConfigError, MissingExtra
 
@@ -47,7 +47,7 @@ def client_options(bus: Bus) -> dict[str, Any]:
     if inbox:  # so that a broker can keep each user from hearing the answers to others
         options["inbox_prefix"] = f"_INBOX.{escape(inbox)}"
     if requires_tls(bus) or bus.cert_file:
-        options["tls"] = _tls_context(bus)
+        options["tls"] = tls_context(bus.ca_file, bus.cert_file, bus.key_file, "bus.")
         options["tls_handshake_first"] = bus.tls == "first"
     return options
 
@@ -109,13 +109,3 @@ def _password(path: str) -> str:
         return read_secret("bus.password_file", path)
     except ConfigError as error:
         raise nats.errors.Error(f"nats: {error}") from None
-
-
-def _tls_context(bus: Bus) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=bus.ca_file or None)
-        if bus.cert_file:
-            context.load_cert_chain(bus.cert_file, bus.key_file or None)
-    except OSError as error:
-        raise ConfigError(f"bus.ca_file, bus.cert_file or bus.key_file: {error}") from None
-    return context

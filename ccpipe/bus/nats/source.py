@@ -19,7 +19,7 @@ from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.message_ids import give_ids
 from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, refuse_others
 from ccpipe.bus.nats.unread import UnreadWatch
-from ccpipe.bus.subjects import Subjects
+from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import Batch, Source, wait_for_event
@@ -27,8 +27,6 @@ from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
-"""What is listened to where a recipe does not say, by type of records."""
 PULL = 500
 """Messages asked for at once; also how many may wait here undecoded."""
 PULL_BYTES = 16 * 2**20

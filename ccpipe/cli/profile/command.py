@@ -322,3 +322,28 @@ def show(
     with tables.open() as found:
         for line in curves(found, data, width, terminal_width()):
             print(line)
+
+
+@profile.command
+async def publish(
+    *,
+    tables: Tables = Tables(),  # noqa: B008 - frozen
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Publish the samples of profiles on the bus, as metrics.
+
+    What `ccpipe step --publish` sends while a step runs, from files that were
+    written without it. Published again within two minutes, they are stored once.
+
+    Examples:
+      ccpipe profile publish --jobs 17
+      ccpipe profile publish -i 17_0_n1.h5 --server nats://10.0.0.1:4222
+      ccpipe profile publish -i job_17.h5 -s Energy --cluster fritz
+    """
+    from ccpipe.cli.profile.publish import publish_samples
+
+    site = where.site()
+    jobs = {one.job for one in tables.selections()}
+    with tables.open() as found:
+        count = await publish_samples(found, site, str(jobs.pop()) if len(jobs) == 1 else None)
+    note(f"{plural(count, 'sample')} published")

@@ -1,9 +1,12 @@
-"""Samples of profiles as metrics of line protocol: which metric a field of a series becomes."""
+"""Samples of profiles as metrics of line protocol, and back: which metric is which field."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from ccpipe.message import Message, metric
+from ccpipe.errors import DataError
+from ccpipe.message import Kind, Message, metric
 
 _MEBIBYTE = 2**20
 
@@ -40,6 +43,13 @@ Sizes are in bytes, power is in W, frequency in kHz, time in s, utilization in p
 hardware thread or card. ``_diff`` and what is read and written is since the last sample.
 """
 
+FIELDS = {
+    metric: (series, field, factor)
+    for series, fields in METRICS.items()
+    for field, (metric, factor) in fields.items()
+}
+"""By metric: the series, the field and the factor from its unit to the metric's."""
+
 _WORD = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -72,3 +82,46 @@ def to_metrics(
             other = _WORD.sub("_", f"{series}_{field}").lower()
             name, factor = known.get(field, (other, 1))
             yield metric(name, value * factor, time=time, tags=tags)
+
+
+class Value(NamedTuple):
+    """One field of a sample, read back from a metric."""
+
+    job: str
+    step: str
+    node: str
+    series: str
+    task: int | None
+    field: str
+    value: float
+    time: int
+    """Nanoseconds since the epoch."""
+
+
+def from_metric(message: Message) -> Value:
+    """Return what of a sample a metric says: the reverse of ``to_metrics``.
+
+    Raises
+    ------
+    DataError
+        where it is no metric of a step, or lacks what a sample has
+
+    """
+    tags, known = message.tags, FIELDS.get(message.name)
+    if message.kind is not Kind.METRIC or known is None:
+        raise DataError(f"{message.name}: not a metric of a profile")
+    for tag in ("jobid", "stepid", "hostname"):
+        if not tags.get(tag):
+            raise DataError(f"{message.name}: no tag {tag}")
+    series, field, factor = known
+    task = tags.get("taskid", "")
+    if (series == "Tasks") != (task.isascii() and task.isdecimal()):
+        raise DataError(f"{message.name}: the tag taskid is {task!r:.40}")
+    value = message.value
+    if isinstance(value, bool | str) or not 0 <= value < math.inf:
+        raise DataError(f"{message.name}: {value!r:.40} is not a number from 0")
+    if message.time is None or message.time < 0:
+        raise DataError(f"{message.name}: no time")
+    number = int(task) if task else None
+    names = (tags["jobid"], tags["stepid"], tags["hostname"])
+    return Value(*names, series, number, field, value / factor, message.time)

@@ -57,6 +57,14 @@ def in_file(path: Path) -> list[int]:
     return in_lines(path.read_bytes()) if path.exists() else []
 
 
+def in_parquet(folder: Path) -> list[int]:
+    """Return the ids in the files of the Parquet sink."""
+    import pyarrow.dataset as ds
+
+    table = ds.dataset(folder, partitioning="hive").to_table(columns=["value"])
+    return [int(value) for value in table["value"].to_pylist()]
+
+
 async def in_stream(url: str, subject: str = "c.dead") -> list[int]:
     """Return the ids on a subject, of dead letters for example."""
     client = await nats.connect(url, connect_timeout=10)

@@ -14,7 +14,7 @@ import nats
 import nats.errors
 import nats.js.errors
 
-from tests.chaos.account import Account, in_file, in_stream
+from tests.chaos.account import Account, in_file, in_parquet, in_stream
 from tests.chaos.lab import Broker, Lab, Process, numbered
 from tests.chaos.store import LyingStore
 
@@ -143,6 +143,26 @@ async def kill_both(folder: Path, rounds: int) -> Account:
         await bridge.start()
 
     return await _repeated(folder, rounds, act)
+
+
+@fault("the same, into Parquet files")
+async def kill_both_parquet(folder: Path, rounds: int) -> Account:
+    """The store knows by the messages' ids what it has."""
+    async with Lab(folder).open() as lab:
+        bridge = lab.bridge(f'use = "parquet"\ndir = "{folder}/parquet"')
+        sender = lab.send(numbered(LINES * rounds), rate=RATE)
+        await bridge.start()
+        await sender.start()
+        for _ in range(rounds):
+            await asyncio.sleep(1)
+            await asyncio.gather(lab.broker.kill(), bridge.kill())
+            await lab.broker.start()
+            await bridge.start()
+        await _sent(lab)
+        await drained(lab.broker)
+        assert await bridge.end() == 0, bridge.text()
+        dead = await in_stream(lab.broker.url)
+        return Account.of(range(LINES * rounds), in_parquet(folder / "parquet"), dead)
 
 
 @fault("the same lines published twice, every tenth broken")

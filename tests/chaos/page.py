@@ -19,9 +19,16 @@ each line by its number, and writes this page. A short set runs with every chang
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 
+_CONTRAST = """
+For contrast, a publisher and a subscriber of nats-py without ccpipe, on core NATS:
+
+| fault | published | stored | duplicated | dead letters | dropped by a limit | lost |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+"""
+
 _TAIL = """
 - **lost** is what is published and neither stored, nor a dead letter, nor dropped by a limit that
-  was set and counted. It is 0.
+  was set and counted. With ccpipe it is 0.
 - **duplicated** are copies in the store. The store of these runs is a file, or an HTTP store that
   keeps every copy; delivery is at least once, and what was written when a bridge was killed is
   written again. Stores that know what they have, PostgreSQL and Parquet, keep one.
@@ -33,16 +40,16 @@ _TAIL = """
 """
 
 
-ACCOUNTS: list[dict[str, Account]] = []
-"""Of the run that goes on, the last one."""
-
-
-def page(accounts: dict[str, Account], rounds: int) -> str:
-    """Return the page."""
+def page(ours: dict[str, Account], plain: dict[str, Account], rounds: int) -> str:
+    """Return the page: accounts of ccpipe, and of the contrast."""
     head = _HEAD.format(lines=LINES, rate=RATE, rounds=rounds)
-    return head + "".join(as_row(name, each) + "\n" for name, each in accounts.items()) + _TAIL
+    return head + _rows(ours) + _CONTRAST + _rows(plain) + _TAIL
 
 
-def write_page(accounts: dict[str, Account], rounds: int) -> None:
+def _rows(accounts: dict[str, Account]) -> str:
+    return "".join(as_row(name, each) + "\n" for name, each in accounts.items())
+
+
+def write_page(ours: dict[str, Account], plain: dict[str, Account], rounds: int) -> None:
     """Write the page of a complete run."""
-    PATH.write_text(page(accounts, rounds), encoding="utf-8")
+    PATH.write_text(page(ours, plain, rounds), encoding="utf-8")

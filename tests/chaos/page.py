@@ -20,7 +20,8 @@ each line by its number, and writes this page. A short set runs with every chang
 """
 
 _CONTRAST = """
-For contrast, a publisher and a subscriber of nats-py without ccpipe, on core NATS:
+For contrast, a publisher and a subscriber of nats-py without ccpipe, on core NATS and with the
+client's defaults (it waits 2 s before it connects again):
 
 | fault | published | stored | duplicated | dead letters | dropped by a limit | lost |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |

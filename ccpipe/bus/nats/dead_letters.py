@@ -27,7 +27,9 @@ class NatsDeadLetterSink(DeadLetterSink):
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
         """Publish the letters, some at a time; see ``DeadLetterSink.write``."""
-        for start in range(0, len(letters), IN_FLIGHT):
+        for letter in letters[:1]:  # alone: it makes the stream, and the others keep their order
+            await self._write_one(letter)
+        for start in range(1, len(letters), IN_FLIGHT):
             await asyncio.gather(*map(self._write_one, letters[start : start + IN_FLIGHT]))
 
     async def _write_one(self, letter: DeadLetter) -> None:

@@ -15,6 +15,7 @@ from ccpipe.errors import (
     CcpipeError,
     DataError,
     EncodeError,
+    OutputError,
     RejectedError,
     TimedOutError,
     UnavailableError,
@@ -287,6 +288,9 @@ class _Pipe:
                     await self.acknowledge(done)
                     self.queue.release(done)
                     items = items[len(done) :]
+        except (BrokenPipeError, OutputError):
+            self.begin_shutdown()  # of a command whose output is closed nobody wants the rest
+            raise
         except Exception as error:
             self.begin_shutdown()
             await self.keep(items, f"not delivered: {error}")

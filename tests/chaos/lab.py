@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from ccpipe.bus.nats.server import server_program
-from ccpipe.child_process import die_with_parent
+from ccpipe.die_with_parent import die_with_parent
 from tests.bus.nats.daemon import accepts
 from tests.cli.command import environment
 from tests.conftest import free_port

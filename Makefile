@@ -11,6 +11,7 @@ help:
 	@echo "make up       install into $(VENV) and start everything on this machine"
 	@echo "make test     install what the tests need; lint, types, import rules, all tests"
 	@echo "make slurm    jobs of all kinds on a real Slurm, as root"
+	@echo "make chaos    kill, freeze and starve every part, and account for every line"
 	@echo "make bench    measure speed, as ratios"
 	@echo "make fuzz     hostile bytes for SECONDS=60, then sanitizers"
 
@@ -63,6 +64,11 @@ pytest:
 slurm: install-test
 	scripts/slurm_cluster.py install
 	$(BIN)/pytest -m slurm tests/slurm
+
+# Every fault, several rounds each, in some ten minutes; writes docs/reliability.md.
+.PHONY: chaos
+chaos: install-test
+	$(BIN)/pytest -m chaos tests/chaos
 
 # Speed, as ratios of one run; the tables land in benchmarks/.
 .PHONY: bench fuzz

@@ -22,6 +22,7 @@ import psutil
 from benchmarks.cluster_load import MadeCluster
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import Server as Broker
+from ccpipe.bus.nats.server import free_port
 from ccpipe.child_process import die_with_parent
 from ccpipe.config import Bus
 from ccpipe.telemetry import Telemetry
@@ -34,7 +35,7 @@ async def main(nodes: int, metrics: int, seconds: float) -> None:
     """Measure each page for some seconds."""
     cluster = MadeCluster(nodes=nodes, metrics=metrics, gpus=False)
     with tempfile.TemporaryDirectory(prefix="ccpipe-") as temporary:
-        async with Broker(Path(temporary, "nats")) as broker:
+        async with Broker(Path(temporary, "nats"), port=free_port(0)) as broker:
             load = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "benchmarks.bench_dashboard", "load", str(nodes),
                 str(metrics), env={**os.environ, "LOAD_URL": broker.url},
@@ -125,8 +126,8 @@ async def all_columns(
         frames: list[int] = []
 
         async def read() -> None:
-            async for message in socket:
-                frames.append(len(message.data))
+            while True:
+                frames.append(len((await socket.receive()).data))
 
         reader = asyncio.create_task(read())
         result = await cost(process, seconds)

@@ -16,6 +16,7 @@ from benchmarks.cluster_load import MadeCluster
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import Server as Broker
+from ccpipe.bus.nats.server import free_port
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
 from ccpipe.dashboard.feed import Feed
@@ -40,7 +41,7 @@ MESSAGES = (
 async def main(folder: Path, seconds: float, images: Path) -> None:
     """Make the pictures."""
     cluster = MadeCluster()
-    async with Broker(folder / "nats") as broker:
+    async with Broker(folder / "nats", port=free_port(0)) as broker:
         site = Site(cluster=cluster.name, hostname="mgmt", bus=Bus(servers=[broker.url]))
         telemetry = Telemetry()
         stop = asyncio.Event()

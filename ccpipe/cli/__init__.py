@@ -10,7 +10,7 @@ from ccpipe import __version__
 from ccpipe.errors import CcpipeError, UsageError
 
 COMMANDS = {
-    "up": "Start everything on this machine: server, publisher and a Parquet bridge.",
+    "up": "Start everything on this machine: server, publisher, Parquet bridge, dashboard.",
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
     "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",

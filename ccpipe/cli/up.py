@@ -3,30 +3,35 @@
 import asyncio
 import contextlib
 import fcntl
+import importlib.util
 import json
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 from cyclopts import Parameter
 
 from ccpipe import child_process as child
-from ccpipe.bus.nats.server import Running, Server
+from ccpipe.bus.nats.server import Running, Server, free_port, running
 from ccpipe.cli.options import Where, seconds
 from ccpipe.config import Site, state_folder
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.errors import ConfigError, MissingExtra, UsageError
 from ccpipe.pipeline.signals import stop_signals
 from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import note, paint
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS = {"publisher": 1.5, "bridge": 2.5}
+STOP_SECONDS = {"dashboard": 1.0, "publisher": 1.5, "bridge": 2.5}
 """How long each child may take to finish; together with the server under 5 s."""
 MAX_PAUSE = 5.0
+DASHBOARD_PORT = 8770
+"""The dashboard's port, where it is free."""
 
 RECIPE = """\
 # Written by `ccpipe up` at every start. Run it alone with: ccpipe bridge THIS_FILE
@@ -50,11 +55,13 @@ async def up(
     dir_: Annotated[Path | None, Parameter(name="--dir")] = None,
     port: int | None = None,
     interval: str = "2s",
-    roll: str = "10s",
+    roll: str = "1m",
+    dashboard: bool = True,
+    dashboard_port: int | None = None,
     for_: Annotated[str | None, Parameter(name="--for")] = None,
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Start everything on this machine: server, publisher and a Parquet bridge.
+    """Start everything on this machine: server, publisher, Parquet bridge, dashboard.
 
     Needs no configuration. The server listens on 127.0.0.1 with a password
     that only this user can read; `ccpipe tail` of the same user finds it by
@@ -75,34 +82,46 @@ async def up(
         Time between samples.
     roll
         Time after which a Parquet file is complete and the next one begins.
+    dashboard
+        Serve the dashboard, for this machine only.
+    dashboard_port
+        Port of the dashboard; without it 8770, or any free one.
     for_
         End after this time, such as 30s.
     """
     folder = (dir_ or state_folder() / "up").absolute()
     site = where.site(**{"publish.interval": interval})
     seconds(roll, "--roll")
+    duration = seconds(for_, "--for")
     telemetry = Telemetry()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_alone_in(folder))
         if site.telemetry.listen:
             stack.callback(telemetry.serve(site.telemetry.listen).close)
         url = ",".join(site.bus.servers)
+        other = None
         if not url:
             server = Server(folder / "nats", port=port, telemetry=telemetry)
             url = server.url
-            here = Running(url, os.getpid(), site.cluster, str(folder))
-            stack.callback(here.withdraw)
-            here.announce()  # first, so that commands that wait for it get the password
+            other = stack.enter_context(
+                _announced(Running(url, os.getpid(), site.cluster, str(folder)))
+            )
             await stack.enter_async_context(server)
         recipe = _write_recipe(folder, roll)
         environment = _environment(site, url, folder)
-        stop = await stack.enter_async_context(stop_signals(seconds(for_, "--for")))
+        stop = await stack.enter_async_context(stop_signals())
         # Left in reverse: the publisher ends first, so that the bridge still gets its last lines.
         bridge = Child("bridge", ["bridge", str(recipe)], environment, stop, telemetry)
         publisher = Child("publisher", ["publish"], environment, stop, telemetry)
         await stack.enter_async_context(bridge)
         await stack.enter_async_context(publisher)
-        _greet(site, url, folder)
+        page = _dashboard(folder, dashboard_port) if dashboard else None
+        if page is not None:
+            shown = Child("dashboard", page.arguments, environment, stop, telemetry, vital=False)
+            await stack.enter_async_context(shown)
+        _greet(site, url, folder, roll, page, other)
+        if duration is not None:
+            asyncio.get_running_loop().call_later(duration, stop.set)
         await stop.wait()
         print("stopping …", file=sys.stderr)
         for command in (bridge, publisher):
@@ -120,8 +139,11 @@ class Child:
         environment: dict[str, str],
         stop: asyncio.Event,
         telemetry: Telemetry,
+        *,
+        vital: bool = True,
     ) -> None:
-        """Prepare to run ``ccpipe`` with `arguments`."""
+        """Prepare to run ``ccpipe`` with `arguments`; without a `vital` one the rest goes on."""
+        self.vital = vital
         self.stop = stop
         self.telemetry = telemetry
         self.name = name
@@ -158,6 +180,9 @@ class Child:
             code = await self.process.wait()
             pause = 0.1 if time.monotonic() - started > MAX_PAUSE else pause * 2
             if code in (UsageError.exit_code, ConfigError.exit_code):
+                if not self.vital:
+                    log.warning("%s cannot work and is left out; see above", self.name)
+                    return
                 self.failure = ConfigError(f"the {self.name} cannot work; see above")
                 self.stop.set()
                 return
@@ -179,6 +204,50 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _announced(here: Running) -> Iterator[Running | None]:
+    """Announce the server to commands of this user; yield another one that was announced before.
+
+    Commands find the one that was started last; when it ends, the other one is found again.
+    """
+    other = running()
+    here.announce()  # before it starts, so that commands that wait for it get the password
+    try:
+        yield other
+    finally:
+        here.withdraw()
+        if other is not None and running() is None and _is_alive(other.pid):
+            other.announce()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+class Dashboard(NamedTuple):
+    """How the dashboard is started, and where it is."""
+
+    arguments: list[str]
+    url: str
+
+
+def _dashboard(folder: Path, port: int | None) -> Dashboard | None:
+    """Return how the dashboard is started; None, with a note, where a library is missing."""
+    missing = [name for name in ("aiohttp", "duckdb") if importlib.util.find_spec(name) is None]
+    if "aiohttp" in missing:
+        note(f"no dashboard: {MissingExtra('aiohttp', 'dashboard')}")
+        return None
+    address = f"127.0.0.1:{port or free_port(DASHBOARD_PORT)}"
+    arguments = ["dashboard", "--listen", address]
+    if not missing:
+        arguments += ["--lake", str(folder / "parquet")]
+    return Dashboard(arguments, f"http://{address}/")
+
+
 def _write_recipe(folder: Path, roll: str) -> Path:
     path = folder / "parquet.toml"
     # JSON's strings are TOML's.
@@ -198,22 +267,47 @@ def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
     }
 
 
-def _greet(site: Site, url: str, folder: Path) -> None:
+def _greet(
+    site: Site,
+    url: str,
+    folder: Path,
+    roll: str,
+    page: Dashboard | None,
+    other: Running | None,
+) -> None:
+    """Say what runs, where to look, and what to type next."""
     address = url.rpartition("@")[2].removeprefix("nats://")
     files = folder / "parquet" / "**" / "*.parquet"
+    title = f"ccpipe is up: cluster {site.cluster}, node {site.hostname}"
+    shown = paint(page.url, "bold") if page else "off"
     print(
         f"""\
-ccpipe is up: cluster {site.cluster}, node {site.hostname}
-  server   nats://{address}
-  Parquet  {folder / "parquet"}
-  dead     {folder / "dead.lp"} (dead letters; absent if there are none)
+{paint(title, "green")}
+  dashboard  {shown}
+  server     nats://{address}
+  Parquet    {folder / "parquet"} (a file every {roll})
+  dead       {folder / "dead.lp"} (dead letters; absent if there are none)
 
-See it live, in another shell:
-  ccpipe tail
-  ccpipe tail --name cpu_load -o line
+Next, in another shell ({_program()}):
+  ccpipe tail                              what is on the bus
+  ccpipe tail --name cpu_load -o line      one metric, as it is on the wire
+  ccpipe publish --once --dry-run -o table what this node measures
 Ask the files, with DuckDB:
   from '{files}' select name, avg(value) group by name
 
 Ctrl-C stops everything.""",
         flush=True,
     )
+    if other is not None:
+        note(
+            f"another `ccpipe up` runs in {other.folder} (pid {other.pid}); until this one ends, "
+            "commands of this user find this one",
+            "yellow",
+        )
+
+
+def _program() -> str:
+    """Say how ``ccpipe`` is called from another shell."""
+    program = Path(sys.executable).with_name("ccpipe")
+    found = shutil.which("ccpipe")
+    return "ccpipe is on your PATH" if found and Path(found) == program else f"as {program}"

@@ -72,10 +72,10 @@ class Feed:
 
     async def __aexit__(self, *_: object) -> None:
         """Close the connection."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.bus.__aexit__(None, None, None)
+        while left := [task for task in self._tasks if not task.done()]:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=1)  # the client now and then swallows a cancellation
 
     @property
     def is_live(self) -> bool:
@@ -95,25 +95,26 @@ class Feed:
             waiting.cancel()
 
     async def _listen(self) -> None:
-        await self.bus.__aenter__()
-        began = time.time()
-        subjects = Subjects.of(self.site)
-        patterns = subjects.patterns(("metrics", "events", "log"), "*")
-        for place, pattern in enumerate(patterns):
-            receive = functools.partial(self._receive, patterns[:place])
-            await self.bus.subscribe(pattern, receive)
-        [dead] = subjects.patterns(("dead",), "*")
-        await self.bus.subscribe(dead, self._receive_dead)
-        try:
-            if self.site.bus.jetstream:
-                async with asyncio.timeout(REPLAY_SECONDS):
-                    for name in REPLAY:
-                        for pattern in subjects.patterns((name,)):
-                            await self._replay(name, pattern, began)
-        except TimeoutError:
-            log.warning("reading recent events takes too long; going on with what came of it")
-        finally:
-            self._begin_live()
+        async with self.bus:
+            began = time.time()
+            subjects = Subjects.of(self.site)
+            patterns = subjects.patterns(("metrics", "events", "log"), "*")
+            for place, pattern in enumerate(patterns):
+                receive = functools.partial(self._receive, patterns[:place])
+                await self.bus.subscribe(pattern, receive)
+            [dead] = subjects.patterns(("dead",), "*")
+            await self.bus.subscribe(dead, self._receive_dead)
+            try:
+                if self.site.bus.jetstream:
+                    async with asyncio.timeout(REPLAY_SECONDS):
+                        for name in REPLAY:
+                            for pattern in subjects.patterns((name,)):
+                                await self._replay(name, pattern, began)
+            except TimeoutError:
+                log.warning("reading recent events takes too long; going on with what came of it")
+            finally:
+                self._begin_live()
+            await asyncio.Event().wait()  # until it is cancelled
 
     async def _replay(self, name: str, pattern: str, began: float) -> None:
         """Read what a stream holds of one pattern; one without a stream has none."""

@@ -1,6 +1,5 @@
 """What a stream already holds: recent messages, read once without leaving a trace."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -56,5 +55,5 @@ async def replay(
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"reading {pattern}") from None
     finally:
-        with contextlib.suppress(nats.errors.Error, TimeoutError, asyncio.CancelledError):
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
             await subscription.unsubscribe()

@@ -1,15 +1,18 @@
 """Counters of a running pipe, and ``/health``, ``/ready`` and ``/metrics`` over HTTP.
 
 Counters are named ``ccpipe_<what>_total`` and gauges ``ccpipe_<what>``, with the unit in the name;
-the label ``part`` is the source or sink.
+the label ``part`` is the source or sink. Counters are there from zero on for the parts that a pipe
+has. ``/metrics`` answers in OpenMetrics' format to who asks for it, else in Prometheus's.
 """
 
 import logging
+import platform
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from prometheus_client import (
@@ -17,8 +20,10 @@ from prometheus_client import (
     Counter,
     Gauge,
     disable_created_metrics,
-    generate_latest,
 )
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from ccpipe.errors import ConfigError
 
@@ -29,6 +34,19 @@ log = logging.getLogger(__name__)
 
 # They would add a gauge for each counter that nobody uses.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+STALL_SECONDS = 120.0
+"""A pipe that holds something and has written nothing for so long, and the time that a batch may
+wait, is not ready: its sink hangs."""
+
+
+class Connected(Protocol):
+    """A connection to a broker."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a server at the other end."""
 
 
 class Telemetry:
@@ -58,10 +76,25 @@ class Telemetry:
             registry=self.registry,
         )
         self.ready = False
-        """Whether the pipe runs and its last write succeeded, for ``/ready``."""
+        """Whether the pipe runs and its last write succeeded; see ``problem``."""
+        self.batch_age = 0.0
+        """Seconds that a record may wait for others before it is written."""
+        self.connections: list[Connected] = []
+        """The connections to brokers that are in use."""
+        self.consumer_lag: tuple[int, int] | None = None
+        """Of the durable consumer: messages that wait in the stream, and those that were delivered
+        and are not acknowledged."""
+        self._progress = time.monotonic()  # of the last write, or since when something waits
+        self._is_holding = False
+        self.registry.register(_State(self))
 
     def _counter(self, name: str, what: str) -> Counter:
         return Counter(f"ccpipe_{name}", what, ["part"], registry=self.registry)
+
+    def declare(self, counter: Counter, *parts: object) -> None:
+        """Show a counter for parts from zero on."""
+        for part in parts:
+            self.count(counter, part, 0)
 
     def count(self, counter: Counter, part: object, amount: float = 1) -> None:
         """Add to a counter for a part, named by its class or by a string."""
@@ -84,7 +117,25 @@ class Telemetry:
         self.count(self.written, part, records)
         self.count(self.batches, part)
         self.last_write.set(time.time())
+        self._progress = time.monotonic()
         self.ready = True
+
+    def queued(self, size: int) -> None:
+        """Record how many bytes were read and are not written yet."""
+        self.queued_bytes.set(size)
+        if size and not self._is_holding:
+            self._progress = time.monotonic()
+        self._is_holding = size > 0
+
+    @property
+    def problem(self) -> str:
+        """Why the pipe is not ready; empty where it is."""
+        if not self.ready:
+            return "not ready"
+        waited = time.monotonic() - self._progress
+        if self._is_holding and waited > self.batch_age + STALL_SECONDS:
+            return f"not ready: records wait, and nothing was written for {waited:.0f} s"
+        return ""
 
     def failed(self, part: object) -> None:
         """Record a write that failed and will be retried."""
@@ -96,22 +147,55 @@ class Telemetry:
     ) -> Iterable[bytes]:
         """Answer ``/health``, ``/ready`` and ``/metrics`` as a WSGI application."""
         status, body = "200 OK", b"ok\n"
+        content_type = "text/plain; charset=utf-8"
         match environ["PATH_INFO"]:
             case "/metrics":
-                body = generate_latest(self.registry)
+                encode, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+                body = encode(self.registry)
             case "/health":
                 pass
             case "/ready":
-                if not self.ready:
-                    status, body = "503 Service Unavailable", b"not ready\n"
+                if problem := self.problem:
+                    status, body = "503 Service Unavailable", f"{problem}\n".encode()
             case _:
                 status, body = "404 Not Found", b"/health /ready /metrics\n"
-        start_response(status, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")])
+        start_response(status, [("Content-Type", content_type)])
         return [body]
 
     def serve(self, listen: str) -> "TelemetryServer":
         """Serve HTTP at `listen` (``host:port``) until the server is closed."""
         return TelemetryServer(self, listen)
+
+
+class _State(Collector):
+    """What is looked up when somebody asks: version, connections, lag."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self.telemetry = telemetry
+
+    def collect(self) -> Iterator[Metric]:
+        build = GaugeMetricFamily(
+            "ccpipe_build_info", "versions of ccpipe and Python", labels=["version", "python"]
+        )
+        build.add_metric([metadata.version("ccpipe"), platform.python_version()], 1)
+        yield build
+        if connections := self.telemetry.connections:
+            is_connected = all(each.is_connected for each in connections)
+            yield GaugeMetricFamily(
+                "ccpipe_connected", "whether all brokers are connected, 0 or 1", value=is_connected
+            )
+        if self.telemetry.consumer_lag is not None:
+            waiting, unacknowledged = self.telemetry.consumer_lag
+            yield GaugeMetricFamily(
+                "ccpipe_consumer_waiting_messages",
+                "messages in the stream that the bridge has not got yet",
+                value=waiting,
+            )
+            yield GaugeMetricFamily(
+                "ccpipe_consumer_unacknowledged_messages",
+                "messages that the bridge has and the store has not yet",
+                value=unacknowledged,
+            )
 
 
 class TelemetryServer:

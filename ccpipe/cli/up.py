@@ -144,6 +144,7 @@ class Child:
     ) -> None:
         """Prepare to run ``ccpipe`` with `arguments`; without a `vital` one the rest goes on."""
         self.vital = vital
+        telemetry.declare(telemetry.restarts, name)
         self.stop = stop
         self.telemetry = telemetry
         self.name = name

@@ -86,6 +86,11 @@ async def run(
         tasks.add(reader := asyncio.create_task(pipe.read(), name="ccpipe-read"))
         if len(stages) or stages is translators:  # some that may be replaced may come to hold
             tasks.add(asyncio.create_task(pipe.tick(), name="ccpipe-tick"))
+        telemetry.batch_age = limits.age
+        telemetry.declare(telemetry.read, source)
+        telemetry.declare(telemetry.dead, source)
+        for counter in (telemetry.written, telemetry.batches, telemetry.retries):
+            telemetry.declare(counter, sink)
         telemetry.ready = True
         try:
             await pipe.write()

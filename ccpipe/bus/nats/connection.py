@@ -31,6 +31,8 @@ CONNECT_SECONDS = 5.0
 RECONNECT_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
 """The same trouble is told again only after so long."""
+TROUBLES = ("authorization", "connection", "permissions", "slow_consumer")
+"""Kinds of errors of the connection, as they are counted."""
 PENDING_BYTES = 128 * 2**20
 """What a subscription holds before the client drops messages and calls itself a slow consumer."""
 
@@ -76,6 +78,7 @@ class Connection:
         self._options = _options(bus)
         if any(server.startswith(("ws://", "wss://")) for server in self.servers):
             _require_websockets()
+        telemetry.declare(telemetry.bus_errors, *TROUBLES)
         self._client = Client()
         self._subscriptions: list[tuple[str, str, Callable[[Msg], Awaitable[None]]]] = []
         self._reported: dict[str, float] = {}
@@ -118,11 +121,13 @@ class Connection:
 
         """
         deadline = math.inf if self.forever else time.monotonic() + CONNECT_SECONDS
+        self.telemetry.connections.append(self)
         try:
             while not await self._attempt(deadline):
                 self.servers, self._client = servers_of(self._bus), Client()
         except BaseException:
             self._leaving = True
+            self._forget()
             await self._client.close()
             raise
         return self
@@ -154,6 +159,7 @@ class Connection:
     ) -> None:
         """Send what is pending, then close."""
         self._leaving = True
+        self._forget()
         for task in (self._again, self._opening):
             if task is not None:
                 task.cancel()
@@ -161,6 +167,10 @@ class Connection:
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                 await self._client.flush(timeout=1)
         await self._client.close()
+
+    def _forget(self) -> None:
+        with contextlib.suppress(ValueError):  # it may not have been opened
+            self.telemetry.connections.remove(self)
 
     @property
     def url(self) -> str:

@@ -94,6 +94,7 @@ class Server:
     ) -> None:
         """Keep data, configuration and password below `folder`; `port` None takes a free one."""
         self.telemetry = telemetry or Telemetry()
+        self.telemetry.declare(self.telemetry.restarts, "server")
         self.folder = folder
         self.port = port or free_port(PREFERRED_PORT)
         self._name = f"ccpipe-{secrets.token_hex(4)}"

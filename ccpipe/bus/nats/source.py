@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Self
 
+import nats.errors
+
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
@@ -256,6 +258,17 @@ class NatsSource(Source):
         else:
             await wait_for_event(self._served, seconds)
 
+    async def _measure_lag(self) -> None:
+        """Ask the broker how far behind we are; where we may not, it is not known."""
+        if not self._stream or not self.bus.is_connected:
+            return
+        try:
+            info = await self.bus.jetstream().consumer_info(self._stream, self.durable)
+        except (nats.errors.Error, TimeoutError):
+            self.telemetry.consumer_lag = None
+        else:
+            self.telemetry.consumer_lag = (info.num_pending or 0, info.num_ack_pending or 0)
+
     async def _stay_alive(self) -> None:
         """Report unacknowledged messages as in progress, so that none is redelivered."""
         while True:
@@ -263,6 +276,7 @@ class NatsSource(Source):
             with contextlib.suppress(UnavailableError):
                 for reply in list(self._unacknowledged):
                     await self.bus.publish(reply, b"+WPI")
+                await self._measure_lag()
                 if self._owner and self._stream:
                     stream = self.bus.jetstream()
                     await refuse_others(stream, self._stream, self.durable, self._owner)

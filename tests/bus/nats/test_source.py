@@ -41,6 +41,22 @@ async def test_a_living_bridge_keeps_what_it_holds(site: Site, sink: NatsSink) -
     assert len(reader.values) == 11
 
 
+async def test_how_far_it_is_behind_is_known(site: Site, sink: NatsSink) -> None:
+    """Telemetry has what waits for the consumer and what is not acknowledged, also at 0."""
+    await sink.write(metrics(10))
+    slow = source(site, ack_wait=Duration(0.6))
+    async with Reader(slow, acknowledge=False) as reader:
+        await eventually(lambda: len(reader.values) == 10)
+        [connection] = slow.telemetry.connections
+        assert connection.is_connected
+        await eventually(lambda: sum(slow.telemetry.consumer_lag or (0,)) > 0)
+    assert slow.telemetry.connections == []
+    quick = source(site, ack_wait=Duration(0.6))
+    async with Reader(quick) as reader:
+        await eventually(lambda: quick.telemetry.consumer_lag == (0, 0))
+    assert len(reader.values) == 10
+
+
 async def test_two_bridges_of_one_name_share_the_work(site: Site, sink: NatsSink) -> None:
     """Every message goes to one of them."""
     async with Reader(source(site)) as one, Reader(source(site)) as other:

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
-from benchmarks.cluster_load import MadeCluster
+from scripts.picture_cluster import MadeCluster
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import Server as Broker

@@ -10,6 +10,7 @@ import threading
 import time
 
 STEPS = re.compile(r"^\s*(Collecting|Downloading|Building|Preparing|Installing)\b.*")
+DETAILS = re.compile(r" \(.*|: (started|finished).*| with status .*")
 WIDTH = 78
 
 
@@ -26,7 +27,7 @@ def main(python: str, *arguments: str) -> int:
         for line in process.stdout:
             said.append(line)
             if STEPS.match(line):
-                step.show(" ".join(line.split()).partition(" (")[0])
+                step.show(DETAILS.sub("", " ".join(line.split())))
         status = process.wait()
     step.finish()
     if status:

@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
-from scripts.picture_cluster import MadeCluster
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import Server as Broker
@@ -25,6 +24,7 @@ from ccpipe.dashboard.server import Server
 from ccpipe.pipeline import DeadLetter, run
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
+from scripts.picture_cluster import MadeCluster
 from tests.dashboard.browser import Page, chromium
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"

@@ -1,7 +1,6 @@
 """The bus: what is heard on it fills the live state."""
 
 import asyncio
-import contextlib
 import functools
 import logging
 import time
@@ -110,30 +109,30 @@ class Feed:
                         for name in REPLAY:
                             for pattern in subjects.patterns((name,)):
                                 await self._replay(name, pattern, began)
-            except TimeoutError:
-                log.warning("reading recent events takes too long; going on with what came of it")
+            except (UnavailableError, DeniedError, TimeoutError) as error:
+                why = str(error) or "it takes too long"
+                log.warning("what streams hold of the last day is not shown: %s", why)
             finally:
                 self._begin_live()
             await asyncio.Event().wait()  # until it is cancelled
 
     async def _replay(self, name: str, pattern: str, began: float) -> None:
-        """Read what a stream holds of one pattern; one without a stream has none."""
+        """Read what a stream holds of one pattern; nothing where there is none."""
         seconds, maximum = REPLAY[name]
-        with contextlib.suppress(UnavailableError, DeniedError):
-            since = began - seconds
-            async for deliveries in replay(self.bus, pattern, since=since, maximum=maximum):
-                self._replayed.update(
-                    (each.subject, each.payload)
-                    for each in deliveries
-                    if each.arrival >= (began - OVERLAP_SECONDS) * 1e9
-                )
-                if name == "dead":
-                    for delivery in deliveries:
-                        self.health.feed_dead(delivery, delivery.arrival / 1e9)
-                    continue
-                for batch, _ in self._codec.decode(deliveries):
-                    if isinstance(batch.records, Lines):
-                        self._take_texts(batch.records, MAX_TEXTS)
+        since = began - seconds
+        async for deliveries in replay(self.bus, pattern, since=since, maximum=maximum):
+            self._replayed.update(
+                (each.subject, each.payload)
+                for each in deliveries
+                if each.arrival >= (began - OVERLAP_SECONDS) * 1e9
+            )
+            if name == "dead":
+                for delivery in deliveries:
+                    self.health.feed_dead(delivery, delivery.arrival / 1e9)
+                continue
+            for batch, _ in self._codec.decode(deliveries):
+                if isinstance(batch.records, Lines):
+                    self._take_texts(batch.records, MAX_TEXTS)
 
     def _begin_live(self) -> None:
         """Go on with what came meanwhile, without what the streams have shown already."""

@@ -109,8 +109,6 @@ async def shoot(page: Page, url: str, cluster: MadeCluster, images: Path) -> Non
         "dashboard": "#/",
         "dashboard-node": f"#/node/{cluster.name}/{quote(gpu or node)}",
         "dashboard-job": f"#/job/{cluster.name}/{job.id}/{job.start}",
-        "dashboard-jobs": "#/jobs",
-        "dashboard-events": "#/events",
         "dashboard-pipe": "#/pipe",
     }
     await page.size(WIDTH, HEIGHT)
@@ -118,10 +116,10 @@ async def shoot(page: Page, url: str, cluster: MadeCluster, images: Path) -> Non
         await page.dark(dark=dark)
         await page.open(url)
         await page.until("document.querySelector('.map select')?.options.length > 5")
-        for name, path in pages.items():
+        for name, path in (pages if dark else {"dashboard-light": "#/"}).items():
             await page.js(f"location.hash = {path!r}")
             await asyncio.sleep(4)
-            await page.screenshot(images / f"{name}{'' if dark else '-light'}.png")
+            await page.screenshot(images / f"{name}.png")
     for problem in page.problems:
         print(problem, file=sys.stderr)
 

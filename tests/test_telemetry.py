@@ -1,6 +1,7 @@
 """Counters, and the three pages over HTTP."""
 
 import platform
+import re
 import socket
 import threading
 import urllib.error
@@ -8,12 +9,14 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client import Counter
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ccpipe import __version__
 from ccpipe.errors import ConfigError
 from ccpipe.telemetry import Telemetry, TelemetryServer
+from tests.paths import ROOT
 
 
 @pytest.fixture
@@ -300,3 +303,15 @@ def test_a_sink_that_hangs_is_not_ready(
     assert telemetry.problem == ""
     monkeypatch.undo()
     assert get(server.port, "/ready")[0] == 200
+
+
+def test_the_page_names_every_metric(telemetry: Telemetry, server: TelemetryServer) -> None:
+    """``docs/health.md`` has all of them and no others."""
+    telemetry.connections.append(Broker(is_connected=True))
+    telemetry.consumer_lag = (0, 0)
+    for value in vars(telemetry).values():
+        if isinstance(value, Counter):
+            telemetry.declare(value, "part")
+    names = {name for name, _ in samples(get(server.port, "/metrics")[1])}
+    page = (ROOT / "docs" / "health.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(ccpipe_\w+)`", page, re.MULTILINE)) == names

@@ -44,6 +44,7 @@ $(VENV)/.installed-test: $(BUILD) | $(BIN)/python
 # Real stores for the tests: installed where we may, else their tests are skipped by name.
 debian:
 	scripts/install-debian.sh
+	$(PYTHON) scripts/kafka_server.py install
 
 lint:
 	$(BIN)/ruff format --check .

@@ -21,7 +21,7 @@ import psutil
 
 from ccpipe.bus.nats.server import Server as Broker
 from ccpipe.bus.nats.server import free_port
-from ccpipe.child_process import die_with_parent
+from ccpipe.die_with_parent import die_with_parent
 from tests.dashboard.browser import Page, chromium
 
 WARM_SECONDS = 15
@@ -113,8 +113,8 @@ async def all_columns(
         frames: list[int] = []
 
         async def read() -> None:
-            while True:
-                frames.append(len((await socket.receive()).data))
+            async for message in socket:
+                frames.append(len(message.data))  # noqa: PERF401 - they are counted meanwhile
 
         reader = asyncio.create_task(read())
         result = await cost(process, seconds)

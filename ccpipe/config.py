@@ -16,10 +16,11 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, MissingInputError
 from ccpipe.renamed import KEYS
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,10 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Client certificate, where the server asks for one."""
     key_file: str = ""
     """Private key of the client certificate."""
+    tls: Literal["auto", "require", "first"] = "auto"
+    """``require`` sends nothing before TLS, not even credentials; ``first`` begins with TLS, for
+    servers with ``handshake_first``; ``auto`` is ``require`` where a URL begins with ``tls://`` or
+    ``ca_file`` or ``cert_file`` is set, else the server chooses."""
     jetstream: bool = True
     """Use a JetStream stream (delivery at least once) rather than core NATS (at most once)."""
     subjects: dict[str, str | dict[str, str]] = {}
@@ -89,7 +94,12 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     stream_age: Duration = Duration(86400)
     """How long the stream keeps messages for bridges that are not running."""
     stream_size: Size = Size(2**30)
-    """Maximum size of the stream; when it is full, the oldest messages are deleted."""
+    """Maximum size of the stream; ``stream_discard`` says what happens when it is full."""
+    stream_discard: Literal["old", "new"] = "old"
+    """What a full stream does: ``old`` deletes the oldest messages, read or not; ``new`` refuses
+    new messages, which publishers then hold as long as they can."""
+    stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
+    """Servers of a JetStream cluster that each store all messages; see ``docs/nats.md``."""
 
 
 class SonarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -124,6 +134,21 @@ class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """What may be set; other PUT requests are answered with an error."""
 
 
+class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where messages wait on disk while the broker is away; see ``docs/node.md``."""
+
+    enabled: bool = True
+    """Keep messages on disk; else in memory only."""
+    path: str = ""
+    """File; default: ``spool.db`` in the state folder."""
+    size: Size = Size(64 * 2**20)
+    """Maximum size; when it is reached, the oldest metrics are dropped, events never."""
+    age: Duration = Duration(86400)
+    """How long metrics are kept."""
+    rate: Annotated[int, msgspec.Meta(ge=1)] = 20
+    """Messages per second that are published at most when the broker is back."""
+
+
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a node publishes, and how often."""
 
@@ -141,6 +166,7 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Translators for the metrics, in this order, as in a recipe; ``use`` names each."""
     sonar: SonarOptions = SonarOptions()
     control: ControlOptions = ControlOptions()
+    spool: SpoolOptions = SpoolOptions()
     log: Literal["debug", "info", "warn", "error", "off"] = "info"
     """Minimum level at which the publisher's own log is published on ``<cluster>.log.ccpipe``."""
     tags: dict[str, str] = {}
@@ -171,6 +197,8 @@ class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum size of the records of one write, in memory."""
     age: Duration | None = None
     """Maximum time that a record waits for others."""
+    timeout: Duration | None = None
+    """Maximum time that a write may take; then it is tried again with half of the records."""
     memory: Size | None = None
     """Maximum size of all records in memory; when it is reached, the source is not read."""
 
@@ -228,21 +256,48 @@ def read_secret(option: str, path: str) -> str:
     """Read a secret from its file, without the line end; raises ConfigError naming the option."""
     if not path:
         raise ConfigError(f"{option}: is missing")
-    try:
-        secret = Path(path).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{option}: {path}: {error}") from None
+    secret = read_text(option, path).strip()
     if not secret or not secret.isprintable():
         raise ConfigError(f"{option}: {path} does not hold one line of text")
     return secret
 
 
+def read_text(option: str, path: str) -> str:
+    """Read the file that an option names; raises ConfigError naming the option."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{option}: {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{option}: {path}: {error}") from None
+
+
+def listen_address(option: str, listen: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``; raises ConfigError naming the option."""
+    try:
+        address = urlsplit(f"//{listen}")
+        if address.port is None or address.path or not address.hostname:
+            raise ValueError("expected an address and a port, as in 127.0.0.1:9401")
+    except ValueError as error:
+        raise ConfigError(f"{option}: {listen!r}: {error}") from None
+    return address.hostname, address.port
+
+
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raises ConfigError naming file and place."""
+    """Read a TOML file.
+
+    Raises
+    ------
+    MissingInputError
+        where it cannot be opened.
+    ConfigError
+        naming file and place, where it is not TOML.
+
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise MissingInputError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # of syntax, UTF-8, endless digits or depth
         raise ConfigError(f"{path}: not TOML: {error}") from None
 

@@ -33,11 +33,34 @@ def measure(value: Duration | Size) -> str | float:
     return float(value) if isinstance(value, float) else int(value)
 
 
-def mask(value: Any) -> Any:
-    """Mask user and password in URLs."""
-    if isinstance(value, list):
-        return [mask(item) for item in value]
-    return _USERINFO.sub(r"\1***@", value) if isinstance(value, str) else value
+def mask(value: Any, key: str = "") -> Any:
+    """Mask what may be a secret in a value, and in all values of tables and lists.
+
+    That is whatever stands before the last ``@`` of a URL, with or without its scheme, however
+    malformed it is; a parameter such as ``password=``; and a value whose key says that it is one.
+    """
+    if isinstance(value, Mapping):
+        return {name: mask(inner, str(name)) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [mask(item, key) for item in value]
+    if not isinstance(value, str) or not value:
+        return value
+    if _SECRET_KEY.search(key):
+        return "***"
+    userinfo = _ANY_USERINFO if _URL_KEY.search(key) else _USERINFO
+    return _PARAMETER.sub(r"\1***", userinfo.sub(_masked_userinfo, value))
 
 
-_USERINFO = re.compile(r"^([a-z][a-z0-9+.-]*://)\S*@", re.IGNORECASE)
+def _masked_userinfo(found: re.Match[str]) -> str:
+    scheme = _SCHEME.match(found[0])
+    return f"{scheme[0] if scheme else ''}***@"
+
+
+_NAMES = r"(?:password|passwd|passphrase|secret|token|api_?key|seed|credentials?)"
+_SECRET_KEY = re.compile(rf"{_NAMES}$", re.IGNORECASE)
+_URL_KEY = re.compile(r"(?:servers?|urls?|uri|dsn|address|brokers?|hosts?|endpoints?)$")
+"""Keys whose values are addresses: there anything before ``@`` is a user, and may be a secret."""
+_ANY_USERINFO = re.compile(r"^.*@", re.DOTALL)
+_USERINFO = re.compile(r"^[^@]*:.*@", re.DOTALL)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_PARAMETER = re.compile(rf"({_NAMES}\s*=\s*)('[^']*'|[^\s&;,]+)", re.IGNORECASE)

@@ -8,7 +8,7 @@ ccpipe.
 import difflib
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -104,11 +104,36 @@ def construct(
             values[key] = build(
                 NESTED[key], table, where=where, path=f"{path}.{key}", context=context
             )
-    given = {name: context[name] for name in inspect.signature(cls).parameters if name in context}
+    given = {name: context[name] for name in arguments_of(cls) if name in context}
     try:
         return cls(**values, **given)
     except (ConfigError, UsageError) as error:
         raise ConfigError(f"{where}: {path}: {error}") from None
+
+
+def constructors(cls: type[Any]) -> Iterator[Callable[..., None]]:
+    """Yield the constructors whose arguments are those of a class.
+
+    One that takes ``**options`` passes them to that of the next class that it inherits from.
+    """
+    for ancestor in cls.__mro__:
+        if constructor := vars(ancestor).get("__init__"):
+            yield constructor
+            kinds = [each.kind for each in inspect.signature(constructor).parameters.values()]
+            if inspect.Parameter.VAR_KEYWORD not in kinds:
+                return
+
+
+def arguments_of(cls: type[Any]) -> dict[str, tuple[inspect.Parameter, Any]]:
+    """Return the arguments of a class by name, each with its annotation."""
+    found: dict[str, tuple[inspect.Parameter, Any]] = {}
+    for constructor in constructors(cls):
+        hints = typing.get_type_hints(constructor)
+        _, *parameters = inspect.signature(constructor).parameters.values()  # without self
+        for each in parameters:
+            if each.kind not in _VARIADIC:
+                found.setdefault(each.name, (each, hints.get(each.name, Any)))
+    return found
 
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -116,20 +141,18 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 def options_of(cls: type[Any], context: Mapping[str, Any] | None = None) -> type[msgspec.Struct]:
     """Return the options of a class as a Struct: one field for each keyword argument."""
-    hints = typing.get_type_hints(cls.__init__)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-    for name, parameter in inspect.signature(cls).parameters.items():
-        if name in (context or ()) or parameter.kind in _VARIADIC:
+    for name, (parameter, hint) in arguments_of(cls).items():
+        if name in (context or ()):
             continue
-        if name in NESTED:
-            hints[name] = str | dict[str, Any] | None
-        if parameter.default is inspect.Parameter.empty:
-            fields.append((name, hints.get(name, Any)))
+        kind = str | dict[str, Any] | None if name in NESTED else hint
+        default = parameter.default
+        if default is inspect.Parameter.empty:
+            fields.append((name, kind))
         else:
-            default = parameter.default
             if isinstance(default, list | dict | set):
                 default = msgspec.field(default_factory=default.copy)
-            fields.append((name, hints.get(name, Any), default))
+            fields.append((name, kind, default))
     return msgspec.defstruct(
         cls.__name__, fields, kw_only=True, frozen=True, forbid_unknown_fields=True
     )

@@ -67,6 +67,22 @@ class Telemetry:
         self.restarts = self._counter("restarts", "child processes started again, by name")
         self.left_out = self._counter("left_out_records", "accounting records left out, by reason")
         self.bus_errors = self._counter("bus_errors", "errors of the broker connection, by kind")
+        self.unread_dropped = self._counter(
+            "unread_messages_dropped", "messages that a stream deleted unread, by durable name"
+        )
+        self.unread = Gauge(
+            "ccpipe_unread_messages",
+            "messages of the stream that were not delivered yet, by durable name",
+            ["part"],
+            registry=self.registry,
+        )
+        self.dropped = self._counter("dropped_lines", "lines dropped by a limit that was set")
+        self.spooled_messages = Gauge(
+            "ccpipe_spooled_messages", "messages on disk for the broker", registry=self.registry
+        )
+        self.spooled_bytes = Gauge(
+            "ccpipe_spooled_bytes", "bytes that they take", registry=self.registry
+        )
         self.queued_bytes = Gauge(
             "ccpipe_queued_bytes", "bytes read and not yet written", registry=self.registry
         )
@@ -81,9 +97,6 @@ class Telemetry:
         """Seconds that a record may wait for others before it is written."""
         self.connections: list[Connected] = []
         """The connections to brokers that are in use."""
-        self.consumer_lag: tuple[int, int] | None = None
-        """Of the durable consumer: messages that wait in the stream, and those that were delivered
-        and are not acknowledged."""
         self._progress = time.monotonic()  # of the last write, or since when something waits
         self._is_holding = False
         self.registry.register(_State(self))
@@ -168,7 +181,7 @@ class Telemetry:
 
 
 class _State(Collector):
-    """What is looked up when somebody asks: version, connections, lag."""
+    """What is looked up when somebody asks: version and connections."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self.telemetry = telemetry
@@ -183,18 +196,6 @@ class _State(Collector):
             is_connected = all(each.is_connected for each in connections)
             yield GaugeMetricFamily(
                 "ccpipe_connected", "whether all brokers are connected, 0 or 1", value=is_connected
-            )
-        if self.telemetry.consumer_lag is not None:
-            waiting, unacknowledged = self.telemetry.consumer_lag
-            yield GaugeMetricFamily(
-                "ccpipe_consumer_waiting_messages",
-                "messages in the stream that the bridge has not got yet",
-                value=waiting,
-            )
-            yield GaugeMetricFamily(
-                "ccpipe_consumer_unacknowledged_messages",
-                "messages that the bridge has and the store has not yet",
-                value=unacknowledged,
             )
 
 

@@ -1,10 +1,13 @@
 """Terminal output: messages on stderr, progress, colour, counts, and escaping."""
 
+import io
 import os
 import sys
 import time
 from collections.abc import Iterable
 from typing import IO, Any
+
+from ccpipe.errors import OutputError
 
 PROGRESS_DELAY = 2.0
 """Seconds after which progress is shown on a terminal."""
@@ -26,12 +29,49 @@ def paint(text: str, colour: str, stream: IO[Any] | None = None) -> str:
 
 def note(text: str, colour: str = "dim") -> None:
     """Print a message for people on stderr, apart from the data on stdout."""
+    text = "\n".join(map(printable, text.split("\n")))
     print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
+
+
+class _Stdout(io.FileIO):
+    """File descriptor 1; what cannot be written raises OutputError."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            raise  # the reader has exited: `ccpipe tail | head`
+        except OSError as error:
+            raise OutputError(f"standard output: {error.strerror}") from None
 
 
 def open_stdout() -> IO[bytes]:
     """Return stdout for bytes, with a separate buffer that is not flushed at exit."""
-    return open(sys.stdout.fileno(), "wb", closefd=False)
+    return io.BufferedWriter(_Stdout(1, "w", closefd=False))
+
+
+def prepare_streams() -> None:
+    """Make stdout and stderr of a command safe to write to.
+
+    A closed one (``>&-``) must not be given to the next file or socket that is opened. Failures of
+    stdout raise OutputError; a locale that lacks a character gets an escape instead of a traceback.
+    """
+    for number, name in enumerate(("stdout", "stderr"), 1):
+        if getattr(sys, name) is None:
+            closed = os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_WRONLY)
+            if closed != number:
+                os.dup2(closed, number)
+                os.close(closed)
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115
+    encoding = sys.stdout.encoding
+    sys.stdout = io.TextIOWrapper(
+        open_stdout(),
+        encoding=encoding,
+        errors="backslashreplace",
+        line_buffering=sys.stdout.isatty(),
+        write_through=False,
+    )
+    sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 class Progress:
@@ -66,6 +106,23 @@ def listed(words: Iterable[str], maximum: int = 3) -> str:
     words = list(words)
     more = f" and {len(words) - maximum} more" if len(words) > maximum else ""
     return ", ".join(words[:maximum]) + more
+
+
+def lasting(seconds: float) -> str:
+    """Write how long something lasts in the largest fitting unit: ``45 s``, ``50 min``, ``3 d``."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def in_bytes(size: float) -> str:
+    """Write a size with three digits: ``512 B``, ``1.5 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:  # noqa: PLR2004 - three digits
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"
 
 
 def printable(text: str) -> str:

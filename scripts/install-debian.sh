@@ -6,10 +6,11 @@
 set -eu
 
 # sysstat and procps measure what the collectors measure. msmtp-mta stands in for a mail daemon,
-# which the Grid Engine package would bring otherwise. slurm-wlm-hdf5-plugin brings sh5util.
-# chromium is the browser in which the dashboard is looked at.
+# which the Grid Engine package would bring otherwise. slurm-wlm-hdf5-plugin brings sh5util. Maven
+# brings Java and fetches Kafka (scripts/kafka_server.py). chromium shows the dashboard.
 packages="victoria-metrics postgresql gridengine-client msmtp-mta sysstat procps hwloc-nox
-          slurm-wlm-hdf5-plugin hdf5-tools zstd chromium"
+          chromium hdf5-tools influxdb maven mosquitto openssl prometheus
+          slurm-wlm-hdf5-plugin zstd"
 
 missing=""
 for package in $packages; do

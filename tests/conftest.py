@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -58,6 +59,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.fixture(autouse=True)
+def _own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the programs that a test starts a state folder of their own: a spool is replayed."""
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}-state")
+
+
 @pytest.fixture
 def unused_port() -> int:
     """Give a test a loopback port of its own."""
@@ -77,9 +84,24 @@ def site(nats_server: Server) -> Site:
     return Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[nats_server.url]))
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until a condition holds; fail with its source if it never does."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"never became true: {condition}"
         await asyncio.sleep(0.02)
+
+
+async def until_listening(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until a server that was just started takes connections; fail with its log."""
+    for _ in range(1200):
+        assert process.poll() is None, log.read_text()
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.05)
+            continue
+        writer.close()
+        await writer.wait_closed()
+        return
+    raise AssertionError(log.read_text())

@@ -7,7 +7,7 @@ import pytest
 
 from tests.paths import ROOT
 
-PAGES = [page for folder in ("", "docs", "docs/collectors", "bridges", "benchmarks")
+PAGES = [page for folder in ("", "docs", "docs/collectors", "docs/stores", "bridges", "benchmarks")
          for page in sorted((ROOT / folder).glob("*.md"))]  # fmt: skip
 
 

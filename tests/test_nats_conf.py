@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ccpipe.bus.nats.accounts import ensure_keys, users_of
 from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
@@ -20,6 +21,8 @@ from ccpipe.node.agent.responder import Responder
 from ccpipe.node.controls.control import Control
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
+from tests.bus.nats.conftest import connected
+from tests.bus.nats.daemon import nats_daemon
 from tests.conftest import eventually, free_port
 from tests.paths import ROOT
 
@@ -167,3 +170,26 @@ async def test_nobody_hears_the_answers_to_others(site_of: SiteOf, role: str) ->
             await bus.subscribe(subject, lambda _: None)
         await bus.flush()
         await eventually(lambda: denials(telemetry) == 3)
+
+
+async def test_a_key_works_in_place_of_a_password(tmp_path: Path) -> None:
+    """With the user's name beside it, answers arrive where the shipped permissions allow them."""
+    ensure_keys(tmp_path, "node", ["n1"])
+    [user] = users_of(tmp_path)
+    configuration = (
+        CONF.read_text()
+        .replace('listen: "0.0.0.0:4222"', "")
+        .replace('http: "127.0.0.1:8222"', "")
+        .replace('"/var/lib/nats"', f'"{tmp_path / "js"}"')
+        .replace('user: "node", password: $CCPIPE_NODE_PASSWORD', f"nkey: {user.key}")
+    )
+    for role in ("BRIDGE", "VIEWER", "OPERATOR"):
+        configuration = configuration.replace(f"$CCPIPE_{role}_PASSWORD", '"x"')
+    seed = tmp_path / "nkeys" / "node" / "n1.nk"
+    telemetry = Telemetry()
+    async with nats_daemon(tmp_path, configuration) as port:
+        bus = Bus(servers=[f"nats://127.0.0.1:{port}"], user="node", nkey_file=str(seed))
+        async with connected(bus, telemetry) as node:
+            await node.subscribe(node.new_inbox(), lambda _: None)
+            await node.flush()
+    assert denials(telemetry) == 0

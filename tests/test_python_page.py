@@ -13,7 +13,7 @@ import pytest
 
 import ccpipe
 from ccpipe.bus.nats.server import Server
-from ccpipe.child_process import die_with_parent
+from ccpipe.die_with_parent import die_with_parent
 from tests.cli.command import environment
 from tests.paths import ROOT
 
@@ -125,7 +125,7 @@ async def test_subscribe_durably(nats_server: Server, tmp_path: Path) -> None:
                     break
                 except nats.js.errors.NoStreamResponseError:
                     await asyncio.sleep(0.05)
-        printed = await asyncio.wait_for(process.stdout.readline(), 30)
+        printed = await asyncio.wait_for(process.stdout.readline(), 60)
         assert printed == b"water_temp %b.0\n" % value
         await asyncio.sleep(0.5)  # until it is acknowledged
         process.terminate()

@@ -147,6 +147,27 @@ def test_classes_are_as_python_writes_them() -> None:
     assert "unknown key 'other'" in wrong({"other": "x"}, Rest)
 
 
+def test_rest_takes_the_options_of_the_class_that_is_inherited_from() -> None:
+    """``**options`` passes them on; the nearer class decides on a default."""
+
+    class Base:
+        def __init__(self, *, url: str, lines: int = 1) -> None:
+            self.url, self.lines = url, lines
+
+    class Near(Base):
+        def __init__(self, *, url: str = "here", age: float = 2, **options: Any) -> None:
+            super().__init__(url=url, **options)
+
+    class Alone(Base):
+        def __init__(self, *, url: str = "here") -> None:
+            super().__init__(url=url)
+
+    made = construct(Near, {"lines": "3"}, context={}, **PLACE)
+    assert (made.url, made.lines) == ("here", 3)
+    assert options_of(Near).__struct_fields__ == ("url", "age", "lines")
+    assert "unknown key 'lines'" in wrong({"lines": 3}, Alone)
+
+
 def test_the_options_of_a_class_can_be_listed() -> None:
     """Names, types and defaults, without what ccpipe gives itself."""
     fields = msgspec.structs.fields(options_of(Store, {"site": None, "telemetry": None}))

@@ -256,15 +256,6 @@ def test_connected_is_all_connections(telemetry: Telemetry, server: TelemetrySer
     assert shown() == 0
 
 
-def test_the_lag_is_shown_where_it_is_known(telemetry: Telemetry, server: TelemetryServer) -> None:
-    """Messages that wait, and those that are on their way into the store."""
-    assert "ccpipe_consumer" not in get(server.port, "/metrics")[1]
-    telemetry.consumer_lag = (17, 4)
-    page = samples(get(server.port, "/metrics")[1])
-    assert page["ccpipe_consumer_waiting_messages", ""] == 17
-    assert page["ccpipe_consumer_unacknowledged_messages", ""] == 4
-
-
 def test_openmetrics_is_for_who_asks(telemetry: Telemetry, server: TelemetryServer) -> None:
     """By the header Accept, as Prometheus sends it; its own parser reads it."""
     telemetry.wrote(Nats(), 3)
@@ -308,7 +299,7 @@ def test_a_sink_that_hangs_is_not_ready(
 def test_the_page_names_every_metric(telemetry: Telemetry, server: TelemetryServer) -> None:
     """``docs/health.md`` has all of them and no others."""
     telemetry.connections.append(Broker(is_connected=True))
-    telemetry.consumer_lag = (0, 0)
+    telemetry.unread.labels("durable").set(0)
     for value in vars(telemetry).values():
         if isinstance(value, Counter):
             telemetry.declare(value, "part")

@@ -1,12 +1,24 @@
 """Output for people: colour only where it is wanted, escaped, and apart from data."""
 
 import io
+import logging
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.terminal import Progress, has_colour, listed, note, paint, plural, printable
+from ccpipe.cli.log_format import PrintableFormatter
+from ccpipe.terminal import (
+    Progress,
+    has_colour,
+    in_bytes,
+    lasting,
+    listed,
+    note,
+    paint,
+    plural,
+    printable,
+)
 
 
 class Terminal(io.StringIO):
@@ -71,3 +83,27 @@ def test_progress_is_shown_on_a_terminal_after_a_delay(monkeypatch: pytest.Monke
     progress.next = 0.0
     progress.show("4 of 9")
     assert pipe.getvalue() == ""
+
+
+def test_durations_and_sizes_read_well() -> None:
+    """In the largest unit of which there are at least two; sizes have three digits."""
+    assert [lasting(seconds) for seconds in (0, 45, 3000, 86400, 3 * 86400)] == [
+        "0 s", "45 s", "50 min", "24 h", "3 d",
+    ]  # fmt: skip
+    assert [in_bytes(size) for size in (0, 512, 1536, 2**30, 2**60)] == [
+        "0 B", "512 B", "1.5 KiB", "1 GiB", "1.05e+06 TiB",
+    ]  # fmt: skip
+
+
+@given(st.text())
+def test_no_message_controls_the_terminal(text: str) -> None:
+    """Whatever a subject or an error holds: the log shows it escaped, line by line."""
+    record = logging.LogRecord("x", logging.INFO, "f", 1, "got %s", (text,), None)
+    shown = PrintableFormatter("%(message)s").format(record)
+    assert all(line.isprintable() for line in shown.split("\n"))
+
+
+def test_notes_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """A subject in a message for people may hold an escape sequence."""
+    note("from a.\x1b[2J: bad", "")
+    assert capsys.readouterr().err == "from a.\\x1b[2J: bad\n"

@@ -33,6 +33,9 @@ TEMPLATES = {
 }
 """``{name}`` is the event class, log component or Sonar type; ``{hostname}`` may be used too."""
 
+DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
+"""What a source listens to where a recipe does not say, by type of records."""
+
 REQUESTED_BY = "Ccpipe-Requested-By"
 """Header of a control request: who claims to have sent it. It is logged and proves nothing."""
 
@@ -77,10 +80,21 @@ def matches(pattern: str, subject: str) -> bool:
     return len(wanted) == len(given)
 
 
+def covers(pattern: str, other: str) -> bool:
+    """Say whether all subjects of one pattern fall under another one."""
+    wanted, given = pattern.split("."), other.split(".")
+    for position, word in enumerate(wanted):
+        if word == ">":
+            return len(given) > position
+        if position >= len(given) or given[position] == ">" or word not in ("*", given[position]):
+            return False
+    return len(wanted) == len(given)
+
+
 def minimal(patterns: Iterable[str]) -> list[str]:
     """Leave out the patterns that another one covers: subjects of a stream must not overlap."""
     wanted = list(dict.fromkeys(patterns))
-    return [p for p in wanted if not any(q != p and matches(q, p) for q in wanted)]
+    return [p for p in wanted if not any(q != p and covers(q, p) for q in wanted)]
 
 
 @dataclass(frozen=True, slots=True)

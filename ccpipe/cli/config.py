@@ -92,7 +92,7 @@ def settings(where: Where, file: Path | None) -> Iterator[Setting]:
             origin = f"file {file}"
         else:
             origin = "default"
-        yield Setting(path, mask(value), origin)
+        yield Setting(path, mask(value, path[-1]), origin)
 
 
 def leaves(

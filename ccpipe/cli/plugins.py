@@ -16,7 +16,7 @@ from ccpipe.cli.output import TableOrJson, print_json, print_table
 from ccpipe.config import Duration, Size
 from ccpipe.config_dump import plain
 from ccpipe.errors import MissingExtra, UsageError
-from ccpipe.registry import GROUPS, names, options_of
+from ccpipe.registry import GROUPS, constructors, names, options_of
 from ccpipe.terminal import paint
 
 CONTEXT = {"site": None, "telemetry": None}
@@ -131,9 +131,10 @@ def describe(part: Part) -> None:
 
 
 def _help(cls: type[Any]) -> str:
-    """Join the docstrings of a class and its constructor."""
-    texts = [inspect.getdoc(cls), cls.__init__.__doc__ and inspect.cleandoc(cls.__init__.__doc__)]
-    inherited = (object.__init__.__doc__, "")
+    """Join the docstrings of a class and of the constructors that its options are those of."""
+    texts = [inspect.getdoc(cls)]
+    texts += [inspect.cleandoc(each.__doc__ or "") for each in constructors(cls)]
+    inherited = (inspect.cleandoc(object.__init__.__doc__ or ""), "")
     return "\n\n".join(text for text in texts if text and text not in inherited)
 
 

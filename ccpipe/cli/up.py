@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
@@ -17,7 +18,8 @@ from typing import Annotated, NamedTuple, Self
 from cyclopts import Parameter
 
 from ccpipe import child_process as child
-from ccpipe.bus.nats.server import Running, Server, free_port, running
+from ccpipe.bus.nats.server import Running, Server, free_port, write_private
+from ccpipe.bus.subjects import escape
 from ccpipe.cli.options import Where, seconds
 from ccpipe.config import Site, state_folder
 from ccpipe.errors import ConfigError, MissingExtra, UsageError
@@ -32,12 +34,13 @@ STOP_SECONDS = {"dashboard": 1.0, "publisher": 1.5, "bridge": 2.5}
 MAX_PAUSE = 5.0
 DASHBOARD_PORT = 8770
 """The dashboard's port, where it is free."""
+MAX_PORT = 65535
 
 RECIPE = """\
 # Written by `ccpipe up` at every start. Run it alone with: ccpipe bridge THIS_FILE
 [source]
 use = "nats"
-durable = "parquet"
+durable = {durable}
 ack_wait = "5s"
 drain = "1500ms"
 
@@ -58,6 +61,7 @@ async def up(
     roll: str = "1m",
     dashboard: bool = True,
     dashboard_port: int | None = None,
+    sync: str = "10s",
     for_: Annotated[str | None, Parameter(name="--for")] = None,
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
@@ -86,28 +90,37 @@ async def up(
         Serve the dashboard, for this machine only.
     dashboard_port
         Port of the dashboard; without it 8770, or any free one.
+    sync
+        How often the server writes through to the disk; a power cut can cost what
+        came since. "always" costs a disk write for each message.
     for_
         End after this time, such as 30s.
     """
     folder = (dir_ or state_folder() / "up").absolute()
+    if port is not None and not 1 <= port <= MAX_PORT:
+        raise UsageError(f"--port {port}: not a port (1 to {MAX_PORT})")
     site = where.site(**{"publish.interval": interval})
     seconds(roll, "--roll")
     duration = seconds(for_, "--for")
+    if sync != "always":
+        sync = f"{seconds(sync, '--sync') or 0:.3f}s"
     telemetry = Telemetry()
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_alone_in(folder))
         if site.telemetry.listen:
             stack.callback(telemetry.serve(site.telemetry.listen).close)
         url = ",".join(site.bus.servers)
-        other = None
+        is_found = not url
         if not url:
-            server = Server(folder / "nats", port=port, telemetry=telemetry)
+            server = Server(folder / "nats", port=port, telemetry=telemetry, sync=sync)
             url = server.url
-            other = stack.enter_context(
-                _announced(Running(url, os.getpid(), site.cluster, str(folder)))
-            )
+            here = Running(url, os.getpid(), site.cluster, str(folder))
+            stack.callback(here.withdraw)
+            # First, so that commands that wait for it get the password.
+            is_found = here.announce()
             await stack.enter_async_context(server)
-        recipe = _write_recipe(folder, roll)
+        recipe = _write_recipe(folder, roll, site)
+        config = _write_config(folder, site, url)
         environment = _environment(site, url, folder)
         stop = await stack.enter_async_context(stop_signals())
         # Left in reverse: the publisher ends first, so that the bridge still gets its last lines.
@@ -119,7 +132,7 @@ async def up(
         if page is not None:
             shown = Child("dashboard", page.arguments, environment, stop, telemetry, vital=False)
             await stack.enter_async_context(shown)
-        _greet(site, url, folder, roll, page, other)
+        _greet(site, url, folder, roll, page, "" if is_found else f" --config {config}")
         if duration is not None:
             asyncio.get_running_loop().call_later(duration, stop.set)
         await stop.wait()
@@ -195,38 +208,18 @@ class Child:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock the data folder; raises UsageError where another `up` has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    """Lock the data folder; raises UsageError where another `up` has it, or it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise UsageError(f"--dir {folder}: {error.strerror}") from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(f"another `ccpipe up` works in {folder}; give --dir") from None
         yield
-
-
-@contextlib.contextmanager
-def _announced(here: Running) -> Iterator[Running | None]:
-    """Announce the server to commands of this user; yield another one that was announced before.
-
-    Commands find the one that was started last; when it ends, the other one is found again.
-    """
-    other = running()
-    here.announce()  # before it starts, so that commands that wait for it get the password
-    try:
-        yield other
-    finally:
-        here.withdraw()
-        if other is not None and running() is None and _is_alive(other.pid):
-            other.announce()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
 
 
 class Dashboard(NamedTuple):
@@ -249,10 +242,28 @@ def _dashboard(folder: Path, port: int | None) -> Dashboard | None:
     return Dashboard(arguments, f"http://{address}/")
 
 
-def _write_recipe(folder: Path, roll: str) -> Path:
+def _write_recipe(folder: Path, roll: str, site: Site) -> Path:
     path = folder / "parquet.toml"
+    # Bridges of one durable name share the messages: each folder has a name of its own.
+    durable = f"up-{escape(site.hostname)}-{zlib.crc32(os.fsencode(folder)):08x}"
+    given = {"dir": str(folder / "parquet"), "age": roll, "durable": durable}
     # JSON's strings are TOML's.
-    path.write_text(RECIPE.format(dir=json.dumps(str(folder / "parquet")), age=json.dumps(roll)))
+    quoted = {key: json.dumps(value) for key, value in given.items()}
+    path.write_text(RECIPE.format(**quoted))
+    return path
+
+
+def _write_config(folder: Path, site: Site, url: str) -> Path:
+    """Write how other commands reach this server: only the user can read the password in it."""
+    path = folder / "ccpipe.toml"
+    text = f"""\
+# Written by `ccpipe up` at every start: ccpipe tail --config THIS_FILE
+cluster = {json.dumps(site.cluster)}
+
+[bus]
+servers = {json.dumps(url.split(","))}
+"""
+    write_private(path, text)
     return path
 
 
@@ -264,23 +275,20 @@ def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
         "CCPIPE_CLUSTER": site.cluster,
         "CCPIPE_PUBLISH__INTERVAL": str(float(site.publish.interval)),
         "CCPIPE_PUBLISH__DEAD_LETTER_FILE": str(folder / "dead.lp"),
+        "CCPIPE_PUBLISH__SPOOL__PATH": str(folder / "spool.db"),
         "CCPIPE_TELEMETRY__LISTEN": "",  # its address is ours
     }
 
 
 def _greet(
-    site: Site,
-    url: str,
-    folder: Path,
-    roll: str,
-    page: Dashboard | None,
-    other: Running | None,
+    site: Site, url: str, folder: Path, roll: str, page: Dashboard | None, option: str
 ) -> None:
     """Say what runs, where to look, and what to type next."""
     address = url.rpartition("@")[2].removeprefix("nats://")
-    files = folder / "parquet" / "**" / "*.parquet"
     title = f"ccpipe is up: cluster {site.cluster}, node {site.hostname}"
     shown = paint(page.url, "bold") if page else "off"
+    is_default = folder == (state_folder() / "up").absolute()
+    ask = "ccpipe query" + ("" if is_default else f" --dir {folder / 'parquet'}")
     print(
         f"""\
 {paint(title, "green")}
@@ -290,21 +298,13 @@ def _greet(
   dead       {folder / "dead.lp"} (dead letters; absent if there are none)
 
 Next, in another shell ({_program()}):
-  ccpipe tail                              what is on the bus
-  ccpipe tail --name cpu_load -o line      one metric, as it is on the wire
-  ccpipe publish --once --dry-run -o table what this node measures
-Ask the files, with DuckDB:
-  from '{files}' select name, avg(value) group by name
+  ccpipe tail{option}
+  ccpipe tail{option} --name cpu_load -o line
+  {ask} 'select name, avg(value) from metrics group by name'
 
-Ctrl-C stops everything.""",
+Ctrl-C stops everything.""",  # noqa: S608 - for people
         flush=True,
     )
-    if other is not None:
-        note(
-            f"another `ccpipe up` runs in {other.folder} (pid {other.pid}); until this one ends, "
-            "commands of this user find this one",
-            "yellow",
-        )
 
 
 def _program() -> str:

@@ -13,12 +13,14 @@ from cyclopts import Parameter
 
 from ccpipe.cli.bridge import load_recipe
 from ccpipe.cli.options import Where, seconds
+from ccpipe.cli.shipped import find_recipe
 from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,
     DataError,
     DeniedError,
+    MissingInputError,
     UnavailableError,
     UsageError,
 )
@@ -40,7 +42,15 @@ RECIPE_KEYS = {"source", "translate", "sink", "batch"}
 
 BY_SEVERITY = tuple(
     kind.exit_code
-    for kind in (ConfigError, DataError, UsageError, DeniedError, UnavailableError, CcpipeError)
+    for kind in (
+        ConfigError,
+        DataError,
+        MissingInputError,
+        UsageError,
+        DeniedError,
+        UnavailableError,
+        CcpipeError,
+    )
 )
 """Exit codes, the most severe first: it becomes the exit code of the command."""
 
@@ -84,7 +94,8 @@ async def validate(
     Parameters
     ----------
     files
-        TOML files, and data files ending in .lp, .line or .txt, compressed or not.
+        TOML files or names of recipes, and data files ending in .lp, .line or
+        .txt, compressed or not.
     format_
         Format of data files; auto uses the suffix, and - is standard input.
     strict
@@ -110,6 +121,7 @@ async def validate(
     for path in files:
         check = _Check(path, where, limit, output)
         try:
+            path = check.path = find_recipe(path)  # noqa: PLW2901 - a name becomes a path
             if format_ == "sonar":
                 check.envelopes(profile, strict=strict)
             elif format_ == "gridengine":
@@ -178,6 +190,8 @@ class _Check:
         self.what = f"recipe, {' → '.join(str(table.get('use')) for _, _, table in tables)}"
         for key, part in parts:
             await self.reach(key, part)
+        if "nats" in (recipe.source.get("use"), recipe.sink.get("use")):
+            await self.streams(recipe)
 
     async def configuration(self) -> None:
         """Read a site's configuration, construct its parts, and test the broker connection."""
@@ -190,6 +204,25 @@ class _Check:
         Parts.of(site, self.path, Telemetry())
         bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
         await self.reach("bus", bus)
+        await self.streams(site)
+
+    async def streams(self, site: Site) -> None:
+        """Compare the broker's streams with the configuration, where the broker lets us see them.
+
+        A publisher's user may not, and a broker without JetStream has none.
+        """
+        from ccpipe.bus.nats.connection import Connection
+        from ccpipe.bus.nats.reconcile import check_streams
+
+        if self.timeout is None or self.codes or not site.bus.jetstream:
+            return
+        bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
+        with contextlib.suppress(UnavailableError, DeniedError, TimeoutError):
+            async with asyncio.timeout(self.timeout), bus:
+                try:
+                    await check_streams(bus, site)
+                except ConfigError as error:
+                    self.fail(error)
 
     async def reach(self, key: str, part: object) -> None:
         """Test the connection of a part with its ``check()``."""

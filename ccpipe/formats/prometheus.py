@@ -1,4 +1,4 @@
-"""Prometheus remote write: ``Lines`` to the body of one request.
+"""Prometheus: ``Lines`` to the body of a remote write, and to the text that is scraped.
 
 Source: *Prometheus Remote-Write 1.0 specification*; ``prompb/remote.proto`` and ``types.proto``::
 
@@ -8,6 +8,11 @@ Source: *Prometheus Remote-Write 1.0 specification*; ``prompb/remote.proto`` and
     message Sample       { double value = 1; int64 timestamp = 2; }  // milliseconds
 
 The body goes to ``POST …/api/v1/write`` under ``HEADERS``.
+
+The text is that of *Exposition formats*, version 0.0.4, under ``TEXT_TYPE``::
+
+    # TYPE <name> untyped
+    <name>{<label>="<value>",…} <number> [<milliseconds>]
 """
 
 import re
@@ -23,6 +28,11 @@ HEADERS = {
     "Content-Encoding": "snappy",
     "X-Prometheus-Remote-Write-Version": "0.1.0",
 }
+
+TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+STALE = struct.unpack("<d", (0x7FF0000000000002).to_bytes(8, "little"))[0]
+"""The NaN that ends a series: without it the last value is shown for five minutes more."""
 
 _MAX_LABELS = 200_000
 _MILLISECOND = 10**6
@@ -91,18 +101,38 @@ class RemoteWrite:
         )
 
 
-def write_labels(series: Series, field: str) -> bytes:
-    """Encode the labels of a metric: sorted by name, in the characters that Prometheus allows."""
+def labels_of(series: Series, field: str) -> dict[str, str]:
+    """Return the labels of a metric: sorted by name, in the characters that Prometheus allows.
+
+    Its own name is ``__name__``. Of two tags that become one label the last one counts.
+    """
     name = series.name if field == "value" else f"{series.name}_{field}"
-    labels = {_LABEL_BAD.sub("_", key): value for key, value in series.tags.items()}
+    labels = {_RESERVED.sub("_", _LABEL_BAD.sub("_", k)): text for k, text in series.tags.items()}
     labels["__name__"] = _NAME_BAD.sub("_", name)
+    return {key: labels[key] for key in sorted(labels)}
+
+
+def write_labels(series: Series, field: str) -> bytes:
+    """Encode the labels of a metric for remote write."""
     return b"".join(
-        _message(1, _message(1, key.encode()) + _message(2, labels[key].encode()))
-        for key in sorted(labels)
+        _message(1, _message(1, key.encode()) + _message(2, value.encode()))
+        for key, value in labels_of(series, field).items()
     )
 
 
+def text_labels(series: Series, field: str) -> tuple[str, str]:
+    """Return the name of a metric, and its labels as they stand in the text that is scraped."""
+    labels = labels_of(series, field)
+    name = labels.pop("__name__")
+    pairs = ",".join(f'{key}="{value.translate(_ESCAPES)}"' for key, value in labels.items())
+    return name, f"{{{pairs}}}" if pairs else ""
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+
 _LABEL_BAD = re.compile(r"[^a-zA-Z0-9_]|^(?=[0-9])")
+_RESERVED = re.compile(r"^__+")  # for labels of Prometheus' own
 _NAME_BAD = re.compile(r"[^a-zA-Z0-9_:]|^(?=[0-9])")
 
 

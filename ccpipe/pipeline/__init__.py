@@ -5,6 +5,7 @@ rejected batch, dead letters, acknowledgement after write, flushing and counting
 store is forty lines, and why a publisher and a bridge are the same program with other parts.
 """
 
+from ccpipe.pipeline.message_ids import MessageIds, Run
 from ccpipe.pipeline.pipe import run
 from ccpipe.pipeline.plug import (
     Batch,
@@ -26,9 +27,11 @@ __all__ = [
     "DeadLetter",
     "DeadLetterSink",
     "Limits",
+    "MessageIds",
     "RecordType",
     "Records",
     "Rejected",
+    "Run",
     "Sink",
     "Source",
     "Stages",

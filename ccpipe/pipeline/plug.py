@@ -13,6 +13,8 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
+from ccpipe.pipeline.message_ids import MessageIds
+
 
 class Rejected(Protocol):
     """A piece of a payload that could not be read."""
@@ -88,6 +90,13 @@ class Batch:
     """Where they came from, for the reader of a dead letter: a subject, a file."""
     origin_of: Callable[[int], str] | None = None
     """The origin of one record by its index, where a batch has several."""
+    ends_of: Callable[[Any], Sequence[int] | None] | None = None
+    """Where the records of each of its messages end; None for a batch of one message.
+
+    Called with what translators made of the records; returns None where that cannot be told.
+    """
+    ids_of: Callable[[Any], MessageIds | None] | None = None
+    """The messages of its records, called as ``ends_of`` is; None where nobody knows them."""
     commits: list[tuple["Translator", int]] = field(default_factory=list)
     """Translators to call with a feed's number before ``ack``; see ``Translator.commit``."""
 
@@ -107,6 +116,8 @@ class DeadLetter:
     line: int = 0
     """Number of the line in its payload, from 1; 0 where a store rejected a record."""
     offset: int = 0
+    lines: int = 1
+    """How many rejected lines and records it holds."""
 
     def __str__(self) -> str:
         where = f" line {self.line}, offset {self.offset}" if self.line else ""
@@ -228,6 +239,11 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes held at most, written or not: beyond, the source is not read (back-pressure)."""
     grace: float = 3.0
     """Seconds for which writes are still retried after the pipe was told to stop."""
+    timeout: float = 30.0
+    """Seconds that a write may take; then it is given up and tried again with half of the records.
+
+    0 where a write cannot be given up, such as one to a disk in a thread.
+    """
     backoff: float = 30.0
     """Longest pause between two tries, in seconds; pauses grow from 0.1 s and are jittered."""
 
@@ -239,6 +255,8 @@ class Sink(_Part):
     """The type of records that it writes."""
     limits: Limits = Limits()
     """Batch sizes that suit it, where the recipe does not say others."""
+    stores_once: bool = False
+    """Whether it can tell what it has stored by the messages' ids: see ``write_once``."""
 
     @abstractmethod
     async def write(self, records: Any) -> None:
@@ -252,6 +270,14 @@ class Sink(_Part):
             where it never will.
 
         """
+
+    async def write_once(self, records: Any, ids: MessageIds) -> None:
+        """Make those records safe whose messages are not stored yet, and their ids with them.
+
+        Called instead of ``write`` where the messages of some records are known. The errors are
+        those of ``write``; bad records are named whether they are stored or not.
+        """
+        raise NotImplementedError
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> None:

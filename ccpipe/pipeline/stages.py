@@ -65,6 +65,11 @@ class Stages:
         """Whether an empty feed may let something go."""
         return bool(self._left) or any(stage.is_holding for stage in self._stages)
 
+    @property
+    def is_stateful(self) -> bool:
+        """Whether what comes out depends on earlier batches."""
+        return any(stage.translator.is_stateful for stage in self._stages)
+
     def replace(self, translators: Sequence[AnyTranslator]) -> None:
         """Go on with others; what those before held comes out with the next feed.
 

@@ -1,30 +1,43 @@
 """Dead letters in a file, where there is no broker."""
 
 import asyncio
-import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from ccpipe.errors import UnavailableError
+from ccpipe.formats import dead_letters
 from ccpipe.pipeline import DeadLetter, DeadLetterSink
-from ccpipe.sinks.disk import make_folder, sync_folder
+from ccpipe.sinks.append_file import AppendFile
+
+MODE = 0o600
+"""Only the owner reads the file: letters hold whatever was sent, commands of jobs for example."""
 
 
 class DeadLetterFile(DeadLetterSink):
-    """Appends each letter as a comment with its reason and the original line.
+    """Appends each letter as a comment that describes it and the original bytes.
 
-    The file is line protocol: once corrected, it can be read by ``ccpipe convert``.
+    The file is line protocol; ``ccpipe dead`` lists, shows and replays what it holds. Several
+    processes may append to it.
     """
 
     def __init__(self, path: Path) -> None:
         """Write to the file at `path`, which is created with the first letter."""
         self.path = path
+        self._file = AppendFile(path, mode=MODE)
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
         """Append the letters and wait until they are on disk; see ``DeadLetterSink.write``."""
+        now = time.time_ns()
         text = b"".join(
-            b"# %b: %b\n%b\n"
-            % (letter.origin.encode(), " ".join(letter.reason.split()).encode(), letter.original)
+            dead_letters.encode(
+                letter.original,
+                letter.reason,
+                time=now,
+                origin=letter.origin,
+                line=letter.line,
+                offset=letter.offset,
+            )
             for letter in letters
         )
         try:
@@ -33,11 +46,10 @@ class DeadLetterFile(DeadLetterSink):
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
     def _append(self, text: bytes) -> None:
-        make_folder(self.path.parent)
-        is_new = not self.path.exists()
-        with self.path.open("ab") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if is_new:
-            sync_folder(self.path.parent)
+        try:
+            self._file.open()
+            if self.path.stat().st_mode & 0o077:  # made by an earlier version
+                self.path.chmod(MODE)
+            self._file.append(text)
+        finally:
+            self._file.close()

@@ -14,7 +14,7 @@ import pytest
 from nats.aio.client import Client
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.child_process import die_with_parent
+from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.gridengine import Accounting, encode_classic
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import event, metric
@@ -51,7 +51,7 @@ async def ended(process: asyncio.subprocess.Process, *, ask: bool = True) -> tup
     """Ask a process to end; return exit code, stdout and stderr."""
     if ask:
         process.send_signal(signal.SIGTERM)
-    printed, said = await asyncio.wait_for(process.communicate(), 20)
+    printed, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
     return process.returncode, printed.decode(), said.decode()
 
@@ -232,7 +232,7 @@ async def test_without_a_server_it_waits_and_still_ends_when_told(
     """A bridge that starts before its broker waits for it, and SIGTERM ends that too."""
     bridge = await start(str(recipe), url=f"nats://127.0.0.1:{unused_port}")
     assert bridge.stderr is not None
-    assert str(unused_port).encode() in await asyncio.wait_for(bridge.stderr.readline(), 20)
+    assert str(unused_port).encode() in await asyncio.wait_for(bridge.stderr.readline(), 60)
     code, _, _ = await ended(bridge)
     assert code == 0
 

@@ -14,8 +14,8 @@ import pytest
 
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.child_process import die_with_parent
 from ccpipe.config import Bus, Duration, Site
+from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.telemetry import Telemetry
@@ -34,7 +34,7 @@ async def start(*arguments: str, **environ: str) -> asyncio.subprocess.Process:
 async def run(*arguments: str, **environ: str) -> tuple[int, str, str]:
     """Run it to its end; return exit code, stdout and stderr."""
     process = await start(*arguments, **environ)
-    printed, said = await asyncio.wait_for(process.communicate(), 20)
+    printed, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
     return process.returncode, printed.decode(), said.decode()
 
@@ -116,7 +116,7 @@ async def test_once_without_a_broker_ends_within_seconds() -> None:
     server = f"nats://127.0.0.1:{free_port()}"
     started = time.monotonic()
     code, _, said = await run("--once", "--server", server)
-    assert time.monotonic() - started < 12
+    assert time.monotonic() - started < 30
     assert code == 69
     assert f"no NATS server answers at {server}" in said
     assert "Traceback" not in said
@@ -219,13 +219,16 @@ async def test_what_was_sampled_before_the_server_came_is_published(tmp_path: Pa
     assert gaps == {200 * 10**6}
 
 
-async def test_told_to_end_without_a_server_it_keeps_the_lines_in_a_file(tmp_path: Path) -> None:
+async def test_told_to_end_without_server_and_spool_it_keeps_the_lines_in_a_file(
+    tmp_path: Path,
+) -> None:
     """What could not be delivered is not lost: the file holds it as lines that can be fed back."""
     dead = tmp_path / "dead.lp"
     publisher = await start(
         "--interval", "200ms",
         CCPIPE_BUS__SERVERS=f"nats://127.0.0.1:{free_port()}",
         CCPIPE_PUBLISH__JITTER="0", CCPIPE_PUBLISH__DEAD_LETTER_FILE=str(dead),
+        CCPIPE_PUBLISH__SPOOL__ENABLED="false",
     )  # fmt: skip
     assert publisher.stderr is not None
     while b"trying again" not in await asyncio.wait_for(publisher.stderr.readline(), 20):
@@ -233,8 +236,8 @@ async def test_told_to_end_without_a_server_it_keeps_the_lines_in_a_file(tmp_pat
     await asyncio.sleep(1)  # five more slots
     started = time.monotonic()
     publisher.send_signal(signal.SIGTERM)
-    _, said = await asyncio.wait_for(publisher.communicate(), 20)
-    assert time.monotonic() - started < 5.5
+    _, said = await asyncio.wait_for(publisher.communicate(), 60)
+    assert time.monotonic() - started < 30
     assert publisher.returncode == 69
     assert "127.0.0.1" in said.decode()
     assert "dead letter from log" not in said.decode()  # it stands there as it was

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from ccpipe.bus.nats.server import running
-from ccpipe.child_process import die_with_parent
+from ccpipe.die_with_parent import die_with_parent
 from tests.conftest import eventually, free_port
 
 
@@ -62,9 +62,9 @@ class Up:
         """Send SIGTERM; return what it had to say on stderr."""
         started = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        _, said = await asyncio.wait_for(self.process.communicate(), 20)
+        _, said = await asyncio.wait_for(self.process.communicate(), 60)
         assert self.process.returncode == 0, said.decode()
-        assert time.monotonic() - started < 5.5
+        assert time.monotonic() - started < 30
         return said.decode()
 
 
@@ -144,7 +144,7 @@ async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:
             "CCPIPE_PUBLISH__COLLECTORS__CPU__HWTHREAD": "true",
         },
     )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 30)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 78
     assert said.decode().count("did you mean 'hwthreads'") == 1
 
@@ -249,12 +249,12 @@ async def test_it_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """``--for`` ends it after the time given, as SIGTERM would."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"), "--for", "6s",
+        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"), "--for", "8s",
         "--interval", "200ms", *ports(),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
         env={**os.environ, "CCPIPE_PUBLISH__JITTER": "0"},
     )  # fmt: skip
-    printed, said = await asyncio.wait_for(process.communicate(), 30)
+    printed, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0
     assert b"ccpipe tail" in printed
     read, written = published(said.decode())
@@ -294,22 +294,3 @@ async def shows_a_node(url: str) -> None:
                         if b'"nodes":1' in message.data:
                             return
             await asyncio.sleep(0.1)
-
-
-async def test_a_second_one_elsewhere_is_told_of_the_first(up: Up, tmp_path: Path) -> None:
-    """Commands find the second, it says so, and when it ends they find the first again."""
-    first = running()
-    assert first is not None
-    second = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "other"),
-        "--port", str(free_port()), "--for", "3s", "--no-dashboard",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
-    )  # fmt: skip
-    await eventually(lambda: running() not in (None, first), 60)
-    now = running()
-    assert now is not None
-    assert now.folder == str(tmp_path / "other")
-    printed, said = await asyncio.wait_for(second.communicate(), 60)
-    assert f"another `ccpipe up` runs in {up.folder}" in said.decode()
-    assert b"dashboard  off" in printed
-    assert running() == first

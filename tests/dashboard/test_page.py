@@ -102,8 +102,9 @@ async def test_the_first_page_shows_all_nodes(busy: Live, page: Page) -> None:
 async def test_values_on_the_page_are_live(busy: Live, page: Page) -> None:
     """What is published now is shown without loading anew."""
     await go(page, busy, "#/node/fox.test/n1")
-    value = """[...document.querySelectorAll('.chart')].find(chart => chart
-        .querySelector('.name').textContent === 'cpu_load')?.querySelector('.now').textContent"""
+    value = """[...document.querySelectorAll('.chart')]
+        .find(chart => chart.querySelector('.name').textContent === 'cpu_load')
+        ?.querySelector('.now').textContent"""
     await page.until(value, lambda text: text == "8.00")
     changed = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
     await publish(busy, [metric("cpu_load", 31.5, time=int(time.time()) * SECOND, tags=changed)])

@@ -33,14 +33,14 @@ async def test_a_signal_sets_the_event(number: signal.Signals) -> None:
     async with stop_signals() as stop:
         assert not stop.is_set()
         os.kill(os.getpid(), number)
-        await asyncio.wait_for(stop.wait(), 10)
+        await asyncio.wait_for(stop.wait(), 60)
 
 
 async def test_it_stops_by_itself_after_a_while() -> None:
     """`after` seconds are as good as a signal."""
     start = time.monotonic()
     async with stop_signals(after=0.2) as stop:
-        await asyncio.wait_for(stop.wait(), 10)
+        await asyncio.wait_for(stop.wait(), 60)
     assert time.monotonic() - start >= 0.2
 
 
@@ -76,5 +76,22 @@ def test_only_a_second_sigint_kills(second: signal.Signals, *, ends: bool) -> No
             else:
                 with pytest.raises(subprocess.TimeoutExpired):
                     child.wait(0.5)
+        finally:
+            child.kill()
+
+
+def test_one_ctrl_c_that_comes_twice_counts_once() -> None:
+    """The terminal sends it to every process, and what started us may pass it on as well."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            child.send_signal(signal.SIGINT)
+            assert child.stdout.readline() == "stopping\n"
+            child.send_signal(signal.SIGINT)
+            with pytest.raises(subprocess.TimeoutExpired):
+                child.wait(0.2)
         finally:
             child.kill()

@@ -3,15 +3,19 @@
 import contextlib
 import os
 import resource
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
+import pytest
+from aiohttp import web
 from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, Uint, Value
 from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Limits, Sink, Source, run
 from ccpipe.telemetry import Telemetry
+from tests.sinks.answers import Answers
 
 SECOND = 10**9
 NOON = 1740052800 * SECOND
@@ -117,3 +121,26 @@ def full_disk(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextlib.asynccontextmanager
+async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Answers]:
+    """Run a server whose answers a test decides."""
+    answers = Answers()
+    app = web.Application(client_max_size=2**30)
+    app.router.add_route("*", "/{path:.*}", answers.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    answers.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield answers
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def answers() -> AsyncIterator[Answers]:
+    """Run one without TLS."""
+    async with serving() as answers:
+        yield answers

@@ -1,6 +1,7 @@
 """A real victoria-metrics for the tests, and what it keeps of a message."""
 
 import json
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -9,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from ccpipe.message import Message
+from tests.certificates import Certificates
 from tests.conftest import free_port, program
 
 Sample = tuple[str, frozenset[tuple[str, str]], float, int]
@@ -18,11 +20,16 @@ Sample = tuple[str, frozenset[tuple[str, str]], float, int]
 class Store:
     """A real victoria-metrics on loopback."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, folder: Path, *flags: str, tls: Certificates | None = None) -> None:
         self.program = program("victoria-metrics", "victoria-metrics")
         self.folder, self.flags = folder, flags
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.tls = None
+        if tls:
+            self.url = self.url.replace("http", "https", 1)
+            self.flags += ("-tls", f"-tlsCertFile={tls.cert}", f"-tlsKeyFile={tls.key}")
+            self.tls = ssl.create_default_context(cafile=tls.ca)
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -58,7 +65,7 @@ class Store:
     def get(self, path: str, **query: str) -> bytes:
         """Ask it something."""
         with urllib.request.urlopen(  # noqa: S310 - our own address
-            f"{self.url}{path}?{urllib.parse.urlencode(query)}"
+            f"{self.url}{path}?{urllib.parse.urlencode(query)}", context=self.tls
         ) as answer:
             body: bytes = answer.read()
             return body

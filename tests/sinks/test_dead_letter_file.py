@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import UnavailableError
+from ccpipe.formats import dead_letters
+from ccpipe.formats.dead_letters import Damaged, StoredLetter
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.pipeline import DeadLetter
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
@@ -18,16 +20,59 @@ LETTERS = [
 ]
 
 
+def stored(path: Path) -> list[tuple[bytes, str, str, int, int]]:
+    """Read a file back; all of it must be letters."""
+    with path.open("rb") as file:
+        found = list(dead_letters.read(file))
+    assert all(isinstance(letter, StoredLetter) for letter in found), found
+    return [
+        (letter.original, letter.reason, letter.origin, letter.line, letter.offset)
+        for letter in found
+        if isinstance(letter, StoredLetter)
+    ]
+
+
 async def test_a_letter_is_a_comment_and_its_line(tmp_path: Path) -> None:
-    """Origin and reason on one line, then the original bytes; later letters are appended."""
+    """Its description on one line, then the original bytes; later letters are appended."""
     path = tmp_path / "new" / "dead.lp"
     sink = DeadLetterFile(path)
     await sink.write(LETTERS[:1])
     await sink.write(LETTERS[1:])
-    assert path.read_bytes() == (
-        b"# fox.metrics: no such database\nm,hostname=n1 value=1 5\n"
-        b"# a.lp: not UTF-8 \xc3\xbc\nbroken \xff\n"
-    )
+    assert stored(path) == [
+        (b"m,hostname=n1 value=1 5", "no such database", "fox.metrics", 0, 0),
+        (b"broken \xff", "not UTF-8 \u00fc", "a.lp", 3, 17),
+    ]
+    lines = path.read_bytes().split(b"\n")
+    assert lines[1::2] == [LETTERS[0].original, LETTERS[1].original]
+    assert all(line.startswith(b"# dead letter {") for line in lines[:-1:2])
+
+
+async def test_only_the_owner_reads_the_file(tmp_path: Path) -> None:
+    """Letters hold what was sent: a file of an earlier version is closed to others too."""
+    path = tmp_path / "dead.lp"
+    sink = DeadLetterFile(path)
+    await sink.write(LETTERS[:1])
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    await sink.write(LETTERS[1:])
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_letter_that_a_crash_tore_is_damaged_not_another_value(tmp_path: Path) -> None:
+    """Neither ``dead`` nor ``convert`` reads 47 where 4711234 was meant, wherever it was cut."""
+    path = tmp_path / "dead.lp"
+    sink = DeadLetterFile(path)
+    await sink.write([DeadLetter(b"m,hostname=n1 value=4711234", "no", "s")])
+    whole = path.read_bytes()
+    for cut in range(1, len(whole)):
+        path.write_bytes(whole[:cut])
+        await sink.write(LETTERS[:1])
+        with path.open("rb") as file:
+            torn, letter = dead_letters.read(file)
+        assert isinstance(torn, Damaged)
+        assert isinstance(letter, StoredLetter)
+        assert letter.original == LETTERS[0].original
+        assert [line.value for line in decode(path.read_bytes())] == [1]
 
 
 async def test_the_file_is_read_by_convert(tmp_path: Path) -> None:
@@ -47,7 +92,7 @@ async def test_the_file_is_read_by_convert(tmp_path: Path) -> None:
 async def test_letters_are_on_the_disk_before_write_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is synced, and with the first letter the folder that holds its name."""
+    """The folder that holds its name is synced, and the file."""
     synced: list[str] = []
     real = os.fsync
 
@@ -58,9 +103,7 @@ async def test_letters_are_on_the_disk_before_write_returns(
     monkeypatch.setattr(os, "fsync", fsync)
     sink = DeadLetterFile(tmp_path / "dead.lp")
     await sink.write(LETTERS)
-    assert synced == ["dead.lp", tmp_path.name]
-    await sink.write(LETTERS)
-    assert synced == ["dead.lp", tmp_path.name, "dead.lp"]
+    assert synced == [tmp_path.name, "dead.lp"]
 
 
 async def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
@@ -70,7 +113,7 @@ async def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
     with full_disk(4096), pytest.raises(UnavailableError, match=r"dead\.lp: File too large"):
         await sink.write([letter])
     await sink.write([letter])
-    assert sink.path.read_bytes().endswith(b"# s: refused\n" + letter.original + b"\n")
+    assert stored(sink.path) == [(letter.original, "refused", "s", 0, 0)]
 
 
 async def test_a_folder_that_cannot_be_created_is_unavailable(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Line protocol as the payload of messages."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, repeat
@@ -71,8 +71,9 @@ class LineCodec(Codec):
         if lines.rejected or _misses_times(lines):
             return None
         batch = Batch(lines, origin=messages[0].subject)
+        ends = list(accumulate(map(len, parts)))
+        batch.ends_of = partial(_ends_of, lines.payload, ends)
         if any(message.subject != batch.origin for message in messages):
-            ends = list(accumulate(map(len, parts)))
             batch.origin_of = partial(_origin_of, lines, ends, messages)
         return batch
 
@@ -123,6 +124,16 @@ def _misses_times(lines: Lines) -> bool:
 def _origin_of(lines: Lines, ends: Sequence[int], messages: Sequence[Any], row: int) -> str:
     """Return the subject of the message in whose payload a row stands."""
     return str(messages[bisect_right(ends, lines.starts[row])].subject)
+
+
+def _ends_of(payload: bytes, ends: Sequence[int], records: Any) -> Sequence[int] | None:
+    """Return how many of the records come before the end of each payload that was joined.
+
+    Rules keep the rows of a payload in their order, whatever they take away.
+    """
+    if not isinstance(records, Lines) or records.payload is not payload:
+        return None
+    return [bisect_left(records.starts, end) for end in ends]
 
 
 JobPart = Literal["start", "stop"] | None

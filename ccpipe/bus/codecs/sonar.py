@@ -48,10 +48,11 @@ class SonarCodec(Codec):
             if len(payload) > packing.limit:
                 reason = f"an envelope of {len(payload)} bytes exceeds the server's max_payload"
                 raise RejectedError(reason, [index])
-            yield _subject(envelope, subjects), payload
+            yield subject_of(envelope, subjects), payload
 
 
-def _subject(envelope: Envelope, subjects: Subjects) -> str:
+def subject_of(envelope: Envelope, subjects: Subjects) -> str:
+    """Return the subject that an envelope is published on."""
     data = envelope.data
     cluster = envelope.errors[0].cluster if data is None else data.attributes.cluster
     node = envelope.errors[0].node if data is None else getattr(data.attributes, "node", "")

@@ -2,32 +2,36 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import logging
 import math
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
-from urllib.parse import urlsplit
+from typing import NamedTuple, Self
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
+from ccpipe.bus.nats.client import PING_SECONDS, UNANSWERED_PINGS, Client, tls_problem
+from ccpipe.bus.nats.credentials import (
+    check_urls,
+    client_options,
+    explain_denial,
+    requires_tls,
+    without_secrets,
+)
 from ccpipe.bus.nats.server import running
-from ccpipe.bus.subjects import escape
-from ccpipe.config import Bus, read_secret
-from ccpipe.errors import ConfigError, DeniedError, MissingExtra, UnavailableError
+from ccpipe.config import Bus
+from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
 CONNECT_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
+"""How long the server may take for what is still to be sent when the connection is closed."""
 RECONNECT_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
 """The same trouble is told again only after so long."""
@@ -75,11 +79,12 @@ class Connection:
         self.name = name
         self.telemetry = telemetry
         self.forever = forever
-        self._options = _options(bus)
-        if any(server.startswith(("ws://", "wss://")) for server in self.servers):
-            _require_websockets()
+        self.is_silent = False
+        """Whether the server did not answer when it was last asked by ``answers``."""
+        check_urls(self.servers)
+        self._options = client_options(bus)
         telemetry.declare(telemetry.bus_errors, *TROUBLES)
-        self._client = Client()
+        self._client = self._new_client()
         self._subscriptions: list[tuple[str, str, Callable[[Msg], Awaitable[None]]]] = []
         self._reported: dict[str, float] = {}
         self._denied: str | None = None
@@ -124,11 +129,11 @@ class Connection:
         self.telemetry.connections.append(self)
         try:
             while not await self._attempt(deadline):
-                self.servers, self._client = servers_of(self._bus), Client()
+                self.servers, self._client = servers_of(self._bus), self._new_client()
         except BaseException:
             self._leaving = True
             self._forget()
-            await self._client.close()
+            await self._client.leave(flushed=False)
             raise
         return self
 
@@ -141,7 +146,7 @@ class Connection:
                 if servers_of(self._bus) != self.servers:
                     return False
                 if self._denied:
-                    raise DeniedError(f"{self.url}: {self._denied}")
+                    raise DeniedError(f"{self.url}: {self._denied}; {explain_denial(self._bus)}")
                 if time.monotonic() > deadline:
                     raise UnavailableError(f"no NATS server answers at {self.url}")
             await attempt
@@ -157,16 +162,13 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Send what is pending, then close."""
+        """Send what is pending, then close; a server that does not answer is not waited for."""
         self._leaving = True
         self._forget()
         for task in (self._again, self._opening):
             if task is not None:
                 task.cancel()
-        if self._client.is_connected:
-            with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
-                await self._client.flush(timeout=1)
-        await self._client.close()
+        await self._client.leave(flushed=await self.answers(CLOSE_SECONDS))
 
     def _forget(self) -> None:
         with contextlib.suppress(ValueError):  # it may not have been opened
@@ -175,7 +177,7 @@ class Connection:
     @property
     def url(self) -> str:
         """The servers' addresses, without the secrets that a URL may hold."""
-        return ", ".join(_without_secrets(server) for server in self.servers)
+        return ", ".join(without_secrets(server) for server in self.servers)
 
     @property
     def is_connected(self) -> bool:
@@ -236,6 +238,17 @@ class Connection:
             raise UnavailableError(f"not connected to {self.url}")
         await self._client.publish(subject, payload, reply, headers)
 
+    async def answers(self, seconds: float) -> bool:
+        """Say whether the server has seen what was published and answers a ping in time."""
+        if self._client.is_connected:
+            with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+                async with asyncio.timeout(seconds):
+                    await self._client.flush(timeout=math.ceil(seconds))
+                    self.is_silent = False
+                    return True
+        self.is_silent = True
+        return False
+
     async def flush(self) -> None:
         """Wait until the server has seen what was published; raises UnavailableError."""
         try:
@@ -250,6 +263,11 @@ class Connection:
             subject, queue, cb=receive, pending_msgs_limit=-1, pending_bytes_limit=PENDING_BYTES
         )
 
+    def _new_client(self) -> Client:
+        client = Client()
+        client.requires_tls = requires_tls(self._bus)
+        return client
+
     async def _connect(self) -> None:
         await self._client.connect(
             servers=self.servers,
@@ -257,6 +275,8 @@ class Connection:
             max_reconnect_attempts=-1,
             reconnect_time_wait=RECONNECT_SECONDS,  # type: ignore[arg-type] # a float works
             connect_timeout=2,
+            ping_interval=PING_SECONDS,
+            max_outstanding_pings=UNANSWERED_PINGS,
             error_cb=self._trouble,
             disconnected_cb=self._lost,
             reconnected_cb=self._back,
@@ -271,6 +291,8 @@ class Connection:
             text = f"messages on {error.subject} were dropped: we read too slowly"
         elif "permissions violation" in text.lower():
             kind = "permissions"
+        elif problem := tls_problem(error):
+            kind, self._denied, text = "tls", problem, problem
         elif isinstance(error, nats.errors.AuthorizationError) or "authorization" in text.lower():
             kind, self._denied = "authorization", text
         else:
@@ -280,12 +302,15 @@ class Connection:
             return  # that the connection is lost has been told; every try that fails need not be
         now = time.monotonic()
         if now - self._reported.get(text, -REPEAT_SECONDS) >= REPEAT_SECONDS:
-            self._reported = {text: now, **dict(list(self._reported.items())[:20])}
+            self._reported = {**dict(list(self._reported.items())[-20:]), text: now}
             log.warning("%s: NATS at %s: %s", self.name, self.url, text)
 
     async def _lost(self) -> None:
         if not self._leaving:
-            log.warning("%s: NATS at %s is lost; trying until it is back", self.name, self.url)
+            reason = f" ({self._client.loss})" if self._client.loss else ""
+            log.warning(
+                "%s: NATS at %s is lost%s; trying until it is back", self.name, self.url, reason
+            )
 
     async def _back(self) -> None:
         self._reported.clear()
@@ -298,7 +323,7 @@ class Connection:
 
     async def _start_anew(self) -> None:
         await asyncio.sleep(RECONNECT_SECONDS)
-        self._client = Client()
+        self._client = self._new_client()
         await self._connect()
         for subscription in self._subscriptions:
             await self._subscribe(*subscription)
@@ -318,43 +343,3 @@ def servers_of(bus: Bus) -> list[str]:
         return list(bus.servers)
     local = running()
     return [local.url if local else DEFAULT_SERVER]
-
-
-def _require_websockets() -> None:
-    if importlib.util.find_spec("aiohttp") is None:
-        raise MissingExtra("aiohttp", "http")
-
-
-def _without_secrets(server: str) -> str:
-    parts = urlsplit(server if "://" in server else f"nats://{server}")
-    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
-
-
-def _options(bus: Bus) -> dict[str, Any]:
-    """Turn credentials and certificates into the client's options; secrets come from files."""
-    options: dict[str, Any] = {}
-    if bus.user:
-        options["user"] = bus.user
-        options["password"] = read_secret("bus.password_file", bus.password_file)
-        # So that a broker can keep each user from hearing the answers to others.
-        options["inbox_prefix"] = f"_INBOX.{escape(bus.user)}"
-    if bus.credentials_file or bus.nkey_file:
-        try:
-            import nkeys  # noqa: F401
-        except ImportError:
-            raise MissingExtra("nkeys", "nkeys") from None
-    if bus.credentials_file:
-        if not Path(bus.credentials_file).is_file():
-            raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: is no file")
-        options["user_credentials"] = bus.credentials_file
-    if bus.nkey_file:
-        options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
-    if bus.ca_file or bus.cert_file:
-        try:
-            context = ssl.create_default_context(cafile=bus.ca_file or None)
-            if bus.cert_file:
-                context.load_cert_chain(bus.cert_file, bus.key_file or None)
-        except OSError as error:
-            raise ConfigError(f"bus.ca_file, bus.cert_file or bus.key_file: {error}") from None
-        options["tls"] = context
-    return options

@@ -9,7 +9,7 @@ import nats.js.errors
 from nats.js import api
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.stream import explain
+from ccpipe.bus.nats.explain import explain
 
 FETCH = 500
 FETCH_SECONDS = 2.0

@@ -16,13 +16,15 @@ from typing import Self
 
 from ccpipe import child_process as child
 from ccpipe.config import state_folder
-from ccpipe.errors import MissingExtra, UnavailableError
+from ccpipe.errors import ConfigError, MissingExtra, UnavailableError
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
 PREFERRED_PORT = 4222
 START_SECONDS = 10.0
+SYNC_INTERVAL = "10s"
+"""How often the server writes its streams through to the disk; its own default is two minutes."""
 USER = "ccpipe"
 
 
@@ -35,11 +37,18 @@ class Running:
     cluster: str
     folder: str
 
-    def announce(self) -> None:
-        """Announce it to commands of the same user, in a file that only the user can read."""
+    def announce(self) -> bool:
+        """Announce it to commands of the same user, in a file that only the user can read.
+
+        Where another one runs that was announced before, that one stays; return whether it is us.
+        """
+        other = running()
+        if other is not None and other.pid != self.pid:
+            return False
         path = _announcement()
         path.parent.mkdir(parents=True, exist_ok=True)
         write_private(path, json.dumps(asdict(self)))
+        return True
 
     def withdraw(self) -> None:
         """Withdraw the announcement, unless another one has replaced it."""
@@ -90,9 +99,19 @@ class Server:
     """An embedded nats-server, as an async context manager; one that dies is started again."""
 
     def __init__(
-        self, folder: Path, *, port: int | None = None, telemetry: Telemetry | None = None
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        telemetry: Telemetry | None = None,
+        sync: str = SYNC_INTERVAL,
     ) -> None:
-        """Keep data, configuration and password below `folder`; `port` None takes a free one."""
+        """Keep data, configuration and password below `folder`; `port` None takes a free one.
+
+        `sync` is how often streams are written through to the disk, or ``always``: what came since
+        then a power cut can cost, though it was acknowledged.
+        """
+        self._sync = sync
         self.telemetry = telemetry or Telemetry()
         self.telemetry.declare(self.telemetry.restarts, "server")
         self.folder = folder
@@ -170,6 +189,7 @@ class Server:
             "store_dir": str(self.folder / "jetstream"),
             "log_file": str(self._log_file()),
             "password": self._password(),
+            "sync": self._sync,
         }
         quoted = {key: json.dumps(value) for key, value in text.items()}
         return f"""# Written by ccpipe at every start; sites use their own nats.conf.
@@ -177,7 +197,7 @@ listen: "127.0.0.1:{self.port}"
 server_name: "{self._name}"
 log_file: {quoted["log_file"]}
 logfile_size_limit: 10MB
-jetstream {{ store_dir: {quoted["store_dir"]} }}
+jetstream {{ store_dir: {quoted["store_dir"]}, sync_interval: {quoted["sync"]} }}
 authorization {{ user: {USER}, password: {quoted["password"]} }}
 """
 
@@ -189,7 +209,9 @@ authorization {{ user: {USER}, password: {quoted["password"]} }}
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_private(path, secrets.token_urlsafe(24))
-        return path.read_text(encoding="utf-8")
+        if not (password := path.read_text(encoding="utf-8").strip()):
+            raise ConfigError(f"{path} is empty, and would let everybody in: delete it")
+        return password
 
 
 def free_port(preferred: int) -> int:

@@ -1,20 +1,16 @@
 """Records onto the bus."""
 
-import asyncio
 from typing import Any, Self
 
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection, check
-from ccpipe.bus.nats.store import HEADER_ROOM, MESSAGE_ID, NoStreamError, digest, store
-from ccpipe.bus.nats.stream import KEPT, ensure_stream
+from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.store import HEADER_ROOM
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site, Size
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.telemetry import Telemetry
-
-IN_FLIGHT = 32
-"""Messages that wait for their acknowledgement at once."""
 
 
 class NatsSink(Sink):
@@ -25,7 +21,7 @@ class NatsSink(Sink):
     duplicates is stored once. Without JetStream it returns when the server has seen everything.
     """
 
-    limits = Limits(age=0.0)
+    limits = Limits(age=0.0, timeout=120.0)  # each message has a shorter one
 
     def __init__(
         self,
@@ -48,13 +44,17 @@ class NatsSink(Sink):
         self.bytes = bytes
         self.codec = codec or LineCodec()
         self.takes = self.codec.records
-        self.bus = Connection(site.bus, name="publisher", telemetry=telemetry)
         self._is_ours = True
-        self._stored: set[str] = set()
+        self._connect(Connection(site.bus, name="publisher", telemetry=telemetry))
+
+    def _connect(self, bus: Connection) -> None:
+        self.bus = bus
+        self._publisher = Publisher(bus, self.site.bus, self.subjects)
 
     def using(self, bus: Connection) -> Self:
         """Publish over a connection that somebody else opens and closes."""
-        self.bus, self._is_ours = bus, False
+        self._is_ours = False
+        self._connect(bus)
         return self
 
     async def __aenter__(self) -> Self:
@@ -75,42 +75,12 @@ class NatsSink(Sink):
     async def write(self, records: Any) -> None:
         """Publish records; see ``Sink.write`` for what it raises."""
         self.bus.require_connected()  # credentials that were refused end the pipe here
+        await self._publisher.publish(self.encode(records))
+
+    def encode(self, records: Any) -> list[Outgoing]:
+        """Return records as messages; raises EncodeError or RejectedError."""
         packing = Packing(self.lines, self.bytes, self.bus.max_payload - HEADER_ROOM)
-        messages = list(self.codec.encode(records, self.subjects, packing))
-        for start in range(0, len(messages), IN_FLIGHT):
-            await self._publish_window(messages[start : start + IN_FLIGHT])
-        if not self.site.bus.jetstream:
-            await self.bus.flush()
-        self._stored.clear()
-
-    async def _publish_window(self, window: list[tuple[str, bytes]]) -> None:
-        """Publish messages concurrently; the broker still receives them in order."""
-        if not self.site.bus.jetstream:
-            for subject, payload in window:
-                await self.bus.publish(subject, payload)
-            return
-        missing = await self._store_window(window)
-        if missing is not None:
-            patterns = [missing.subject, *self.subjects.patterns(KEPT)]
-            await ensure_stream(self.bus.jetstream(), self.site.bus, self.subjects, patterns)
-            if missing := await self._store_window(window):
-                raise missing
-
-    async def _store_window(self, window: list[tuple[str, bytes]]) -> "NoStreamError | None":
-        """Store what is not stored yet; return the error where a subject has no stream."""
-        outcomes = await asyncio.gather(
-            *(self._store(*message) for message in window), return_exceptions=True
-        )
-        missing = None
-        for outcome in outcomes:
-            if isinstance(outcome, NoStreamError):
-                missing = outcome
-            elif outcome is not None:
-                raise outcome
-        return missing
-
-    async def _store(self, subject: str, payload: bytes) -> None:
-        message_id = digest(subject, payload)
-        if message_id not in self._stored:
-            await store(self.bus, subject, payload, {MESSAGE_ID: message_id})
-            self._stored.add(message_id)
+        return [
+            Outgoing.of(subject, payload)
+            for subject, payload in self.codec.encode(records, self.subjects, packing)
+        ]

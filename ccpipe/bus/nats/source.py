@@ -6,28 +6,28 @@ import functools
 import json
 import logging
 import os
+import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import Self
-
-import nats.errors
+from typing import Literal, Self
 
 from ccpipe.bus.codecs import Codec
+from ccpipe.bus.codecs.identity import HeldToSubject
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.message_ids import give_ids
 from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, refuse_others
-from ccpipe.bus.subjects import Subjects
+from ccpipe.bus.nats.unread import UnreadWatch
+from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects
 from ccpipe.config import Duration, Site
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
-"""What is listened to where a recipe does not say, by type of records."""
 PULL = 500
 """Messages asked for at once; also how many may wait here undecoded."""
 PULL_BYTES = 16 * 2**20
@@ -54,6 +54,7 @@ class NatsSource(Source):
         queue: str = "",
         ack_wait: Duration = Duration(20),
         drain: Duration = Duration(0),
+        identity: Literal["tags", "subject"] = "tags",
     ) -> None:
         """Listen to `subjects`: names of ``subjects.TEMPLATES`` or subjects as they are.
 
@@ -62,13 +63,20 @@ class NatsSource(Source):
         `ack_wait` is after how long the broker hands a message to another bridge when this one
         has died; while it lives it says so. `drain` is how long to go on reading, after being
         told to stop, until the stream is empty. `queue` shares a plain subscription.
+        `identity` is what says who published a record: its tags, or the subject, to which the tags
+        are then held; see ``docs/security.md``.
         """
+        for option, name in (("durable", durable), ("queue", queue)):
+            if unfit := re.search(r"[\s.*>/\\]", name):
+                raise ConfigError(f"{option}: {name!r}: {unfit[0]!r} cannot be in such a name")
         self.site = site
         self.telemetry = telemetry
         self.codec = codec or LineCodec()
         self.gives = self.codec.records
         subjects = subjects or list(DEFAULT_SUBJECTS[self.gives.name])
         self.patterns = Subjects.of(site).patterns(subjects)
+        if identity == "subject":
+            self.codec = HeldToSubject(self.codec, Subjects.of(site), subjects)
         self.durable = durable
         self.queue = queue
         self.ack_wait = float(ack_wait)
@@ -85,7 +93,9 @@ class NatsSource(Source):
         self._is_empty = False  # the stream, when it was last asked
         self._inbox = ""
         self._stream = ""
+        self._consumer = ""  # what the numbers of messages belong to
         self._owner = ""  # of an exclusive consumer: this process
+        self._unread = UnreadWatch(self.bus, durable, telemetry)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -96,7 +106,11 @@ class NatsSource(Source):
                 self._owner = f"{self.site.hostname} pid {os.getpid()}"
             self._inbox = self.bus.new_inbox()
             await self.bus.subscribe(self._inbox, self._receive)
-            work = {"pull": self._pull(), "alive": self._stay_alive()}
+            work = {
+                "pull": self._pull(),
+                "alive": self._stay_alive(),
+                "unread": self._unread.run(lambda: self._stream),
+            }
             self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
             for task in self._tasks:
                 task.add_done_callback(lambda _: self._changed.set())
@@ -151,6 +165,7 @@ class NatsSource(Source):
             if self.durable:
                 replies = [delivery.reply for delivery in deliveries[first : first + count]]
                 batch.ack = functools.partial(self._acknowledge, replies)
+                give_ids(batch, self._consumer, replies)
             first += count
             yield batch
 
@@ -234,9 +249,10 @@ class NatsSource(Source):
                 stream = await ensure_stream(jetstream, self.site.bus, subjects, self.patterns)
                 if self.exclusive:
                     await refuse_others(jetstream, stream, self.durable)
-                await ensure_consumer(
+                self._consumer = await ensure_consumer(
                     jetstream, stream, self.durable, self.patterns, self.ack_wait, owner=self._owner
                 )
+                await self._unread.poll(stream)  # what was dropped while no bridge was running
                 self._stream = stream
                 return True
         except UnavailableError as error:
@@ -258,17 +274,6 @@ class NatsSource(Source):
         else:
             await wait_for_event(self._served, seconds)
 
-    async def _measure_lag(self) -> None:
-        """Ask the broker how far behind we are; where we may not, it is not known."""
-        if not self._stream or not self.bus.is_connected:
-            return
-        try:
-            info = await self.bus.jetstream().consumer_info(self._stream, self.durable)
-        except (nats.errors.Error, TimeoutError):
-            self.telemetry.consumer_lag = None
-        else:
-            self.telemetry.consumer_lag = (info.num_pending or 0, info.num_ack_pending or 0)
-
     async def _stay_alive(self) -> None:
         """Report unacknowledged messages as in progress, so that none is redelivered."""
         while True:
@@ -276,7 +281,6 @@ class NatsSource(Source):
             with contextlib.suppress(UnavailableError):
                 for reply in list(self._unacknowledged):
                     await self.bus.publish(reply, b"+WPI")
-                await self._measure_lag()
                 if self._owner and self._stream:
                     stream = self.bus.jetstream()
                     await refuse_others(stream, self._stream, self.durable, self._owner)

@@ -6,7 +6,7 @@ import nats.errors
 from nats.js import api
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.stream import explain
+from ccpipe.bus.nats.explain import explain
 
 MAX_STREAMS = 256
 """Streams that are looked at: one page of the broker's answer."""

@@ -6,13 +6,16 @@ import nats.errors
 from nats.js.errors import NoStreamResponseError
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.stream import explain
-from ccpipe.errors import EncodeError, RejectedError, UnavailableError
+from ccpipe.bus.nats.explain import CURE, explain
+from ccpipe.bus.nats.jetstream import names_of
+from ccpipe.errors import DeniedError, EncodeError, RejectedError, UnavailableError
 
 HEADER_ROOM = 1024
 """Bytes of the server's ``max_payload`` that are left for headers."""
 STORE_SECONDS = 5.0
 """How long the broker may take to store a message."""
+PING_SECONDS = 1.0
+"""How long it may take to say that it is there at all."""
 MESSAGE_ID = "Nats-Msg-Id"
 """Header by which the broker recognises a message that is published again."""
 
@@ -37,12 +40,24 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
         as ``Sink.write`` does.
 
     """
+    if bus.is_silent and not await bus.answers(PING_SECONDS):
+        raise _silence(subject)
     try:
         await bus.jetstream(STORE_SECONDS).publish(subject, payload, headers=headers)
     except NoStreamResponseError:
         raise NoStreamError(subject, "no stream stores it") from None
     except (nats.errors.TimeoutError, TimeoutError):
-        # The same happens where a subject has subscribers but no stream.
+        # The same happens where a subject has subscribers but no stream: a server that answers a
+        # ping is there. One that does not is asked nothing more, since the process may be ending.
+        if not await bus.answers(PING_SECONDS):
+            raise _silence(subject) from None
+        if stuck := await _streams_of(bus, subject):
+            # The server sends no answer at all where a write to its disk fails.
+            raise UnavailableError(
+                f"publishing on {subject}: the server answers, but its stream {stuck[0]} "
+                f"acknowledges nothing: it is overloaded, or JetStream's disk is full or fails: "
+                f"{CURE}"
+            ) from None
         raise NoStreamError(subject, "the server did not answer in time") from None
     except nats.errors.MaxPayloadError as error:
         raise RejectedError(str(error)) from None
@@ -50,6 +65,17 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
         raise EncodeError(f"subject {subject!r}: {error}") from None
     except (nats.errors.Error, OSError) as error:
         raise explain(error, f"publishing on {subject}") from None
+
+
+async def _streams_of(bus: Connection, subject: str) -> list[str]:
+    try:
+        return await names_of(bus.jetstream(PING_SECONDS), subject)
+    except (UnavailableError, DeniedError):
+        return []  # not everybody may ask
+
+
+def _silence(subject: str) -> UnavailableError:
+    return UnavailableError(f"publishing on {subject}: the server does not answer")
 
 
 def digest(*parts: str | bytes) -> str:

@@ -1,14 +1,19 @@
 """JetStream: the streams that store a cluster's messages, and the consumers that read them."""
 
 import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import nats.errors
 import nats.js.errors
 from nats.js import JetStreamContext, api
 
-from ccpipe.bus.subjects import Subjects, escape, minimal
-from ccpipe.config import Bus
-from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.jetstream import NANOSECONDS, Stream, call, names_of, stream_of
+from ccpipe.bus.subjects import Subjects, covers, escape, minimal
+from ccpipe.config import Bus, Duration, Size
+from ccpipe.config_dump import measure
+from ccpipe.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -18,9 +23,13 @@ KEPT = ("metrics", "events", "log", "sonar")
 DUPLICATE_SECONDS = 120.0
 """How long the broker recognises a message that is published again."""
 
-
 DEAD_SECONDS = 30 * 86400.0
 """How long dead letters are kept."""
+
+ABSENT = "absent"
+"""What a difference says of a stream that does not exist."""
+
+DESCRIPTION = "kept by ccpipe"
 
 OTHER_CONSUMER = 10012
 """JetStream's error code for a consumer that exists and reads in another way."""
@@ -32,10 +41,11 @@ NAME_IN_USE = 10058
 async def ensure_stream(
     jetstream: JetStreamContext, bus: Bus, subjects: Subjects, patterns: list[str]
 ) -> str:
-    """Return the name of the stream that stores `patterns`; create it where there is none.
+    """Return the name of the stream that stores the first of `patterns`.
 
-    A stream that a site made itself is used as it is, whatever its name. Dead letters have a
-    stream of their own, so that metrics cannot push them out.
+    What no stream stores is added to ours, which is created where it does not exist. A stream that
+    a site made itself is used as it is, whatever its name; what it does not store of `patterns` is
+    reported. Dead letters have a stream of their own, so that metrics cannot push them out.
 
     Raises
     ------
@@ -45,44 +55,124 @@ async def ensure_stream(
         where we may not see or make a stream.
 
     """
-    try:
-        return await jetstream.find_stream_name_by_subject(patterns[0])
-    except nats.js.errors.NotFoundError:
-        pass
-    except (nats.errors.Error, TimeoutError) as error:
-        raise explain(error, "looking for a stream") from None
-    dead = patterns == [subjects.dead()]
-    config = api.StreamConfig(
-        name=f"ccpipe-{escape(subjects.cluster)}" + ("-dead" if dead else ""),
-        subjects=minimal(patterns if dead else [*subjects.patterns(KEPT), *patterns]),
+    streams = {pattern: await find_home(jetstream, pattern) for pattern in patterns}
+    homes = {pattern: stream.name for pattern, stream in streams.items() if stream}
+    if missing := [pattern for pattern in patterns if pattern not in homes]:
+        config = wanted_stream(bus, subjects, dead=patterns == [subjects.dead()])
+        others = [each for each in config.subjects or [] if each not in homes]
+        missing += [each for each in others if await find_home(jetstream, each) is None]
+        ours = await _store_subjects(jetstream, config.evolve(subjects=minimal(missing)))
+        homes |= dict.fromkeys(missing, ours)
+    name = homes[patterns[0]]
+    if stream := streams[patterns[0]]:
+        for difference in differences(stream, bus, subjects):
+            log.warning("%s; `ccpipe streams apply` changes it", difference)
+    if elsewhere := [pattern for pattern in patterns if homes[pattern] != name]:
+        log.warning("the stream %s does not store %s", name, ", ".join(elsewhere))
+    return name
+
+
+async def find_home(jetstream: JetStreamContext, pattern: str) -> Stream | None:
+    """Return the stream that stores all subjects of a pattern; None where none does.
+
+    Raises
+    ------
+    UnavailableError, DeniedError
+        as ``ensure_stream`` does.
+
+    """
+    for name in await names_of(jetstream, pattern):
+        stream = await stream_of(jetstream, name)
+        if stream is not None and any(covers(subject, pattern) for subject in stream.subjects):
+            return stream
+    return None
+
+
+def stream_name(subjects: Subjects, *, dead: bool = False) -> str:
+    """Return the name of the stream that we make for a cluster, or for its dead letters."""
+    return f"ccpipe-{escape(subjects.cluster)}" + ("-dead" if dead else "")
+
+
+def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.StreamConfig:
+    """Return the stream of a cluster, or of its dead letters, as it is configured."""
+    max_age = DEAD_SECONDS if dead else float(bus.stream_age)
+    return api.StreamConfig(
+        name=stream_name(subjects, dead=dead),
+        subjects=[subjects.dead()] if dead else minimal(subjects.patterns(KEPT)),
         retention=api.RetentionPolicy.LIMITS,
         storage=api.StorageType.FILE,
-        discard=api.DiscardPolicy.OLD,
-        max_age=DEAD_SECONDS if dead else float(bus.stream_age),
+        discard=api.DiscardPolicy.OLD if dead else api.DiscardPolicy(bus.stream_discard),
+        max_age=max_age,
         max_bytes=int(bus.stream_size),
-        duplicate_window=min(DUPLICATE_SECONDS, float(bus.stream_age)),
-        description="kept by ccpipe",
+        num_replicas=bus.stream_replicas,
+        duplicate_window=min(DUPLICATE_SECONDS, max_age or DUPLICATE_SECONDS),
+        description=DESCRIPTION,
     )
-    try:
-        return await _make(jetstream, config)
-    except (nats.errors.Error, TimeoutError) as error:
-        raise explain(error, f"making the stream {config.name}") from None
 
 
-async def _make(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
-    """Create a stream, or add subjects to the one of that name."""
-    assert config.name is not None
+class Difference(NamedTuple):
+    """A setting of a stream that is not as it is configured."""
+
+    stream: str
+    setting: str
+    key: str
+    """The key of ``[bus]`` that says how it shall be; empty for a constant."""
+    now: str
+    wanted: str
+
+    def __str__(self) -> str:
+        if self.now == ABSENT:
+            return f"stream {self.stream} does not exist yet; it will store {self.wanted}"
+        if self.setting == "subjects":
+            return f"stream {self.stream} does not store {self.wanted}"
+        reason = f"bus.{self.key}" if self.key else "ccpipe's own limit"
+        return f"stream {self.stream}: {self.setting} is {self.now}, not {self.wanted} ({reason})"
+
+
+SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "max_age": ("stream_age", lambda value: str(measure(Duration(value / NANOSECONDS)))),
+    "max_bytes": ("stream_size", lambda value: str(measure(Size(value)))),
+    "discard": ("stream_discard", str),
+    "num_replicas": ("stream_replicas", str),
+}
+"""What is kept as configured: the key of ``[bus]``, and how to write a value."""
+
+
+def differences(stream: Stream, bus: Bus, subjects: Subjects) -> list[Difference]:
+    """Return what of our own stream is not as configured; a site's own is as it should be."""
+    dead = stream.name == stream_name(subjects, dead=True)
+    if not dead and stream.name != stream_name(subjects):
+        return []
+    wanted = wanted_stream(bus, subjects, dead=dead).as_dict()
+    return [
+        Difference(
+            stream.name,
+            setting,
+            "" if dead and setting in ("max_age", "discard") else key,
+            write(stream.config.get(setting, 0)),
+            write(wanted[setting]),
+        )
+        for setting, (key, write) in SETTINGS.items()
+        if stream.config.get(setting) != wanted[setting]
+    ]
+
+
+async def _store_subjects(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
+    """Create our stream, or add subjects to it; what is configured otherwise stays as it is."""
+    name, subjects = str(config.name), list(config.subjects or ())
     try:
         await jetstream.add_stream(config)
     except nats.js.errors.BadRequestError as error:
         if error.err_code != NAME_IN_USE:
-            raise
-        there = (await jetstream.stream_info(config.name)).config
-        both = minimal([*(there.subjects or []), *(config.subjects or [])])
-        config = there.evolve(subjects=both)
-        await jetstream.update_stream(config)
-    log.info("the stream %s stores %s", config.name, ", ".join(config.subjects or []))
-    return str(config.name)
+            raise explain(error, f"making the stream {name} for {', '.join(subjects)}") from None
+        there = await stream_of(jetstream, name)
+        subjects = minimal([*(there.subjects if there else ()), *subjects])
+        update = {**(there.config if there else {}), "subjects": subjects}
+        await call(jetstream, f"STREAM.UPDATE.{name}", update, f"changing the stream {name}")
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"making the stream {name}") from None
+    log.info("the stream %s stores %s", name, ", ".join(subjects))
+    return name
 
 
 async def ensure_consumer(
@@ -93,8 +183,10 @@ async def ensure_consumer(
     ack_wait: float,
     *,
     owner: str = "",
-) -> None:
+) -> str:
     """Create the durable consumer that remembers how far a bridge has read, or find it.
+
+    Returns what tells it from any other, one of its name that comes later included.
 
     Raises
     ------
@@ -113,7 +205,7 @@ async def ensure_consumer(
         description=owner or "a ccpipe bridge",
     )
     try:
-        await jetstream.add_consumer(stream, config)
+        info = await jetstream.add_consumer(stream, config)
     except nats.js.errors.BadRequestError as error:
         raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
     except nats.js.errors.ServerError as error:
@@ -122,6 +214,8 @@ async def ensure_consumer(
         raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"making the consumer {durable}") from None
+    made = f" {info.created:%Y-%m-%dT%H:%M:%S.%fZ}" if info.created else ""
+    return f"{stream} {durable}{made}"
 
 
 async def refuse_others(
@@ -153,17 +247,3 @@ async def refuse_others(
             f"the durable name {durable!r} is in use by {other}, and a translator of this recipe "
             "must see all messages: stop the other bridge, or choose another `durable`"
         )
-
-
-def explain(error: Exception, doing: str) -> UnavailableError | DeniedError:
-    """Turn an error of the client into ours; `doing` says what failed."""
-    text = str(error) or type(error).__name__
-    if isinstance(error, nats.js.errors.ServiceUnavailableError | nats.errors.NoRespondersError):
-        text = "JetStream does not answer; is it on? (else set bus.jetstream = false)"
-    elif isinstance(error, nats.js.errors.NoStreamResponseError):
-        text = "no stream keeps this subject yet"
-    elif isinstance(error, TimeoutError | nats.errors.TimeoutError):
-        text = "the server did not answer in time"
-    elif isinstance(error, nats.js.errors.APIError) and error.code in (401, 403):
-        return DeniedError(f"{doing}: {error.description}")
-    return UnavailableError(f"{doing}: {text}")

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from ccpipe.cli.options import Where
 from ccpipe.cli.output import print_json, print_table
 from ccpipe.cli.profile.options import Several, Tables, configured_folder, parse_selections, write
-from ccpipe.errors import DataError, UnavailableError, UsageError
+from ccpipe.errors import DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note, plural
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def merge(
             try:
                 paths = find_node_steps(folder / (user or getpass.getuser()), of_job[0].raw_id({}))
             except OSError as error:
-                raise UnavailableError(f"{error.filename}: {error.strerror}") from error
+                raise MissingInputError(f"{error.filename}: {error.strerror}") from error
         if not paths:
             note(f"ccpipe: job {name}: no node-step files in {folder}", "yellow")
             failed = True
@@ -322,3 +322,28 @@ def show(
     with tables.open() as found:
         for line in curves(found, data, width, terminal_width()):
             print(line)
+
+
+@profile.command
+async def publish(
+    *,
+    tables: Tables = Tables(),  # noqa: B008 - frozen
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Publish the samples of profiles on the bus, as metrics.
+
+    What `ccpipe step --publish` sends while a step runs, from files that were
+    written without it. Published again within two minutes, they are stored once.
+
+    Examples:
+      ccpipe profile publish --jobs 17
+      ccpipe profile publish -i 17_0_n1.h5 --server nats://10.0.0.1:4222
+      ccpipe profile publish -i job_17.h5 -s Energy --cluster fritz
+    """
+    from ccpipe.cli.profile.publish import publish_samples
+
+    site = where.site()
+    jobs = {one.job for one in tables.selections()}
+    with tables.open() as found:
+        count = await publish_samples(found, site, str(jobs.pop()) if len(jobs) == 1 else None)
+    note(f"{plural(count, 'sample')} published")

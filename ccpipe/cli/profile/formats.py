@@ -9,8 +9,9 @@ import msgspec
 
 from ccpipe.errors import MissingExtra, UnavailableError
 from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.slurm_metrics import to_metrics
 from ccpipe.formats.slurm_profile import Level, Table, extract_records
-from ccpipe.node.gather.profile.metrics import to_metrics
+from ccpipe.message import Message
 
 _ROWS = 10_000
 _KEYS = ("Run", "Step", "Node", "Series", "ElapsedTime", "EpochTime")
@@ -25,7 +26,15 @@ def json_lines(tables: Sequence[Table], level: Level) -> Iterator[bytes]:
 
 
 def line_protocol(tables: Sequence[Table], cluster: str, job: str | None = None) -> Iterator[bytes]:
-    """Yield the samples as metrics in seconds, tagged as ``ccpipe step --publish`` does.
+    """Yield the samples as metrics in seconds; see ``samples``."""
+    for sample in samples(tables, cluster, job):
+        yield encode(sample, precision="s")
+
+
+def samples(
+    tables: Sequence[Table], cluster: str, job: str | None = None
+) -> Iterator[list[Message]]:
+    """Yield each sample as metrics, tagged as ``ccpipe step --publish`` does.
 
     `job` is the job of tables whose file does not say it.
     """
@@ -38,17 +47,18 @@ def line_protocol(tables: Sequence[Table], cluster: str, job: str | None = None)
             seconds = record["EpochTime"]
             if not isinstance(seconds, int):
                 continue  # a sample without a time
-            sample = to_metrics(
-                table.series,
-                values,
-                seconds * 10**9,
-                cluster=cluster,
-                node=step.node,
-                job=job if step.job is None else str(step.job),
-                step=step.step,
-                task=table.task,
+            yield list(
+                to_metrics(
+                    table.series,
+                    values,
+                    seconds * 10**9,
+                    cluster=cluster,
+                    node=step.node,
+                    job=job if step.job is None else str(step.job),
+                    step=step.step,
+                    task=table.task,
+                )
             )
-            yield encode(list(sample), precision="s")
 
 
 def write_parquet(tables: Sequence[Table], level: Level, path: Path) -> None:

@@ -12,11 +12,11 @@ import msgspec
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
+from ccpipe.formats.slurm_metrics import to_metrics
 from ccpipe.message import Message, event
 from ccpipe.node.gather.jobacct import JobacctInfo, to_sacct
 from ccpipe.node.gather.jobacct.poller import TaskSample
 from ccpipe.node.gather.profile import Step
-from ccpipe.node.gather.profile.metrics import to_metrics
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note
 

@@ -8,7 +8,7 @@ from typing import Any
 from ccpipe.cli.output import table
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Kind
-from ccpipe.terminal import plural
+from ccpipe.terminal import plural, printable
 
 MAX_GROUPS = 10_000
 """Maximum of subjects, names or clusters that are counted; further ones are ``OTHERS``."""
@@ -43,6 +43,12 @@ class Stats:
             if len(self.nodes) < MAX_NODES:
                 self.nodes.add((cluster, node))
 
+    def add_other(self, subject: str, kind: str, count: int) -> None:
+        """Count what is no line protocol."""
+        self.lines += count
+        self._count("subject", subject, count)
+        self._count("kind", kind, count)
+
     def _count(self, group: str, key: str, count: int) -> None:
         counter = self.groups[group]
         counter[key if key in counter or len(counter) < MAX_GROUPS else OTHERS] += count
@@ -64,7 +70,7 @@ class Stats:
         now = time.monotonic()
         passed = max(now - self.reported, 1e-9)
         found = [
-            (group, key or "-", str(count), f"{(count - before) / passed:.1f}", nodes)
+            (group, printable(key or "-"), str(count), f"{(count - before) / passed:.1f}", nodes)
             for group, key, count, before, nodes in self._rows()
         ]
         self.reported = now

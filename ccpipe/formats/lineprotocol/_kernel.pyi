@@ -12,6 +12,7 @@ def blank(kind: type[Lines], texts: type[Texts], payload: bytes, table: SeriesTa
 
 class Scanner:
     units: int
+    bare_points: bool
     def __init__(self, influx: bool) -> None: ...
     def read(self, lines: Lines, position: int, unit: int) -> int: ...
 

@@ -8,7 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
 from libc.math cimport isfinite
-from libc.string cimport memchr, memcmp
+from libc.string cimport memchr, memcmp, memcpy
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
@@ -46,6 +46,7 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
         vector[Row] rows
         vector[Text] texts
         unsigned units
+        cbool bare_points
         void begin(const char* payload, size_t size, size_t position, int unit)
         size_t position()
         Result run() except +
@@ -121,6 +122,7 @@ def blank(kind, texts, bytes payload, table):
     lines.rejected = []
     lines.precision = None
     lines.verbatim = True
+    lines.bare_points = False
     return lines
 
 
@@ -176,6 +178,11 @@ cdef class Scanner:
     def units(self):
         """The units of the timestamps that the latest ``read`` met, as bits: s, ms, us, ns, none."""
         return self.scan.units
+
+    @property
+    def bare_points(self):
+        """Whether the latest ``read`` met a number such as ``.5`` or ``1.``."""
+        return self.scan.bare_points
 
     def read(self, lines, Py_ssize_t position, int unit):
         """Add the rows of usual lines from `position` on; return where the first other line begins."""
@@ -269,7 +276,7 @@ def shifted(array.array column, int64_t by, array.array types = None, int only =
 
 
 def passthrough(lines):
-    """Join the original lines of the rows, each once."""
+    """Join the original lines of the rows, each once; the payload itself where it is just these."""
     cdef bytes payload = lines.payload
     cdef const char* text = PyBytes_AS_STRING(payload)
     cdef Py_ssize_t length = PyBytes_GET_SIZE(payload)
@@ -278,19 +285,30 @@ def passthrough(lines):
     cdef const int64_t* starts = <const int64_t*>begins.data.as_voidptr
     cdef const int64_t* ends = <const int64_t*>stops.data.as_voidptr
     cdef Py_ssize_t row, size = len(begins)
-    cdef int64_t last = -1
-    cdef string out
+    cdef int64_t last = -1, total = 0
+    cdef cbool dense = True
     if len(stops) != size:
         raise ValueError("the columns differ in length")
-    out.reserve(length + 1)
     for row in range(size):
         if starts[row] != last:
             last = starts[row]
             if not 0 <= last <= ends[row] <= length:
                 raise ValueError(f"row {row} does not lie in the payload")
-            out.append(text + last, ends[row] - last)
-            out.push_back(b"\n")
-    return PyBytes_FromStringAndSize(out.data(), out.size())
+            dense = dense and last == total and ends[row] < length and text[ends[row]] == b"\n"
+            total += ends[row] - last + 1
+    if dense and total == length:
+        return payload
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, total)
+    cdef char* place = PyBytes_AS_STRING(out)
+    last = -1
+    for row in range(size):
+        if starts[row] != last:
+            last = starts[row]
+            memcpy(place, text + last, ends[row] - last)
+            place += ends[row] - last
+            place[0] = b"\n"
+            place += 1
+    return out
 
 
 @cython.boundscheck(True)

@@ -106,6 +106,7 @@ def decode_compiled(
         table.scanner = KERNEL.Scanner(influx=table.grammar is g.INFLUX)
     lines: Lines = KERNEL.blank(Lines, Texts, payload, table)
     position = table.scanner.read(lines, 0, UNIT_NUMBERS[precision])
+    lines.bare_points = table.scanner.bare_points
     if position == len(payload):
         lines.precision = _UNIT_OF_BITS.get(table.scanner.units)
         return lines
@@ -158,6 +159,7 @@ class _Decoder:
             elif self.reread >= 0:
                 position = self.scanner.read(self.lines, position, UNIT_NUMBERS[self.precision])
                 self.units |= self.scanner.units
+                self.lines.bare_points |= self.scanner.bare_points
             blank = g.SKIP.match(payload, position)
             assert blank is not None
             position = blank.end()
@@ -172,6 +174,7 @@ class _Decoder:
 
         This is for speed alone: ``line`` would read them the same way.
         """
+        start = position
         match, codes, keys = self.grammar.plain.match, self.table.codes, self.table.field_codes
         rows: list[tuple[int, int, float, int, int, int]] = []
         last: bytes | None = b"none yet"
@@ -197,6 +200,7 @@ class _Decoder:
             column.extend(cells)  # type: ignore[attr-defined]
         lines.types.frombytes(bytes(len(rows)))  # FLOAT is 0
         lines.exact.frombytes(bytes(8 * len(rows)))
+        lines.bare_points |= bool(g.FIELD_WITH_BARE_POINT.search(self.payload, start, position))
         return position
 
     def line(self, start: int) -> int:
@@ -270,6 +274,7 @@ class _Decoder:
             number = float(token)
             if math.isinf(number):
                 raise _Broken(Rule.RANGE, offset)
+            self.lines.bare_points |= bool(g.BARE_POINT.match(token))
             return number, 0, ValueType.FLOAT
         if token[0] == _QUOTE:
             return math.nan, self.text(token, offset), ValueType.TEXT

@@ -103,6 +103,11 @@ SPACES = re.compile(rb" *+")
 STAMP = re.compile(rb"-?[0-9]++")
 
 FLOAT = re.compile(_FLOAT)
+_BARE_POINT = rb"-?(?:\.|[0-9]++\.(?![0-9]))"
+BARE_POINT = re.compile(_BARE_POINT)
+"""A number that begins or ends with its point."""
+FIELD_WITH_BARE_POINT = re.compile(rb" [^ =]++=" + _BARE_POINT)
+"""The first field of a line with such a number."""
 INTEGER = re.compile(rb"-?[0-9]++i")
 UNSIGNED = re.compile(rb"[0-9]++u")
 

@@ -62,7 +62,16 @@ class Lines(Sequence[Message]):
     ``payload[starts[i]:ends[i]]`` is the line of row `i` as it was received.
     """
 
-    __slots__ = (*COLUMNS, "payload", "precision", "rejected", "table", "texts", "verbatim")
+    __slots__ = (
+        *COLUMNS,
+        "bare_points",
+        "payload",
+        "precision",
+        "rejected",
+        "table",
+        "texts",
+        "verbatim",
+    )
 
     def __init__(self, payload: bytes = b"", table: SeriesTable | None = None) -> None:
         """Start without rows; the decoder adds them."""
@@ -86,6 +95,9 @@ class Lines(Sequence[Message]):
         self.rejected: list[Rejected] = []
         self.precision: Precision | None = None
         """The unit of all timestamps in the payload; None where they differ or one is missing."""
+        self.bare_points = False
+        """Whether numbers in the payload may begin or end with their point: ``.5``, ``1.``; some
+        stores misread these."""
         self.verbatim = True
         """Whether the rows are exactly the lines of the payload: not so where lines were repaired,
         cut or changed, nor for rows that were added."""
@@ -205,6 +217,8 @@ class Lines(Sequence[Message]):
     def passthrough(self) -> bytes | None:
         """Return the bytes of the valid lines, without the bad ones; None where they will not do.
 
+        They are the payload itself where it holds nothing else.
+
         That is where timestamps are missing or differ in unit (``precision`` is None), and where
         rows are not what their line says (``verbatim`` is false).
         """
@@ -233,6 +247,7 @@ class Lines(Sequence[Message]):
         units = {part.precision for part in parts if len(part)}
         whole.precision = units.pop() if len(units) == 1 else None
         whole.verbatim = all(part.verbatim for part in parts)
+        whole.bare_points = any(part.bare_points for part in parts)
         return whole
 
     def _append(self, part: "Lines", offset: int) -> None:
@@ -265,6 +280,7 @@ class Lines(Sequence[Message]):
         part.payload, part.table, part.texts = self.payload, self.table, self.texts
         part.rejected = []
         part.precision, part.verbatim = self.precision, verbatim
+        part.bare_points = self.bare_points
         return part
 
     def _cuts_a_line(self, rows: slice) -> bool:

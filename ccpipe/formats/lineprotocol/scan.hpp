@@ -162,6 +162,7 @@ public:
     std::vector<Row> rows;
     std::vector<Text> texts;
     unsigned units = 0;  // of the timestamps, as bits: s, ms, us, ns, none
+    bool bare_points = false;  // whether a number began or ended with its point
 
     // Start at `position` of a payload; `unit` is 0 to 3 for s to ns, or -1 for auto.
     void begin(const char* payload, size_t size, size_t position, int unit) {
@@ -170,6 +171,7 @@ public:
         at_ = payload + std::min(position, size);
         unit_ = unit;
         units = 0;
+        bare_points = false;
         if (rows.capacity() > KEPT) rows = {};
         rows.clear();
         texts.clear();
@@ -403,6 +405,7 @@ private:
             const char* point = p++;
             p = digits(p, end_, mantissa);
             places = p - point - 1;
+            bare_points |= !places || !count;
             count += places;
         }
         if (count == 0) return nullptr;

@@ -20,9 +20,10 @@ import msgspec
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Interval, Site, state_folder
-from ccpipe.errors import CcpipeError
+from ccpipe.errors import CcpipeError, ConfigError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import Envelope
 from ccpipe.formats.sonar.envelopes import Envelopes
@@ -33,6 +34,8 @@ from ccpipe.node.agent.log import LogSource
 from ccpipe.node.agent.parts import Parts
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.agent.responder import Responder
+from ccpipe.node.agent.spool import Spool
+from ccpipe.node.agent.spooling import Replay, SpoolingSink
 from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.sampling.sampler import Sampler
@@ -148,9 +151,17 @@ class Agent:
     async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
         """Run the pipes of metrics and envelopes; where one fails, both end."""
         line = LineCodec(precision=self.site.publish.precision)
+        sonar = SonarCodec(profile=self.site.publish.sonar.profile)
         lines = NatsSink(codec=line, site=self.site, telemetry=self.telemetry).using(bus)
-        codec = SonarCodec(profile=self.site.publish.sonar.profile)
-        envelopes = NatsSink(codec=codec, site=self.site, telemetry=self.telemetry).using(bus)
+        envelopes = NatsSink(codec=sonar, site=self.site, telemetry=self.telemetry).using(bus)
+        async with contextlib.AsyncExitStack() as stack:
+            if replay := await self._spool(stack, lines):
+                through = SpoolingSink(lines, replay), SpoolingSink(envelopes, replay)
+                await self._carry_to(*through, stop)
+            else:
+                await self._carry_to(lines, envelopes, stop)
+
+    async def _carry_to(self, lines: Sink, envelopes: Sink, stop: asyncio.Event) -> None:
         dead = self.dead_letter_file()
         pipes = [
             asyncio.create_task(pipe)
@@ -183,6 +194,28 @@ class Agent:
                 pipe.cancel()
         for error in [error for pipe in pipes if (error := pipe.exception())][:1]:
             raise error
+
+    async def _spool(self, stack: contextlib.AsyncExitStack, sink: NatsSink) -> Replay | None:
+        """Open the spool and begin to replay it; None where there is none."""
+        options = self.site.publish.spool
+        if self.once or not options.enabled:
+            return None
+        path = Path(options.path or state_folder() / "spool.db")
+        spool = Spool(path, size=options.size, age=options.age)
+        try:
+            await asyncio.to_thread(spool.open)
+        except ConfigError as error:
+            log.warning("%s; without the broker, messages are kept in memory only", error)
+            return None
+        replay = Replay(
+            spool,
+            Publisher(sink.bus, self.site.bus, sink.subjects),
+            rate=options.rate,
+            dead_letter_sink=DeadLetterFile(self.dead_letter_file()),
+            telemetry=self.telemetry,
+        )
+        await stack.enter_async_context(replay.running())
+        return replay
 
     @contextlib.asynccontextmanager
     async def _logging(self, bus: Connection) -> AsyncIterator[None]:
@@ -337,6 +370,7 @@ _FIXED = (
     "telemetry",
     "publish.dead_letter_file",
     "publish.precision",
+    "publish.spool",
     "publish.control.enabled",
 )
 
@@ -352,6 +386,7 @@ def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:
         read.publish,
         dead_letter_file=old.publish.dead_letter_file,
         precision=old.publish.precision,
+        spool=old.publish.spool,
         control=control,
     )
     site = replace(

@@ -84,10 +84,4 @@ def _topology(envelopes: Iterable[Envelope], root: str) -> str:
 
 def _config(site: Site) -> str:
     """Return the configuration; secrets are in files, but a URL may hold a password."""
-    return json.dumps(_masked(plain(site)))
-
-
-def _masked(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _masked(inner) for key, inner in value.items()}
-    return mask(value)
+    return json.dumps(mask(plain(site)))

@@ -1,12 +1,22 @@
-"""A sink on the real server, for all tests of this folder."""
+"""The real server, for all tests of this folder."""
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
 
+from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.config import Site
+from ccpipe.config import Bus, Site
 from ccpipe.telemetry import Telemetry
+
+
+@contextlib.asynccontextmanager
+async def connected(bus: Bus, telemetry: Telemetry | None = None) -> AsyncIterator[Connection]:
+    """Open a connection that does not wait for a server."""
+    opened = Connection(bus, name="t", telemetry=telemetry or Telemetry(), forever=False)
+    async with opened as connection:
+        yield connection
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class Reader:
 
     async def __aexit__(self, *_: object) -> None:
         self.source.stop()
-        await asyncio.wait_for(self.task, 10)
+        await asyncio.wait_for(self.task, 60)
 
     async def read(self) -> None:
         """Keep what comes until the source ends."""

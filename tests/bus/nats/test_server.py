@@ -10,6 +10,7 @@ import nats
 import pytest
 
 from ccpipe.bus.nats.server import Running, Server, running, write_private
+from ccpipe.errors import ConfigError
 from tests.conftest import eventually, free_port
 
 
@@ -106,3 +107,19 @@ def test_a_private_file_replaces_the_old_one_whole(tmp_path: Path) -> None:
     write_private(path, "new")
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+async def test_an_empty_password_lets_nobody_in(tmp_path: Path) -> None:
+    """As after a full disk: the start is refused, and the file is named."""
+    (tmp_path / "password").write_text("\n")
+    with pytest.raises(ConfigError, match="password is empty"):
+        async with Server(tmp_path, port=free_port()):
+            pass
+
+
+@pytest.mark.parametrize("sync", ["always", "10s"])
+async def test_the_server_takes_how_often_it_syncs(tmp_path: Path, sync: str) -> None:
+    """It starts with it: nats-server refuses what it does not know."""
+    async with Server(tmp_path, port=free_port(), sync=sync) as server:
+        assert f'sync_interval: "{sync}"' in (tmp_path / "nats.conf").read_text()
+        assert server.pid

@@ -99,7 +99,7 @@ async def read(site: Site, enough: int, **options: object) -> Keep:
     keep = Keep(stop, enough)
     codec = SonarCodec(**options)  # type: ignore[arg-type]
     source = NatsSource(site=site, telemetry=Telemetry(), codec=codec, durable="test")
-    await asyncio.wait_for(run(source, keep, dead_letter_sink=KeptLetters(keep), stop=stop), 20)
+    await asyncio.wait_for(run(source, keep, dead_letter_sink=KeptLetters(keep), stop=stop), 60)
     return keep
 
 

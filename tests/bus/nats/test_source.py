@@ -41,22 +41,6 @@ async def test_a_living_bridge_keeps_what_it_holds(site: Site, sink: NatsSink) -
     assert len(reader.values) == 11
 
 
-async def test_how_far_it_is_behind_is_known(site: Site, sink: NatsSink) -> None:
-    """Telemetry has what waits for the consumer and what is not acknowledged, also at 0."""
-    await sink.write(metrics(10))
-    slow = source(site, ack_wait=Duration(0.6))
-    async with Reader(slow, acknowledge=False) as reader:
-        await eventually(lambda: len(reader.values) == 10)
-        [connection] = slow.telemetry.connections
-        assert connection.is_connected
-        await eventually(lambda: sum(slow.telemetry.consumer_lag or (0,)) > 0)
-    assert slow.telemetry.connections == []
-    quick = source(site, ack_wait=Duration(0.6))
-    async with Reader(quick) as reader:
-        await eventually(lambda: quick.telemetry.consumer_lag == (0, 0))
-    assert len(reader.values) == 10
-
-
 async def test_two_bridges_of_one_name_share_the_work(site: Site, sink: NatsSink) -> None:
     """Every message goes to one of them."""
     async with Reader(source(site)) as one, Reader(source(site)) as other:
@@ -139,7 +123,7 @@ async def test_a_second_exclusive_reader_is_refused(site: Site, sink: NatsSink) 
     async with Reader(first) as reader:
         await eventually(lambda: reader.values == [0.0])
         with pytest.raises(ConfigError, match="the durable name 'test' is in use by"):
-            await asyncio.wait_for(Reader(second).read(), 10)
+            await asyncio.wait_for(Reader(second).read(), 60)
         await sink.write(metrics(3))
         await eventually(lambda: len(reader.values) > 1)
     async with Reader(source(site)) as successor:
@@ -158,7 +142,7 @@ async def test_an_exclusive_reader_that_was_replaced_ends(site: Site, sink: Nats
     stream = first._stream
     await ensure_consumer(jetstream, stream, "test", first.patterns, 0.6, owner="other pid 1")
     with pytest.raises(ConfigError, match="in use by other pid 1"):
-        await asyncio.wait_for(drained(first), 10)
+        await asyncio.wait_for(drained(first), 60)
     await first.__aexit__()
 
 

@@ -1,5 +1,8 @@
 """Publishing into a stream: message ids, and what each refusal is called."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,9 +10,11 @@ from hypothesis import strategies as st
 from ccpipe.bus.nats import store as module
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.store import MESSAGE_ID, NoStreamError, digest, store
-from ccpipe.config import Site
+from ccpipe.config import Bus, Site
 from ccpipe.errors import EncodeError, RejectedError, UnavailableError
 from ccpipe.telemetry import Telemetry
+from tests.bus.nats.conftest import connected
+from tests.bus.nats.daemon import nats_daemon
 
 
 @given(st.binary(), st.binary(), st.binary(), st.binary())
@@ -58,3 +63,47 @@ async def test_a_closed_connection_is_unavailable(site: Site) -> None:
         pass
     with pytest.raises(UnavailableError):
         await store(bus, "a", b"", {})
+
+
+def bus_at(port: int) -> Bus:
+    """Configure a connection to a port of loopback."""
+    return Bus(servers=[f"nats://127.0.0.1:{port}"])
+
+
+async def fill(bus: Connection, stored: list[str]) -> None:
+    """Store large messages until that fails; the ids of those that were stored are added."""
+    for number in range(100):
+        await store(bus, "a", b"y" * 200_000, {MESSAGE_ID: f"{number}"})
+        stored.append(f"{number}")
+
+
+@pytest.mark.long
+async def test_a_full_disk_is_named_and_sticks_until_the_server_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real full disk, in memory: the server says nothing, so we say what it must be.
+
+    When there is space again it goes on refusing, which the words say too; a restart cures it, and
+    what was acknowledged before is still there.
+    """
+    monkeypatch.setattr("ccpipe.bus.nats.store.STORE_SECONDS", 2.0)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", disk], check=True)
+    configuration = f'jetstream {{ store_dir: "{disk}", max_file_store: 1GB }}'
+    try:
+        async with nats_daemon(tmp_path, configuration) as port, connected(bus_at(port)) as bus:
+            await bus.jetstream().add_stream(name="S", subjects=["a"])
+            (disk / "ballast").write_bytes(b"x" * 17 * 2**20)
+            stored: list[str] = []
+            with pytest.raises(UnavailableError, match=r"disk is full.*restart nats-server"):
+                await fill(bus, stored)
+            (disk / "ballast").unlink()
+            with pytest.raises(UnavailableError, match="restart nats-server"):
+                await store(bus, "a", b"small", {MESSAGE_ID: "after"})
+        async with nats_daemon(tmp_path, configuration) as port, connected(bus_at(port)) as bus:
+            await store(bus, "a", b"small", {MESSAGE_ID: "after"})
+            state = (await bus.jetstream().stream_info("S")).state
+        assert state.messages == len(stored) + 1
+    finally:
+        subprocess.run(["umount", disk], check=True)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_signals_are_passed_on() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 5
     assert "MaxRSS" in said
 
@@ -119,11 +120,12 @@ def test_a_stopped_command_is_not_sampled(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGSTOP)
         time.sleep(3)
         os.kill(pid, signal.SIGCONT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == 0
     with open_profile(path) as profile:
         [table] = profile.tables
-        assert 3 <= len(table) < 25  # of 3 stopped seconds it would have 30 more
+        times = table.read()["EpochTime"].tolist()
+    assert max(after - before for before, after in pairwise(times)) >= 2
 
 
 def test_a_profile_has_the_tasks_series(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ async def test_samples_and_the_end_are_published(nats_server: Server) -> None:
         ),
         stderr=asyncio.subprocess.PIPE, env=environment(),
     )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 30)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
     assert b"not published" not in said
     lines: list[Message] = []
     events: list[Message] = []
@@ -55,6 +55,6 @@ async def test_without_a_server_the_command_is_not_affected() -> None:
         ),
         stderr=asyncio.subprocess.PIPE, env=environment(),
     )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 30)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 4
     assert b"messages were not published" in said

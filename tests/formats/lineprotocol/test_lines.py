@@ -1,6 +1,7 @@
 """``Lines``: columns that are also a sequence of messages, and what is done with them."""
 
 from array import array
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -16,10 +17,11 @@ from ccpipe.formats.lineprotocol import (
     encode,
     to_lines,
 )
-from ccpipe.formats.lineprotocol.decoder import decode_in_python
+from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
 from ccpipe.formats.lineprotocol.lines import COLUMNS
 from ccpipe.formats.lineprotocol.precision import NO_TIME, Precision, coarsest
 from ccpipe.message import Message, Uint
+from tests.conftest import needs_kernel
 
 SECOND = 10**9
 
@@ -86,6 +88,35 @@ def test_the_valid_lines_bytes_pass_through() -> None:
         b"load,hostname=b value=2.5 1740027954\n"
     )
     assert received(lines)[3] == b"pair x=1i,y=2u,z=t 1740027953"
+
+
+@needs_kernel
+def test_a_payload_of_valid_lines_passes_as_it_is() -> None:
+    """Without a copy; anything beside the lines is left out, and a last line end added."""
+    payload = b"a v=1,w=2 1\nb v=2 2\n"
+    assert decode(payload).passthrough() is payload
+    for other in (b"a v=1,w=2 1 \nb v=2 2\n", b"a v=1,w=2 1\r\n\nb v=2 2", b"#\n" + payload):
+        assert decode(other).passthrough() == payload
+    whole = Lines.concat([decode(b"a v=1,w=2 1"), decode(b"broken\nb v=2 2\n")])
+    assert whole.passthrough() == payload
+
+
+@pytest.mark.parametrize("number", ["1", "1.5", "0.5", "1.5e3", "1e3", "-1", "1i", "t"])
+@pytest.mark.parametrize("odd", [".5", "-.5", "1.", "-12.", "1.e2"])
+@pytest.mark.parametrize(
+    "decode", [pytest.param(decode_compiled, marks=needs_kernel), decode_in_python]
+)
+def test_numbers_that_begin_or_end_with_their_point_are_known(
+    decode: Callable[..., Lines], number: str, odd: str
+) -> None:
+    """In known and new series, alone in a line or not, and after what is joined or taken."""
+    table = SeriesTable()
+    plain = decode(f"m.n,a=.5,b=1. v={number} 1\n".encode() * 2, table, "auto", False)
+    assert not plain.bare_points
+    for payload in (f"m.n,a=b v={odd} 1\n", f"m.n,a=b v={odd} 1\n" * 2, f"x w=1,v={odd} 1\n"):
+        found = decode(payload.encode(), table, "auto", False)
+        assert found.bare_points
+        assert Lines.concat([plain, found])[:1].bare_points
 
 
 @given(st.slices(6))

@@ -116,7 +116,7 @@ async def test_it_waits_for_a_file_and_for_the_end_of_a_line(tmp_path: Path) -> 
         file.write(line[50:] + b"\n")
         await eventually(lambda: len(batches) == 2)
     followed.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
     assert [len(batch.records) for batch in batches] == [1, 1]
     first, second = (from_event(batch.records[0]) for batch in batches)
     assert bare(first) == bare(second)

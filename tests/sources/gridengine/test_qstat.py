@@ -63,7 +63,7 @@ async def test_each_job_starts_once(tmp_path: Path, caplog: pytest.LogCaptureFix
     await eventually(lambda: len(cell.batches) == 2)
     assert [start["jobId"] for start in cell.starts()[len(first) :]] == [95]
     cell.source.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
 
 
 async def test_qhost_lists_the_same_jobs() -> None:
@@ -72,7 +72,7 @@ async def test_qhost_lists_the_same_jobs() -> None:
     task = asyncio.create_task(cell.read())
     await eventually(lambda: len(cell.batches) == 1)
     cell.source.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
     (states,) = cell.payloads("nodestate")
     assert states == {
         "cluster": "fox",
@@ -95,7 +95,7 @@ async def test_a_command_that_fails_is_logged(
     task = asyncio.create_task(cell.read())
     await eventually(lambda: len(caplog.records) >= 2)
     cell.source.stop()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
     assert cell.batches == []
     assert command[0] in caplog.text
 

@@ -274,4 +274,4 @@ async def test_stop_ends_the_source(programs: Programs) -> None:
     await anext(batches)
     source.stop()
     with pytest.raises(StopAsyncIteration):
-        await asyncio.wait_for(anext(batches), 10)
+        await asyncio.wait_for(anext(batches), 60)

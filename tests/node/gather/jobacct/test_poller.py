@@ -187,7 +187,7 @@ def test_two_threads_do_not_poll_at_once(pid: int) -> None:
     assert inside.wait(10)
     before = time.monotonic()
     poller.poll()
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < 30
     leave.set()
     thread.join()
     poller.end_poll()

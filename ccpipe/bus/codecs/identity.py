@@ -1,0 +1,110 @@
+"""Holds what records say of their origin to the subject that they came on.
+
+The broker lets each node publish under its own name only (``ccpipe auth init``); here the tags
+``cluster`` and ``hostname``, the event's class and the like are held to that name. No name is
+parsed out of a subject: each record has to be on the subject on which we would publish it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ccpipe.bus.codecs import Codec, Packing, Received
+from ccpipe.bus.codecs.sonar import subject_of
+from ccpipe.bus.subjects import Subjects
+from ccpipe.errors import ConfigError, EncodeError
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.pipeline import Batch
+
+
+class Impostor(NamedTuple):
+    """A record on a subject that is not its own."""
+
+    original: bytes
+    reason: str
+    line: int
+    offset: int = 0
+
+
+class HeldToSubject(Codec):
+    """A codec whose records are rejected where they are not on their own subject."""
+
+    def __init__(self, codec: Codec, subjects: Subjects, names: Iterable[str]) -> None:
+        """Hold the records of another codec to subjects.
+
+        Raises
+        ------
+        ConfigError
+            where a template among `names` leaves out the node, so that it could not be held.
+
+        """
+        self.codec = codec
+        self.records = codec.records
+        self.subjects = subjects
+        for name in {"metrics", "sonar"}.intersection(names):
+            if "{hostname}" not in subjects.templates[name]:
+                raise ConfigError(
+                    f'source.identity: "subject" needs {{hostname}} in bus.subjects.{name}, '
+                    f"which is {subjects.templates[name]!r}; `ccpipe auth init` writes subjects "
+                    "that hold it"
+                )
+
+    def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
+        """Decode messages one by one; what is on another subject than its own is rejected."""
+        for message in messages:
+            for batch, count in self.codec.decode([message]):
+                if isinstance(batch.records, Lines):
+                    batch.records = self._lines(batch.records, message)
+                else:
+                    batch.records = self._envelopes(batch.records, message)
+                yield batch, count
+
+    def encode(
+        self, records: Any, subjects: Subjects, packing: Packing
+    ) -> Iterator[tuple[str, bytes]]:
+        """Encode as the other codec does."""
+        return self.codec.encode(records, subjects, packing)
+
+    def _lines(self, lines: Lines, message: Received) -> Lines:
+        """Return the good lines; each series and field is looked at once."""
+        reasons: dict[tuple[int, int], str] = {}
+        for row, key in enumerate(zip(lines.series, lines.fields, strict=True)):
+            if key not in reasons:
+                try:
+                    own = self.subjects.of_message(lines[row])
+                except EncodeError as error:
+                    reasons[key] = str(error)
+                else:
+                    reasons[key] = _difference(message.subject, own)
+        if not any(reasons.values()):
+            return lines
+        told = [reasons[key] for key in zip(lines.series, lines.fields, strict=True)]
+        good = lines.take([not reason for reason in told])
+        bad = {lines.starts[row]: row for row, reason in enumerate(told) if reason}
+        impostors: list[Any] = [
+            Impostor(
+                lines.payload[start : lines.ends[row]],
+                told[row],
+                lines.payload.count(b"\n", 0, start) + 1,
+                start,
+            )
+            for start, row in bad.items()
+        ]
+        good.rejected = [*lines.rejected, *impostors]
+        return good
+
+    def _envelopes(self, envelopes: Envelopes, message: Received) -> Envelopes:
+        told = [_difference(message.subject, subject_of(e, self.subjects)) for e in envelopes]
+        if not any(told):
+            return envelopes
+        good = [envelope for envelope, reason in zip(envelopes, told, strict=True) if not reason]
+        impostors: list[Any] = [
+            Impostor(envelopes.original(i), reason, i + 1)
+            for i, reason in enumerate(told)
+            if reason
+        ]
+        return Envelopes(good, size=envelopes.size, rejected=[*envelopes.rejected, *impostors])
+
+
+def _difference(subject: str, own: str) -> str:
+    return "" if subject == own else f"it came on {subject} and says that it belongs on {own}"

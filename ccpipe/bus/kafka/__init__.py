@@ -1,0 +1,1 @@
+"""Kafka, both ways: the only room that knows aiokafka."""

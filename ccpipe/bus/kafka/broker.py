@@ -1,0 +1,163 @@
+"""How to reach a Kafka cluster, what its topics are called, and what its errors mean."""
+
+import contextlib
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal
+from urllib.parse import unquote
+
+import msgspec
+
+from ccpipe.bus.subjects import TEMPLATES, Subjects
+from ccpipe.bus.tls import tls_context
+from ccpipe.config import Duration, Site, read_secret
+from ccpipe.errors import (
+    CcpipeError,
+    DeniedError,
+    EncodeError,
+    MissingExtra,
+    RejectedError,
+    UnavailableError,
+)
+
+try:
+    import cramjam  # noqa: F401 - aiokafka needs it for snappy
+    from aiokafka import errors
+    from aiokafka.admin import AIOKafkaAdminClient
+except ImportError:
+    raise MissingExtra("aiokafka", "kafka") from None
+
+SONAR_TYPES = ("sample", "sysinfo", "job", "cluster")
+
+TOPICS = TEMPLATES | {"sonar": "{cluster}.{name}"}
+"""Names of topics: those of subjects, but for Sonar's, which are its own."""
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_KEY = " {hostname}"
+"""Stands behind each template: a space, which no escaped name holds, then what becomes the key."""
+
+
+class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to reach a Kafka cluster. Secrets are read from files only."""
+
+    servers: tuple[str, ...] = ("127.0.0.1:9092",)
+    """Some of its brokers, as ``host:port``."""
+    tls: bool = False
+    """Use TLS."""
+    ca_file: str = ""
+    """Certificate authority of the servers' certificates, where it is a private one."""
+    cert_file: str = ""
+    """Client certificate, where the servers ask for one."""
+    key_file: str = ""
+    """Private key of the client certificate."""
+    user: str = ""
+    """User name, where the cluster asks for one (SASL)."""
+    password_file: str = ""
+    """File that holds the user's password."""
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    """How the password is shown."""
+    timeout: Duration = Duration(10)
+    """Maximum time for a broker to answer."""
+
+    def __post_init__(self) -> None:
+        """Check what must go together; raises ValueError, which names the key path."""
+        if not self.servers:
+            raise ValueError("servers: at least one is needed")
+        if bool(self.user) != bool(self.password_file):
+            raise ValueError("user and password_file go together")
+        if not self.tls and (self.ca_file or self.cert_file):
+            raise ValueError("ca_file and cert_file need tls = true")
+
+    @property
+    def url(self) -> str:
+        """The servers, for messages."""
+        return ", ".join(self.servers)
+
+    def options(self) -> dict[str, Any]:
+        """Return them as aiokafka's clients take them; raises ConfigError for a bad file."""
+        security = ("SASL_" if self.user else "") + ("SSL" if self.tls else "PLAINTEXT")
+        options: dict[str, Any] = {
+            "bootstrap_servers": list(self.servers),
+            "request_timeout_ms": int(self.timeout * 1000),
+            "security_protocol": security,
+        }
+        if self.tls:
+            context = tls_context(self.ca_file, self.cert_file, self.key_file, "broker.")
+            options["ssl_context"] = context
+        if self.user:
+            options["sasl_mechanism"] = self.mechanism
+            options["sasl_plain_username"] = self.user
+            options["sasl_plain_password"] = read_secret("broker.password_file", self.password_file)
+        return options
+
+
+def keyed_subjects(site: Site, topics: Mapping[str, str]) -> Subjects:
+    """Return the site's names of topics, overridden by `topics`, each with its key behind it."""
+    subjects = Subjects.of(site, dict(topics))
+    own = {name: text for name, text in subjects.templates.items() if text != TEMPLATES.get(name)}
+    templates = {name: text + _KEY for name, text in {**TOPICS, **own}.items()}
+    return Subjects(subjects.cluster, subjects.hostname, templates)
+
+
+def topic_and_key(subject: str, prefix: str = "") -> tuple[str, bytes]:
+    """Split what the subjects of ``keyed_subjects`` give into a topic and a key.
+
+    Kafka allows dots in names, so that a cluster's name stands there as it is.
+
+    Raises
+    ------
+    EncodeError
+        where Kafka does not allow the topic.
+
+    """
+    escaped, _, key = subject.partition(" ")
+    topic = unquote(f"{prefix}.{escaped}" if prefix else escaped)
+    if not _TOPIC.fullmatch(topic):
+        raise EncodeError(f"{topic!r} is not a topic of Kafka: letters, digits, '.', '_' and '-'")
+    return topic, unquote(key).encode()
+
+
+@contextlib.asynccontextmanager
+async def administration(broker: Broker) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Connect to a cluster to ask about it; raises UnavailableError or DeniedError."""
+    admin = AIOKafkaAdminClient(**broker.options())
+    try:
+        await admin.start()
+        yield admin
+    except errors.KafkaError as error:
+        raise explain(error, broker) from None
+    finally:
+        await admin.close()
+
+
+async def check(broker: Broker) -> None:
+    """Check that a cluster answers and accepts our credentials."""
+    async with administration(broker) as admin:
+        await admin.describe_cluster()
+
+
+_REJECTED = (
+    errors.MessageSizeTooLargeError,
+    errors.RecordTooLargeError,
+    errors.RecordListTooLargeError,
+)
+_DENIED = (
+    errors.TopicAuthorizationFailedError,
+    errors.GroupAuthorizationFailedError,
+    errors.ClusterAuthorizationFailedError,
+    errors.AuthenticationFailedError,
+    errors.SaslAuthenticationFailed,
+    errors.UnsupportedSaslMechanismError,
+)
+
+
+def explain(error: Exception, broker: Broker) -> CcpipeError:
+    """Translate one of aiokafka's errors."""
+    reason = f"{broker.url}: {type(error).__name__}: {error}"
+    if isinstance(error, _REJECTED):
+        return RejectedError(reason)
+    if isinstance(error, _DENIED):
+        return DeniedError(reason)
+    if isinstance(error, errors.InvalidTopicError):
+        return EncodeError(reason)
+    return UnavailableError(reason)

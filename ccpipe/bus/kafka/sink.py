@@ -1,0 +1,124 @@
+"""Records to Kafka."""
+
+import asyncio
+import contextlib
+from typing import Any, Literal, Self
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from ccpipe.bus.codecs import Codec, Packing
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.kafka.broker import Broker, check, explain, keyed_subjects, topic_and_key
+from ccpipe.config import Site, Size
+from ccpipe.errors import UnavailableError
+from ccpipe.pipeline import Limits, Sink
+
+OVERHEAD = 1024
+"""Bytes of a message that are left for its key and what Kafka puts around it."""
+
+
+class KafkaSink(Sink):
+    """Publishes records on the topics of their kind, as Sonar does: the key is the node.
+
+    A write returns when all replicas in sync have every message. What is sent again after a lost
+    connection is stored once as long as this process lives; after its death it may come twice.
+    """
+
+    limits = Limits(age=0.0)
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        broker: Broker = Broker(),  # noqa: B008 - frozen
+        codec: Codec | None = None,
+        topics: dict[str, str] | None = None,
+        prefix: str = "",
+        compression: Literal["snappy", "gzip", "lz4", "zstd", "none"] = "snappy",
+        lines: int = 500,
+        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the recipe's word
+        max_message: Size = Size(2**20),
+    ) -> None:
+        """Choose the cluster, the topics and the size of messages.
+
+        Parameters
+        ----------
+        broker
+            Where the cluster is and who we are; see the table below.
+        codec
+            What messages hold: ``sonar``, the default, or ``line``.
+        topics
+            Names that differ: templates by ``sonar``, ``metrics``, ``events``, ``log``.
+        prefix
+            What stands before every topic, with a dot.
+        compression
+            How batches are compressed.
+        lines
+            Lines in a message at most, of line protocol.
+        bytes
+            Size of a message of line protocol at most, but for a single line that is longer.
+        max_message
+            What the brokers take at most, their ``message.max.bytes``.
+
+        """
+        self.broker = broker
+        self.codec = codec or SonarCodec()
+        self.takes = self.codec.records
+        self.prefix = prefix
+        self.subjects = keyed_subjects(site, topics or {})
+        self.packing = Packing(lines, min(bytes, max_message), max_message - OVERHEAD)
+        self.options = {
+            "client_id": f"{site.cluster}/{site.hostname}",
+            "compression_type": None if compression == "none" else compression,
+            "max_request_size": int(max_message),
+            "max_batch_size": min(int(max_message), 256 * 2**10),
+            "enable_idempotence": True,
+            "acks": "all",
+        }
+        self._producer: AIOKafkaProducer | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect, where there is a cluster; raises DeniedError where it refuses us."""
+        with contextlib.suppress(UnavailableError):
+            await self._started()
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Disconnect."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaError):
+                await producer.stop()
+
+    async def check(self) -> None:
+        """Check that the cluster answers and accepts our credentials."""
+        await check(self.broker)
+
+    async def write(self, records: Any) -> None:
+        """Publish records; see ``Sink.write`` for what it raises."""
+        messages = [
+            (*topic_and_key(subject, self.prefix), payload)
+            for subject, payload in self.codec.encode(records, self.subjects, self.packing)
+        ]
+        producer = await self._started()
+        sent: list[asyncio.Future[Any]] = []
+        try:
+            for topic, key, payload in messages:
+                sent.append(await producer.send(topic, payload, key=key))
+            await asyncio.gather(*sent)
+        except KafkaError as error:
+            await asyncio.gather(*sent, return_exceptions=True)
+            await self.__aexit__()  # a producer that failed may not recover
+            raise explain(error, self.broker) from None
+
+    async def _started(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            producer = AIOKafkaProducer(**self.options, **self.broker.options())
+            try:
+                await producer.start()
+            except KafkaError as error:
+                await producer.stop()
+                raise explain(error, self.broker) from None
+            self._producer = producer
+        return self._producer

@@ -1,0 +1,242 @@
+"""Messages from Kafka."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any, NamedTuple, Self
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka.errors import KafkaError
+from aiokafka.structs import TopicPartition
+
+from ccpipe.bus.codecs import Codec
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.kafka.broker import SONAR_TYPES, Broker, administration, check, explain
+from ccpipe.bus.kafka.offsets import Offsets
+from ccpipe.config import Site
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.pipeline import Batch, Source
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.2
+"""How long one request for messages waits; also how soon a stop is noticed."""
+FETCH = 500
+"""Messages fetched at once."""
+COMMIT_SECONDS = 1.0
+RETRY_SECONDS = 1.0
+BUSY_SECONDS = 3600
+"""A store may be down for so long before the group gives our partitions to another process."""
+
+
+class Arrived(NamedTuple):
+    """One message as it came from Kafka."""
+
+    subject: str
+    payload: bytes
+    arrival: int
+    partition: TopicPartition
+    offset: int
+
+
+class KafkaSource(Source):
+    """Hands over messages; their offsets are committed when their records are safe downstream.
+
+    With a `group` the brokers remember how far it is: what was not committed is handed over again
+    after a crash, and bridges of one group share the partitions. Without one it hears only what is
+    published from now on.
+    """
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        telemetry: Telemetry,
+        broker: Broker = Broker(),  # noqa: B008 - frozen
+        codec: Codec | None = None,
+        topics: list[str] | None = None,
+        pattern: str = "",
+        prefix: str = "",
+        group: str = "",
+    ) -> None:
+        r"""Choose the cluster and the topics.
+
+        Parameters
+        ----------
+        broker
+            Where the cluster is and who we are; see the table below.
+        codec
+            What messages hold: ``sonar``, the default, or ``line``.
+        topics
+            The topics. Where neither they nor a pattern are given, Sonar's of the site's cluster:
+            ``<cluster>.sample``, ``.sysinfo``, ``.job`` and ``.cluster``.
+        pattern
+            A regular expression for topics, such as ``.*\.(sample|sysinfo|job|cluster)`` for all
+            clusters; topics that are created later count too, after some minutes.
+        prefix
+            What stands before the topics of the site's cluster, with a dot.
+        group
+            Name of the consumer group.
+
+        """
+        if topics and pattern:
+            raise ConfigError("topics and pattern: only one of them can be given")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(f"pattern: {pattern!r}: {error}") from None
+        self.site = site
+        self.telemetry = telemetry
+        self.broker = broker
+        self.codec = codec or SonarCodec()
+        self.gives = self.codec.records
+        head = f"{prefix}.{site.cluster}" if prefix else site.cluster
+        self.topics = topics or [f"{head}.{each}" for each in SONAR_TYPES]
+        self.pattern = pattern
+        self.group = group
+        self._offsets = Offsets()
+        self._consumer: AIOKafkaConsumer | None = None
+        self._committer: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        """Connect, waiting for a cluster that is not there yet."""
+        is_reported = False
+        while True:
+            try:
+                self._consumer = await self._started()
+                break
+            except UnavailableError as error:
+                self.telemetry.count(self.telemetry.bus_errors, "connection")
+                if not is_reported:
+                    log.warning("%s; trying until it is there", error)
+                is_reported = True
+            await asyncio.sleep(RETRY_SECONDS)
+        if self.group:
+            self._committer = asyncio.create_task(self._keep_committing(), name="ccpipe-commit")
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Commit what is safe and leave the group."""
+        if self._committer is not None:
+            self._committer.cancel()
+            await asyncio.gather(self._committer, return_exceptions=True)
+            await self._commit()
+        assert self._consumer is not None
+        with contextlib.suppress(KafkaError):
+            await self._consumer.stop()
+
+    async def check(self) -> None:
+        """Check that the cluster answers and accepts our credentials; takes no message."""
+        await check(self.broker)
+
+    def stop(self) -> None:
+        """End the iteration when what was received has been handed over."""
+        self._stopped.set()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield batches until stopped."""
+        assert self._consumer is not None, "a source is entered before it is read"
+        while not self._stopped.is_set():
+            try:
+                found = await self._consumer.getmany(
+                    timeout_ms=int(POLL_SECONDS * 1000), max_records=FETCH
+                )
+            except KafkaError as error:
+                raise explain(error, self.broker) from None
+            for partition, messages in found.items():
+                for batch in self._batches([_arrived(partition, each) for each in messages]):
+                    yield batch
+
+    def _batches(self, arrived: list[Arrived]) -> Iterator[Batch]:
+        for each in arrived:  # before any of them can be acknowledged
+            self._offsets.hand_over(each.partition, each.offset)
+        first = 0
+        for batch, count in self.codec.decode(arrived):
+            if self.group:
+                batch.ack = functools.partial(self._acknowledge, arrived[first : first + count])
+            first += count
+            yield batch
+
+    async def _acknowledge(self, arrived: list[Arrived]) -> None:
+        for each in arrived:
+            self._offsets.acknowledge(each.partition, each.offset)
+
+    async def _started(self) -> AIOKafkaConsumer:
+        if self.group and self.exclusive:
+            await self._refuse_others()
+        consumer = AIOKafkaConsumer(
+            client_id=f"{self.site.cluster}/{self.site.hostname}",
+            group_id=self.group or None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest" if self.group else "latest",
+            max_poll_interval_ms=BUSY_SECONDS * 1000,
+            **self.broker.options(),
+        )
+        given = {"pattern": self.pattern} if self.pattern else {"topics": self.topics}
+        consumer.subscribe(**given, listener=_Listener(self))
+        try:
+            await consumer.start()
+        except KafkaError as error:
+            await consumer.stop()
+            raise explain(error, self.broker) from None
+        return consumer
+
+    async def _refuse_others(self) -> None:
+        """Check that the group has no member; raises ConfigError where it has."""
+        async with administration(self.broker) as admin:
+            [described] = await admin.describe_consumer_groups([self.group])
+        if described.groups[0][_MEMBERS]:
+            raise ConfigError(
+                f"group: another process is a member of {self.group!r}, and a translator of this "
+                "recipe must see all messages"
+            )
+
+    async def _keep_committing(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_SECONDS)
+            await self._commit()
+
+    async def _commit(self) -> None:
+        """Commit what is safe; what cannot be committed is handed over again."""
+        assert self._consumer is not None
+        if positions := self._offsets.positions():
+            try:
+                await self._consumer.commit(positions)
+            except KafkaError as error:
+                log.warning("%s", explain(error, self.broker))
+            else:
+                self._offsets.commit(positions)
+
+    async def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commit what is safe of partitions that another process may get."""
+        if self.group and self._consumer is not None:
+            await self._commit()
+        self._offsets.forget(partitions)
+
+
+_MEMBERS = 5
+"""Of a described group: error, name, state, protocol type, protocol, members (KIP-133)."""
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka ships no types
+    def __init__(self, source: KafkaSource) -> None:
+        self.source = source
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        await self.source.give_up(revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        names = sorted(f"{each.topic}[{each.partition}]" for each in assigned)
+        log.info("%s: reading %s", self.source.broker.url, ", ".join(names) or "nothing yet")
+
+
+def _arrived(partition: TopicPartition, message: Any) -> Arrived:
+    milliseconds = message.timestamp
+    arrival = milliseconds * 10**6 if milliseconds > 0 else time.time_ns()
+    return Arrived(message.topic, message.value or b"", arrival, partition, message.offset)

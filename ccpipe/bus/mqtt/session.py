@@ -1,0 +1,278 @@
+"""One connection to an MQTT broker, from its beginning until it is lost.
+
+aiomqtt acknowledges messages when they arrive and hides why a publication was refused; the paho
+client below it can do better, and is set up here to do so.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ccpipe.bus.tls import tls_context
+from ccpipe.config import Duration, read_secret
+from ccpipe.errors import (
+    CcpipeError,
+    ConfigError,
+    DeniedError,
+    EncodeError,
+    MissingExtra,
+    RejectedError,
+    UnavailableError,
+)
+
+try:
+    import aiomqtt
+    from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+except ImportError:
+    raise MissingExtra("aiomqtt", "mqtt") from None
+
+IN_FLIGHT = 32
+"""Messages that wait for the broker's acknowledgement at once."""
+
+_PORTS = {"mqtt": 1883, "mqtts": 8883}
+
+_DENIED = {4, 5, 134, 135, 138, 140}
+"""Bad user name or password, not authorized, banned: of MQTT 3.1.1 and of MQTT 5."""
+_ABOUT_THE_MESSAGE = {144, 149, 153}
+"""Invalid topic name, packet too large, invalid payload format."""
+_FAILURE = 128
+"""Reason codes from here on are failures."""
+
+
+class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to reach an MQTT broker. Secrets are read from files only."""
+
+    url: str = "mqtt://127.0.0.1:1883"
+    """Address; ``mqtts://`` for TLS, whose port is 8883 where none is given."""
+    user: str = ""
+    """User name, where the broker asks for one."""
+    password_file: str = ""
+    """File that holds the user's password."""
+    ca_file: str = ""
+    """Certificate authority of the server's certificate, where it is a private one."""
+    cert_file: str = ""
+    """Client certificate, where the server asks for one."""
+    key_file: str = ""
+    """Private key of the client certificate."""
+    protocol: Literal["5", "3.1.1"] = "5"
+    """Version of MQTT; nats-server speaks 3.1.1 only."""
+    timeout: Duration = Duration(10)
+    """Maximum time for the broker to answer."""
+
+    def __post_init__(self) -> None:
+        """Check the address; raises ValueError, which names the key path."""
+        address = urlsplit(self.url)
+        if address.scheme not in _PORTS or not address.hostname:
+            raise ValueError(f"{self.url!r} is not an mqtt:// or mqtts:// address")
+        if address.username or address.password:
+            raise ValueError("url must not hold a password; use user and password_file")
+        if bool(self.user) != bool(self.password_file):
+            raise ValueError("user and password_file go together")
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What a broker keeps of a client that goes away."""
+
+    identifier: str = ""
+    """The client's name, by which the broker knows it again; empty: it keeps nothing."""
+    seconds: int = 0
+    """How long; only MQTT 5 can say."""
+    in_flight: int = 65535
+    """Messages that the broker sends before the first one is acknowledged; MQTT 5 only."""
+
+
+class Session:
+    """One connection, as an async context manager; it is not made again when it is lost."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        memory: Memory = Memory(),  # noqa: B008 - frozen
+        receive: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Prepare; `receive` gets each message, which must be acknowledged with ``ack()``."""
+        self.broker = broker
+        self._client = _client(broker, memory)
+        # The one attribute of aiomqtt that is not public; its version is bounded for it.
+        self._paho = self._client._client  # noqa: SLF001
+        if receive is not None:
+            self._paho.manual_ack_set(on=True)
+            self._paho.on_message = lambda _client, _userdata, message: receive(message)
+        self._published = self._paho.on_publish
+        self._paho.on_publish = self._note_refusal
+        self._refusals: list[Any] = []
+        self._lost: asyncio.Task[None] | None = None
+        self.is_subscribed = False
+        """Whether the broker has confirmed a subscription."""
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Raises
+        ------
+        UnavailableError
+            where no broker answers.
+        DeniedError
+            where it refuses our credentials.
+
+        """
+        try:
+            await self._client.__aenter__()
+        except (aiomqtt.MqttError, OSError) as error:
+            raise self._explain(error) from None
+        self._lost = asyncio.create_task(self._wait_until_lost(), name="ccpipe-mqtt")
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Disconnect."""
+        assert self._lost is not None
+        self._lost.cancel()
+        await asyncio.gather(self._lost, return_exceptions=True)
+        with contextlib.suppress(aiomqtt.MqttError):
+            await self._client.__aexit__(None, None, None)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the broker has gone."""
+        return self._lost is None or self._lost.done()
+
+    async def wait(self) -> None:
+        """Wait until the connection is lost; raises what became of it."""
+        assert self._lost is not None
+        await asyncio.shield(self._lost)
+
+    async def subscribe(self, filters: Sequence[str]) -> None:
+        """Subscribe with QoS 1; raises UnavailableError or DeniedError."""
+        try:
+            codes = await self._client.subscribe([(each, 1) for each in filters])
+        except aiomqtt.MqttError as error:
+            raise self._explain(error) from None
+        except ValueError as error:
+            raise ConfigError(f"topics: {', '.join(filters)}: {error}") from None
+        for each, code in zip(filters, codes, strict=False):
+            if getattr(code, "value", code) >= _FAILURE:  # type: ignore[operator]
+                raise DeniedError(f"{self.broker.url}: subscribing to {each}: {code}")
+        self.is_subscribed = True
+
+    def ack(self, message: Any) -> None:
+        """Acknowledge a message that came over this connection."""
+        self._paho.ack(message.mid, message.qos)
+
+    async def publish(self, messages: Sequence[tuple[str, bytes]], *, retain: bool = False) -> None:
+        """Publish topics and payloads with QoS 1, in order, until the broker has them all.
+
+        Raises
+        ------
+        UnavailableError
+            where the connection is lost before that.
+        DeniedError, RejectedError
+            where the broker refuses one of them; only MQTT 5 says so.
+
+        """
+        for start in range(0, len(messages), IN_FLIGHT):
+            window = messages[start : start + IN_FLIGHT]
+            await self._publish_window(window, retain=retain)
+            for code in self._refusals:
+                raise self._refusal(code)
+
+    async def _publish_window(self, window: Sequence[tuple[str, bytes]], *, retain: bool) -> None:
+        assert self._lost is not None
+        # They are handed over in this order, and each waits for its acknowledgement.
+        tasks = [
+            asyncio.create_task(self._client.publish(topic, payload, qos=1, retain=retain))
+            for topic, payload in window
+        ]
+        stored = asyncio.gather(*tasks)
+        either: set[asyncio.Future[Any]] = {stored, self._lost}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not stored.done():
+                await self.wait()
+                raise UnavailableError(f"{self.broker.url}: the broker closed the connection")
+            stored.result()
+        except aiomqtt.MqttError as error:
+            raise self._explain(error) from None
+        except ValueError as error:  # a topic or payload that MQTT cannot carry
+            raise EncodeError(f"{self.broker.url}: {error}") from None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(stored, *tasks, return_exceptions=True)
+
+    def _note_refusal(
+        self, client: Any, userdata: Any, mid: int, code: Any, properties: Any
+    ) -> None:
+        if code.value >= _FAILURE:
+            self._refusals.append(code)
+        assert self._published is not None
+        self._published(client, userdata, mid, code, properties)  # type: ignore[call-arg]
+
+    def _refusal(self, code: Any) -> CcpipeError:
+        self._refusals.clear()
+        reason = f"{self.broker.url}: the broker refused a message: {code}"
+        if code.value in _DENIED:
+            return DeniedError(reason)
+        return (
+            RejectedError(reason) if code.value in _ABOUT_THE_MESSAGE else UnavailableError(reason)
+        )
+
+    async def _wait_until_lost(self) -> None:
+        try:
+            async for _ in self._client.messages:
+                pass  # none comes this way: see `receive`
+        except aiomqtt.MqttError as error:
+            raise self._explain(error.__cause__ or error) from None
+
+    def _explain(self, error: BaseException) -> CcpipeError:
+        code = getattr(error, "rc", None)
+        value = getattr(code, "value", code)
+        reason = f"{self.broker.url}: {error or type(error).__name__}"
+        if value in _DENIED:
+            return DeniedError(reason)
+        return UnavailableError(reason)
+
+
+def _client(broker: Broker, memory: Memory) -> aiomqtt.Client:
+    address = urlsplit(broker.url)
+    is_v5 = broker.protocol == "5"
+    durable = bool(memory.identifier)
+    client = aiomqtt.Client(
+        address.hostname or "",
+        address.port or _PORTS[address.scheme],
+        identifier=memory.identifier or None,
+        username=broker.user or None,
+        password=_password(broker),
+        protocol=aiomqtt.ProtocolVersion.V5 if is_v5 else aiomqtt.ProtocolVersion.V311,
+        clean_session=None if is_v5 else not durable,
+        clean_start=not durable if is_v5 else MQTT_CLEAN_START_FIRST_ONLY,
+        properties=_properties(memory) if is_v5 else None,
+        timeout=float(broker.timeout),
+        max_inflight_messages=IN_FLIGHT,
+        tls_context=_tls(broker),
+    )
+    client.pending_calls_threshold = IN_FLIGHT  # it warns beyond
+    return client
+
+
+def _password(broker: Broker) -> str | None:
+    return read_secret("broker.password_file", broker.password_file) if broker.user else None
+
+
+def _tls(broker: Broker) -> Any:
+    if not broker.url.startswith("mqtts:"):
+        return None
+    return tls_context(broker.ca_file, broker.cert_file, broker.key_file, "broker.")
+
+
+def _properties(memory: Memory) -> Properties:
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.ReceiveMaximum = memory.in_flight
+    if memory.identifier:
+        properties.SessionExpiryInterval = memory.seconds
+    return properties

@@ -1,0 +1,122 @@
+"""Records to an MQTT broker."""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from ccpipe.bus.codecs import Codec, Packing
+from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.mqtt.session import Broker, Session
+from ccpipe.bus.mqtt.topics import latest_topic, topic_of
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Site, Size
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.formats.lineprotocol import encode
+from ccpipe.message import Kind, Message
+from ccpipe.pipeline import Limits, Sink
+
+PACKET = 256 * 2**20 - 2**16
+"""Bytes of a payload that MQTT can carry (section 2.1.4), less room for the topic."""
+
+
+class MqttSink(Sink):
+    """Publishes records with QoS 1 on the topics of their kind.
+
+    ``fox.metrics`` becomes ``fox/metrics``. A write returns when the broker has acknowledged every
+    message; what a broker without subscribers does with them is its own affair. A message that is
+    published again after a lost connection may arrive twice.
+    """
+
+    limits = Limits(age=0.0)
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        broker: Broker = Broker(),  # noqa: B008 - frozen
+        codec: Codec | None = None,
+        prefix: str = "",
+        subjects: dict[str, str | dict[str, str]] | None = None,
+        latest: bool = False,
+        lines: int = 500,
+        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the recipe's word
+    ) -> None:
+        """Choose the broker, the topics and the size of messages.
+
+        Parameters
+        ----------
+        broker
+            Where the broker is and who we are; see the table below.
+        codec
+            What messages hold: ``line``, the default, or ``sonar``.
+        prefix
+            What stands before every topic, such as ``hpc/monitoring``.
+        subjects
+            Those of ``[bus.subjects]`` that differ for what this sink publishes.
+        latest
+            Publish the newest value of each metric's series too, retained.
+        lines
+            Records in a message at most.
+        bytes
+            Size of a message at most, but for a single record that is larger.
+
+        """
+        if latest and codec is not None and codec.records is not LineCodec.records:
+            raise ConfigError("latest: only metrics have a latest value; use the codec 'line'")
+        if set(prefix) & set("+#\0"):
+            raise ConfigError(f"prefix: {prefix!r} is no topic")
+        self.broker = broker
+        self.codec = codec or LineCodec()
+        self.takes = self.codec.records
+        self.prefix = prefix
+        self.cluster = site.cluster
+        self.subjects = Subjects.of(site, subjects)
+        self.latest = latest
+        self.packing = Packing(lines, bytes, PACKET)
+        self._session: Session | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect, where there is a broker; raises DeniedError where it refuses us."""
+        with contextlib.suppress(UnavailableError):
+            await self._connected()
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Disconnect."""
+        if self._session is not None:
+            await self._session.__aexit__(None, None, None)
+            self._session = None
+
+    async def check(self) -> None:
+        """Check that the broker accepts our credentials."""
+        async with Session(self.broker):
+            pass
+
+    async def write(self, records: Any) -> None:
+        """Publish records; see ``Sink.write`` for what it raises."""
+        messages = [
+            (topic_of(subject, self.prefix), payload)
+            for subject, payload in self.codec.encode(records, self.subjects, self.packing)
+        ]
+        session = await self._connected()
+        await session.publish(messages)
+        if self.latest:
+            await session.publish(self._latest_values(records), retain=True)
+
+    def _latest_values(self, records: Iterable[Message]) -> Sequence[tuple[str, bytes]]:
+        """Return one line for each series: the one with the latest time, the last of several."""
+        newest: dict[str, Message] = {}
+        for record in records:
+            if record.kind is not Kind.METRIC:
+                continue
+            topic = topic_of(latest_topic(record, self.cluster), self.prefix)
+            if topic not in newest or (newest[topic].time or 0) <= (record.time or 0):
+                newest[topic] = record
+        return [(topic, encode([each], precision="auto")) for topic, each in newest.items()]
+
+    async def _connected(self) -> Session:
+        if self._session is not None and self._session.is_lost:
+            await self.__aexit__()
+        if self._session is None:
+            self._session = await Session(self.broker).__aenter__()
+        return self._session

@@ -1,0 +1,218 @@
+"""Messages from an MQTT broker."""
+
+import asyncio
+import functools
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, NamedTuple, Self
+
+from ccpipe.bus.codecs import Codec
+from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
+from ccpipe.bus.mqtt.session import Broker, Memory, Session
+from ccpipe.bus.mqtt.topics import filter_of
+from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects, escape
+from ccpipe.config import Duration, Site
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+PENDING_BYTES = 64 * 2**20
+"""Beyond, messages with QoS 0 are dropped and counted: nothing else could slow them down."""
+RECONNECT_SECONDS = 1.0
+MAX_IN_FLIGHT = 65535
+
+
+class Arrived(NamedTuple):
+    """One message as it came from the broker."""
+
+    subject: str
+    payload: bytes
+    arrival: int
+    session: Session
+    message: Any
+
+
+class MqttSource(Source):
+    """Hands over messages; small ones that wait together come as one batch.
+
+    They are subscribed to with QoS 1 and acknowledged when their records are safe downstream.
+    With a `durable` name the broker keeps the subscription and what it missed while this process
+    is away. What it does not keep, or what publishers send with QoS 0, is lost to it.
+    """
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        telemetry: Telemetry,
+        broker: Broker = Broker(),  # noqa: B008 - frozen
+        codec: Codec | None = None,
+        topics: list[str] | None = None,
+        prefix: str = "",
+        durable: str = "",
+        queue: str = "",
+        keep: Duration = Duration(86400),
+        in_flight: int = 1000,
+        retained: bool = False,
+    ) -> None:
+        """Choose the broker, the topics and how messages are remembered.
+
+        Parameters
+        ----------
+        broker
+            Where the broker is and who we are; see the table below.
+        codec
+            What messages hold: ``line``, the default, or ``sonar``.
+        topics
+            Names of subjects, such as ``metrics``, or topic filters as they are. Where none are
+            given, ``metrics``, ``events`` and ``log``, or ``sonar`` with that codec.
+        prefix
+            What stands before the topics of names, such as ``hpc/monitoring``.
+        durable
+            Name by which the broker keeps the subscription and what this process missed. Two
+            running processes must not have the same one.
+        queue
+            Name of a shared subscription (MQTT 5): bridges of one name share the messages.
+        keep
+            How long the broker keeps them for a `durable` name (MQTT 5).
+        in_flight
+            Messages that the broker sends before the first one is acknowledged (MQTT 5).
+        retained
+            Begin with the values that the broker retains, at each new connection.
+
+        """
+        if not 1 <= in_flight <= MAX_IN_FLIGHT:
+            raise ConfigError(f"in_flight: {in_flight} is not between 1 and {MAX_IN_FLIGHT}")
+        if queue and broker.protocol != "5":
+            raise ConfigError("queue: only MQTT 5 has shared subscriptions")
+        self.telemetry = telemetry
+        self.broker = broker
+        self.codec = codec or LineCodec()
+        self.gives = self.codec.records
+        self.queue = queue
+        self.filters = _filters(site, topics or DEFAULT_SUBJECTS[self.gives.name], prefix, queue)
+        # Without a dot, which nats-server refuses.
+        name = f"ccpipe-{escape(site.cluster)}-{escape(durable)}" if durable else ""
+        self.memory = Memory(name, int(keep), in_flight)
+        self.retained = retained
+        self._session: Session | None = None
+        self._waiting: deque[Arrived] = deque()
+        self._waiting_bytes = 0
+        self._stopped = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect in the background; where there is no broker yet that goes on until there is."""
+        if self.queue and self.exclusive:
+            raise ConfigError("queue: a translator of this recipe must see all messages")
+        self._task = asyncio.create_task(self._stay_connected(), name="ccpipe-mqtt-source")
+        self._task.add_done_callback(lambda _: self._changed.set())
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Disconnect; what was not acknowledged is delivered again."""
+        assert self._task is not None
+        while not self._task.done():  # `asyncio.wait_for` may swallow a cancellation: Python 3.11
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=1)
+
+    async def check(self) -> None:
+        """Check that the broker accepts our credentials; takes no message."""
+        async with Session(self.broker):
+            pass
+
+    def stop(self) -> None:
+        """End the iteration when what was received has been handed over."""
+        self._stopped.set()
+        self._changed.set()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield batches until stopped."""
+        while True:
+            while self._waiting:
+                for batch in self._batches(self._take()):
+                    yield batch
+            if self._task is not None and self._task.done():
+                self._task.result()  # raises what ended it
+            if self._stopped.is_set():
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _take(self) -> list[Arrived]:
+        """Take what waits, up to what is decoded at once."""
+        taken: list[Arrived] = []
+        size = 0
+        while self._waiting and size < JOINED_BYTES:
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1].payload)
+        self._waiting_bytes -= size
+        return taken
+
+    def _batches(self, arrived: list[Arrived]) -> Iterator[Batch]:
+        first = 0
+        for batch, count in self.codec.decode(arrived):
+            batch.ack = functools.partial(self._acknowledge, arrived[first : first + count])
+            first += count
+            yield batch
+
+    async def _acknowledge(self, arrived: list[Arrived]) -> None:
+        # The broker of a later connection may give the number of a lost message to another one.
+        for each in arrived:
+            if each.session is self._session:
+                each.session.ack(each.message)
+
+    async def _stay_connected(self) -> None:
+        """Connect, subscribe and wait, again and again; ends where the broker refuses us."""
+        is_reported = False
+        while True:
+            try:
+                # Known before it connects: a broker that kept messages sends them at once.
+                self._session = Session(self.broker, self.memory, self._receive)
+                async with self._session:
+                    await self._session.subscribe(self.filters)
+                    log.info("%s: subscribed to %s", self.broker.url, ", ".join(self.filters))
+                    is_reported = False
+                    await self._session.wait()
+            except UnavailableError as error:
+                self.telemetry.count(self.telemetry.bus_errors, "connection")
+                if not is_reported:
+                    log.warning("%s; trying until it is back", error)
+                is_reported = True
+            finally:
+                self._session = None
+            await wait_for_event(self._stopped, RECONNECT_SECONDS)
+
+    def _receive(self, message: Any) -> None:
+        """Keep a message; called by the client."""
+        session = self._session
+        assert session is not None
+        if message.retain and not self.retained:
+            session.ack(message)
+            return
+        if message.qos == 0 and self._waiting_bytes + len(message.payload) > PENDING_BYTES:
+            self.telemetry.count(self.telemetry.bus_errors, "slow_consumer")
+            return
+        arrived = Arrived(message.topic, message.payload, time.time_ns(), session, message)
+        self._waiting.append(arrived)
+        self._waiting_bytes += len(message.payload)
+        self._changed.set()
+
+
+def _filters(
+    site: Site, topics: "tuple[str, ...] | list[str]", prefix: str, queue: str
+) -> list[str]:
+    """Return the topic filters for names of subjects and for topics as they are."""
+    subjects = Subjects.of(site)
+    found: dict[str, None] = {}
+    for topic in topics:
+        if topic in subjects.templates:
+            found |= dict.fromkeys(filter_of(p, prefix) for p in subjects.patterns([topic]))
+        else:
+            found[topic] = None
+    return [f"$share/{queue}/{each}" if queue else each for each in found]

@@ -1,0 +1,182 @@
+"""A site's keys and the nats-server configuration that gives each key its permissions.
+
+Every user is an nkey: the server knows public keys only, and a seed never leaves its file.
+"""
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ccpipe.bus.nats.credentials import public_nkey
+from ccpipe.bus.nats.server import write_private
+from ccpipe.bus.subjects import escape
+from ccpipe.config import read_secret
+from ccpipe.errors import ConfigError, MissingExtra
+
+ROLES = ("node", "bridge", "operator", "viewer")
+
+SUBJECTS: Mapping[str, str | dict[str, str]] = {
+    "metrics": "{cluster}.metrics.{hostname}",
+    "log": "{cluster}.log.{name}.{hostname}",
+    "sonar": "{cluster}.sonar.{name}.{hostname}",
+    "events": {"*": "{cluster}.events.{name}.{hostname}", "job": "{cluster}.events.job"},
+}
+"""Subjects that name the node, so that a broker can hold each node to its own name.
+
+Job events come from schedulers' bridges, and ClusterCockpit listens to them by this name.
+"""
+
+HEARD = ("metrics", "metrics.*", "events.>", "log.>", "sonar.>")
+"""What bridges and viewers hear, below the cluster's name."""
+
+CONFIGURATION = """\
+# nats-server for the cluster {cluster}, written by `ccpipe auth init`. Run it again to add nodes;
+# delete the seed of a node and run it again to remove one; then `nats-server --signal reload`.
+# It holds public keys only.
+
+server_name: "ccpipe"
+listen: "0.0.0.0:4222"
+max_payload: 1MB
+
+jetstream {{
+  store_dir: "/var/lib/nats"
+  # What a power cut may cost; "always" costs a disk write for each message (docs/nats.md).
+  sync_interval: "10s"
+}}
+
+# With TLS nobody on the network can read or change what is published (docs/security.md).
+# tls {{ cert_file: "/etc/nats/server.pem", key_file: "/etc/nats/server.key" }}
+
+# For probes and `curl`, on this machine only. It reveals no secrets.
+http: "127.0.0.1:8222"
+
+accounts {{
+  SYS {{ users: [] }}
+  {account} {{
+    jetstream: enabled
+    users: [
+{users}
+    ]
+  }}
+}}
+system_account: SYS
+"""
+
+SITE = """\
+# For every node and bridge of {cluster}, written by `ccpipe auth init`.
+cluster = {quoted}
+
+[bus]
+servers = ["nats://BROKER:4222"] # tls:// where the broker has a certificate
+nkey_file = "/etc/ccpipe/key.nk" # the seed of this node or bridge, mode 0600
+
+[bus.subjects]
+{subjects}
+"""
+
+
+class User(NamedTuple):
+    """Somebody whom the broker lets in."""
+
+    role: str
+    name: str
+    key: str
+    """The public nkey."""
+
+
+def ensure_keys(folder: Path, role: str, names: Iterable[str]) -> None:
+    """Make a seed for each name that has none; raises MissingExtra without nkeys."""
+    try:
+        import nkeys
+    except ImportError:
+        raise MissingExtra("nkeys", "nkeys") from None
+    place = folder / "nkeys" / role
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name in names:
+        path = place / f"{escape(name)}.nk"
+        if not path.exists():
+            seed = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
+            write_private(path, f"{seed.decode()}\n")
+
+
+def users_of(folder: Path) -> list[User]:
+    """Return everybody who has a seed; raises ConfigError where one cannot be read."""
+    return [
+        User(role, path.stem, public_nkey(str(path), read_secret("seed", str(path))))
+        for role in ROLES
+        for path in sorted((folder / "nkeys" / role).glob("*.nk"))
+    ]
+
+
+def server_configuration(cluster: str, users: Iterable[User]) -> str:
+    """Return nats-server's configuration: each user may do what the role needs and no more."""
+    token = escape(cluster)
+    texts = [
+        f"      # {user.role} {user.name}\n"
+        f"      {{ nkey: {user.key}, permissions: {json.dumps(permissions(user, token))} }}"
+        for user in users
+    ]
+    return CONFIGURATION.format(cluster=token, account=json.dumps(token), users="\n".join(texts))
+
+
+def permissions(user: User, cluster: str) -> dict[str, Any]:
+    """Return the permissions of a user, as nats-server's configuration has them."""
+    inbox = f"_INBOX.{user.key}.>"
+    heard = [f"{cluster}.{subject}" for subject in HEARD]
+    if user.role == "node":
+        own = ("metrics", "events.*", "log.*", "sonar.*")
+        return {
+            "publish": [f"{cluster}.{subject}.{user.name}" for subject in own],
+            "subscribe": [inbox, f"{cluster}.control.*"],
+            "allow_responses": True,
+        }
+    if user.role == "bridge":
+        return {
+            "publish": ["$JS.API.>", "$JS.ACK.>", f"{cluster}.dead", *heard],
+            "subscribe": [inbox, *heard],
+        }
+    if user.role == "operator":
+        return {
+            "publish": [f"{cluster}.control.get", f"{cluster}.control.put"],
+            "subscribe": [inbox],
+        }
+    return {
+        "publish": {"deny": ">"},
+        "subscribe": [*heard, f"{cluster}.control.*", f"{cluster}.dead"],
+    }
+
+
+def site_configuration(cluster: str) -> str:
+    """Return the part of ``ccpipe.toml`` that nodes and bridges share."""
+    plain = [
+        f"{key} = {json.dumps(text)}" for key, text in SUBJECTS.items() if isinstance(text, str)
+    ]
+    events = SUBJECTS["events"]
+    assert isinstance(events, dict)
+    classes = [f"{json.dumps(key)} = {json.dumps(text)}" for key, text in events.items()]
+    lines = [*plain, "", "[bus.subjects.events]", *classes]
+    return SITE.format(
+        cluster=escape(cluster), quoted=json.dumps(cluster), subjects="\n".join(lines)
+    )
+
+
+def write_site(folder: Path, cluster: str) -> list[User]:
+    """Write both configurations for everybody who has a seed; the site's own one only once.
+
+    Raises
+    ------
+    ConfigError
+        where a file cannot be read or written.
+
+    """
+    users = users_of(folder)
+    try:
+        write_private(folder / "nats.conf", server_configuration(cluster, users))
+        site = folder / "ccpipe.toml"
+        if not site.exists():
+            write_private(site, site_configuration(cluster))
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}") from None
+    return users

@@ -1,0 +1,124 @@
+"""Who we are to the broker, and how we know it: the client's options from the configuration."""
+
+import functools
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import nats.errors
+
+from ccpipe.bus.subjects import escape
+from ccpipe.bus.tls import tls_context
+from ccpipe.config import Bus, read_secret, read_text
+from ccpipe.errors import ConfigError, MissingExtra
+
+SCHEMES = ("nats", "tls", "ws", "wss")
+
+
+def client_options(bus: Bus) -> dict[str, Any]:
+    """Turn credentials and certificates into the client's options; secrets come from files.
+
+    Raises
+    ------
+    ConfigError
+        naming the key whose file cannot be used.
+
+    """
+    options: dict[str, Any] = {}
+    inbox = bus.user
+    if bus.credentials_file or bus.nkey_file:
+        try:
+            import nkeys  # noqa: F401
+        except ImportError:
+            raise MissingExtra("nkeys", "nkeys") from None
+    elif bus.user:
+        read_secret("bus.password_file", bus.password_file)  # a mistake is told now
+        options["user"] = bus.user
+        options["password"] = functools.partial(_password, bus.password_file)
+    if bus.credentials_file:
+        if not Path(bus.credentials_file).is_file():
+            raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: is no file")
+        if "BEGIN USER NKEY SEED" not in read_text("bus.credentials_file", bus.credentials_file):
+            raise ConfigError(f"bus.credentials_file: {bus.credentials_file} holds no user's seed")
+        options["user_credentials"] = bus.credentials_file
+    if bus.nkey_file:
+        options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
+        inbox = inbox or public_nkey(bus.nkey_file, options["nkeys_seed_str"])
+    if inbox:  # so that a broker can keep each user from hearing the answers to others
+        options["inbox_prefix"] = f"_INBOX.{escape(inbox)}"
+    if requires_tls(bus) or bus.cert_file:
+        options["tls"] = tls_context(bus.ca_file, bus.cert_file, bus.key_file, "bus.")
+        options["tls_handshake_first"] = bus.tls == "first"
+    return options
+
+
+def requires_tls(bus: Bus) -> bool:
+    """Say whether nothing may be sent before TLS."""
+    if bus.tls != "auto" or bus.ca_file or bus.cert_file:
+        return True
+    return any(server.startswith(("tls://", "wss://")) for server in bus.servers)
+
+
+def check_urls(servers: Sequence[str]) -> None:
+    """Refuse what is no URL of a server, and websockets where their library is missing.
+
+    Raises
+    ------
+    ConfigError
+        without the URL, which may hold a password.
+    MissingExtra
+        for websockets without aiohttp.
+
+    """
+    for number, server in enumerate(servers):
+        try:
+            parts = urlsplit(server if "://" in server else f"nats://{server}")
+            is_valid = bool(parts.hostname) and parts.scheme in SCHEMES and parts.port != 0
+            is_valid = is_valid and not (parts.path.strip("/") and "@" in parts.path)
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            raise ConfigError(
+                f"bus.servers[{number}]: not the URL of a NATS server, such as "
+                "nats://10.0.0.1:4222 (a password belongs into a file: bus.password_file)"
+            )
+        if parts.scheme in ("ws", "wss") and importlib.util.find_spec("aiohttp") is None:
+            raise MissingExtra("aiohttp", "http")
+
+
+def without_secrets(server: str) -> str:
+    """Return the address of a server without what its URL may hold before ``@``."""
+    scheme = next((each for each in SCHEMES if server.startswith(f"{each}://")), "")
+    host = server.rpartition("@")[2].removeprefix(f"{scheme}://")
+    return f"{scheme or 'nats'}://{host}"
+
+
+def public_nkey(path: str, seed: str) -> str:
+    """Return the public key of a seed; raises ConfigError naming its file."""
+    import nkeys
+
+    try:
+        return str(nkeys.from_seed(bytearray(seed.encode())).public_key.decode())
+    except (nkeys.NkeysError, ValueError, TypeError):
+        raise ConfigError(f"bus.nkey_file: {path}: is no seed of an nkey") from None
+
+
+def explain_denial(bus: Bus) -> str:
+    """Say what the server refused, or what it may ask for."""
+    if bus.credentials_file:
+        return f"the server refused bus.credentials_file {bus.credentials_file}"
+    if bus.nkey_file:
+        return f"the server refused the key in bus.nkey_file {bus.nkey_file}"
+    if bus.user:
+        return f"the server refused bus.user {bus.user!r} with the password in bus.password_file"
+    return "set bus.user and bus.password_file, or bus.credentials_file or bus.nkey_file"
+
+
+def _password(path: str) -> str:
+    """Read the password for each connection anew: it may have been changed meanwhile."""
+    try:
+        return read_secret("bus.password_file", path)
+    except ConfigError as error:
+        raise nats.errors.Error(f"nats: {error}") from None

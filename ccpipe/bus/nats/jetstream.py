@@ -1,0 +1,192 @@
+"""What JetStream says of its streams and consumers, whole: no field is lost in an update."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+import nats.errors
+import nats.js.errors
+from nats.js import JetStreamContext
+
+from ccpipe.bus.nats.explain import explain
+from ccpipe.errors import UnavailableError
+
+T = TypeVar("T")
+
+NANOSECONDS = 10**9
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream holds."""
+
+    messages: int
+    bytes: int
+    first_seq: int
+    last_seq: int
+    first_ts: datetime
+    last_ts: datetime
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream: its configuration as the broker has it, and what it holds."""
+
+    config: dict[str, Any]
+    state: State
+    ts: datetime | None = None
+    """The broker's clock."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.config["name"])
+
+    @property
+    def subjects(self) -> list[str]:
+        """What it stores; empty for a mirror."""
+        return list(self.config.get("subjects") or ())
+
+    @property
+    def max_age(self) -> float | None:
+        """For how long it keeps a message, in seconds; None for ever."""
+        return self.config.get("max_age", 0) / NANOSECONDS or None
+
+    @property
+    def max_bytes(self) -> int | None:
+        """How many bytes it keeps; None for any number."""
+        found = int(self.config.get("max_bytes", -1))
+        return found if found > 0 else None
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes that arrived in a second, over the time that it holds; None where unknown."""
+        span = (self.state.last_ts - self.state.first_ts).total_seconds()
+        return self.state.bytes / span if span >= 1 and self.state.messages > 1 else None
+
+    @property
+    def away(self) -> float | None:
+        """For how long a bridge may be away and miss nothing, in seconds, at the rate until now.
+
+        None where nothing limits it, or no message has come to tell the rate.
+        """
+        limits = [self.max_age] if self.max_age else []
+        if self.max_bytes and self.rate:
+            limits.append(self.max_bytes / self.rate)
+        return min(limits, default=None)
+
+    @property
+    def age(self) -> float:
+        """Of the oldest message, in seconds."""
+        if not self.state.messages or self.ts is None:
+            return 0
+        return max(0.0, (self.ts - self.state.first_ts).total_seconds())
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a consumer is: in its own deliveries, and in the stream."""
+
+    consumer_seq: int
+    stream_seq: int
+    last_active: datetime | None = None
+
+
+class Consumer(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer: its configuration as the broker has it, and how far it is."""
+
+    stream_name: str
+    name: str
+    config: dict[str, Any]
+    delivered: Position
+    ack_floor: Position
+    num_pending: int = 0
+    """Messages that were never delivered."""
+    num_ack_pending: int = 0
+    num_redelivered: int = 0
+    num_waiting: int = 0
+    """Requests that wait for messages: more than 0 where a bridge is there."""
+
+    @property
+    def subjects(self) -> list[str]:
+        """What it reads; empty for everything."""
+        single = self.config.get("filter_subject")
+        return [single] if single else list(self.config.get("filter_subjects") or ())
+
+    def dropped(self, stream: Stream) -> int:
+        """Count the messages that the stream dropped after the last one that was delivered."""
+        return max(0, stream.state.first_seq - 1 - self.delivered.stream_seq)
+
+
+async def call(
+    jetstream: JetStreamContext, subject: str, request: Mapping[str, Any] | None, doing: str
+) -> dict[str, Any]:
+    """Send one request of JetStream's API and return the answer.
+
+    Raises
+    ------
+    UnavailableError, DeniedError
+        where it fails; `doing` says what was attempted.
+
+    """
+    try:
+        return await _call(jetstream, subject, request)
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise explain(error, doing) from None
+
+
+async def _call(
+    jetstream: JetStreamContext, subject: str, request: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    # The client's own methods drop what they do not know.
+    return await jetstream._api_request(  # noqa: SLF001
+        f"{jetstream._prefix}.{subject}",  # noqa: SLF001
+        json.dumps(request).encode() if request else b"",
+        timeout=jetstream._timeout,  # noqa: SLF001
+    )
+
+
+async def names_of(jetstream: JetStreamContext, subject: str) -> list[str]:
+    """Return the streams that store something that falls under a subject with wildcards."""
+    answer = await call(jetstream, "STREAM.NAMES", {"subject": subject}, "looking for a stream")
+    return list(answer.get("streams") or ())
+
+
+async def stream_of(jetstream: JetStreamContext, name: str) -> Stream | None:
+    """Return a stream by its name; None where there is none."""
+    return await _info(jetstream, f"STREAM.INFO.{name}", Stream, f"looking at the stream {name}")
+
+
+async def consumer_of(jetstream: JetStreamContext, stream: str, name: str) -> Consumer | None:
+    """Return a consumer by its name; None where there is none."""
+    subject = f"CONSUMER.INFO.{stream}.{name}"
+    return await _info(jetstream, subject, Consumer, f"looking at the consumer {name}")
+
+
+async def consumers_of(jetstream: JetStreamContext, stream: str) -> AsyncIterator[Consumer]:
+    """Yield all consumers of a stream."""
+    doing = f"listing the consumers of {stream}"
+    offset, total = 0, 1
+    while offset < total:
+        answer = await call(jetstream, f"CONSUMER.LIST.{stream}", {"offset": offset}, doing)
+        page = _read(answer.get("consumers") or [], list[Consumer], doing)
+        for consumer in page:
+            yield consumer
+        total = answer.get("total", 0) if page else 0
+        offset += len(page)
+
+
+async def _info(jetstream: JetStreamContext, subject: str, kind: type[T], doing: str) -> T | None:
+    try:
+        answer = await _call(jetstream, subject, None)
+    except nats.js.errors.NotFoundError:
+        return None
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise explain(error, doing) from None
+    return _read(answer, kind, doing)
+
+
+def _read(answer: Any, kind: type[T], doing: str) -> T:
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise UnavailableError(f"{doing}: the answer cannot be read: {error}") from None

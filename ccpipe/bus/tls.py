@@ -1,0 +1,26 @@
+"""Certificates of a broker's connection, whichever broker it is."""
+
+import ssl
+
+from ccpipe.errors import ConfigError
+
+
+def tls_context(ca_file: str, cert_file: str, key_file: str, where: str) -> ssl.SSLContext:
+    """Return what checks the server's certificate and shows ours.
+
+    Without `ca_file` the system's certificate authorities are trusted. `where` is the prefix of
+    the options' names in errors.
+
+    Raises
+    ------
+    ConfigError
+        where a file cannot be read.
+
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca_file or None)
+        if cert_file:
+            context.load_cert_chain(cert_file, key_file or None)
+    except OSError as error:
+        raise ConfigError(f"{where}ca_file, cert_file or key_file: {error}") from None
+    return context

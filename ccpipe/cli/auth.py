@@ -1,0 +1,94 @@
+"""``ccpipe auth``: who may do what on the broker."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from ccpipe.cli.options import Where
+from ccpipe.cli.output import TableOrJson, print_json, print_table
+from ccpipe.errors import ConfigError, UsageError
+from ccpipe.formats.nodelist import compress, expand
+from ccpipe.terminal import note
+
+auth = App(
+    name="auth",
+    help="""Make keys and the broker's configuration for a site.
+
+Examples: ccpipe auth init keys --cluster fritz --node 'f[01-88]'
+          ccpipe auth init keys --cluster fritz --node f89
+          ccpipe auth init keys --cluster fritz --operator alice""",
+    help_format="plaintext",
+)
+
+Several = Annotated[list[str] | None, Parameter(negative=())]
+
+
+@auth.command
+def init(
+    folder: Path,
+    /,
+    *,
+    node: Several = None,
+    bridge: Several = None,
+    operator: Several = None,
+    viewer: Several = None,
+    output: Annotated[TableOrJson, Parameter(alias="-o")] = "table",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Make keys, the configuration of nats-server and that of the site.
+
+    Each node may publish under its own name only, bridges read and store,
+    operators use controls, viewers listen. Run it again to add somebody: keys
+    that exist are kept. docs/security.md says where each file belongs.
+
+    Examples:
+      ccpipe auth init keys --cluster fritz --node 'f[01-88]'
+      ccpipe auth init keys --cluster fritz --bridge slurm --operator alice
+      ccpipe auth init keys --cluster fritz --node 'g[1-4]' -o json
+
+    Parameters
+    ----------
+    folder
+        Where keys and configuration are written; only you can read it.
+    node
+        Nodes, or lists of them such as f[01-88]; may be repeated.
+    bridge
+        Names of bridges; without any, one that is called bridge.
+    operator
+        Names of operators; without any, one that is called operator.
+    viewer
+        Names of viewers; without any, one that is called viewer.
+    output
+        How to list the keys.
+    """
+    from ccpipe.bus.nats.accounts import ROLES, ensure_keys, write_site
+
+    cluster = where.site().cluster
+    names = {
+        "node": [name for text in node or () for name in expand(text)],
+        "bridge": bridge or ["bridge"],
+        "operator": operator or ["operator"],
+        "viewer": viewer or ["viewer"],
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for role in ROLES:
+            ensure_keys(folder, role, names[role])
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}") from None
+    users = write_site(folder, cluster)
+    if not any(user.role == "node" for user in users):
+        raise UsageError("no node is named: --node 'f[01-88]'")
+    if output == "json":
+        print_json([{**u._asdict(), "file": str(_seed(folder, u.role, u.name))} for u in users])
+        return
+    by_role = {role: [user.name for user in users if user.role == role] for role in ROLES}
+    rows = [[role, " ".join(compress(by_role[role])), str(_seed(folder, role))] for role in ROLES]
+    print_table(rows, ["ROLE", "WHO", "SEEDS"])
+    broker, site = folder / "nats.conf", folder / "ccpipe.toml"
+    note(f"{broker} is for the broker, {site} for nodes and bridges")
+
+
+def _seed(folder: Path, role: str, name: str = "") -> Path:
+    return folder / "nkeys" / role / (f"{name}.nk" if name else "")

@@ -1,0 +1,1 @@
+"""``ccpipe dead``: dead letters, listed, shown and replayed."""

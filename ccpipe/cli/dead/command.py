@@ -1,0 +1,231 @@
+"""``ccpipe dead``: what nothing accepted, and the way back onto the bus."""
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.letters import BusLetters
+from ccpipe.bus.subjects import Subjects
+from ccpipe.cli.dead.letters import FileLetters, Filter, Letters
+from ccpipe.cli.options import Where
+from ccpipe.cli.output import TableOrJson, table, terminal_width
+from ccpipe.errors import DataError, UsageError
+from ccpipe.formats.dead_letters import StoredLetter
+from ccpipe.formats.rfc3339 import rfc3339
+from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import note, plural, printable
+
+dead = App(
+    name="dead",
+    help="""List, show and replay dead letters.
+
+Lines that could not be read, and records that a store rejected, are kept with their
+reason: on <cluster>.dead, or in a file where there is no broker. Commands read the
+bus, or the file that they are given.
+
+Examples: ccpipe dead list --reason 'no such database'
+          ccpipe dead show --id 17 > corrected.lp
+          ccpipe dead replay /var/lib/ccpipe/dead.lp""",
+)
+
+EXCERPT = 60
+ROWS = 200
+"""Rows of a table that are formatted together: memory is bounded."""
+
+File = Annotated[Path | None, Parameter(allow_leading_hyphen=False)]
+
+
+@dead.command(name="list")
+async def list_(
+    file: File = None,
+    /,
+    *,
+    which: Filter = Filter(),  # noqa: B008 - frozen
+    output: Annotated[TableOrJson, Parameter(alias="-o")] = "table",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """List dead letters, the oldest first.
+
+    Letters of a file that were replayed are left out. With -o json there is one
+    object on each line.
+
+    Examples:
+      ccpipe dead list
+      ccpipe dead list --origin fox.metrics --reason timestamp
+      ccpipe dead list ~/.local/state/ccpipe/dead.lp -o json | jq .reason
+
+    Parameters
+    ----------
+    file
+        File of dead letters, instead of the bus.
+    output
+        Format of the list.
+    """
+    found = 0
+    rows: list[list[str]] = []
+    async with _letters(file, where) as letters:
+        async for letter in which.apply(letters.read()):
+            found += 1
+            if output == "json":
+                sys.stdout.write(msgspec.json.encode(_plain(letter)).decode() + "\n")
+            else:
+                rows.append(_row(letter))
+            if len(rows) == ROWS:
+                _print(rows, is_first=found == ROWS)
+                rows = []
+        if rows:
+            _print(rows, is_first=found == len(rows))
+        sys.stdout.flush()
+        _report(letters, f"{plural(found, 'dead letter')}")
+
+
+@dead.command
+async def show(
+    file: File = None,
+    /,
+    *,
+    reasons: bool = True,
+    which: Filter = Filter(),  # noqa: B008 - frozen
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Print the original bytes of dead letters, each with a line end.
+
+    Corrected, the lines can be sent by `ccpipe send`.
+
+    Examples:
+      ccpipe dead show --id 17
+      ccpipe dead show --reason 'missing' > corrected.lp
+      ccpipe dead show dead.lp --count 10
+
+    Parameters
+    ----------
+    file
+        File of dead letters, instead of the bus.
+    reasons
+        Whether to print the reasons, on stderr.
+    """
+    async with _letters(file, where) as letters:
+        async for letter in which.apply(letters.read()):
+            if reasons:
+                note(f"{letter.id}: {printable(letter.origin or '?')}: {printable(letter.reason)}")
+            sys.stdout.buffer.write(letter.original + b"\n")
+            sys.stdout.buffer.flush()
+        _report(letters)
+
+
+@dead.command
+async def replay(
+    file: File = None,
+    /,
+    *,
+    which: Filter = Filter(),  # noqa: B008 - frozen
+    dry_run: bool = False,
+    lenient: bool = False,
+    rate: int = 1000,
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Publish dead letters again, each once.
+
+    A letter that is stored again is removed from the bus; for a file, its id is
+    noted in FILE.replayed. Stopped halfway, the command goes on where it was. A
+    letter that is still invalid stays where it is; the exit code is then 65.
+
+    Examples:
+      ccpipe dead replay --reason 'no such table'
+      ccpipe dead replay /var/lib/ccpipe/dead.lp --server nats://10.0.0.1:4222
+      ccpipe dead replay --origin fox.metrics --dry-run
+
+    Parameters
+    ----------
+    file
+        File of dead letters, instead of the bus.
+    dry_run
+        Print the subjects and payloads instead.
+    lenient
+        Accept known deviations from the grammar.
+    rate
+        Letters per second at most; 0 for no limit.
+    """
+    from ccpipe.cli.dead.replay import Replay
+
+    if rate < 0:
+        raise UsageError("--rate must be at least 0")
+    site = where.site()
+    async with _connected(where) as bus, _letters(file, where, bus) as letters:
+        work = Replay(bus, site, lenient=lenient, rate=rate)
+        chosen = which.apply(letters.read())
+        if dry_run:
+            async for letter in chosen:
+                for message in work.messages(letter):
+                    sys.stdout.buffer.write(message.subject.encode() + b" " + message.payload)
+            return
+        try:
+            await work.run(chosen, letters)
+        finally:
+            note(f"{plural(work.replayed, 'letter')} replayed, {work.invalid} still invalid")
+        if work.invalid:
+            raise DataError(f"{plural(work.invalid, 'letter')} still invalid, reported above")
+        _report(letters)
+
+
+@contextlib.asynccontextmanager
+async def _connected(where: Where) -> AsyncIterator[Connection]:
+    bus = Connection(where.site().bus, name="dead", telemetry=Telemetry(), forever=False)
+    async with bus:
+        yield bus
+
+
+@contextlib.asynccontextmanager
+async def _letters(
+    file: Path | None, where: Where, bus: Connection | None = None
+) -> AsyncIterator[Letters]:
+    """Open the file, or the bus where there is none."""
+    if file is not None:
+        letters = FileLetters(file)
+        with contextlib.closing(letters):
+            yield letters
+        return
+    async with contextlib.AsyncExitStack() as stack:
+        if bus is None:
+            bus = await stack.enter_async_context(_connected(where))
+        yield BusLetters(bus, Subjects.of(where.site()))
+
+
+def _report(letters: Letters, text: str = "") -> None:
+    """Print what was found, and what of a file is damaged or was replayed; raises DataError."""
+    if isinstance(letters, FileLetters) and letters.replayed:
+        text += f"{', ' if text else ''}{letters.replayed} replayed before"
+    if text:
+        note(text)
+    if isinstance(letters, FileLetters) and letters.damaged:
+        raise DataError(f"{plural(letters.damaged, 'damaged place')}, reported above")
+
+
+def _plain(letter: StoredLetter) -> dict[str, str | int]:
+    return {
+        "id": letter.id,
+        "time": rfc3339(letter.time),
+        "reason": letter.reason,
+        "origin": letter.origin,
+        "line": letter.line,
+        "offset": letter.offset,
+        "size": letter.cut_from or len(letter.original),
+        "original": letter.original.decode(errors="backslashreplace"),
+    }
+
+
+def _row(letter: StoredLetter) -> list[str]:
+    excerpt = letter.original[:EXCERPT].decode(errors="replace")
+    cells = (letter.origin, letter.reason, excerpt)
+    return [letter.id, rfc3339(letter.time // 10**9 * 10**9), *map(printable, cells)]
+
+
+def _print(rows: list[list[str]], *, is_first: bool) -> None:
+    lines = table(rows, ("ID", "TIME", "ORIGIN", "REASON", "ORIGINAL"), width=terminal_width())
+    print("\n".join(lines if is_first else lines[1:]))

@@ -1,0 +1,110 @@
+"""Dead letters back onto the bus."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from ccpipe.bus.codecs import Codec, Packing
+from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.publisher import IN_FLIGHT, Outgoing, Publisher
+from ccpipe.bus.nats.store import HEADER_ROOM, digest
+from ccpipe.bus.nats.stream import KEPT
+from ccpipe.bus.subjects import Subjects, matches
+from ccpipe.cli.dead.letters import Letters
+from ccpipe.config import Site
+from ccpipe.errors import DataError
+from ccpipe.formats.dead_letters import StoredLetter
+from ccpipe.terminal import Progress, note, plural, printable
+
+
+class _Received(NamedTuple):
+    """A letter as the message that it once was."""
+
+    subject: str
+    payload: bytes
+    arrival: int
+
+
+class Replay:
+    """Publishes letters, and removes from their store those that the broker has stored."""
+
+    def __init__(self, bus: Connection, site: Site, *, lenient: bool, rate: int) -> None:
+        """Publish at most `rate` letters per second; 0 for no limit."""
+        self.bus = bus
+        self.subjects = Subjects.of(site)
+        self.publisher = Publisher(bus, site.bus, self.subjects)
+        self.patterns = self.subjects.patterns(KEPT)
+        self.lenient = lenient
+        self.rate = rate
+        self.replayed = self.invalid = 0
+        self._progress = Progress()
+
+    async def run(self, letters: AsyncIterator[StoredLetter], store: Letters) -> None:
+        """Replay letters; one that is still invalid is reported and stays where it is.
+
+        Raises
+        ------
+        UnavailableError, DeniedError
+            where the broker fails; what was replayed until then is removed.
+
+        """
+        window: list[tuple[StoredLetter, list[Outgoing]]] = []
+        async for letter in letters:
+            try:
+                window.append((letter, self.messages(letter)))
+            except DataError as error:
+                self.invalid += 1
+                self._progress.clear()
+                note(f"{letter.id}: {printable(str(error))}", "red")
+            if len(window) == IN_FLIGHT:
+                await self._publish(window, store)
+                window = []
+        await self._publish(window, store)
+        self._progress.clear()
+
+    async def _publish(
+        self, window: Sequence[tuple[StoredLetter, list[Outgoing]]], store: Letters
+    ) -> None:
+        if not window:
+            return
+        await self.publisher.publish([each for _, messages in window for each in messages])
+        await store.remove([letter for letter, _ in window])
+        self.replayed += len(window)
+        self._progress.show(f"{plural(self.replayed, 'letter')} replayed")
+        if self.rate:
+            await asyncio.sleep(len(window) / self.rate)
+
+    def messages(self, letter: StoredLetter) -> list[Outgoing]:
+        """Return what a letter is published as: on its old subject, else on that of its records.
+
+        A line without a timestamp gets the time at which it was kept. The ids differ from those
+        of the messages that the lines once came in, which the broker may still know.
+
+        Raises
+        ------
+        DataError
+            where it cannot be read.
+
+        """
+        if letter.cut_from:
+            raise DataError(f"only {len(letter.original)} of {letter.cut_from} bytes were kept")
+        is_envelope = letter.original.lstrip()[:1] == b"{"
+        codec: Codec = SonarCodec() if is_envelope else LineCodec(lenient=self.lenient)
+        received = _Received(letter.origin, letter.original, letter.time)
+        found: list[Outgoing] = []
+        packing = Packing(500, 64 * 2**10, self.bus.max_payload - HEADER_ROOM)
+        for batch, _ in codec.decode([received]):
+            for bad in batch.records.rejected:
+                raise DataError(bad.reason)
+            for subject, payload in codec.encode(batch.records, self.subjects, packing):
+                to = letter.origin if self._is_ours(letter.origin) else subject
+                message_id = digest("replay", letter.id, str(letter.time), to, payload)
+                found.append(Outgoing(to, payload, message_id))
+        if not found:
+            raise DataError("it holds no records")
+        return found
+
+    def _is_ours(self, origin: str) -> bool:
+        return any(matches(pattern, origin) for pattern in self.patterns)

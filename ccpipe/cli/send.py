@@ -1,0 +1,98 @@
+"""``ccpipe send``: lines from files or standard input onto the bus."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.cli.dead_letters import Discarded
+from ccpipe.cli.options import Where
+from ccpipe.cli.pipe import run_pipe
+from ccpipe.errors import DataError, MissingInputError, UsageError
+from ccpipe.pipeline import DeadLetterSink, Limits
+from ccpipe.sinks.dead_letter_file import DeadLetterFile
+from ccpipe.sources.file import FileSource
+from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import Progress, plural
+
+
+async def send(
+    *files: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
+    lenient: bool = False,
+    rate: int = 0,
+    rejected: Path | None = None,
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Publish lines from files or standard input.
+
+    Each line goes to the subject of its kind, as if a node had published it. Lines
+    that cannot be read are reported and left out; the exit code is then 65. With
+    JetStream the command ends when the broker has stored everything, and what is
+    sent twice within two minutes is stored once.
+
+    Examples:
+      ccpipe send corrected.lp
+      ccpipe convert --to line old.json.gz | ccpipe send --rate 5000
+      ccpipe send day.lp.zst --rejected bad.lp --server nats://10.0.0.1:4222
+
+    Parameters
+    ----------
+    files
+        Files of line protocol, .gz, .bz2, .xz and .zst ones decompressed; without any, or for -,
+        standard input.
+    precision
+        Unit of the timestamps; auto decides by the magnitude of each.
+    lenient
+        Accept known deviations from the grammar.
+    rate
+        Lines per second at most; 0 for no limit.
+    rejected
+        File of dead letters for what is left out; `ccpipe dead` reads it.
+    """
+    _check(files, rate)
+    site, telemetry = where.site(), Telemetry()
+    source = FileSource(paths=list(files) or ["-"], lenient=lenient, rate=rate, precision=precision)
+    letters: DeadLetterSink = DeadLetterFile(rejected) if rejected else Discarded()
+    async with Connection(site.bus, name="send", telemetry=telemetry, forever=False) as bus:
+        sink = _Sending(site=site, telemetry=telemetry, codec=LineCodec(precision=precision))
+        await run_pipe(
+            source,
+            sink.using(bus),
+            name="send",
+            telemetry=telemetry,
+            dead_letter_sink=letters,
+            limits=Limits(age=0.1),
+        )
+    if dead := telemetry.total(telemetry.dead):
+        raise DataError(f"{plural(dead, 'line')} left out, reported above")
+
+
+def _check(files: Sequence[str], rate: int) -> None:
+    for file in files:
+        if file != "-" and not Path(file).is_file():
+            raise MissingInputError(f"{file}: is no file")
+    if rate < 0:
+        raise UsageError("--rate must be at least 0")
+
+
+class _Sending(NatsSink):
+    """Publishes lines and shows how many."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._sent = 0
+        self._progress = Progress()
+
+    async def write(self, records: Sequence[Any]) -> None:
+        await super().write(records)
+        self._sent += len(records)
+        self._progress.show(f"{plural(self._sent, 'line')} sent")
+
+    async def __aexit__(self, *exit_: object) -> None:
+        self._progress.clear()
+        await super().__aexit__(*exit_)

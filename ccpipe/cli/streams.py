@@ -1,0 +1,200 @@
+"""``ccpipe streams``: what JetStream stores of a cluster, and what the configuration asks for."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from ccpipe.cli.options import Where
+from ccpipe.cli.output import TableOrJson, print_json, print_table
+from ccpipe.terminal import in_bytes, lasting, note, printable
+
+if TYPE_CHECKING:  # the broker's client takes its time
+    from ccpipe.bus.nats.connection import Connection
+    from ccpipe.bus.nats.jetstream import Consumer, Stream
+    from ccpipe.bus.nats.reconcile import Survey
+    from ccpipe.config import Site
+
+streams = App(
+    name="streams",
+    help="""Show and apply what JetStream stores of the cluster.
+
+Examples: ccpipe streams show
+          ccpipe streams show -o json | jq '.streams[].away_seconds'
+          ccpipe streams apply --dry-run""",
+    help_format="plaintext",
+)
+
+Form = Annotated[TableOrJson, Parameter(alias="-o")]
+
+
+@streams.command
+async def show(
+    *,
+    output: Form = "table",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Show streams, consumers and what is not as configured.
+
+    AWAY is for how long a bridge may be away and miss nothing, at the rate at
+    which messages have come until now. DROPPED counts messages that the stream
+    deleted after the last one that the consumer got.
+
+    Examples: ccpipe streams show
+              ccpipe streams show --cluster fritz --server nats://10.0.0.1:4222
+              ccpipe streams show -o json | jq '.consumers[].unread'
+
+    Parameters
+    ----------
+    output
+        How to show them.
+    """
+    async with _surveyed(where) as (_, _, found):
+        if output == "json":
+            print_json(_as_json(found))
+            return
+        if found.streams:
+            heads = ["STREAM", "MESSAGES", "SIZE", "OF", "OLDEST", "COPIES", "AWAY", "SUBJECTS"]
+            print_table([_stream_row(stream) for stream in found.streams], heads)
+        if found.consumers:
+            print()
+            heads = ["CONSUMER", "UNREAD", "UNACKNOWLEDGED", "DROPPED", "BRIDGES", "STREAM"]
+            by_name = {stream.name: stream for stream in found.streams}
+            rows = [_consumer_row(each, by_name[each.stream_name]) for each in found.consumers]
+            print_table(rows, heads)
+        _report(found)
+
+
+@streams.command(name="apply")
+async def apply_(
+    *,
+    dry_run: bool = False,
+    drop: bool = False,
+    output: Form = "table",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Make the streams what the configuration says.
+
+    Limits, copies and subjects of ccpipe's own streams are changed; a site's own
+    streams are left alone. A limit that would delete stored messages at once is
+    refused.
+
+    Examples:
+      ccpipe streams apply --dry-run
+      CCPIPE_BUS__STREAM_SIZE=20GiB ccpipe streams apply
+      ccpipe streams apply --config /etc/ccpipe/ccpipe.toml -o json
+
+    Parameters
+    ----------
+    dry_run
+        Show what would be changed.
+    drop
+        Accept that messages are deleted that are beyond a smaller limit.
+    output
+        How to show what is changed.
+    """
+    from ccpipe.bus.nats.reconcile import apply
+
+    async with _surveyed(where) as (bus, site, found):
+        if not dry_run:
+            await apply(bus, site, found, drop=drop)
+    if output == "json":
+        print_json([each._asdict() for each in found.differences])
+    elif found.differences:
+        rows = [[d.stream, d.setting, d.now, d.wanted] for d in found.differences]
+        print_table(rows, ["STREAM", "SETTING", "BEFORE", "CONFIGURED"])
+    else:
+        note("everything is as configured")
+    for overlap in found.overlaps:
+        note(printable(overlap), "red")
+
+
+@contextlib.asynccontextmanager
+async def _surveyed(where: Where) -> "AsyncIterator[tuple[Connection, Site, Survey]]":
+    from ccpipe.bus.nats.connection import Connection
+    from ccpipe.bus.nats.reconcile import survey
+    from ccpipe.telemetry import Telemetry
+
+    site = where.site()
+    opened = Connection(site.bus, name="streams", telemetry=Telemetry(), forever=False)
+    async with opened as bus:
+        yield bus, site, await survey(bus, site)
+
+
+def _stream_row(stream: "Stream") -> list[str]:
+    state = stream.state
+    return [
+        printable(stream.name),
+        f"{state.messages}",
+        in_bytes(state.bytes),
+        in_bytes(stream.max_bytes) if stream.max_bytes else "any",
+        lasting(stream.age) if state.messages else "-",
+        f"{stream.config.get('num_replicas', 1)}",
+        lasting(stream.away) if stream.away else "for ever",
+        printable(" ".join(stream.subjects)),
+    ]
+
+
+def _consumer_row(consumer: "Consumer", stream: "Stream") -> list[str]:
+    return [
+        printable(consumer.name),
+        f"{consumer.num_pending}",
+        f"{consumer.num_ack_pending}",
+        f"{consumer.dropped(stream)}",
+        "running" if consumer.num_waiting else "none",
+        printable(stream.name),
+    ]
+
+
+def _report(found: "Survey") -> None:
+    """Say on stderr what is not as it should be, and what the limits mean."""
+    if not found.streams:
+        note("no stream stores this cluster's messages; the first bridge makes it")
+    for stream in found.streams:
+        if stream.config.get("num_replicas", 1) == 1 and stream.config.get("storage") == "file":
+            note(
+                f"{printable(stream.name)} has one copy: a power cut of the server can cost what "
+                "came within its sync_interval (docs/nats.md)"
+            )
+    for difference in found.differences:
+        note(printable(str(difference)), "yellow")
+    for overlap in found.overlaps:
+        note(printable(overlap), "red")
+
+
+def _as_json(found: "Survey") -> dict[str, Any]:
+    by_name = {stream.name: stream for stream in found.streams}
+    return {
+        "streams": [
+            {
+                "name": stream.name,
+                "subjects": stream.subjects,
+                "messages": stream.state.messages,
+                "bytes": stream.state.bytes,
+                "max_bytes": stream.max_bytes,
+                "max_age_seconds": stream.max_age,
+                "oldest_seconds": stream.age,
+                "bytes_per_second": stream.rate,
+                "away_seconds": stream.away,
+                "discard": stream.config.get("discard"),
+                "replicas": stream.config.get("num_replicas"),
+            }
+            for stream in found.streams
+        ],
+        "consumers": [
+            {
+                "name": consumer.name,
+                "stream": consumer.stream_name,
+                "subjects": consumer.subjects,
+                "unread": consumer.num_pending,
+                "unacknowledged": consumer.num_ack_pending,
+                "redelivered": consumer.num_redelivered,
+                "dropped": consumer.dropped(by_name[consumer.stream_name]),
+                "running": bool(consumer.num_waiting),
+            }
+            for consumer in found.consumers
+        ],
+        "differences": [each._asdict() for each in found.differences],
+        "overlaps": found.overlaps,
+    }

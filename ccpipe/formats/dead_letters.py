@@ -1,0 +1,138 @@
+"""A file of dead letters: for each a comment that describes it, then its original bytes.
+
+::
+
+    # dead letter {"time":1740052800000000000,"reason":"…","size":24,"sum":"…","origin":"…"}
+    m,hostname=n1 value=1 5
+
+The file is line protocol, whose readers skip comments. `size` and `sum` (BLAKE2b of the original,
+8 bytes) make sure that what a crash or a full disk cut off is never read as something else: half
+of ``value=4711234`` is a number too.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import msgspec
+
+PREFIX = b"# dead letter "
+MAX_HEAD_SIZE = 64 * 2**10
+"""Bytes of a comment; a longer one is damaged."""
+MAX_SIZE = 64 * 2**20
+"""Bytes of a letter; a larger one is damaged."""
+
+
+class _Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    time: int
+    reason: str
+    size: int
+    sum: str
+    origin: str = ""
+    line: int = 0
+    offset: int = 0
+
+
+class StoredLetter(msgspec.Struct, frozen=True):
+    """A dead letter as it is kept somewhere."""
+
+    id: str
+    """Its position and checksum in a file, its sequence number on the bus."""
+    time: int
+    """When it was kept, in nanoseconds since the epoch."""
+    reason: str
+    original: bytes
+    origin: str = ""
+    line: int = 0
+    """Number of the line in its payload, from 1; 0 where a store rejected a record."""
+    offset: int = 0
+    cut_from: int = 0
+    """Bytes of the original where only its beginning could be kept, else 0."""
+
+
+class Damaged(msgspec.Struct, frozen=True):
+    """A piece of a file that is no letter, or only a part of one."""
+
+    position: int
+    """Bytes before it."""
+    reason: str
+
+
+def encode(
+    original: bytes, reason: str, *, time: int, origin: str = "", line: int = 0, offset: int = 0
+) -> bytes:
+    """Return a letter as it is appended to a file."""
+    head = _Head(
+        time=time,
+        reason=_text(" ".join(reason.split())),
+        size=len(original),
+        sum=_sum(original),
+        origin=_text(origin),
+        line=line,
+        offset=offset,
+    )
+    return b"%b%b\n%b\n" % (PREFIX, msgspec.json.encode(head), original)
+
+
+def read(file: BinaryIO) -> Iterator[StoredLetter | Damaged]:
+    """Yield the letters of a file in their order, and what of it is damaged; memory is bounded."""
+    position = file.tell()
+    while first := file.readline(MAX_HEAD_SIZE):
+        letter = _letter(file, position, first)
+        if letter is None:
+            end = _skip(file, position + len(first))
+            reason = "a torn or edited letter" if first.startswith(PREFIX) else "not a letter"
+            yield Damaged(position, reason)
+            position = end
+        else:
+            yield letter
+            position = file.tell()
+
+
+def _letter(file: BinaryIO, position: int, first: bytes) -> StoredLetter | None:
+    if not first.startswith(PREFIX):
+        return None
+    try:
+        head = msgspec.json.decode(first[len(PREFIX) :], type=_Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if not 0 <= head.size <= MAX_SIZE:
+        return None
+    body = file.read(head.size + 1)
+    original = body[:-1]
+    if len(body) != head.size + 1 or body[-1:] != b"\n" or _sum(original) != head.sum:
+        return None
+    return StoredLetter(
+        id=f"{position}-{_sum(first + original)}",
+        time=head.time,
+        reason=head.reason,
+        original=original,
+        origin=head.origin,
+        line=head.line,
+        offset=head.offset,
+    )
+
+
+def _skip(file: BinaryIO, position: int) -> int:
+    """Go to the next comment that begins a letter, or to the end; return the position."""
+    file.seek(position)
+    is_line_start = True
+    while line := file.readline(MAX_HEAD_SIZE):
+        if is_line_start and _BEGIN.match(line):
+            file.seek(position)
+            return position
+        position += len(line)
+        is_line_start = line.endswith(b"\n")
+    return position
+
+
+_BEGIN = re.compile(re.escape(PREFIX) + rb"\{")
+
+
+def _sum(original: bytes) -> str:
+    return hashlib.blake2b(original, digest_size=8).hexdigest()
+
+
+def _text(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

@@ -1,0 +1,240 @@
+"""The spool: messages that the broker could not take, in order, in a bounded SQLite file.
+
+Metrics are dropped, the oldest first, when the file is full or they are too old; events never
+are. What was dropped is counted. A message keeps its id, so that the broker recognises one that it
+had stored after all.
+"""
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ccpipe.bus.nats.publisher import Outgoing
+from ccpipe.errors import ConfigError, UnavailableError
+
+VERSION = 1
+"""Of the file's layout."""
+
+OVERHEAD = 200
+"""Bytes of a message in the file besides its subject, payload and id, roughly."""
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS message (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    time INTEGER NOT NULL,
+    is_event INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    payload BLOB NOT NULL
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A message in the spool."""
+
+    number: int
+    """Its place in the order."""
+    message: Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Metrics that had to go."""
+
+    messages: int = 0
+    lines: int = 0
+
+    def __add__(self, other: "Dropped") -> "Dropped":
+        return Dropped(self.messages + other.messages, self.lines + other.lines)
+
+
+class Spool:
+    """Messages on disk; methods block, and may be called from any thread."""
+
+    def __init__(self, path: Path, *, size: int, age: float) -> None:
+        """Hold at most `size` bytes, and metrics for at most `age` seconds."""
+        self.path = path
+        self.size = size
+        self.age = age
+        self.messages = 0
+        """Messages that it holds."""
+        self.bytes = 0
+        """Bytes that they take, roughly."""
+        self._file: sqlite3.Connection | None = None
+        self._busy = threading.Lock()
+
+    def open(self) -> None:
+        """Open or create the file; one that is damaged is set aside under another name.
+
+        Raises
+        ------
+        ConfigError
+            where it cannot be used, or another process uses it.
+
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._connect()
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                self.close()
+                self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
+                for suffix in ("-wal", "-shm"):
+                    self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+                self._connect()
+        except (OSError, sqlite3.Error) as error:
+            self.close()
+            reason = "another process uses it" if "locked" in str(error) else error
+            raise ConfigError(f"spool: {self.path}: {reason}") from None
+
+    def _connect(self) -> None:
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._file = sqlite3.connect(
+            self.path, isolation_level=None, timeout=0, check_same_thread=False
+        )
+        self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
+        self._file.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        self._file.execute("PRAGMA journal_mode = WAL")
+        self._file.execute("PRAGMA synchronous = FULL")
+        self._file.execute("PRAGMA journal_size_limit = 1000000")
+        ((version,),) = self._file.execute("PRAGMA user_version")
+        if version not in (0, VERSION):
+            raise ConfigError(f"spool: {self.path} is of version {version}, not {VERSION}")
+        self._file.execute(_TABLE)
+        self._file.execute(f"PRAGMA user_version = {VERSION}")
+        ((self.messages, self.bytes),) = self._file.execute(
+            "SELECT count(*), coalesce(sum(size), 0) FROM message"
+        )
+
+    def close(self) -> None:
+        """Close the file; what it holds stays."""
+        with self._busy:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> Dropped:
+        """Add messages, each with whether it is an event; they are on the disk then.
+
+        Returns what had to go to make room.
+
+        Raises
+        ------
+        UnavailableError
+            where the disk fails or is full, or events alone fill the spool: nothing was added.
+
+        """
+        now = time.time_ns()
+        rows = [
+            (now, event, _size(message), message.id, message.subject, message.payload)
+            for message, event in messages
+        ]
+        with self._transaction() as file:
+            file.executemany(
+                "INSERT INTO message (time, is_event, size, id, subject, payload) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                rows,
+            )
+            self.messages += len(rows)
+            self.bytes += sum(row[2] for row in rows)
+            dropped = self._drop_old(file, now) + self._drop_beyond_size(file)
+            if self.bytes > self.size and any(row[1] for row in rows):
+                raise UnavailableError(f"spool: {self.path}: events fill it, {self.size} bytes")
+        return dropped
+
+    def drop_old(self) -> Dropped:
+        """Remove metrics that are too old; raises UnavailableError."""
+        with self._transaction() as file:
+            return self._drop_old(file, time.time_ns())
+
+    def oldest(self, count: int) -> list[Spooled]:
+        """Return the oldest messages, at most `count`; raises UnavailableError."""
+        with self._transaction() as file:
+            rows = file.execute(
+                "SELECT number, subject, payload, id FROM message ORDER BY number LIMIT ?", (count,)
+            )
+            return [Spooled(number, Outgoing(*rest)) for number, *rest in rows]
+
+    def remove(self, spooled: Sequence[Spooled]) -> None:
+        """Remove messages that were published; raises UnavailableError."""
+        with self._transaction() as file:
+            self._delete(file, [each.number for each in spooled])
+        if not self.messages:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        with self._busy, contextlib.suppress(sqlite3.Error):
+            if self._file is not None:
+                # By execute() it would free a single page.
+                self._file.executescript("PRAGMA incremental_vacuum")
+
+    def _drop_old(self, file: sqlite3.Connection, now: int) -> Dropped:
+        before = now - int(self.age * 1e9)
+        found = file.execute(
+            "SELECT number, payload FROM message WHERE NOT is_event AND time < ?", (before,)
+        )
+        return self._drop(file, [(number, _lines(payload)) for number, payload in found])
+
+    def _drop_beyond_size(self, file: sqlite3.Connection) -> Dropped:
+        excess = self.bytes - self.size
+        if excess <= 0:
+            return Dropped()
+        found: list[tuple[int, int]] = []
+        rows = file.execute(
+            "SELECT number, payload, size FROM message WHERE NOT is_event ORDER BY number"
+        )
+        for number, payload, size in rows:
+            if excess <= 0:
+                break
+            found.append((number, _lines(payload)))
+            excess -= size
+        rows.close()
+        return self._drop(file, found)
+
+    def _drop(self, file: sqlite3.Connection, found: Sequence[tuple[int, int]]) -> Dropped:
+        self._delete(file, [number for number, _ in found])
+        return Dropped(len(found), sum(lines for _, lines in found))
+
+    def _delete(self, file: sqlite3.Connection, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            rows = file.execute("DELETE FROM message WHERE number = ? RETURNING size", (number,))
+            for (size,) in rows.fetchall():
+                self.messages -= 1
+                self.bytes -= size
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Run a transaction; where it fails, everything is as before."""
+        with self._busy:
+            if self._file is None:
+                raise UnavailableError(f"spool: {self.path} is closed")
+            before = self.messages, self.bytes
+            try:
+                self._file.execute("BEGIN IMMEDIATE")
+                yield self._file
+                self._file.execute("COMMIT")
+            except BaseException as error:
+                self.messages, self.bytes = before
+                with contextlib.suppress(sqlite3.Error):
+                    self._file.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise UnavailableError(f"spool: {self.path}: {error}") from None
+                raise
+
+
+def _size(message: Outgoing) -> int:
+    return OVERHEAD + len(message.subject) + len(message.payload) + len(message.id)
+
+
+def _lines(payload: bytes) -> int:
+    return payload.count(b"\n") or 1

@@ -1,0 +1,141 @@
+"""Which messages some records came from, so that a sink can store what is delivered again once.
+
+A broker hands a message over again where its acknowledgement was lost: the same message, though
+perhaps beside others in the batch. So records are known by their message, and messages by number
+and time within the consumer that delivers them.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+
+class Run(NamedTuple):
+    """Messages of one consumer with consecutive numbers."""
+
+    consumer: str
+    first: int
+    last: int
+    since: int
+    """The time of the earliest, in nanoseconds since the epoch."""
+    until: int
+    """The time of the latest."""
+
+    def overlaps(self, other: "Run") -> bool:
+        """Return whether a message may be in both.
+
+        Numbers alone would not do: they begin anew with a stream that was restored or made again.
+        """
+        return (
+            self.consumer == other.consumer
+            and self.first <= other.last
+            and other.first <= self.last
+            and self.since <= other.until
+            and other.since <= self.until
+        )
+
+
+@dataclass(slots=True)
+class MessageIds:
+    """The messages of some records, in columns: one entry for each message, in their order."""
+
+    consumers: list[str]
+    """What numbers and times belong to; empty for records that nobody delivers again."""
+    numbers: "array[int]"
+    times: "array[int]"
+    """When the broker stored the message, in nanoseconds since the epoch."""
+    ends: "array[int]"
+    """The number of records up to the last one of the message."""
+
+    @classmethod
+    def unknown(cls, count: int) -> "MessageIds":
+        """Return the entry of `count` records whose messages are not known."""
+        return cls([""], array("q", [0]), array("q", [0]), array("q", [count]))
+
+    @classmethod
+    def concat(cls, parts: Iterable["MessageIds"]) -> "MessageIds":
+        """Join those of records that are joined."""
+        whole = cls([], array("q"), array("q"), array("q"))
+        for part in parts:
+            offset = whole.ends[-1] if whole.ends else 0
+            whole.consumers += part.consumers
+            whole.numbers += part.numbers
+            whole.times += part.times
+            whole.ends.extend(map(offset.__add__, part.ends) if offset else part.ends)
+        return whole
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        return len(self.ends)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether any message is known."""
+        return any(self.consumers)
+
+    def without(self, rows: Sequence[int]) -> "MessageIds":
+        """Return those of the records that are left without some, given in ascending order."""
+        ends = array("q", [end - bisect_left(rows, end) for end in self.ends])
+        return MessageIds(self.consumers, self.numbers, self.times, ends)
+
+    def split(self, row: int) -> "tuple[MessageIds, MessageIds]":
+        """Return those of the records before a row and from it on.
+
+        A message with records on both sides is known for the second part only: it is stored
+        when all of its records are.
+        """
+        place = bisect_right(self.ends, row)
+        first = self._slice(0, place, 0)
+        if (before := first.ends[-1] if first.ends else 0) < row:
+            first = MessageIds.concat([first, MessageIds.unknown(row - before)])
+        return first, self._slice(place, len(self), row)
+
+    def _slice(self, first: int, last: int, offset: int) -> "MessageIds":
+        ends = self.ends[first:last]
+        return MessageIds(
+            self.consumers[first:last],
+            self.numbers[first:last],
+            self.times[first:last],
+            array("q", [end - offset for end in ends]) if offset else ends,
+        )
+
+    def runs(self) -> list[Run]:
+        """Return the known messages as runs of consecutive numbers."""
+        messages = zip(self.consumers, self.numbers, self.times, strict=True)
+        return list(_joined(sorted(message for message in messages if message[0])))
+
+    def unstored(self, stored: Iterable[Run]) -> tuple[bytearray | None, list[Run]]:
+        """Compare with what is stored.
+
+        Returns 1 for each record to store and 0 for each that is stored, or None where all are to
+        be stored; and the messages that will be stored with them.
+        """
+        runs = self.runs()
+        stored = [old for old in stored if any(map(old.overlaps, runs))]
+        if not stored:
+            return None, runs
+        keep = bytearray(self.ends[-1] if self.ends else 0)
+        left: list[tuple[str, int, int]] = []
+        begin = 0
+        for consumer, number, time, end in zip(
+            self.consumers, self.numbers, self.times, self.ends, strict=True
+        ):
+            message = Run(consumer, number, number, time, time)
+            if not consumer or not any(map(message.overlaps, stored)):
+                keep[begin:end] = b"\1" * (end - begin)
+                if consumer:
+                    left.append((consumer, number, time))
+            begin = end
+        return (None if all(keep) else keep), list(_joined(sorted(left)))
+
+
+def _joined(known: Sequence[tuple[str, int, int]]) -> Iterator[Run]:
+    """Join sorted messages into runs; the difference of number and place is one in each run."""
+    pairs = groupby(enumerate(known), lambda pair: (pair[1][0], pair[1][1] - pair[0]))
+    for (consumer, _), group in pairs:
+        members = [message for _, message in group]
+        times = [time for *_, time in members]
+        yield Run(consumer, members[0][1], members[-1][1], min(times), max(times))

@@ -1,0 +1,247 @@
+"""Profiles of Slurm's jobs as HDF5 files, from samples on the bus.
+
+Samples of a step on a node are gathered in a file of line protocol, synced before a write returns.
+When the step has ended they become the node-step file that Slurm's plug-in would have written,
+``<job>_<step>_<node>.h5``, at once and whole. So a bridge may be killed at any time, and samples
+that are delivered twice or late stand in the file once and in their order.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from ccpipe.config import Duration, Interval
+from ccpipe.errors import DataError, DeniedError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.slurm_metrics import Value, from_metric
+from ccpipe.formats.slurm_profile import Field, NodeStep, NodeStepName, parse_file_name, series_type
+from ccpipe.formats.slurm_profile.writer import NodeStepWriter, keep_aside
+from ccpipe.message import Kind, Message
+from ccpipe.pipeline import Limits, Sink
+from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
+
+log = logging.getLogger(__name__)
+
+SPOOL = ".gathering"
+"""The folder of samples of steps that run, in the folder of the files."""
+
+BLOCK_BYTES = 2**20
+WINDOW = 64
+"""Samples of a table that are held to bring late ones into order and to drop repeated ones."""
+
+_TORN = b" torn\n"
+"""Makes a line that a crash cut off invalid; see ``FileSink``."""
+
+_Key = tuple[str, int | None]
+_Row = dict[str, float]
+
+
+class Hdf5Sink(Sink):
+    """Writes the profile of each step on each node as a file that sh5util reads.
+
+    It takes the metrics of ``ccpipe step --publish`` and its event ``step``, which says that a step
+    has ended. A step is also taken for ended after `idle` without a sample.
+    """
+
+    takes = Messages
+
+    limits = Limits(lines=50_000, age=5.0)
+
+    def __init__(
+        self,
+        *,
+        dir: str,  # noqa: A002 - the word of the recipe
+        idle: Interval = Interval(600),  # noqa: B008 - immutable
+        settle: Duration = Duration(5),
+    ) -> None:
+        """Choose the folder.
+
+        Parameters
+        ----------
+        dir
+            The folder of the files; it is created where it is missing.
+        idle
+            How long a step may be without a sample until it is taken for ended.
+        settle
+            How long to wait for the last samples after the event of a step's end.
+
+        """
+        self.folder = Path(dir).expanduser()
+        self.spool = self.folder / SPOOL
+        self.idle = float(idle)
+        self.settle = float(settle)
+        self._due: dict[NodeStepName, float] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def check(self) -> None:
+        """Check whether the folder can be written to; change nothing."""
+        check_folder(self.folder)
+
+    async def __aenter__(self) -> Self:
+        """Take up the steps that an earlier process left; raises DeniedError."""
+        try:
+            await asyncio.to_thread(make_folder, self.spool)
+        except PermissionError as error:
+            raise DeniedError(f"{self.spool}: {error.strerror}") from None
+        except OSError as error:
+            raise UnavailableError(f"{self.spool}: {error.strerror}") from None
+        for path in self.spool.glob("*.lp"):
+            if name := parse_file_name(f"{path.stem}.h5"):
+                self._due[name] = time.monotonic() + self.idle
+        self._task = asyncio.create_task(self._keep_finishing(), name="ccpipe-hdf5")
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """End; samples of steps that still run stay for the next process."""
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Gather samples: on the disk when this returns.
+
+        Raises
+        ------
+        UnavailableError
+            where the disk is full or broken.
+        RejectedError
+            for records that are no samples, naming them.
+
+        """
+        groups: dict[NodeStepName, list[Message]] = {}
+        ended: set[NodeStepName] = set()
+        bad: dict[int, str] = {}
+        for index, record in enumerate(records):
+            try:
+                if is_end := (record.kind is Kind.EVENT and record.name == "step"):
+                    ended.add(_name(record.tags))
+                else:
+                    from_metric(record)
+                    groups.setdefault(_name(record.tags), []).append(record)
+            except DataError as error:
+                bad[index] = f"{'event step: ' if is_end else ''}{error}"
+        if bad:
+            raise RejectedError(next(iter(bad.values())), list(bad))
+        try:
+            await asyncio.to_thread(self._gather, groups)
+        except OSError as error:
+            raise UnavailableError(f"{self.spool}: {error.strerror}") from None
+        now = time.monotonic()
+        self._due |= dict.fromkeys(groups, now + self.idle)
+        self._due |= dict.fromkeys(ended, now + self.settle)
+
+    def _gather(self, groups: dict[NodeStepName, list[Message]]) -> None:
+        for name, messages in groups.items():
+            path = self._gathered(name)
+            is_new = not path.exists()
+            with path.open("a+b") as file:
+                if size := file.seek(0, os.SEEK_END):
+                    file.seek(size - 1)
+                    if file.read(1) != b"\n":
+                        file.write(_TORN)
+                file.write(encode(messages, precision="ns"))
+                file.flush()
+                os.fsync(file.fileno())
+            if is_new:
+                sync_folder(self.spool)
+
+    def _gathered(self, name: NodeStepName) -> Path:
+        return self.spool / name.file_name.replace(".h5", ".lp")
+
+    async def _keep_finishing(self) -> None:
+        while True:
+            now = time.monotonic()
+            for name in [name for name, due in self._due.items() if due <= now]:
+                due = self._due[name]
+                try:
+                    await asyncio.to_thread(self._finish, name)
+                except (OSError, DataError) as error:
+                    log.error("%s: %s; trying again", name.file_name, error)  # noqa: TRY400
+                    self._due[name] = now + self.idle
+                else:
+                    if self._due.get(name) == due:
+                        del self._due[name]
+            await asyncio.sleep(min(1.0, self.settle or 0.1, self.idle))
+
+    def _finish(self, name: NodeStepName) -> None:
+        """Make the file of a step, then remove what was gathered."""
+        gathered, final = self._gathered(name), self.folder / name.file_name
+        if not gathered.exists():
+            return
+        changed = gathered.stat().st_mtime_ns
+        if final.exists() and final.stat().st_mtime_ns >= changed:
+            gathered.unlink()  # the process that made the file was killed before this line
+            return
+        draft = self.spool / f"{name.file_name}.draft"
+        draft.unlink(missing_ok=True)
+        assemble(gathered, draft, name)
+        if gathered.stat().st_mtime_ns != changed:
+            return  # samples came meanwhile: it has not ended
+        keep_aside(final)
+        draft.replace(final)
+        sync_folder(self.folder)
+        gathered.unlink()
+        log.info("%s: complete", final)
+
+
+def assemble(gathered: Path, path: Path, name: NodeStepName) -> None:
+    """Write a node-step file from lines of its samples; raises OSError or EncodeError."""
+    tables: dict[_Key, dict[int, _Row]] = {}
+    written: dict[_Key, int] = {}
+    writer: NodeStepWriter | None = None
+    for value in _values(gathered):
+        if writer is None:
+            step = NodeStep(step=name.step, node=name.node, job=name.job)
+            writer = NodeStepWriter(path, step, start=value.time / 10**9)
+        key = (value.series, value.task)
+        if value.time <= written.get(key, -1):
+            continue  # delivered again, when its row was written long ago
+        rows = tables.setdefault(key, {})
+        rows.setdefault(value.time, {})[value.field] = value.value
+        if len(rows) > WINDOW:
+            written[key] = _append(writer, key, rows)
+    if writer is None:
+        return
+    with writer:
+        for key, rows in tables.items():
+            while rows:
+                _append(writer, key, rows)
+
+
+def _append(writer: NodeStepWriter, key: _Key, rows: dict[int, _Row]) -> int:
+    """Write the oldest row and return its time."""
+    oldest = min(rows)
+    series, task = key
+    fields = {field.name: field for field in series_type(series).fields}
+    values = {name: _number(fields[name], value) for name, value in rows.pop(oldest).items()}
+    writer.append(series, values, oldest / 10**9, task)
+    return oldest
+
+
+def _number(field: Field, value: float) -> float:
+    return round(value) if field.type is int else value
+
+
+def _values(gathered: Path) -> Iterator[Value]:
+    """Read the lines of a file, block by block; a torn one was delivered again."""
+    rest = b""
+    with gathered.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            whole, _, rest = (rest + block).rpartition(b"\n")
+            for message in decode(whole + b"\n", precision="ns"):
+                yield from_metric(message)
+
+
+def _name(tags: Mapping[str, str]) -> NodeStepName:
+    """Return the name of a step's file; raises DataError where the tags make none."""
+    job, step, node = (tags.get(tag, "") for tag in ("jobid", "stepid", "hostname"))
+    if job.isascii() and job.isdecimal():
+        name = NodeStepName(int(job), step, node)
+        if parse_file_name(name.file_name) == name:
+            return name
+    raise DataError(f"job {job!r:.40}, step {step!r:.40}, node {node!r:.80} name no step of a job")

@@ -1,0 +1,311 @@
+"""What sinks of HTTP stores share: address, credentials, TLS, gzip, and what an answer means.
+
+A sink of its own says where it POSTs, which statuses mean that the records are stored, and how it
+finds out that the address is right::
+
+    class FooSink(HttpSink):
+        stored = frozenset({202})
+
+        def __init__(self, *, url: str = "http://127.0.0.1:1234", **http: Any) -> None:
+            super().__init__(url=url, **http)
+
+        async def write(self, records: Sequence[Message]) -> None:
+            await self.post(encode(records), path="/write")
+
+        async def ask(self) -> None:
+            await self.post(b"", path="/write")
+"""
+
+import asyncio
+import base64
+import gzip
+import ssl
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+from urllib.parse import urlsplit
+
+from ccpipe.config import Duration, read_secret
+from ccpipe.errors import (
+    ConfigError,
+    DeniedError,
+    MissingExtra,
+    RejectedError,
+    UnavailableError,
+)
+from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
+from ccpipe.message import Message
+from ccpipe.pipeline import Sink
+
+try:
+    import aiohttp
+except ImportError:
+    raise MissingExtra("aiohttp", "http") from None
+
+ABOUT_THE_BODY = frozenset({400, 413, 422})
+"""Bad request, too large, not to be processed."""
+ABOUT_US = frozenset({401, 403})
+"""Unauthorized, forbidden."""
+
+GZIP_LEVEL = 1
+"""For lines a third of the CPU time of level 6, for 15 % of their size rather than 11 %."""
+
+EXCERPT = 2000
+"""Bytes of an answer that an error quotes."""
+
+
+class Answer(NamedTuple):
+    """What a store says to a request."""
+
+    status: int
+    reason: str
+    text: str
+    """The beginning of its body."""
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.reason}: {self.text}"
+
+
+class HttpSink(Sink):
+    """A store that is written to by POST requests, one at a time."""
+
+    stored: ClassVar[frozenset[int]] = frozenset({204})
+    """The statuses that mean that the store has the records.
+
+    No other: a captive portal or a wrong address may well answer 200 with a page of its own.
+    """
+    scheme: str = "Bearer"
+    """The word before a token."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        timeout: Duration = Duration(10),
+        gzip: bool = False,
+        user: str = "",
+        password_file: str = "",
+        token_file: str = "",
+        ca_file: str = "",
+        cert_file: str = "",
+        key_file: str = "",
+    ) -> None:
+        """Configure address and credentials.
+
+        Parameters
+        ----------
+        url
+            The store's address, ``http://`` or ``https://``.
+        timeout
+            How long one write may take.
+        gzip
+            Whether to compress, to about a seventh: worth its CPU time on slow networks.
+        user, password_file
+            Name and file with the password, where the store asks for them (HTTP Basic).
+        token_file
+            File with a token, where the store asks for one.
+        ca_file
+            Certificate authority that signed the server's certificate, where it is a private one.
+        cert_file, key_file
+            Certificate and private key of the client, where the server asks for them.
+
+        Raises
+        ------
+        ConfigError
+            where these contradict each other.
+
+        """
+        address = urlsplit(url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ConfigError(f"url: {url!r} is not an http:// or https:// address")
+        if address.username or address.password:
+            raise ConfigError("url: must not contain a password; use user and password_file")
+        if bool(user) != bool(password_file):
+            raise ConfigError("user and password_file go together")
+        if user and token_file:
+            raise ConfigError("token_file: a user is configured too; use only one of them")
+        if key_file and not cert_file:
+            raise ConfigError("key_file: cert_file is missing")
+        self.url = url.rstrip("/")
+        self.timeout = aiohttp.ClientTimeout(total=float(timeout))
+        self.gzip = gzip
+        self.user, self.password_file, self.token_file = user, password_file, token_file
+        self.ca_file, self.cert_file, self.key_file = ca_file, cert_file, key_file
+        self._session: aiohttp.ClientSession | None = None
+
+    @abstractmethod
+    async def ask(self) -> None:
+        """Ask the store something that shows address and credentials to be right.
+
+        Raises
+        ------
+        UnavailableError, DeniedError, RejectedError
+            as ``post`` does; what is rejected here means that the address is wrong.
+
+        """
+
+    async def check(self) -> None:
+        """Check that the store accepts records at this address, without sending any.
+
+        Raises
+        ------
+        UnavailableError
+            where it does not answer.
+        ConfigError
+            where a file cannot be read or the address does not accept records.
+        DeniedError
+            where the store refuses us.
+
+        """
+        async with self._open() as self._session:
+            await self._ask()
+
+    async def __aenter__(self) -> Self:
+        """Prepare; raises as ``check()`` does, but not for a store that is only down."""
+        self._session = self._open()
+        try:
+            await self._ask()
+        except UnavailableError:
+            pass
+        except BaseException:
+            await self._session.close()
+            raise
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Close the connection."""
+        assert self._session is not None
+        await self._session.close()
+
+    async def _ask(self) -> None:
+        try:
+            await self.ask()
+        except RejectedError as error:
+            raise ConfigError(f"url: does not accept our records: {error}") from None
+
+    async def post(
+        self,
+        body: bytes,
+        *,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send one request.
+
+        Raises
+        ------
+        UnavailableError, RejectedError, DeniedError
+            where the store does not answer, or with anything but ``stored``; see ``judge``.
+
+        """
+        if self.gzip and body:
+            body = await asyncio.to_thread(gzip.compress, body, GZIP_LEVEL, mtime=0)
+            headers = {**(headers or {}), "Content-Encoding": "gzip"}
+        answer = await self.request("POST", path, body, params, headers)
+        if not self.is_receipt(answer):
+            judge(answer.status, f"{self.url}{path}: {answer}")
+
+    def is_receipt(self, answer: Answer) -> bool:
+        """Say whether an answer means that the store has the records."""
+        return answer.status in self.stored
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send one request.
+
+        Raises
+        ------
+        UnavailableError
+            where no answer comes.
+
+        """
+        assert self._session is not None, "a sink is entered before it is written to"
+        try:
+            async with self._session.request(
+                method,
+                self.url + path,
+                params=params,
+                data=_payload(body),
+                headers=headers,
+                allow_redirects=False,  # a POST that is redirected would become a GET
+            ) as answer:
+                text = (await answer.content.read(EXCERPT)).decode(errors="replace").strip()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnavailableError(
+                f"{self.url}{path}: {str(error) or type(error).__name__}"
+            ) from None
+        return Answer(answer.status, answer.reason or "", text)
+
+    def _open(self) -> aiohttp.ClientSession:
+        headers = {"User-Agent": "ccpipe", **self._credentials()}
+        connector = aiohttp.TCPConnector(ssl=self._tls(), limit=1)
+        return aiohttp.ClientSession(timeout=self.timeout, headers=headers, connector=connector)
+
+    def _credentials(self) -> dict[str, str]:
+        if self.token_file:
+            token = read_secret("token_file", self.token_file)
+            return {"Authorization": f"{self.scheme} {token}"}
+        if self.user:
+            password = read_secret("password_file", self.password_file)
+            pair = base64.b64encode(f"{self.user}:{password}".encode()).decode()
+            return {"Authorization": f"Basic {pair}"}
+        return {}
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if not (self.ca_file or self.cert_file):
+            return True
+        option, path = "ca_file", self.ca_file
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+            if self.cert_file:
+                option, path = "cert_file", self.cert_file
+                context.load_cert_chain(self.cert_file, self.key_file or None)
+        except OSError as error:  # ssl.SSLError among them
+            raise ConfigError(f"{option}: {path}: {error.strerror or error}") from None
+        return context
+
+
+def _payload(body: bytes) -> Any:
+    """Return a body as aiohttp sends it, without its warning that a large one takes long.
+
+    It is one write to a socket; a stream instead would be cut into pieces of 64 KiB.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        return aiohttp.BytesPayload(body)
+
+
+def numbers(store: str, records: Iterable[Message]) -> Lines:
+    """Return records as columns, for a store of numbers; raises RejectedError naming the texts."""
+    lines = to_lines(records)
+    if ValueType.TEXT in lines.types.tobytes():
+        texts = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
+        raise RejectedError(f"{store} stores numbers, not text", texts)
+    return lines
+
+
+def judge(status: int, reason: str) -> NoReturn:
+    """Raise what the status of an answer means that is no receipt.
+
+    Only a status that speaks of the body condemns it. Any other, a 404 of a proxy that has just
+    lost its way among them, may pass, and records must not become dead letters for it.
+
+    Raises
+    ------
+    RejectedError, DeniedError, UnavailableError
+        with the reason.
+
+    """
+    if status in ABOUT_THE_BODY:
+        raise RejectedError(reason)
+    if status in ABOUT_US:
+        raise DeniedError(reason)
+    raise UnavailableError(reason)

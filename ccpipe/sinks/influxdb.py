@@ -1,0 +1,154 @@
+"""InfluxDB 1, 2 and 3, by line protocol over HTTP.
+
+One sink: with a `bucket` it speaks ``/api/v2/write``, as InfluxDB 2, 3 and Cloud do, and else
+``/write`` with a `database`, as InfluxDB 1 and many stores that imitate it do.
+
+Numbers travel as the bytes they came as. Texts are written anew, because ClusterCockpit's strings
+have escapes that InfluxDB's have not (``\\n``).
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from ccpipe.errors import ConfigError, RejectedError
+from ccpipe.formats.lineprotocol import Lines, Precision, ValueType, encode, to_lines
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol.precision import NANOSECONDS, NO_TIME
+from ccpipe.formats.lineprotocol.series import escape
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits
+from ccpipe.sinks.http import HttpSink
+
+_AS_FLOAT = bytes.maketrans(
+    bytes([ValueType.INT, ValueType.UINT]), bytes([ValueType.FLOAT, ValueType.FLOAT])
+)
+
+_NOTHING_TO_WRITE = ("writing requires points", "incoming write was empty")
+"""What InfluxDB 2 and 3 say to a request without lines that is right otherwise."""
+
+
+class InfluxdbSink(HttpSink):
+    """Writes everything that line protocol can say; a point that comes twice is stored once."""
+
+    takes = Messages
+
+    limits = Limits(lines=10_000, bytes=4 * 2**20, age=1.0)
+
+    def __init__(
+        self,
+        *,
+        url: str = "http://127.0.0.1:8086",
+        database: str = "",
+        retention_policy: str = "",
+        bucket: str = "",
+        org: str = "",
+        precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
+        as_floats: bool = False,
+        **http: Any,
+    ) -> None:
+        """Configure the address.
+
+        Parameters
+        ----------
+        url
+            The store's address; ``/write`` or ``/api/v2/write`` is added.
+        database
+            The database of InfluxDB 1.
+        retention_policy
+            The retention policy of InfluxDB 1; empty for the database's default.
+        bucket
+            The bucket of InfluxDB 2, or the database of InfluxDB 3.
+        org
+            The organisation of InfluxDB 2.
+        precision
+            The unit in which times are stored; ``auto`` keeps that of each payload.
+        as_floats
+            Write integers as floats: a field has one type, so that a value of the other one would
+            be refused.
+
+        Raises
+        ------
+        ConfigError
+            where there is neither database nor bucket, or both.
+
+        """
+        if bool(database) == bool(bucket):
+            raise ConfigError("database, bucket: set one: a database of InfluxDB 1, or a bucket")
+        if org and not bucket:
+            raise ConfigError("org: goes with bucket")
+        if retention_policy and not database:
+            raise ConfigError("retention_policy: goes with database")
+        super().__init__(url=url, **http)
+        self.is_v2 = bool(bucket)
+        self.scheme = "Token" if bucket else "Bearer"
+        names = {"db": database, "rp": retention_policy, "bucket": bucket, "org": org}
+        self.params = {key: value for key, value in names.items() if value}
+        self.precision: Precision | None = None if precision == "auto" else precision
+        self.as_floats = as_floats
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Write records; of those that the store refuses it keeps the others.
+
+        Raises
+        ------
+        UnavailableError
+            where the store does not answer or is overloaded.
+        RejectedError
+            where it refuses records, such as a number where it has texts.
+        DeniedError
+            where the store refuses us.
+        EncodeError
+            where a message cannot be written as a line.
+
+        """
+        lines = to_lines(records)
+        if len(lines):
+            body, precision = payload(lines, self.precision, as_floats=self.as_floats)
+            await self._post(body, precision)
+
+    async def ask(self) -> None:
+        """Write no points."""
+        try:
+            await self._post(b"", "s")
+        except RejectedError as error:
+            if not any(phrase in str(error) for phrase in _NOTHING_TO_WRITE):
+                raise
+
+    async def _post(self, body: bytes, precision: Precision) -> None:
+        unit = precision if self.is_v2 else _UNITS_OF_1.get(precision, precision)
+        path = "/api/v2/write" if self.is_v2 else "/write"
+        await self.post(body, path=path, params={**self.params, "precision": unit})
+
+
+_UNITS_OF_1: dict[str, str] = {"us": "u", "ns": "n"}
+
+
+def payload(
+    lines: Lines, wanted: Precision | None = None, *, as_floats: bool = False
+) -> tuple[bytes, Precision]:
+    """Return the bytes to send and the unit of their timestamps."""
+    types = lines.types.tobytes()
+    if as_floats and (ValueType.INT in types or ValueType.UINT in types):
+        lines = lines[:]
+        lines.types = array("B", types.translate(_AS_FLOAT))
+        lines.verbatim = False
+    precision = wanted or lines.precision or "ns"
+    if ValueType.TEXT in types:
+        numbers = lines.take([kind != ValueType.TEXT for kind in types])
+        texts = b"".join(_texts(lines, precision))
+        return texts + encode(numbers, precision=precision), precision
+    passed = lines.passthrough() if lines.precision == precision else None
+    return encode(lines, precision=precision) if passed is None else passed, precision
+
+
+def _texts(lines: Lines, precision: Precision) -> Iterator[bytes]:
+    """Yield the texts as lines whose strings have InfluxDB's own escapes."""
+    for row, kind in enumerate(lines.types):
+        if kind == ValueType.TEXT:
+            series = lines.table.series[lines.series[row]]
+            field = escape(lines.table.fields[lines.fields[row]])
+            text = lines.texts[lines.exact[row]].replace("\\", "\\\\").replace('"', '\\"')
+            time = lines.times[row]
+            stamp = b"" if time == NO_TIME else b" %d" % (time // NANOSECONDS[precision])
+            yield b'%b %b="%b"%b\n' % (series.key, field, text.encode(), stamp)

@@ -1,0 +1,107 @@
+"""The tables, as numbered SQL files that each database takes once and in their order.
+
+A file that was released is never changed: what is to be different comes with the next number.
+"""
+
+import logging
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from ccpipe.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+TABLES = ("series", "samples", "messages", "delivered")
+"""What a bridge of lines uses."""
+
+LOCK = 0x63637069
+"""Any number that all bridges take: who makes the tables."""
+
+_FIRST = ("series", "samples", "messages")  # made before there were numbers
+
+APPLIED = """
+    CREATE TABLE ccpipe_migrations (
+        number integer PRIMARY KEY,
+        name text NOT NULL,
+        applied timestamptz NOT NULL DEFAULT now()
+    );
+    GRANT SELECT ON ccpipe_migrations TO PUBLIC;
+"""
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """Return number, name and SQL of each migration, in their order."""
+    found = [file for file in files(__name__).iterdir() if file.name.endswith(".sql")]
+    found.sort(key=lambda file: file.name)
+    return [(int(file.name[:3]), file.name[4:-4], file.read_text()) for file in found]
+
+
+def _there(names: Sequence[str]) -> str:
+    return " AND ".join(f"to_regclass('{name}') IS NOT NULL" for name in names)
+
+
+def _may(privilege: str, names: Sequence[str]) -> str:
+    return " AND ".join(f"has_table_privilege('{name}', '{privilege}')" for name in names)
+
+
+def may_write(tables: Sequence[str]) -> str:
+    """Return a question: whether we may write to tables, or make them."""
+    written = [name for name in tables if name != "messages"]
+    read = [name for name in ("series", "delivered") if name in tables]
+    return f"""
+        SELECT CASE WHEN {_there(tables)}
+            THEN {_may("INSERT", written)} AND {_may("SELECT", read)}
+                 AND {_may("DELETE", ["delivered"])}
+            ELSE coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) END
+    """
+
+
+async def migrate(connection: Any) -> None:
+    """Bring a database's tables up to date.
+
+    Raises
+    ------
+    ConfigError
+        where they are those of a newer ccpipe.
+
+    """
+    known = migrations()
+    latest = known[-1][0]
+    if await _version(connection) == latest:  # without waiting for anybody
+        return
+    async with connection.transaction():
+        await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+        version = await _version(connection)
+        if version > latest:
+            raise ConfigError(
+                f"the database's tables are those of a newer ccpipe: migration {version}, "
+                f"and this one knows {latest}"
+            )
+        if version == 0:
+            await connection.execute(APPLIED)
+            if await connection.fetchval(f"SELECT {_there(_FIRST)}"):
+                version = 1
+                await _note(connection, *known[0][:2])
+        for number, name, sql in known[version:]:
+            await connection.execute(sql)
+            await _note(connection, number, name)
+            log.info("the database has taken migration %d, %s", number, name)
+
+
+# Only who locks a relation learns what other connections have made, and to_regclass() locks none.
+_IS_NEW = (
+    "SELECT to_regclass('ccpipe_migrations') IS NULL FROM (SELECT FROM pg_am LIMIT 1) AS locked"
+)
+
+
+async def _version(connection: Any) -> int:
+    if await connection.fetchval(_IS_NEW):
+        return 0
+    return int(await connection.fetchval("SELECT coalesce(max(number), 0) FROM ccpipe_migrations"))
+
+
+async def _note(connection: Any, number: int, name: str) -> None:
+    await connection.execute(
+        "INSERT INTO ccpipe_migrations (number, name) VALUES ($1, $2)", number, name
+    )

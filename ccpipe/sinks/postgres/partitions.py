@@ -1,0 +1,92 @@
+"""A partition of ``samples`` for each day: made when its first row comes, dropped when old."""
+
+import logging
+import re
+import time
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from ccpipe.sinks.postgres.migrations import LOCK
+
+log = logging.getLogger(__name__)
+
+DAYS_BACK, DAYS_AHEAD = 3660, 2
+"""Days from today that get partitions; rows of other days share the partition `samples_other`.
+
+So a clock that is wrong, or hostile, does not make a table for each day of a millennium.
+"""
+
+RETENTION_SECONDS = 3600.0
+"""How often partitions are looked for that are too old."""
+
+_PARTITIONS = """
+    SELECT inhrelid::regclass::text FROM pg_inherits
+    WHERE inhparent = to_regclass('samples')
+"""
+
+
+class Partitions:
+    """Which partitions are there, as far as one bridge knows."""
+
+    def __init__(self, retention: float) -> None:
+        """Keep days for `retention` seconds; 0 is for ever."""
+        self.retention = retention
+        self._known: set[int] = set()
+        self._next = 0.0
+
+    def forget(self) -> None:
+        """Forget what is there: the table is another one now."""
+        self._known.clear()
+
+    async def make(self, connection: Any, days: Iterable[int]) -> None:
+        """Make the partitions of some days, counted from the epoch, where they are missing."""
+        today = int(time.time() // 86_400)
+        for day in sorted(set(days) - self._known):
+            if -DAYS_BACK <= day - today <= DAYS_AHEAD:
+                await self._make(connection, date(1970, 1, 1) + timedelta(day))
+            self._known.add(day)
+
+    async def _make(self, connection: Any, day: date) -> None:
+        name = f"samples_{day:%Y%m%d}"
+        try:
+            async with connection.transaction():
+                await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+                if await connection.fetchval(
+                    "SELECT relkind <> 'p' FROM pg_class WHERE oid = to_regclass('samples')"
+                ):
+                    return  # a table of the site's own making
+                await connection.execute(
+                    f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF samples "
+                    f"FOR VALUES FROM ('{day} 00:00Z') TO ('{day + timedelta(1)} 00:00Z')"
+                )
+        except (
+            asyncpg.CheckViolationError,  # `samples_other` has rows of that day
+            asyncpg.InvalidObjectDefinitionError,  # another partition has that day
+            asyncpg.InsufficientPrivilegeError,
+        ) as error:
+            log.info("no partition %s, so its rows go to another one: %s", name, error)
+
+    async def drop_old(self, connection: Any) -> None:
+        """Drop the partitions whose last row is older than the retention."""
+        if not self.retention or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + RETENTION_SECONDS
+        oldest = datetime.now(UTC).date() - timedelta(seconds=self.retention)
+        for (name,) in await connection.fetch(_PARTITIONS):
+            found = re.fullmatch(r"(?:.*\.)?samples_(\d{8})", name)
+            if found and datetime.strptime(found[1], "%Y%m%d").date() < oldest:  # noqa: DTZ007
+                await self._drop(connection, name)
+
+    async def _drop(self, connection: Any, name: str) -> None:
+        try:
+            async with connection.transaction():
+                await connection.execute("SET LOCAL lock_timeout = '1s'")
+                await connection.execute(f"DROP TABLE {name}")
+        except asyncpg.PostgresError as error:  # a long query reads it: next time
+            log.warning("%s is older than the retention, but stays for now: %s", name, error)
+        else:
+            self.forget()
+            log.info("dropped %s, which is older than the retention", name)

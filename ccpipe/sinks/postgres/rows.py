@@ -1,0 +1,167 @@
+"""Rows as PostgreSQL's binary COPY wants them, in pure Python: the twin of the compiled kernel."""
+
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress, groupby
+from types import ModuleType
+from typing import Any
+
+from ccpipe.formats.kernel import load
+from ccpipe.formats.lineprotocol import Lines, ValueType
+from ccpipe.formats.lineprotocol.precision import INT64_MIN, NO_TIME
+
+KERNEL: ModuleType | None = load("ccpipe.sinks.postgres._kernel")
+
+COLUMNS = ("time", "value", "series", "ns", "int", "uint", "bool", "text")
+"""Of ``samples``, in the order of its rows."""
+
+Pair = tuple[int, int]
+"""Codes of a series and a field in the table that lines came with."""
+
+Ids = Mapping[int, "array[int]"]
+"""Of each field by its code: the number of each series by its code, 0 for unknown."""
+
+DAY = 86_400 * 10**9
+"""Nanoseconds."""
+
+
+def unknown_pairs(lines: Lines, ids: Ids) -> Sequence[Pair]:
+    """Return each series and field of some lines once whose number is not known."""
+    if KERNEL is not None:
+        found: list[Pair] = KERNEL.unknown_pairs(lines, ids)
+        return found
+    pairs = set(zip(lines.series, lines.fields, strict=True))
+    return [(code, field) for code, field in pairs if not ids[field][code]]
+
+
+def days(lines: Lines) -> set[int]:
+    """Return the days of some lines, counted from the epoch; lines without a time have none."""
+    if KERNEL is not None:
+        found: set[int] = KERNEL.days(lines)
+        return found
+    return {time // DAY for time, _ in groupby(lines.times) if time != NO_TIME}
+
+
+def rows(lines: Lines, ids: Ids) -> bytearray:
+    """Write lines as rows of ``COLUMNS``."""
+    texts = []
+    if ValueType.TEXT in lines.types.tobytes():
+        found = compress(lines.exact, map(ValueType.TEXT.__eq__, lines.types))
+        texts = [lines.texts[place].encode() for place in found]
+    if KERNEL is not None:
+        written: bytearray = KERNEL.rows(lines, ids, texts)
+        return written
+    return rows_in_python(lines, ids, texts)
+
+
+def rows_in_python(lines: Lines, ids: Ids, texts: Sequence[bytes]) -> bytearray:
+    """Write rows without the kernel, those of one value type together."""
+    parts: list[bytes | bytearray] = [b"PGCOPY\n\xff\r\n\0", bytes(8)]
+    series = _ids_by_row(lines, ids)
+    kinds = lines.types.tobytes()
+    for kind in sorted(set(kinds)):
+        chosen = _chooser(kinds, kind)
+        count = kinds.count(kind)
+        micros, beyond = _moments(chosen(lines.times))
+        number = None if kind == ValueType.TEXT else _big_endian(chosen(lines.numbers))
+        exact: array[Any] = chosen(lines.exact)
+        shared = [micros, number, _big_endian(chosen(series)), beyond]
+        match kind:
+            case ValueType.INT:
+                parts.append(_interleave(count, [*shared, _big_endian(exact), None, None, None]))
+            case ValueType.UINT:
+                parts.append(_interleave(count, [*shared, None, _numeric(exact), None, None]))
+            case ValueType.BOOL:
+                parts.append(_interleave(count, [*shared, None, None, bytes(iter(exact)), None]))
+            case ValueType.TEXT:
+                parts += _ended(_interleave(count, [*shared, None, None, None]), texts)
+            case _:
+                parts.append(_interleave(count, [*shared, None, None, None, None]))
+    return bytearray().join([*parts, struct.pack(">h", -1)])
+
+
+def _ids_by_row(lines: Lines, ids: Ids) -> "array[int]":
+    fields = set(lines.fields)
+    if len(fields) == 1:  # as of metrics: a third of the time
+        return array("i", list(map(ids[fields.pop()].__getitem__, lines.series)))
+    pairs = zip(lines.series, lines.fields, strict=True)
+    return array("i", [ids[field][code] for code, field in pairs])
+
+
+def _chooser(kinds: bytes, kind: int) -> "Callable[[array[Any]], array[Any]]":
+    """Return what takes the rows of one value type out of a column."""
+    if kinds.count(kind) == len(kinds):
+        return lambda column: column
+    mask = kinds.translate(bytes(code == kind for code in range(256)))
+    return lambda column: array(column.typecode, compress(column, mask))
+
+
+_YEAR_2000 = 946_684_800 * 10**6
+"""When PostgreSQL's time begins, in microseconds since the epoch."""
+
+
+def _moments(times: "array[int]") -> tuple[bytes, bytes]:
+    """Return microseconds and the nanoseconds beyond; in a payload they come in long runs."""
+    micros, beyond = [], []
+    for time, run in groupby(times):
+        count = len(list(run))
+        if time == NO_TIME:
+            whole, rest = INT64_MIN, 0  # -infinity
+        else:
+            whole, rest = time // 1000 - _YEAR_2000, time % 1000
+        micros.append(struct.pack(">q", whole) * count)
+        beyond.append(struct.pack(">h", rest) * count)
+    return b"".join(micros), b"".join(beyond)
+
+
+def _numeric(exact: "array[int]") -> bytes:
+    """Write unsigned integers of 64 bits as ``numeric``: five digits to the base 10 000."""
+    cells = array("H")
+    for bits in exact:
+        value = bits % 2**64
+        cells.extend((5, 4, 0, 0))  # digits, weight of the first, sign, decimals to show
+        cells.extend(value // 10**power % 10**4 for power in (16, 12, 8, 4, 0))
+    return _big_endian(cells)
+
+
+def _big_endian(column: "array[Any]") -> bytes:
+    if sys.byteorder == "little":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
+
+
+_NULL = struct.pack(">i", -1)
+
+
+def _interleave(count: int, columns: Sequence[bytes | None]) -> bytearray:
+    """Write rows whose cells have one width in each column; None is a column of nulls.
+
+    A row is copied as often as there are rows, and each byte of each column put in by one slice:
+    about ten times as fast as row by row.
+    """
+    row = bytearray(struct.pack(">h", len(COLUMNS)))
+    places = []
+    for cells in columns:
+        if cells is None:
+            row += _NULL
+            continue
+        width = len(cells) // count
+        row += struct.pack(">i", width)
+        places += [(len(row) + byte, cells[byte::width]) for byte in range(width)]
+        row += bytes(width)
+    whole = row * count
+    for place, cells in places:
+        whole[place :: len(row)] = cells
+    return whole
+
+
+def _ended(begun: bytearray, texts: Sequence[bytes]) -> list[bytearray]:
+    """Put a text after each row that was begun."""
+    width = len(begun) // len(texts)
+    return [
+        begun[row * width : (row + 1) * width] + struct.pack(">i", len(text)) + text
+        for row, text in enumerate(texts)
+    ]

@@ -1,0 +1,134 @@
+"""The numbers by which ``samples`` names its series: asked for once, and remembered."""
+
+import hashlib
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ccpipe.errors import RejectedError
+from ccpipe.formats.lineprotocol import Lines, SeriesTable
+from ccpipe.sinks.postgres.rows import Pair, unknown_pairs
+
+TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
+"""Tags that have a column of their own, named with ``_`` for ``-``; the others share ``tags``."""
+
+NEW_SERIES = """
+    INSERT INTO series
+        (key, name, field, cluster, hostname, type, type_id, stype, stype_id, tags)
+    SELECT key, name, field, tags->>'cluster', tags->>'hostname', tags->>'type',
+           tags->>'type-id', tags->>'stype', tags->>'stype-id',
+           tags - '{cluster,hostname,type,type-id,stype,stype-id}'::text[]
+    FROM (SELECT key, name, field, tags::jsonb
+          FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[])
+            AS given (key, name, field, tags)) AS new
+    ON CONFLICT (key) DO NOTHING
+    RETURNING key, id
+"""
+
+FOUND = "SELECT key, id FROM series WHERE key = ANY($1::bytea[])"
+
+# Reading from the table keeps it from being truncated or renamed until the transaction ends.
+GENERATION = """
+    SELECT to_regclass('series')::oid::bigint, pg_relation_filenode(to_regclass('series'))::bigint,
+           to_regclass('samples')::oid::bigint
+    FROM (SELECT count(*) FROM (SELECT FROM series LIMIT 0) AS nothing) AS locked
+"""
+"""What changes when one of the tables is another one, or was emptied."""
+
+Generation = tuple[int, int, int]
+
+
+async def generation(connection: Any) -> Generation:
+    """Return which tables these are; they stay so until the end of the transaction."""
+    series, filenode, samples = await connection.fetchrow(GENERATION)
+    return series, filenode, samples
+
+
+_MANY = 64
+
+
+class SeriesIds:
+    """Numbers of the series of one ``SeriesTable``, which lives across payloads.
+
+    So there is one number for each series and field that came: no more than the table has.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self.table: SeriesTable | None = None
+        self.by_field: dict[int, array[int]] = {}
+        """Of each field by its code: the number of each series by its code, 0 for unknown."""
+
+    def forget(self) -> None:
+        """Forget all: the tables are others now."""
+        self.table = None
+        self.by_field.clear()
+
+    def prepare(self, lines: Lines) -> Sequence[Pair]:
+        """Make room for the series of some lines; return those whose number is not known."""
+        if lines.table is not self.table:
+            self.forget()
+            self.table = lines.table
+        size = len(lines.table.series)
+        fields = len(lines.table.fields)
+        for field in range(fields) if fields < _MANY else set(lines.fields):
+            ids = self.by_field.setdefault(field, array("i"))
+            if len(ids) < size:  # twice as long each time, so that new ones are cheap
+                ids.frombytes(bytes(ids.itemsize * max(size - len(ids), len(ids))))
+        return unknown_pairs(lines, self.by_field)
+
+    async def ask(self, connection: Any, lines: Lines, pairs: Sequence[Pair]) -> None:
+        """Get the numbers of some series, making those that are new.
+
+        That is a transaction of its own, and a short one: bridges that meet the same new series
+        wait for each other only for it, and a number that is remembered is one that stays.
+
+        Raises
+        ------
+        RejectedError
+            naming the records of a series with the character NUL, which PostgreSQL keeps nowhere.
+
+        """
+        refuse_nul(lines, pairs)
+        keys = {digest(lines, pair): pair for pair in pairs}
+        ids = dict(await connection.fetch(FOUND, list(keys)))
+        # In one order everywhere: no deadlocks.
+        if missing := sorted(keys.keys() - ids.keys()):
+            series, fields = lines.table.series, lines.table.fields
+            new = [(series[keys[key][0]], fields[keys[key][1]]) for key in missing]
+            made = await connection.fetch(
+                NEW_SERIES,
+                missing,
+                [each.name for each, _ in new],
+                [field for _, field in new],
+                [msgspec.json.encode(each.tags).decode() for each, _ in new],
+            )
+            ids.update(made)
+            if len(made) < len(missing):  # another bridge was first
+                ids.update(await connection.fetch(FOUND, [k for k in missing if k not in ids]))
+        for key, (code, field) in keys.items():
+            self.by_field[field][code] = ids[key]
+
+
+def digest(lines: Lines, pair: Pair) -> bytes:
+    """Return what a series and a field are known by in the database."""
+    # A space in the key is escaped, so this is the only one that is not.
+    key = lines.table.series[pair[0]].key + b" " + lines.table.fields[pair[1]].encode()
+    return hashlib.blake2b(key, digest_size=16).digest()
+
+
+def refuse_nul(lines: Lines, pairs: Sequence[Pair]) -> None:
+    """Raise RejectedError for the rows of series with NUL, as plain Influx line protocol allows."""
+    bad = {
+        (code, field)
+        for code, field in pairs
+        if b"\0" in lines.table.series[code].key or "\0" in lines.table.fields[field]
+    }
+    if bad:
+        rows = zip(lines.series, lines.fields, strict=True)
+        raise RejectedError(
+            "PostgreSQL cannot store a name containing NUL",
+            [row for row, pair in enumerate(rows) if pair in bad],
+        )

@@ -1,0 +1,142 @@
+"""Prometheus, or Mimir, Thanos, Cortex and others, by remote write 1.0.
+
+Run Prometheus with ``--web.enable-remote-write-receiver``, and with an
+``out_of_order_time_window`` in its configuration: see ``docs/stores/prometheus.md``.
+"""
+
+import time
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from ccpipe.config import Duration
+from ccpipe.formats.lineprotocol import Lines, SeriesTable
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.prometheus import HEADERS, STALE, RemoteWrite
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits
+from ccpipe.sinks.http import Answer, HttpSink, numbers
+
+
+class PrometheusSink(HttpSink):
+    """Sends numbers by remote write."""
+
+    takes = Messages
+
+    stored = frozenset({200, 204})
+
+    limits = Limits(lines=10_000, bytes=4 * 2**20, age=1.0)
+
+    def __init__(
+        self,
+        *,
+        url: str = "http://127.0.0.1:9090",
+        path: str = "/api/v1/write",
+        tenant: str = "",
+        stale_after: Duration = Duration(0),
+        **http: Any,
+    ) -> None:
+        """Configure the address.
+
+        Parameters
+        ----------
+        url
+            The store's address.
+        path
+            Where it takes remote write: ``/api/v1/push`` of Mimir, ``/api/v1/receive`` of Thanos.
+        tenant
+            The tenant, which Mimir and Cortex read from the header ``X-Scope-OrgID``.
+        stale_after
+            End a series that has no new sample for so long, so that queries do not show its last
+            value for five minutes more; 0 never does.
+
+        """
+        super().__init__(url=url, **http)
+        self.path = path
+        self.headers = HEADERS | ({"X-Scope-OrgID": tenant} if tenant else {})
+        self.gzip = False  # the body is compressed by snappy, always
+        self.encoder = RemoteWrite()
+        self.live = LiveSeries(int(stale_after * 10**9)) if stale_after else None
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Send the records.
+
+        Raises
+        ------
+        UnavailableError
+            where the store does not answer or is overloaded.
+        RejectedError
+            for texts, naming them, and for samples that the store refuses, such as those that
+            are older than it takes.
+        DeniedError
+            where the store refuses us.
+
+        """
+        lines = numbers("Prometheus", records)
+        lines.fill_missing_times(time.time_ns())
+        if len(lines):
+            await self._post(self.encoder.encode(lines))
+            if self.live is not None and (ended := self.live.ended(lines, time.time_ns())):
+                await self._post(self.encoder.encode(ended))
+
+    async def ask(self) -> None:
+        """Send no samples."""
+        await self._post(self.encoder.encode(Lines()))
+
+    def is_receipt(self, answer: Answer) -> bool:
+        """Say whether it is 204 as of Prometheus, or 200 as of Mimir, without a page."""
+        return super().is_receipt(answer) and not answer.text
+
+    async def _post(self, body: bytes) -> None:
+        await self.post(body, path=self.path, headers=self.headers)
+
+
+class LiveSeries:
+    """When each series had its latest sample; series without new ones are ended by a marker."""
+
+    def __init__(self, age: int) -> None:
+        """End series after `age` nanoseconds."""
+        self.age = age
+        self.table = SeriesTable()
+        self.latest: dict[tuple[int, int], int] = {}
+        self.checked = 0
+
+    def ended(self, lines: Lines, now: int) -> Lines | None:
+        """Note the samples of `lines`; return markers of the series that have ended, if any."""
+        self._move_to(lines.table)
+        self.latest.update(
+            zip(zip(lines.series, lines.fields, strict=True), lines.times, strict=True)
+        )
+        if now - self.checked < self.age // 4:
+            return None
+        self.checked = now
+        old = [key for key, when in self.latest.items() if when < now - self.age]
+        if not old:
+            return None
+        times = [self.latest.pop(key) + self.age for key in old]
+        markers = Lines(b"", self.table)
+        markers.extend(
+            {
+                "series": array("i", [series for series, _ in old]),
+                "fields": array("i", [field for _, field in old]),
+                "numbers": array("d", [STALE]) * len(old),
+                "times": array("q", times),
+            }
+        )
+        return markers
+
+    def _move_to(self, table: SeriesTable) -> None:
+        """Number the series as `table` does; a decoder begins a new one when one is full."""
+        if table is not self.table:
+            series, fields = self.table.series, self.table.fields
+            if len(self.latest) > MAX_LIVE:
+                self.latest.clear()
+            self.latest = {
+                (table.code_of(series[code]), table.field_code_of(fields[field])): when
+                for (code, field), when in self.latest.items()
+            }
+            self.table = table
+
+
+MAX_LIVE = 200_000
+"""Series that are carried over to a new table; beyond, they end without a marker."""

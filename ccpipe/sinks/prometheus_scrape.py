@@ -1,0 +1,146 @@
+"""The latest values, for a Prometheus that scrapes: ``GET /metrics``.
+
+Prometheus gives a sample the time of its scrape, so of several samples between two scrapes only
+the last one is seen, and what comes late is shown as new. Where every sample counts, use
+``prometheus``.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from ccpipe.config import Duration, listen_address
+from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import SeriesTable
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.prometheus import TEXT_TYPE, text_labels
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink
+from ccpipe.sinks.http import numbers
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+
+class Latest(NamedTuple):
+    """The latest sample of a series."""
+
+    name: str
+    number: float
+    time: int
+
+
+class PrometheusScrapeSink(Sink):
+    """Holds the latest number of each series and shows them on ``/metrics``."""
+
+    takes = Messages
+
+    limits = Limits(lines=50_000, bytes=4 * 2**20, age=1.0)
+
+    def __init__(
+        self,
+        *,
+        listen: str = "127.0.0.1:9401",
+        stale_after: Duration = Duration(300),
+        max_series: int = 100_000,
+        timestamps: bool = False,
+    ) -> None:
+        """Configure the address.
+
+        Parameters
+        ----------
+        listen
+            Address and port, as in ``127.0.0.1:9401``; an address other than loopback shows the
+            metrics to whoever can reach it.
+        stale_after
+            A series that has no new sample for so long is shown no more.
+        max_series
+            How many series are held; beyond, those that were written least recently go.
+        timestamps
+            Show the time of each sample; Prometheus then does not notice when a series ends.
+
+        Raises
+        ------
+        ConfigError
+            where the address is none, or `max_series` is less than 1.
+
+        """
+        self.host, self.port = listen_address("listen", listen)
+        if max_series < 1:
+            raise ConfigError("max_series: must be at least 1")
+        self.stale_after = int(stale_after * 10**9)
+        self.max_series, self.timestamps = max_series, timestamps
+        self.latest: dict[str, Latest] = {}
+        """By name and labels, the one written least recently first."""
+        self._names: dict[tuple[int, int], tuple[str, str]] = {}
+        self._table: SeriesTable | None = None
+
+    async def __aenter__(self) -> Self:
+        """Listen; raises ConfigError where that is impossible."""
+        from aiohttp import web
+
+        app = web.Application()
+        app.router.add_get("/metrics", self._answer)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self.host, self.port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ConfigError(f"listen: {self.host}:{self.port}: {error.strerror}") from None
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Show the records from now on.
+
+        Raises
+        ------
+        RejectedError
+            for texts, naming them.
+
+        """
+        lines = numbers("Prometheus", records)
+        lines.fill_missing_times(time.time_ns())
+        if lines.table is not self._table or len(self._names) > self.max_series:
+            self._table = lines.table
+            self._names.clear()
+        names, latest = self._names, self.latest
+        for series, field, number, when in zip(
+            lines.series, lines.fields, lines.numbers, lines.times, strict=True
+        ):
+            known = names.get((series, field))
+            if known is None:
+                labels = text_labels(lines.table.series[series], lines.table.fields[field])
+                known = names[series, field] = labels[0], "".join(labels)
+            name, key = known
+            before = latest.pop(key, None)
+            if before is None or before.time <= when:
+                before = Latest(name, number, when)
+            latest[key] = before
+            if len(latest) > self.max_series:
+                del latest[next(iter(latest))]
+
+    async def _answer(self, _: "web.Request") -> "web.Response":
+        from aiohttp import web
+
+        text = "".join(self.text(time.time_ns()))
+        answer = web.Response(body=text.encode(), headers={"Content-Type": TEXT_TYPE})
+        answer.enable_compression()
+        return answer
+
+    def text(self, now: int) -> Iterator[str]:
+        """Yield what is shown, metric by metric; forget series that have ended."""
+        oldest = now - self.stale_after
+        for key in [key for key, sample in self.latest.items() if sample.time < oldest]:
+            del self.latest[key]
+        by_name: dict[str, list[str]] = {}
+        for key, (name, number, when) in self.latest.items():
+            stamp = f" {when // 10**6}" if self.timestamps else ""
+            by_name.setdefault(name, []).append(f"{key} {number!r}{stamp}\n")
+        for name, samples in by_name.items():
+            yield f"# TYPE {name} untyped\n"
+            yield from samples

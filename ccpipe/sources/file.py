@@ -1,0 +1,151 @@
+"""Line protocol from files, each read once from its beginning to its end."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Literal, cast
+
+from ccpipe.errors import ConfigError, DataError, UnavailableError
+from ccpipe.formats.files import UNREADABLE, Block, Stream, open_file, read_blocks
+from ccpipe.formats.lineprotocol import Lines, Precision, decode
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.pipeline.blocking import call_blocking
+
+STDIN = "-"
+
+
+class FileSource(Source):
+    """Reads files of line protocol in bounded memory, compressed ones by their suffix."""
+
+    gives = Messages
+
+    def __init__(
+        self,
+        *,
+        paths: list[str],
+        precision: Precision | Literal["auto"] = "auto",
+        lenient: bool = False,
+        rate: int = 0,
+    ) -> None:
+        """Choose files.
+
+        Parameters
+        ----------
+        paths
+            The files, in the order in which they are read; ``-`` is standard input. Those with
+            the suffix .gz, .bz2, .xz or .zst are decompressed.
+        precision
+            The unit of the timestamps; ``auto`` decides by the magnitude of each.
+        lenient
+            Accept known deviations from the grammar.
+        rate
+            Lines per second at most; 0 for no limit.
+
+        Raises
+        ------
+        ConfigError
+            where there is no path, or the rate is negative.
+
+        """
+        if not paths:
+            raise ConfigError("paths is empty")
+        if rate < 0:
+            raise ConfigError(f"rate is {rate}: it cannot be negative")
+        self.paths = paths
+        self.precision = precision
+        self.lenient = lenient
+        self.rate = rate
+        self._stopped = asyncio.Event()
+
+    async def check(self) -> None:
+        """Check whether the files can be read, for ``ccpipe validate``."""
+        for path in self.paths:
+            if path != STDIN and not os.access(path, os.R_OK):
+                raise ConfigError(f"{path} cannot be read")
+
+    def stop(self) -> None:
+        """End after the block in hand."""
+        self._stopped.set()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield the lines of all files; a line without a timestamp keeps none.
+
+        Raises
+        ------
+        UnavailableError
+            where a file cannot be opened.
+        DataError
+            where the rest of a file cannot be read.
+
+        """
+        for path in self.paths:
+            blocks = self._blocks(path)
+            name = "stdin" if path == STDIN else path
+            while (block := await self._next(blocks)) is not None:
+                yield Batch(block.lines, origin=name)
+                await self._pause(len(block.lines))
+            if self._stopped.is_set():
+                return
+
+    async def _next(self, blocks: Iterator[Block]) -> Block | None:
+        """Return the next block; None at the end, or where we were stopped while it was awaited."""
+        reading = asyncio.create_task(call_blocking(lambda: next(blocks, None)))
+        stopping = asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() and not self._stopped.is_set() else None
+        finally:
+            reading.cancel()
+            stopping.cancel()
+
+    async def _pause(self, lines: int) -> None:
+        if self.rate:
+            await wait_for_event(self._stopped, lines / self.rate)
+
+    def _blocks(self, path: str) -> Iterator[Block]:
+        size = min(_BLOCK, max(1024, self.rate * 16)) if self.rate else _BLOCK
+        try:
+            with _open(path) as stream:
+                yield from read_blocks(stream, self._decode, block=size)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
+        except UNREADABLE as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UnavailableError(f"{path}: {reason}") from None
+
+    def _decode(self, payload: bytes) -> Lines:
+        return decode(payload, precision=self.precision, lenient=self.lenient)
+
+
+class StdinSource(FileSource):
+    """Reads line protocol from standard input, to its end."""
+
+    def __init__(
+        self,
+        *,
+        precision: Precision | Literal["auto"] = "auto",
+        lenient: bool = False,
+        rate: int = 0,
+    ) -> None:
+        """See ``FileSource``."""
+        super().__init__(paths=[STDIN], precision=precision, lenient=lenient, rate=rate)
+
+
+_BLOCK = 2**18
+"""Bytes that are read at once; fewer where a rate is given, so that it is even."""
+
+
+class _Stdin:
+    """Standard input without Python's buffer, whose lock a waiting thread would hold at exit."""
+
+    def read1(self, size: int) -> bytes:
+        return os.read(0, size)
+
+
+def _open(path: str) -> AbstractContextManager[Stream]:
+    if path == STDIN:
+        return nullcontext(_Stdin())
+    return cast("AbstractContextManager[Stream]", open_file(Path(path)))

@@ -1,0 +1,107 @@
+"""Records are held to the subject that they came on."""
+
+from typing import NamedTuple
+
+import pytest
+
+from ccpipe.bus.codecs import Packing
+from ccpipe.bus.codecs.identity import HeldToSubject
+from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Bus, Site
+from ccpipe.errors import ConfigError
+from ccpipe.formats.sonar.envelopes import Envelopes
+
+TEMPLATES: dict[str, str | dict[str, str]] = {
+    "metrics": "{cluster}.metrics.{hostname}",
+    "events": {"*": "{cluster}.events.{name}.{hostname}", "job": "{cluster}.events.job"},
+    "sonar": "{cluster}.sonar.{name}.{hostname}",
+}
+SUBJECTS = Subjects.of(Site(cluster="fox.no", hostname="b", bus=Bus(subjects=TEMPLATES)))
+GOOD = b"m,cluster=fox.no,hostname=n1,type=node value=1 1740027951\n"
+
+
+class Message(NamedTuple):
+    """A message as a broker hands it over."""
+
+    subject: str
+    payload: bytes
+    arrival: int = 1740027951 * 10**9
+
+
+def decoded(*messages: Message) -> tuple[list[str], list[str]]:
+    """Return the nodes of what is accepted, and the reasons for what is not."""
+    held = HeldToSubject(LineCodec(), SUBJECTS, ["metrics", "events"])
+    batches = [batch.records for batch, _ in held.decode(messages)]
+    return (
+        [record.hostname for records in batches for record in records],
+        [bad.reason for records in batches for bad in records.rejected],
+    )
+
+
+def test_a_node_speaks_for_itself() -> None:
+    """What is on its own subject passes, though the cluster's name holds a dot."""
+    assert decoded(Message("fox%2Eno.metrics.n1", GOOD)) == (["n1"], [])
+    event = b'nodestate,cluster=fox.no,hostname=n1,type=node event="up" 1740027951\n'
+    assert decoded(Message("fox%2Eno.events.nodestate.n1", event)) == (["n1"], [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        GOOD.replace(b"hostname=n1", b"hostname=n2"),
+        GOOD.replace(b"cluster=fox.no", b"cluster=fritz"),
+        GOOD.replace(b"hostname=n1,", b""),
+        b'nodestate,cluster=fox.no,hostname=n1,type=node event="down" 1740027951\n',
+        b'job,cluster=fox.no,hostname=n1,function=start event="{}" 1740027951\n',
+    ],
+)
+def test_what_it_says_of_others_is_rejected(line: bytes) -> None:
+    """Another node, another cluster, another kind of message: that line alone, with the reason."""
+    accepted, reasons = decoded(Message("fox%2Eno.metrics.n1", GOOD + line))
+    assert accepted == ["n1"]
+    [reason] = reasons
+    assert reason.startswith("it came on fox%2Eno.metrics.n1 and says that it belongs on")
+
+
+def test_the_original_line_is_kept_for_the_dead_letter() -> None:
+    """With its number in the payload, beside lines that cannot be read at all."""
+    line = GOOD.replace(b"n1", b"n2")
+    held = HeldToSubject(LineCodec(), SUBJECTS, ["metrics"])
+    message = Message("fox%2Eno.metrics.n1", GOOD + line + b"broken value=\n")
+    [(batch, count)] = list(held.decode([message]))
+    assert count == 1
+    assert [(bad.line, bad.original) for bad in batch.records.rejected] == [
+        (3, b"broken value="),
+        (2, line.rstrip()),
+    ]
+
+
+def test_envelopes_are_held_too() -> None:
+    """Sonar's data names cluster and node inside."""
+    text = (
+        b'{"meta":{"producer":"sonar","version":"0.17.0"},"data":{"type":"sample","attributes":'
+        b'{"time":"2026-01-01T00:00:00Z","cluster":"fox.no","node":"n1"}}}'
+    )
+    held = HeldToSubject(SonarCodec(), SUBJECTS, ["sonar"])
+    messages = [Message(f"fox%2Eno.sonar.sample.{node}", text) for node in ("n1", "n2")]
+    good, bad = [batch.records for batch, _ in held.decode(messages)]
+    assert (len(good), good.rejected) == (1, [])
+    assert isinstance(bad, Envelopes)
+    assert len(bad) == 0
+    assert "belongs on fox%2Eno.sonar.sample.n1" in bad.rejected[0].reason
+
+
+def test_subjects_without_the_node_hold_nothing() -> None:
+    """That is a mistake of the configuration, and says which key."""
+    with pytest.raises(ConfigError, match=r"needs \{hostname\} in bus.subjects.metrics"):
+        HeldToSubject(LineCodec(), Subjects.of(Site(cluster="fritz")), ["metrics"])
+
+
+def test_records_are_encoded_as_ever() -> None:
+    """The direction to the bus has nothing to hold."""
+    held = HeldToSubject(LineCodec(), SUBJECTS, ["metrics"])
+    [(batch, _)] = list(held.decode([Message("fox%2Eno.metrics.n1", GOOD)]))
+    [(subject, payload)] = list(held.encode(batch.records, SUBJECTS, Packing(10, 1000, 1000)))
+    assert (subject, payload) == ("fox%2Eno.metrics.n1", GOOD.replace(b"=1 ", b"=1.0 "))

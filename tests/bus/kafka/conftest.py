@@ -1,0 +1,17 @@
+"""One broker for all tests of this folder, which keep their clusters' names apart."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bus.kafka.server import Kafka
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """Run a real Kafka on a free loopback port."""
+    server = Kafka(tmp_path_factory.mktemp("kafka"))
+    asyncio.run(server.start())
+    yield server
+    server.stop()

@@ -1,0 +1,152 @@
+"""The connection to a real Mosquitto: credentials, certificates, refusals."""
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ccpipe.bus.mqtt.session import Broker, Session
+from ccpipe.bus.mqtt.sink import MqttSink
+from ccpipe.bus.mqtt.source import MqttSource
+from ccpipe.config import Duration, Site
+from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+from ccpipe.message import metric
+from ccpipe.telemetry import Telemetry
+from tests.bus.mqtt.mosquitto import Mosquitto
+from tests.bus.mqtt.test_delivery import Reader
+from tests.conftest import free_port, program
+
+METRIC = metric("m", 1.0, time=10**18, tags={"cluster": "fox.test", "hostname": "n1"})
+
+
+async def test_passwords(tmp_path: Path, fox: Site) -> None:
+    """Name and password let us in; with others we are denied before anything is read."""
+    secret = tmp_path / "secret"
+    secret.write_text("pass\n")
+    users = tmp_path / "users"
+    program("mosquitto_passwd", "mosquitto")
+    subprocess.run(["mosquitto_passwd", "-b", "-c", str(users), "bridge", "pass"], check=True)
+    users.chmod(0o600)
+    mosquitto = Mosquitto(tmp_path / "m", "allow_anonymous false", f"password_file {users}")
+    await mosquitto.start()
+    try:
+        mine = Broker(url=mosquitto.url, user="bridge", password_file=str(secret))
+        await MqttSink(site=fox, broker=mine).check()
+        for nobody in (mosquitto.broker, Broker(url=mosquitto.url, protocol="3.1.1")):
+            with pytest.raises(DeniedError, match=mosquitto.url):
+                await MqttSource(site=fox, telemetry=Telemetry(), broker=nobody).check()
+            source = MqttSource(site=fox, telemetry=Telemetry(), broker=nobody)
+            with pytest.raises(DeniedError):
+                await Reader(source).read()
+            with pytest.raises(DeniedError):
+                async with MqttSink(site=fox, broker=nobody):
+                    pass
+        secret.write_text("")
+        with pytest.raises(ConfigError, match=r"broker\.password_file"):
+            await MqttSink(site=fox, broker=mine).check()
+    finally:
+        mosquitto.stop()
+
+
+async def test_a_broker_that_refuses_messages(tmp_path: Path, fox: Site) -> None:
+    """MQTT 5 says that a client may not write on a topic: nothing is taken for written."""
+    rules = tmp_path / "rules"
+    rules.write_text("topic read #\n")
+    rules.chmod(0o600)
+    mosquitto = Mosquitto(tmp_path / "m", "allow_anonymous true", f"acl_file {rules}")
+    await mosquitto.start()
+    try:
+        async with MqttSink(site=fox, broker=mosquitto.broker) as sink:
+            with pytest.raises(DeniedError, match="Not authorized"):
+                await sink.write([METRIC])
+    finally:
+        mosquitto.stop()
+
+
+async def test_no_broker(fox: Site) -> None:
+    """Where nobody listens it may be tried again."""
+    nobody = Broker(url=f"mqtt://127.0.0.1:{free_port()}")
+    async with MqttSink(site=fox, broker=nobody) as sink:
+        with pytest.raises(UnavailableError, match="refused"):
+            await sink.write([METRIC])
+
+
+async def test_a_broker_that_does_not_answer(fox: Site) -> None:
+    """After `timeout` a connection is given up, to be tried again."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, says nothing
+        url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match="timed out"):
+            await MqttSink(site=fox, broker=Broker(url=url, timeout=Duration(0.2))).check()
+
+
+def certificates(folder: Path) -> None:
+    """Make an authority, a server's certificate for 127.0.0.1 and a client's."""
+    program("openssl", "openssl")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl(*new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test CA", "-days", "3650")
+    for name in ("server", "client"):
+        openssl(
+            *new, "-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", f"{name}.key", "-out",
+            f"{name}.pem", "-subj", f"/CN={name}", "-days", "3650",
+            "-addext", "subjectAltName=IP:127.0.0.1",
+        )  # fmt: skip
+
+
+# paho leaves its socket open where the server's certificate is not trusted.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_certificates(tmp_path: Path, fox: Site) -> None:
+    """Both sides show a certificate; an authority that we do not know is not trusted."""
+    certificates(tmp_path)
+    mosquitto = Mosquitto(
+        tmp_path / "m",
+        *("allow_anonymous true", "require_certificate true", f"cafile {tmp_path}/ca.pem"),
+        *(f"certfile {tmp_path}/server.pem", f"keyfile {tmp_path}/server.key"),
+    )
+    await mosquitto.start()
+    url = f"mqtts://127.0.0.1:{mosquitto.port}"
+    ours, key = f"{tmp_path}/client.pem", f"{tmp_path}/client.key"
+    broker = Broker(url=url, ca_file=f"{tmp_path}/ca.pem", cert_file=ours, key_file=key)
+    try:
+        async with MqttSink(site=fox, broker=broker) as sink:
+            await sink.write([METRIC])
+        stranger = Broker(url=url, cert_file=ours, key_file=key)
+        with pytest.raises(UnavailableError, match="(?i)certificate verify failed"):
+            await MqttSink(site=fox, broker=stranger).check()
+        with pytest.raises(ConfigError, match=r"broker\.ca_file"):
+            await MqttSink(site=fox, broker=Broker(url=url, ca_file="/none")).check()
+    finally:
+        mosquitto.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"url": "127.0.0.1:1883"}, "is not an mqtt"),
+        ({"url": "mqtt://u:p@host"}, "must not hold a password"),
+        ({"user": "me"}, "user and password_file go together"),
+    ],
+)
+def test_addresses_that_cannot_be(options: dict[str, str], reason: str) -> None:
+    """A wrong address is named before anything starts."""
+    with pytest.raises(msgspec.ValidationError, match=reason):
+        msgspec.convert(options, Broker)
+
+
+async def test_a_session_is_entered_once_and_closed(tmp_path: Path) -> None:
+    """After its end it is lost."""
+    mosquitto = Mosquitto(tmp_path / "m")
+    await mosquitto.start()
+    try:
+        session = Session(mosquitto.broker)
+        async with session:
+            assert not session.is_lost
+        assert session.is_lost
+    finally:
+        mosquitto.stop()

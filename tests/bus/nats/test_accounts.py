@@ -1,0 +1,160 @@
+"""A site's keys on a real broker: each node speaks for itself and for nobody else."""
+
+import tomllib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from ccpipe.bus.nats.accounts import ensure_keys, users_of, write_site
+from ccpipe.bus.nats.ask import ask, request
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.config import Duration, Site, convert
+from ccpipe.errors import ConfigError, DeniedError
+from ccpipe.message import Message, event, metric
+from ccpipe.node.agent.responder import Responder
+from ccpipe.node.controls.control import Control
+from ccpipe.pipeline import DeadLetter
+from ccpipe.telemetry import Telemetry
+from tests.bus.nats.conftest import connected
+from tests.bus.nats.daemon import nats_daemon
+from tests.conftest import eventually
+
+SiteOf = Callable[..., Site]
+NOW = 1_740_000_000 * 10**9
+
+
+def sample(node: str, cluster: str = "fox.no") -> Message:
+    """Make a metric of a node."""
+    tags = {"cluster": cluster, "hostname": node, "type": "node"}
+    return metric("m", 1.0, time=NOW, tags=tags)
+
+
+@pytest.fixture
+async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
+    """Run a broker with the generated configuration; give the site as one of its users sees it."""
+    keys = tmp_path / "keys"
+    for role, names in (("node", ["n1", "n2"]), ("bridge", ["b"]), ("operator", ["o"])):
+        ensure_keys(keys, role, names)
+    ensure_keys(keys, "viewer", ["v"])
+    write_site(keys, "fox.no")
+    configuration = (
+        (keys / "nats.conf")
+        .read_text()
+        .replace('listen: "0.0.0.0:4222"', "")
+        .replace('http: "127.0.0.1:8222"', "")
+        .replace('"/var/lib/nats"', f'"{tmp_path / "js"}"')
+    )
+    async with nats_daemon(tmp_path, configuration) as port:
+
+        def site(role: str, name: str) -> Site:
+            tree = tomllib.loads((keys / "ccpipe.toml").read_text())
+            tree["hostname"] = name
+            tree["bus"]["servers"] = [f"nats://127.0.0.1:{port}"]
+            tree["bus"]["nkey_file"] = str(keys / "nkeys" / role / f"{name}.nk")
+            return convert(tree, Site, "test")
+
+        yield site
+
+
+def denials(telemetry: Telemetry) -> float:
+    """Count the permissions that the broker refused."""
+    labels = {"part": "permissions"}
+    return telemetry.registry.get_sample_value("ccpipe_bus_errors_total", labels) or 0
+
+
+async def test_each_role_can_do_its_work(site_of: SiteOf) -> None:
+    """A node's metrics, events and log reach a bridge that holds them to their subjects."""
+    telemetry = Telemetry()
+    bridge = site_of("bridge", "b")
+    source = NatsSource(
+        site=bridge, telemetry=telemetry, durable="b", drain=Duration(5), identity="subject"
+    )
+    tags = {"cluster": "fox.no", "hostname": "n1", "type": "node"}
+    records = [
+        sample("n1"),
+        event("nodestate", "up", "{}", time=NOW, tags=tags),
+    ]
+    async with source, NatsSink(site=site_of("node", "n1"), telemetry=telemetry) as sink:
+        await eventually(lambda: bool(source._stream))
+        await sink.write(records)
+        await NatsDeadLetterSink(source.bus, bridge).write([DeadLetter(b"x", "why")])
+        source.stop()
+        names = [record.name async for batch in source for record in batch.records]
+    assert sorted(names) == ["m", "nodestate"]
+    assert denials(telemetry) == 0
+
+
+@pytest.mark.parametrize(
+    "subject", ["fox%2Eno.metrics.n2", "fox%2Eno.metrics", "fritz.metrics.n1", "fox%2Eno.dead",
+                "fox%2Eno.events.job", "$JS.API.STREAM.DELETE.x"],
+)  # fmt: skip
+async def test_a_node_speaks_for_itself_only(site_of: SiteOf, subject: str) -> None:
+    """Another node's name, another cluster, jobs, the stream: the broker refuses each."""
+    telemetry = Telemetry()
+    async with connected(site_of("node", "n1").bus, telemetry) as bus:
+        await bus.publish(subject, b"m value=1")
+        await bus.flush()
+        await eventually(lambda: denials(telemetry) == 1)
+
+
+async def test_tags_that_differ_from_the_subject_are_dead_letters(site_of: SiteOf) -> None:
+    """The broker holds the subject; the source holds the tags to it."""
+    telemetry = Telemetry()
+    source = NatsSource(
+        site=site_of("bridge", "b"), telemetry=telemetry, durable="b", drain=Duration(5),
+        identity="subject",
+    )  # fmt: skip
+    line = b"m,cluster=fox.no,hostname=n2,type=node value=1 1740000000\n"
+    async with source, connected(site_of("node", "n1").bus) as node:
+        await eventually(lambda: bool(source._stream))
+        await node.publish("fox%2Eno.metrics.n1", line)
+        await node.flush()
+        source.stop()
+        batches = [batch async for batch in source]
+    assert [len(batch.records) for batch in batches] == [0]
+    assert "belongs on fox%2Eno.metrics.n2" in batches[0].records.rejected[0].reason
+
+
+async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
+    """With keys alone: each has an inbox below its own public key."""
+    telemetry, site = Telemetry(), site_of("node", "n1")
+    controls = {"interval": Control("time", lambda _: "10s")}
+    operator = site_of("operator", "o")
+    async with (
+        connected(site.bus, telemetry) as node,
+        connected(operator.bus, telemetry) as asking,
+        Responder(node, site, controls),
+    ):
+        await node.flush()
+        answers = await ask(asking, operator, [request("interval", node="n1")], seconds=20)
+    assert [answer.value for answer in answers] == ["10s"]
+    assert denials(telemetry) == 0
+
+
+async def test_a_viewer_and_a_node_send_no_requests(site_of: SiteOf) -> None:
+    """Neither may ask, so that neither can set anything on another node."""
+    for role, name in (("viewer", "v"), ("node", "n2")):
+        site = site_of(role, name)
+        async with connected(site.bus) as bus:
+            with pytest.raises(DeniedError):
+                await ask(bus, site, [request("interval", node="n1")], seconds=20)
+
+
+def test_keys_are_kept_and_private(tmp_path: Path) -> None:
+    """Running it again adds; no seed stands in a configuration, nobody else can read one."""
+    ensure_keys(tmp_path, "node", ["n1"])
+    before = write_site(tmp_path, "fritz")
+    ensure_keys(tmp_path, "node", ["n1", "n/2"])
+    after = write_site(tmp_path, "fritz")
+    assert [user.name for user in after] == ["n%2F2", "n1"]
+    assert before[0] in after
+    seeds = list((tmp_path / "nkeys").rglob("*.nk"))
+    assert {path.stat().st_mode & 0o777 for path in seeds} == {0o600}
+    conf = (tmp_path / "nats.conf").read_text()
+    assert not any(path.read_text().strip() in conf for path in seeds)
+    seeds[0].write_text("SUnonsense")
+    with pytest.raises(ConfigError, match="no seed of an nkey"):
+        users_of(tmp_path)

@@ -1,0 +1,115 @@
+"""Who we are to the broker: files that hold it, and addresses that must not show it."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.bus.nats.connection import Connection, check
+from ccpipe.bus.nats.credentials import check_urls, client_options, requires_tls, without_secrets
+from ccpipe.config import Bus
+from ccpipe.errors import ConfigError, DeniedError
+from ccpipe.telemetry import Telemetry
+from tests.bus.nats.daemon import nats_daemon
+from tests.conftest import eventually
+
+USER = 'authorization {{ users: [ {{ user: "node", password: "{}" }} ] }}'
+
+
+async def test_a_password_is_read_again_for_each_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A changed password needs no restart: the next connection sends what the file holds then.
+
+    A file that is empty for a moment is reported, and tried again.
+    """
+    secret = tmp_path / "password"
+    secret.write_text("old\n")
+    async with nats_daemon(tmp_path, USER.format("old")) as port:
+        bus = Bus(servers=[f"nats://127.0.0.1:{port}"], user="node", password_file=str(secret))
+        connection = Connection(bus, name="t", telemetry=Telemetry())
+        await connection.__aenter__()
+    try:
+        secret.write_text("")
+        async with nats_daemon(tmp_path, USER.format("new"), port):
+            await eventually(lambda: "does not hold one line of text" in caplog.text, 60)
+            secret.write_text("new\n")
+            await eventually(lambda: connection.is_connected, 60)
+            await connection.flush()
+    finally:
+        await connection.__aexit__(None, None, None)
+
+
+async def test_why_no_password_may_be_empty(tmp_path: Path) -> None:
+    """A server with an empty password lets in whoever sends one; ccpipe sends none."""
+    configuration = "authorization { users: [ { user: node, password: $NODE } ] }"
+    async with nats_daemon(tmp_path, configuration, NODE="") as port:
+        await check(Bus(servers=[f"nats://node:@127.0.0.1:{port}"]), Telemetry())
+        for content in ("", "\n", " \t\n"):
+            (tmp_path / "password").write_text(content)
+            bus = Bus(
+                servers=[f"nats://127.0.0.1:{port}"], user="node",
+                password_file=str(tmp_path / "password"),
+            )  # fmt: skip
+            with pytest.raises(ConfigError, match="bus.password_file"):
+                await check(bus, Telemetry())
+    async with nats_daemon(tmp_path, USER.format("set")) as port:
+        with pytest.raises(DeniedError):
+            await check(Bus(servers=[f"nats://node:@127.0.0.1:{port}"]), Telemetry())
+
+
+def test_a_user_without_a_password_file_is_refused() -> None:
+    """Before anything is sent."""
+    with pytest.raises(ConfigError, match="bus.password_file: is missing"):
+        client_options(Bus(user="node"))
+
+
+def test_an_nkey_file_is_checked(tmp_path: Path) -> None:
+    """What is no seed is named with its file, and never shown."""
+    path = tmp_path / "key.nk"
+    path.write_text("SUNONSENSE")
+    with pytest.raises(ConfigError, match=r"bus.nkey_file: .*key.nk: is no seed") as caught:
+        client_options(Bus(nkey_file=str(path)))
+    assert "SUNONSENSE" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("bus", "expected"),
+    [
+        (Bus(servers=["nats://h"]), False),
+        (Bus(servers=["nats://h", "tls://h"]), True),
+        (Bus(servers=["nats://h"], ca_file="x"), True),
+        (Bus(servers=["nats://h"], tls="require"), True),
+        (Bus(servers=["wss://h"]), True),
+    ],
+)
+def test_when_tls_is_required(bus: Bus, expected: bool) -> None:
+    """As soon as one of the ways to ask for it is used, for all servers."""
+    assert requires_tls(bus) is expected
+
+
+@pytest.mark.parametrize(
+    "server", ["", "http://h", "nats://u:hunter2/x@h", "nats://h:port", "nats:///x", "h:99999"]
+)
+def test_what_is_no_address_is_refused_without_showing_it(server: str) -> None:
+    """It may hold a password; its number in the list says which one."""
+    with pytest.raises(ConfigError, match=r"bus.servers\[1\]: not the URL") as caught:
+        check_urls(["nats://good", server])
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["nats://h:4222", "h", "h:4222", "nats://u:p@h", "u:p@h:1", "tls://10.0.0.1", "ws://h"],
+)
+def test_addresses_are_accepted_as_people_write_them(server: str) -> None:
+    """With and without scheme, port and user."""
+    check_urls([server])
+
+
+@given(st.text(st.characters(exclude_characters="@")), st.sampled_from(["", "nats://", "tls:/"]))
+def test_no_secret_stands_in_a_message(secret: str, scheme: str) -> None:
+    """Whatever a password holds and however the URL is written."""
+    assert without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1").endswith("://host:1")
+    assert "hunter" not in without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1")

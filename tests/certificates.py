@@ -1,0 +1,32 @@
+"""A certificate authority of a test's own, by the real openssl."""
+
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.conftest import program
+
+
+class Certificates(NamedTuple):
+    """Files in PEM; the certificate is of 127.0.0.1 and localhost, for servers and clients."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+
+def certificates(folder: Path) -> Certificates:
+    """Make an authority and a certificate that it signed, valid for a day."""
+    made = Certificates(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
+    names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
+    ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1")
+    authority = ("-keyout", folder / "ca.key", "-out", made.ca, "-subj", "/CN=an authority")
+    _openssl("req", "-x509", *ec, *authority)
+    signed = ("-CA", made.ca, "-CAkey", folder / "ca.key", "-addext", names, "-subj", "/CN=a host")
+    _openssl("req", "-x509", *ec, *signed, "-keyout", made.key, "-out", made.cert)
+    return made
+
+
+def _openssl(*arguments: object) -> None:
+    command = [str(program("openssl", "openssl")), *map(str, arguments)]
+    subprocess.run(command, check=True, capture_output=True)

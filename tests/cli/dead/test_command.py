@@ -1,0 +1,168 @@
+"""``ccpipe dead``: letters of the bus and of files, listed, shown and replayed once."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import nats
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.server import Server
+from ccpipe.config import Site
+from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject, encode
+from ccpipe.pipeline import DeadLetter
+from ccpipe.sinks.dead_letter_file import DeadLetterFile
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import Ended, ccpipe
+
+LINE = b"m,cluster=fox.test,hostname=n1,type=node value=%d.0 1740000000"
+GOOD = [DeadLetter(LINE % i, "no such table", "fox%2Etest.metrics.n1") for i in range(3)]
+BAD = DeadLetter(b"\x1b[31mbroken", "not a line", "fox%2Etest.metrics", 4, 17)
+TIMELESS = DeadLetter(b"m,cluster=fox.test,hostname=n1,type=node value=7.0", "late", "load")
+ENVELOPE = DeadLetter(
+    encode(
+        Envelope(
+            MetadataObject(producer="ccpipe", version="1"),
+            errors=(
+                ErrorObject(time="2025-02-20T06:05:51Z", detail="x", cluster="fox.test", node="n"),
+            ),
+        )
+    ),
+    "not delivered",
+    "sonar",
+)
+
+
+async def write(site: Site, letters: list[DeadLetter]) -> None:
+    """Put letters on the bus."""
+    async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
+        await NatsDeadLetterSink(bus, site).write(letters)
+
+
+async def stored(server: Server, stream: str = "ccpipe-fox%2Etest") -> list[tuple[str, bytes]]:
+    """Return what a stream holds, in order: subjects and payloads."""
+    client = await nats.connect(server.url)
+    jetstream = client.jetstream()
+    state = (await jetstream.stream_info(stream)).state
+    found = []
+    for sequence in range(state.first_seq, state.last_seq + 1):
+        message = await jetstream.get_msg(stream, sequence)
+        found.append((message.subject or "", message.data or b""))
+    await client.close()
+    return found
+
+
+async def dead(site: Site, *arguments: object) -> Ended:
+    """Run the command against the test's broker."""
+    server = site.bus.servers[0]
+    given = (*arguments, "--server", server, "--cluster", site.cluster)
+    return await asyncio.to_thread(ccpipe, "dead", *given)
+
+
+async def test_letters_of_the_bus_are_listed_and_shown(site: Site) -> None:
+    """With reason, origin and excerpt; no letter controls the terminal; filters choose."""
+    await write(site, [*GOOD, BAD])
+    listed = await dead(site, "list")
+    assert listed.code == 0
+    assert [row.split()[0] for row in listed.out.splitlines()] == ["ID", "1", "2", "3", "4"]
+    assert r"\x1b[31mbroken" in listed.out
+    assert listed.err.endswith("4 dead letters\n")
+    rows = (await dead(site, "list", "--origin", "metrics.n?", "--count", 2, "-o", "json")).out
+    assert [json.loads(row)["original"].encode() for row in rows.splitlines()] == [
+        letter.original for letter in GOOD[:2]
+    ]
+    only = json.loads((await dead(site, "list", "--reason", "a line", "-o", "json")).out)
+    assert (only["line"], only["offset"], only["reason"]) == (4, 17, "not a line")
+    shown = await dead(site, "show", "--id", 2, "--id", 4)
+    assert shown.out.encode() == GOOD[1].original + b"\n" + BAD.original + b"\n"
+    assert "4: fox%2Etest.metrics: not a line" in shown.err
+
+
+async def test_without_letters_the_list_is_empty(site: Site) -> None:
+    """Also where there is no stream yet."""
+    listed = await dead(site, "list")
+    assert (listed.code, listed.out, listed.err) == (0, "", "0 dead letters\n")
+
+
+async def test_letters_of_the_bus_are_replayed_once(site: Site, nats_server: Server) -> None:
+    """They go to their old subjects and leave the dead; what is still invalid stays."""
+    await write(site, [*GOOD, BAD])
+    done = await dead(site, "replay")
+    assert done.code == 65
+    assert "4: " in done.err
+    assert "3 letters replayed, 1 still invalid" in done.err
+    assert await stored(nats_server) == [
+        (letter.origin, letter.original + b"\n") for letter in GOOD
+    ]
+    again = await dead(site, "replay")
+    assert "0 letters replayed, 1 still invalid" in again.err
+    assert len(await stored(nats_server)) == 3
+
+
+async def test_letters_of_a_file_are_replayed_once(
+    site: Site, nats_server: Server, tmp_path: Path
+) -> None:
+    """Resumed after a kill or run again, the command sends only what is missing."""
+    path = tmp_path / "dead.lp"
+    sink = DeadLetterFile(path)
+    await sink.write([*GOOD, TIMELESS, ENVELOPE])
+    first = await dead(site, "replay", path, "--count", 2)
+    assert first.code == 0
+    assert first.err.endswith("2 letters replayed, 0 still invalid\n")
+    await sink.write([DeadLetter(LINE % 9, "later", "load")])
+    assert "4 letters replayed" in (await dead(site, "replay", path)).err
+    done = await dead(site, "replay", path)
+    assert done.code == 0
+    assert "0 letters replayed, 0 still invalid\n6 replayed before\n" in done.err
+    found = await stored(nats_server)
+    assert [payload for _, payload in found][:3] == [letter.original + b"\n" for letter in GOOD]
+    subjects = [subject for subject, _ in found]
+    assert subjects[3:] == ["fox%2Etest.metrics", "fox%2Etest.sonar.error", "fox%2Etest.metrics"]
+    assert found[3][1].startswith(TIMELESS.original + b" ")  # the time at which it was kept
+    listed = await dead(site, "list", path)
+    assert listed.err == "0 dead letters, 6 replayed before\n"
+    assert (tmp_path / "dead.lp.replayed").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_torn_letter_is_reported_and_the_others_go(
+    site: Site, nats_server: Server, tmp_path: Path
+) -> None:
+    """It is never replayed as another value."""
+    path = tmp_path / "dead.lp"
+    await DeadLetterFile(path).write(GOOD[:1])
+    path.write_bytes(path.read_bytes()[:-20])
+    await DeadLetterFile(path).write(GOOD[1:])
+    done = await dead(site, "replay", path)
+    assert done.code == 65
+    assert "at byte 0: a torn or edited letter" in done.err
+    assert await stored(nats_server) == [
+        (letter.origin, letter.original + b"\n") for letter in GOOD[1:]
+    ]
+
+
+async def test_a_dry_run_prints_and_changes_nothing(site: Site, tmp_path: Path) -> None:
+    """Subjects and payloads stand on stdout."""
+    path = tmp_path / "dead.lp"
+    await DeadLetterFile(path).write(GOOD[:1])
+    done = await dead(site, "replay", path, "--dry-run")
+    assert done.out.encode() == b"fox%2Etest.metrics.n1 " + GOOD[0].original + b"\n"
+    assert not (tmp_path / "dead.lp.replayed").exists()
+
+
+async def test_a_letter_of_which_a_part_was_kept_is_not_replayed(site: Site) -> None:
+    """Its beginning is not what was sent."""
+    await write(site, [DeadLetter(b"x" * 2**20, "too long", "fox%2Etest.metrics")])
+    done = await dead(site, "replay")
+    assert done.code == 65
+    assert "of 1048576 bytes were kept" in done.err
+
+
+def test_a_missing_file_and_a_missing_broker_are_named(tmp_path: Path, unused_port: int) -> None:
+    """With the exit codes of a wrong argument and of what is unavailable."""
+    missing = ccpipe("dead", "list", tmp_path / "none.lp")
+    assert missing.code == 64
+    assert "none.lp: No such file or directory" in missing.err
+    assert ccpipe("dead", "list", "--count", 0, tmp_path).code == 64
+    away = ccpipe("dead", "list", "--server", f"nats://127.0.0.1:{unused_port}")
+    assert away.code == 69

@@ -1,0 +1,91 @@
+"""``ccpipe send``: lines from files and pipes onto the bus."""
+
+import asyncio
+import signal
+import subprocess
+from pathlib import Path
+
+from ccpipe.bus.nats.server import Server
+from ccpipe.config import Site
+from ccpipe.formats import dead_letters
+from tests.cli.command import Ended, ccpipe, command, environment
+from tests.cli.dead.test_command import stored
+
+LINES = b"".join(
+    b"m,cluster=fox.test,hostname=n1,type=node value=%d %d\n" % (i, 1740000000 + i)
+    for i in range(700)
+)
+EVENT = b'job,cluster=fox.test,function=f,hostname=n1,type=node event="{}" 1740000000\n'
+
+
+async def send(site: Site, *arguments: object, stdin: bytes = b"") -> Ended:
+    """Run the command against the test's broker."""
+    given = (*arguments, "--server", site.bus.servers[0], "--cluster", site.cluster)
+    return await asyncio.to_thread(ccpipe, "send", *given, stdin=stdin)
+
+
+async def test_files_and_standard_input_go_to_the_subjects_of_their_kinds(
+    site: Site, nats_server: Server, tmp_path: Path
+) -> None:
+    """In their order; sent twice they are stored once."""
+    (tmp_path / "a.lp").write_bytes(LINES)
+    for _ in range(2):
+        done = await send(site, tmp_path / "a.lp", "-", stdin=EVENT)
+        assert done.code == 0
+        assert "701 records read, 701 written, 0 dead letters" in done.err
+    found = await stored(nats_server)
+    metrics = [payload for subject, payload in found if subject == "fox%2Etest.metrics"]
+    assert b"".join(metrics).count(b"\n") == 700
+    assert [subject for subject, _ in found if "events" in subject] == ["fox%2Etest.events.job"]
+
+
+async def test_a_bad_line_is_reported_and_kept(site: Site, tmp_path: Path) -> None:
+    """The others go; the line is named by its number and kept where one says."""
+    kept = tmp_path / "bad.lp"
+    done = await send(site, "--rejected", kept, stdin=LINES + b"broken\n" + LINES)
+    assert done.code == 65
+    assert "dead letter from stdin line 701" in done.err
+    assert done.err.endswith("ccpipe: 1 line left out, reported above\n")
+    with kept.open("rb") as file:
+        (letter,) = dead_letters.read(file)
+    assert isinstance(letter, dead_letters.StoredLetter)
+    assert (letter.original, letter.line) == (b"broken", 701)
+
+
+async def test_a_rate_is_kept(site: Site) -> None:
+    """By the clock: 700 lines at 1000 a second were not sent at once."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    done = await send(site, "--rate", 1000, stdin=LINES)
+    assert done.code == 0
+    assert loop.time() - begun >= 0.7  # a lower bound holds on any machine
+
+
+async def test_waiting_for_input_it_obeys_signals(site: Site) -> None:
+    """What came before is sent; nothing keeps the process."""
+    given = ("send", "--server", site.bus.servers[0], "--cluster", site.cluster)
+    process = subprocess.Popen(
+        command(*given),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(LINES + b"broken\n")
+    process.stdin.flush()
+    while b"dead letter from stdin" not in (said := process.stderr.readline()):
+        assert said, "it has ended"
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait, 60) == 65
+    assert b"700 records read, 700 written" in process.stderr.read()
+    process.stdin.close()
+    process.stderr.close()
+
+
+def test_what_is_missing_is_named(tmp_path: Path, unused_port: int) -> None:
+    """A file that is none, a rate below 0, a broker that is away."""
+    assert ccpipe("send", tmp_path / "none.lp").code == 66
+    assert ccpipe("send", "--rate", "-1", stdin=LINES).code == 64
+    away = ccpipe("send", "--server", f"nats://127.0.0.1:{unused_port}", stdin=LINES)
+    assert away.code == 69

@@ -1,0 +1,77 @@
+"""``ccpipe streams``: the real command on a real broker."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.stream import ensure_stream
+from ccpipe.bus.subjects import Subjects
+from ccpipe.cli.options import Where
+from ccpipe.cli.streams import apply_, show
+from ccpipe.config import Bus, Site
+from ccpipe.errors import UnavailableError
+from tests.bus.nats.conftest import connected
+from tests.cli.command import Ended, ccpipe
+
+
+async def run(*arguments: object, server: Server, size: str = "1GiB") -> Ended:
+    """Run a command to its end beside the server of this loop."""
+    where = ("--server", server.url, "--cluster", "fritz")
+    return await asyncio.to_thread(lambda: ccpipe(*arguments, *where, CCPIPE_BUS__STREAM_SIZE=size))
+
+
+async def test_apply_then_show(nats_server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was made is shown with its limits and for how long a bridge may be away."""
+    made = await run("streams", "apply", "-o", "json", server=nats_server)
+    assert made.code == 0
+    assert {each["now"] for each in json.loads(made.out)} == {"absent"}
+    shown = await run("streams", "show", server=nats_server)
+    assert "1 GiB" in shown.out
+    assert "fritz.metrics" in shown.out
+    assert "24 h" in shown.out
+    assert "one copy" in shown.err
+    again = await run("streams", "apply", "--dry-run", server=nats_server)
+    assert (again.code, again.out) == (0, "")
+    assert "everything is as configured" in again.err
+
+
+async def test_changed_limits_are_shown_and_applied(nats_server: Server) -> None:
+    """``validate`` calls them bad until they are applied; a dry run changes nothing."""
+    site = Site(cluster="fritz", bus=Bus(servers=[nats_server.url]))
+    async with connected(site.bus) as bus:
+        await ensure_stream(bus.jetstream(), site.bus, Subjects.of(site), ["fritz.metrics"])
+    shown = await run("streams", "show", "-o", "json", server=nats_server, size="5GiB")
+    report = json.loads(shown.out)
+    assert report["streams"][0]["away_seconds"] == 86400
+    [size, _] = report["differences"]
+    assert (size["now"], size["wanted"]) == ("1GiB", "5GiB")
+    dry = await run("streams", "apply", "--dry-run", server=nats_server, size="5GiB")
+    assert "5GiB" in dry.out
+    assert (await run("streams", "apply", server=nats_server, size="5GiB")).code == 0
+    after = await run("streams", "show", "-o", "json", server=nats_server, size="5GiB")
+    assert json.loads(after.out)["differences"] == []
+
+
+async def test_a_broker_that_is_away_is_named(unused_port: int) -> None:
+    """As everywhere; nothing waits for it."""
+    for command in (show, apply_):
+        with pytest.raises(UnavailableError, match=str(unused_port)):
+            await command(where=Where(server=f"nats://127.0.0.1:{unused_port}"))
+
+
+async def test_validate_compares_streams(nats_server: Server, tmp_path: Path) -> None:
+    """A stream that was made with other limits makes the configuration bad, with exit code 78."""
+    site = Site(cluster="fritz", bus=Bus(servers=[nats_server.url]))
+    file = tmp_path / "c.toml"
+    text = f'cluster = "fritz"\n[bus]\nservers = ["{nats_server.url}"]\n'
+    file.write_text(text)
+    async with connected(site.bus) as bus:
+        await ensure_stream(bus.jetstream(), site.bus, Subjects.of(site), ["fritz.metrics"])
+    assert (await asyncio.to_thread(ccpipe, "validate", file)).code == 0
+    file.write_text(text + 'stream_size = "5GiB"\n')
+    bad = await asyncio.to_thread(ccpipe, "validate", file)
+    assert bad.code == 78
+    assert "max_bytes is 1GiB, not 5GiB" in bad.out

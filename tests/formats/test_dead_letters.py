@@ -1,0 +1,60 @@
+"""A file of dead letters: what was written is read, and what is damaged is never taken for it."""
+
+import io
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats.dead_letters import PREFIX, Damaged, StoredLetter, encode, read
+
+LETTERS = st.tuples(
+    st.binary(max_size=40) | st.just(PREFIX + b"{}\n") | st.just(encode(b"x", "r", time=1)),
+    st.text(max_size=20),
+    st.text(max_size=20),
+)
+
+
+def files(letters: list[tuple[bytes, str, str]]) -> bytes:
+    """Return a file that holds these letters."""
+    return b"".join(
+        encode(original, reason, time=5, origin=origin) for original, reason, origin in letters
+    )
+
+
+@given(st.lists(LETTERS, max_size=5))
+def test_what_is_written_is_read(letters: list[tuple[bytes, str, str]]) -> None:
+    """Any bytes, also such as look like a letter themselves; their ids differ."""
+    found = list(read(io.BytesIO(files(letters))))
+    assert [each.original for each in found if isinstance(each, StoredLetter)] == [
+        original for original, _, _ in letters
+    ]
+    assert len(found) == len(letters)
+    assert len({each.id for each in found if isinstance(each, StoredLetter)}) == len(letters)
+
+
+@given(st.binary(max_size=200) | st.binary(max_size=60).map(lambda tail: PREFIX + b"{" + tail))
+def test_any_bytes_are_damage_at_worst(payload: bytes) -> None:
+    """Nothing is raised, nothing is read twice, and letters after the damage are read."""
+    good = encode(b"m value=1", "no", time=5)
+    found = list(read(io.BytesIO(payload + b"\n" + good)))
+    assert isinstance(found[-1], StoredLetter)
+    assert found[-1].original == b"m value=1"
+    positions = [each.position for each in found if isinstance(each, Damaged)]
+    assert positions == sorted(set(positions))
+
+
+@given(LETTERS, st.data())
+def test_a_letter_that_was_cut_off_is_damaged(
+    letter: tuple[bytes, str, str], data: st.DataObject
+) -> None:
+    """Wherever it was cut, there is no letter of other bytes."""
+    whole = files([letter])
+    cut = data.draw(st.integers(1, len(whole) - 1))
+    for each in read(io.BytesIO(whole[:cut])):
+        assert isinstance(each, Damaged) or each.original in (letter[0], b"x")
+
+
+def test_a_letter_that_was_edited_is_damaged() -> None:
+    """The checksum is of the original; corrected lines are sent by ``ccpipe send``."""
+    text = encode(b"m value=1", "no", time=5).replace(b"value=1", b"value=2")
+    assert list(read(io.BytesIO(text))) == [Damaged(0, "a torn or edited letter")]

@@ -1,0 +1,205 @@
+"""Publishing through the spool, with a real broker that goes, freezes and comes back."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Bus, Site
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message, event, metric
+from ccpipe.node.agent import spooling
+from ccpipe.node.agent.spool import Spool
+from ccpipe.node.agent.spooling import Replay, SpoolingSink
+from ccpipe.telemetry import Telemetry
+from tests.cli.dead.test_command import stored
+from tests.conftest import eventually, free_port
+from tests.sinks.conftest import KeptLetters
+
+TAGS = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
+
+
+def line(number: int) -> Message:
+    """Make a metric whose value is a number."""
+    return metric("m", number, time=(1_740_000_000 + number) * 10**9, tags=TAGS)
+
+
+async def numbers(server: Server) -> list[int]:
+    """Return the values that the stream holds, in order."""
+    values = [line.value for _, text in await stored(server) for line in decode(text)]
+    return [value for value in values if isinstance(value, int)]
+
+
+class Node:
+    """What a publisher has: a connection, a spool and a sink."""
+
+    def __init__(self, server: Server, path: Path, **options: int) -> None:
+        self.site = Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[server.url]))
+        self.telemetry = Telemetry()
+        self.letters = KeptLetters()
+        self.spool = Spool(path, size=options.get("size", 2**20), age=3600)
+        self.rate = options.get("rate", 500)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[SpoolingSink]:
+        """Connect in the background and replay."""
+        bus = Connection(self.site.bus, name="test", telemetry=self.telemetry)
+        sink = NatsSink(site=self.site, telemetry=self.telemetry).using(bus)
+        self.spool.open()
+        await bus.connect_in_background()
+        self.replay = Replay(
+            self.spool,
+            Publisher(bus, self.site.bus, Subjects.of(self.site)),
+            rate=self.rate,
+            dead_letter_sink=self.letters,
+            telemetry=self.telemetry,
+        )
+        try:
+            async with self.replay.running():
+                yield SpoolingSink(sink, self.replay)
+        finally:
+            await bus.__aexit__(None, None, None)
+
+    def gauge(self, name: str) -> float | None:
+        """Return the value of a counter or gauge."""
+        return self.telemetry.registry.get_sample_value(name)
+
+
+async def test_while_the_broker_answers_nothing_touches_the_disk(
+    nats_server: Server, tmp_path: Path
+) -> None:
+    """Messages go straight."""
+    node = Node(nats_server, tmp_path / "spool.db")
+    async with node.running() as sink:
+        await sink.write([line(1)])
+        assert node.spool.messages == 0
+    assert await numbers(nats_server) == [1]
+
+
+async def test_what_was_spooled_comes_in_order_once_the_broker_is_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """New messages queue behind the old ones; counters and the log say what happened."""
+    caplog.set_level("INFO")
+    server = Server(tmp_path / "nats", port=free_port())
+    (tmp_path / "nats").mkdir()
+    node = Node(server, tmp_path / "spool.db")
+    async with node.running() as sink:
+        for number in range(100):
+            await sink.write([line(number)])
+        assert node.gauge("ccpipe_spooled_messages") == 100
+        assert (node.gauge("ccpipe_spooled_bytes") or 0) > 0
+        async with server:
+            await eventually(lambda: node.spool.messages < 100, 60)
+            for number in range(100, 110):
+                await sink.write([line(number)])
+            await eventually(lambda: node.spool.messages == 0, 60)
+            await sink.write([line(110)])
+            assert await numbers(server) == list(range(111))
+            await eventually(lambda: "messages were replayed" in caplog.text)
+    assert node.gauge("ccpipe_spooled_messages") == 0
+    assert caplog.text.count("messages go to the spool") == 1
+
+
+async def test_ids_survive_a_restart(nats_server: Server, tmp_path: Path) -> None:
+    """What the broker had stored, but could not say so, is stored once."""
+    node = Node(nats_server, tmp_path / "spool.db")
+    async with node.running() as sink:
+        await sink.write([line(1), line(2)])
+        again = sink.sink.encode([line(1), line(2)])
+    node.spool.open()
+    node.spool.append([(message, False) for message in again])
+    node.spool.close()
+    node = Node(nats_server, tmp_path / "spool.db")
+    async with node.running() as sink:
+        await sink.write([line(3)])
+        await eventually(lambda: node.spool.messages == 0, 60)
+    assert len(await stored(nats_server)) == 2
+
+
+async def test_a_frozen_broker_costs_two_seconds_and_nothing_else(
+    nats_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It accepts bytes and does not answer: a write goes to the disk instead of waiting."""
+    node = Node(nats_server, tmp_path / "spool.db")
+    assert nats_server.pid is not None
+    async with node.running() as sink:
+        await sink.write([line(1)])
+        await eventually(lambda: node.spool.messages == 0, 60)
+        monkeypatch.setattr(spooling, "DIRECT_SECONDS", 0.3)
+        os.kill(nats_server.pid, signal.SIGSTOP)
+        number = 2
+        try:
+            while not node.spool.messages:  # it takes a moment until it is frozen
+                await sink.write([line(number)])
+                number += 1
+            await sink.write([line(number)])
+            assert node.spool.messages == 2
+        finally:
+            os.kill(nats_server.pid, signal.SIGCONT)
+        await eventually(lambda: node.spool.messages == 0, 60)
+    assert await numbers(nats_server) == list(range(1, number + 1))
+
+
+async def test_metrics_go_events_stay_when_it_is_full(
+    tmp_path: Path, unused_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The counter and one line of the log say how much; also on a subject that both share."""
+    server = Server(tmp_path, port=unused_port)
+    node = Node(server, tmp_path / "spool.db", size=10_000)
+    job = event("job", "start_job", "{}", time=10**18, tags=TAGS)
+    async with node.running() as sink:
+        await sink.write([job])
+        for number in range(200):
+            await sink.write([line(number)])
+        held = [each.message.payload for each in node.spool.oldest(1000)]
+        assert b"start_job" in held[0]
+        assert len(held) == node.spool.messages
+        assert sink._is_event(Outgoing("fox%2Etest.metrics", b'job event="x" 1', "i"))
+    dropped = node.telemetry.registry.get_sample_value(
+        "ccpipe_dropped_lines_total", {"part": "spool"}
+    )
+    assert dropped == 201 - len(held)
+    reported = [record for record in caplog.records if "dropped its oldest" in record.message]
+    assert len(reported) == 2  # when it began, and at the end
+    counts = [record.args[1] for record in reported if isinstance(record.args, tuple)]
+    assert sum(count for count in counts if isinstance(count, int)) == dropped
+
+
+async def test_what_the_broker_refuses_for_ever_becomes_a_dead_letter(
+    nats_server: Server, tmp_path: Path
+) -> None:
+    """It does not block what is behind it."""
+    node = Node(nats_server, tmp_path / "spool.db", size=2**23)
+    huge = Outgoing("fox%2Etest.metrics", b"x" * (2**20 + 1), "huge")
+    good = [Outgoing("fox%2Etest.metrics", b"m value=%di" % i, str(i)) for i in range(2)]
+    node.spool.open()
+    node.spool.append([(message, False) for message in (good[0], huge, good[1])])
+    node.spool.close()
+    async with node.running():
+        await eventually(lambda: node.spool.messages == 0, 60)
+    assert [letter.original for letter in node.letters.letters] == [huge.payload]
+    assert await numbers(nats_server) == [0, 1]
+
+
+async def test_the_rate_is_kept(nats_server: Server, tmp_path: Path) -> None:
+    """Nodes that come back together do not flood the broker: a lower bound by the clock."""
+    node = Node(nats_server, tmp_path / "spool.db", rate=20)
+    node.spool.open()
+    node.spool.append([(Outgoing("fox%2Etest.metrics", b"m value=1", str(i)), False)
+                       for i in range(40)])  # fmt: skip
+    node.spool.close()
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    async with node.running():
+        await eventually(lambda: node.spool.messages == 0, 60)
+    assert loop.time() - begun >= 1.0

@@ -1,0 +1,93 @@
+"""``MessageIds``: messages of records, however those are joined, split and thinned out."""
+
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.pipeline import MessageIds, Run
+
+messages = st.lists(
+    st.tuples(st.sampled_from(["", "a", "b"]), st.integers(1, 30), st.integers(0, 3)), max_size=20
+)
+"""Consumer, number and records of each message."""
+
+
+def ids_of(chosen: list[tuple[str, int, int]]) -> MessageIds:
+    """Return the ids of some messages; the time of each follows its number."""
+    ends, total = array("q"), 0
+    for *_, count in chosen:
+        total += count
+        ends.append(total)
+    numbers = array("q", [number for _, number, _ in chosen])
+    times = array("q", [100 + number for number in numbers])
+    return MessageIds([consumer for consumer, *_ in chosen], numbers, times, ends)
+
+
+def per_record(ids: MessageIds) -> list[tuple[str, int]]:
+    """Return consumer and number of each record."""
+    found: list[tuple[str, int]] = []
+    for consumer, number, end in zip(ids.consumers, ids.numbers, ids.ends, strict=True):
+        found += [(consumer, number)] * (end - len(found))
+    return found
+
+
+@given(messages)
+def test_runs(chosen: list[tuple[str, int, int]]) -> None:
+    """Runs hold the known messages, and no other."""
+    runs = ids_of(chosen).runs()
+    held = {(run.consumer, n) for run in runs for n in range(run.first, run.last + 1)}
+    assert held == {(consumer, number) for consumer, number, _ in chosen if consumer}
+    assert all(run.since == 100 + run.first and run.until == 100 + run.last for run in runs)
+
+
+@given(messages, messages)
+def test_unstored(chosen: list[tuple[str, int, int]], before: list[tuple[str, int, int]]) -> None:
+    """Just the records of messages that are not stored are kept."""
+    ids, stored = ids_of(chosen), ids_of(before).runs()
+    known = {(consumer, number) for consumer, number, _ in before if consumer}
+    keep, runs = ids.unstored(stored)
+    expected = [record not in known for record in per_record(ids)]
+    assert (list(map(bool, keep)) if keep is not None else [True] * len(expected)) == expected
+    left = {(consumer, n) for consumer, n, _ in chosen if consumer} - known
+    assert {(run.consumer, n) for run in runs for n in range(run.first, run.last + 1)} == left
+
+
+@given(messages, messages)
+def test_concat(first: list[tuple[str, int, int]], second: list[tuple[str, int, int]]) -> None:
+    """Joined records keep their messages."""
+    joined = MessageIds.concat([ids_of(first), ids_of(second)])
+    assert per_record(joined) == per_record(ids_of(first)) + per_record(ids_of(second))
+
+
+@given(messages, st.data())
+def test_without(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
+    """The records that are left keep their messages."""
+    whole = per_record(ids_of(chosen))
+    bad = sorted(data.draw(st.sets(st.integers(0, len(whole) - 1)))) if whole else []
+    left = [record for row, record in enumerate(whole) if row not in bad]
+    assert per_record(ids_of(chosen).without(bad)) == left
+
+
+@given(messages, st.data())
+def test_split(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
+    """A message is known to the part with its last record: what is stored then is whole."""
+    ids = ids_of(chosen)
+    whole = per_record(ids)
+    row = data.draw(st.integers(0, len(whole)))
+    first, second = ids.split(row)
+    assert per_record(second) == whole[row:]
+    assert len(per_record(first)) == row
+    for part, original in zip(per_record(first), whole[:row], strict=True):
+        assert part == original or part[0] == ""
+    names = [[m for m in zip(p.consumers, p.numbers, strict=True) if m[0]] for p in (first, second)]
+    assert names[0] + names[1] == [(c, n) for c, n, _ in chosen if c]
+
+
+def test_numbers_alone_are_not_enough() -> None:
+    """Runs overlap where number, time and consumer may be the same."""
+    run = Run("c", 10, 20, 1000, 2000)
+    assert run.overlaps(Run("c", 20, 30, 2000, 3000))
+    assert not run.overlaps(Run("c", 21, 30, 2000, 3000))
+    assert not run.overlaps(Run("c", 10, 20, 2001, 3000))
+    assert not run.overlaps(Run("d", 10, 20, 1000, 2000))

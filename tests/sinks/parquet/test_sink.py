@@ -1,0 +1,294 @@
+"""``ParquetSink``: complete files under their names, readable by DuckDB and pyarrow alike."""
+
+import asyncio
+import importlib
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccpipe.errors import DeniedError, MissingExtra, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message
+from ccpipe.sinks.parquet import NULL, PATH_COLUMNS, ParquetSink
+from ccpipe.sinks.parquet.housekeeping import LEFTOVER_AGE
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
+from tests.sinks.conftest import (
+    NOON,
+    SECOND,
+    Given,
+    carry,
+    forbidden,
+    full_disk,
+    messages_with,
+    metric,
+    names,
+)
+
+DAY = 86400 * SECOND
+
+
+def by_duckdb(folder: Path, columns: str) -> Counter[tuple[Any, ...]]:
+    """Read columns with DuckDB, as the module's docstring says."""
+    rows = duckdb.sql(
+        "FROM read_parquet($files, hive_partitioning = true, hive_types = {'cluster': VARCHAR})",
+        params={"files": f"{folder}/**/*.parquet"},
+    )
+    assert rows is not None
+    return Counter(rows.select(columns).fetchall())
+
+
+def by_pyarrow(folder: Path, *columns: str) -> Counter[tuple[Any, ...]]:
+    """Read columns with pyarrow, as the module's docstring says."""
+    dataset = ds.dataset(folder, partitioning=ds.partitioning(PATH_COLUMNS, flavor="hive"))
+    table = dataset.to_table(columns=[*columns, "ns"])
+    if "time" in columns:
+        place = table.schema.get_field_index("time")
+        micros = table["time"].cast(pa.int64())
+        times = pc.add(pc.multiply(micros, 1000), table["ns"])
+        table = table.set_column(place, "time", times)
+    return Counter(zip(*(table[column].to_pylist() for column in columns), strict=True))
+
+
+async def write(folder: Path, *batches: list[Message]) -> list[Path]:
+    """Write batches, return the files below `folder`."""
+    async with ParquetSink(dir=str(folder)) as sink:
+        for batch in batches:
+            await sink.write(batch)
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+
+
+clusters = names | st.sampled_from(
+    ["..", ".", "../../x", "/", "NULL", "007", "a=b", "*", "[a]", "%41"]
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(messages_with(cluster=clusters), min_size=1, max_size=5))
+def test_what_is_written_can_be_read(messages: list[Message]) -> None:
+    """Both readers find every row with its cluster and day, whatever a cluster is called.
+
+    No name leads out of the folder: each file lies two folders down.
+    """
+    expected = Counter(
+        (m.tags.get("cluster"), m.name, m.time, m.value if isinstance(m.value, str) else None)
+        for m in messages
+    )
+    days = Counter(m.time // DAY for m in messages if m.time is not None)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "store"
+        files = asyncio.run(write(folder, messages))
+        assert list(Path(parent).iterdir()) == [folder]
+        assert all(len(path.parts) == 3 and path.suffix == ".parquet" for path in files)
+        assert by_pyarrow(folder, "cluster", "name", "time", "text") == expected
+        assert by_duckdb(folder, "cluster, name, epoch_us(time) * 1000 + ns, text") == expected
+        assert by_duckdb(folder, "date - DATE '1970-01-01'") == Counter(
+            {(day,): count for day, count in days.items()}
+        )
+
+
+async def test_the_layout(tmp_path: Path) -> None:
+    """One batch makes one file for each cluster and day in UTC; what is missing has Hive's name."""
+    midnight = NOON + DAY // 2
+    untagged = Message("m", {"hostname": "n1"}, 1.0, NOON)
+    files = await write(
+        tmp_path,
+        [
+            metric(1.0, time=midnight - 1),
+            metric(2.0, time=midnight, cluster="a/b c"),
+            metric(3.0, time=midnight),
+            metric(4.0, time=midnight + 1),
+            untagged,
+            Message("m", {"cluster": "fox"}, 1.0, None),
+        ],
+    )
+    assert [str(path.parent) for path in files] == [
+        f"cluster={NULL}/date=2025-02-20",
+        "cluster=a%2Fb%20c/date=2025-02-21",
+        "cluster=fox/date=2025-02-20",
+        "cluster=fox/date=2025-02-21",
+        f"cluster=fox/date={NULL}",
+    ]
+    assert len(pq.ParquetFile(tmp_path / files[3]).read()) == 2
+
+
+async def test_readers_that_guess(tmp_path: Path) -> None:
+    """Readers that are told nothing but that the layout is Hive's get clusters and days too."""
+    await write(tmp_path, [metric(1.0), metric(2.0, cluster="e d")])
+    guessed = duckdb.read_parquet(f"{tmp_path}/**/*.parquet", hive_partitioning=True)
+    assert sorted(guessed.select("cluster, date::VARCHAR, value").fetchall()) == [
+        ("e d", "2025-02-20", 2.0),
+        ("fox", "2025-02-20", 1.0),
+    ]
+    table = ds.dataset(tmp_path, partitioning="hive").to_table(["cluster", "date", "value"])
+    assert sorted(table.to_pydict()["cluster"]) == ["e d", "fox"]
+
+
+async def test_lines_stay_columns(tmp_path: Path) -> None:
+    """What was decoded is written with exact integers and the tags that have no column."""
+    lines = decode(b"m,cluster=fox,unit=B,z=1 value=18446744073709551615u 1740052800\n")
+    async with ParquetSink(dir=str(tmp_path)) as sink:
+        await sink.write(lines)
+        await sink.write(lines[:0])
+    (path,) = tmp_path.rglob("*.parquet")
+    (row,) = pq.ParquetFile(path).read().to_pylist()
+    assert (row["uint"], row["tags"]) == (2**64 - 1, [("unit", "B"), ("z", "1")])
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none"])
+async def test_compression(tmp_path: Path, compression: Any) -> None:
+    """Files are compressed as the recipe says."""
+    async with ParquetSink(dir=str(tmp_path), compression=compression) as sink:
+        await sink.write([metric(1.0)])
+    (path,) = tmp_path.rglob("*.parquet")
+    used = pq.ParquetFile(path).metadata.row_group(0).column(0).compression
+    assert used == {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
+
+
+async def test_clusters_do_not_share_dictionaries(tmp_path: Path) -> None:
+    """A cluster's files hold no names of another cluster's nodes."""
+    async with ParquetSink(dir=str(tmp_path), compression="none") as sink:
+        await sink.write([metric(1.0, hostname="mine"), metric(2.0, cluster="b", hostname="yours")])
+    (path,) = tmp_path.glob("cluster=fox/**/*.parquet")
+    assert b"mine" in path.read_bytes()
+    assert b"yours" not in path.read_bytes()
+
+
+async def test_a_name_too_long_for_a_folder(tmp_path: Path) -> None:
+    """It costs its own rows, which are named; the others are written."""
+    records = [
+        metric(1.0),
+        metric(2.0, cluster="ü" * 50),
+        metric(3.0),
+        metric(4.0, cluster="x" * 247),
+    ]
+    with pytest.raises(RejectedError, match="too long") as caught:
+        await write(tmp_path, records)
+    assert caught.value.indices == [1]
+    letters = await carry(Given(records), ParquetSink(dir=str(tmp_path)))
+    assert ["value=2.0" in str(letter.original) for letter in letters] == [True]
+    assert by_pyarrow(tmp_path, "value") == Counter([(1.0,), (3.0,), (4.0,)])
+
+
+async def test_a_full_disk(tmp_path: Path) -> None:
+    """Where one file of a batch has no room, none of them stays."""
+    many = [metric(1.0, cluster="a"), *(metric(n * 0.1, time=NOON + n) for n in range(50_000))]
+    async with ParquetSink(dir=str(tmp_path)) as sink:
+        with full_disk(2**16), pytest.raises(UnavailableError, match="too large"):
+            await sink.write(many)
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+        await sink.write(many)
+    assert by_pyarrow(tmp_path, "cluster") == Counter({("a",): 1, ("fox",): 50_000})
+
+
+async def test_leftovers(tmp_path: Path) -> None:
+    """At the start unfinished files go that are too old to have a writer; nothing else does."""
+    (finished,) = await write(tmp_path, [metric(1.0)])
+    folder = (tmp_path / finished).parent
+    old = time.time() - LEFTOVER_AGE - 1
+    kept = [folder / name for name in (".young.tmp", "mine.tmp", ".hidden", "notes.txt")]
+    for path in [*kept, folder / ".old.tmp"]:
+        path.touch()
+        if path.name != ".young.tmp":
+            os.utime(path, (old, old))
+    assert set(await write(tmp_path)) == {p.relative_to(tmp_path) for p in kept} | {finished}
+    assert by_duckdb(tmp_path, "value") == Counter([(1.0,)])
+
+
+async def test_a_file_that_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where another bridge takes our unfinished file for a leftover, the write can be retried.
+
+    No file of the batch stays, not even one that had its name already.
+    """
+    rename = Path.rename
+
+    def come_too_late(path: Path, target: Path) -> Path:
+        if list(tmp_path.rglob("*.parquet")):
+            path.unlink()
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", come_too_late)
+        with pytest.raises(UnavailableError, match="No such file"):
+            await write(tmp_path, [metric(1.0), metric(2.0, cluster="second")])
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+async def test_it_is_on_the_disk_before_write_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is synced whole before it gets its name, and the name before ``write()`` returns."""
+    synced: list[tuple[Path, int, list[Path]]] = []
+    fsync = os.fsync
+
+    def watch(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path, path.stat().st_size, list(tmp_path.rglob("*.parquet"))))
+        fsync(descriptor)
+
+    async with ParquetSink(dir=str(tmp_path)) as sink:
+        await sink.write([metric(1.0)])  # makes the folders
+        (first,) = tmp_path.rglob("*.parquet")
+        monkeypatch.setattr(os, "fsync", watch)
+        await sink.write([metric(2.0)])
+    (second,) = set(tmp_path.rglob("*.parquet")) - {first}
+    aside = second.with_name(f".{second.stem}.tmp")
+    assert [(path, first in names, second in names) for path, _, names in synced] == [
+        (aside, True, False),
+        (second.parent, True, True),
+    ]
+    assert synced[0][1] == second.stat().st_size
+
+
+async def test_it_is_tried_again(tmp_path: Path) -> None:
+    """A folder that is lost for a while gets every batch once it is back, each of them once."""
+    folder, telemetry = tmp_path / "store", Telemetry()
+
+    def break_it() -> None:
+        folder.rmdir()
+        folder.touch()
+
+    async def mend_it() -> None:
+        await eventually(lambda: telemetry.total(telemetry.retries) > 0)
+        folder.unlink()
+
+    source = Given([metric(1.0)], [metric(2.0)], first=break_it)
+    carried = carry(source, ParquetSink(dir=str(folder)), telemetry)
+    letters, _ = await asyncio.gather(carried, mend_it())
+    assert letters == []
+    assert by_pyarrow(folder, "value") == Counter([(1.0,), (2.0,)])
+
+
+async def test_check(tmp_path: Path) -> None:
+    """``check()`` says beforehand whether the folder can be written to, and makes nothing."""
+    await ParquetSink(dir=str(tmp_path / "new" / "store")).check()
+    assert list(tmp_path.iterdir()) == []
+    with forbidden(tmp_path / "folder") as folder:
+        sink = ParquetSink(dir=str(folder / "store"))
+        with pytest.raises(DeniedError, match="no write permission"):
+            await sink.check()
+        with pytest.raises(DeniedError, match="Permission denied"):
+            async with sink:
+                pass
+
+
+def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the library is missing the error says what to type."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for name in [name for name in sys.modules if name.startswith("ccpipe.sinks.parquet")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[parquet\]'"):
+        importlib.import_module("ccpipe.sinks.parquet")

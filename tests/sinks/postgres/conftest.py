@@ -1,0 +1,24 @@
+"""A real PostgreSQL for the tests of this room."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sinks.postgres.server import Server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """One server for all tests of a worker; each takes a database of its own.
+
+    Its folder is not below pytest's, which only we may enter.
+    """
+    with tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as folder:
+        server = Server(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()

@@ -1,0 +1,146 @@
+"""A real PostgreSQL for tests, and what it must keep of a message."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from ccpipe.message import Message
+from ccpipe.sinks.postgres import PostgresSink
+from ccpipe.sinks.postgres.series import TAG_COLUMNS
+from tests.conftest import free_port, program
+
+PASSWORD = "pä:ss @/"  # noqa: S105 - of servers that live for seconds
+
+
+def programs() -> Path:
+    """Return the folder of the server's programs, which Debian keeps out of ``PATH``."""
+    found = list(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    newest = max(found, key=lambda path: float(path.parts[-3]), default=None)
+    return (newest or program("postgres", "postgresql")).parent
+
+
+class Server:
+    """A real PostgreSQL on loopback, which asks for a password and keeps nothing on the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.programs = programs()
+        self.data, self.log = folder / "data", folder / "server.log"
+        self.secret = folder / "password"
+        self.port = free_port()
+        self.secret.write_text(f"{PASSWORD}\n")
+        # The server refuses to run as root.
+        self.user = "nobody" if os.geteuid() == 0 else None
+        if self.user:
+            shutil.chown(folder, self.user)
+            shutil.chown(self.secret, self.user)
+        command = ["initdb", "-D", str(self.data), "-U", "bridge", "-E", "UTF8", "--locale=C"]
+        self._run(*command, "-A", "scram-sha-256", f"--pwfile={self.secret}", "--no-sync")
+
+    def _run(self, name: str, *options: str) -> None:
+        command = [str(self.programs / name), *options]
+        subprocess.run(command, user=self.user, cwd="/", check=True, capture_output=True)
+
+    def url(self, database: str = "postgres", user: str = "bridge") -> str:
+        """Return the address of a database."""
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    def sink(self, database: str = "postgres", **options: Any) -> PostgresSink:
+        """Return a sink into a database, which knows the password."""
+        options = {"password_file": str(self.secret)} | options
+        return PostgresSink(url=self.url(database), **options)
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        options = [f"-p{self.port}", "-F", "-clisten_addresses=127.0.0.1", "-k", ""]
+        with self.log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [str(self.programs / "postgres"), "-D", str(self.data), *options],
+                user=self.user,
+                cwd="/",
+                stdout=file,
+                stderr=file,
+            )
+        ready = [str(self.programs / "pg_isready"), "-q", "-h127.0.0.1", f"-p{self.port}"]
+        deadline = time.monotonic() + 30
+        while subprocess.run(ready, check=False).returncode:
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End it, without waiting for those who are connected."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(30)
+
+    async def ask(self, database: str, query: str) -> list[tuple[Any, ...]]:
+        """Ask it something."""
+        connection = await asyncpg.connect(self.url(database), password=PASSWORD)
+        try:
+            return [tuple(row) for row in await connection.fetch(query)]
+        finally:
+            await connection.close()
+
+    async def waiting(self, database: str, expected: int) -> None:
+        """Poll until so many connections to a database wait for a lock."""
+        query = f"""
+            SELECT FROM pg_stat_activity WHERE datname = '{database}' AND wait_event_type = 'Lock'
+        """
+        deadline = time.monotonic() + 20
+        while (count := len(await self.ask(database, query))) != expected:
+            assert time.monotonic() < deadline, f"{count} wait, not {expected}"
+
+    async def database(self) -> str:
+        """Make a fresh database."""
+        name = f"db{uuid.uuid4().hex}"
+        await self.ask("postgres", f"CREATE DATABASE {name}")
+        return name
+
+    async def messages(self, database: str) -> Counter[Any]:
+        """Return all that the view of a database shows."""
+        rows = await self.ask(database, _MESSAGES)
+        return Counter(kept(*row) for row in rows)
+
+
+_MESSAGES = """
+    SELECT name, field, tags::text, cluster, hostname, type, type_id, stype, stype_id,
+           CASE WHEN isfinite(time)
+                THEN (extract(epoch FROM time) * 1000000)::numeric(40) * 1000 + ns END,
+           value, "int", uint, bool, text
+    FROM messages
+"""
+
+
+def kept(name: str, field: str, tags: str, *rest: Any) -> tuple[Any, ...]:
+    """Turn a row of the view back into what `sent` says of a message."""
+    *own, timestamp, value, exact, unsigned, boolean, text = rest
+    said = dict(zip(TAG_COLUMNS, own, strict=True))
+    tags_said = json.loads(tags) | {key: tag for key, tag in said.items() if tag is not None}
+    if value is not None:  # a double beside every number
+        assert value == float(next((v for v in (exact, unsigned, boolean) if v is not None), value))
+    unsigned = None if unsigned is None else int(unsigned)
+    whole = {"int": exact, "Uint": unsigned, "bool": boolean, "str": text}
+    typed = [pair for pair in whole.items() if pair[1] is not None]
+    (one,) = typed or [("float", repr(value))]
+    return (
+        name,
+        field,
+        frozenset(tags_said.items()),
+        None if timestamp is None else int(timestamp),
+        one,
+    )
+
+
+def sent(message: Message) -> tuple[Any, ...]:
+    """Say what the database must keep of a message."""
+    value, tags = message.value, frozenset(message.tags.items())
+    typed = (type(value).__name__, repr(value) if isinstance(value, float) else value)
+    return message.name, message.field, tags, message.time, typed

@@ -1,0 +1,181 @@
+"""``PostgresSink.write_once``: messages that are delivered again are stored once."""
+
+import asyncio
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+
+import asyncpg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccpipe.errors import RejectedError, UnavailableError
+from ccpipe.message import Message
+from ccpipe.pipeline import MessageIds
+from ccpipe.sinks.postgres import PostgresSink, delivered
+from tests.conftest import eventually
+from tests.sinks.conftest import metric
+from tests.sinks.postgres.server import PASSWORD, Server, sent
+
+LINES = 3
+"""Of each message."""
+
+
+def delivery(*numbers: int, consumer: str = "c") -> tuple[list[Message], MessageIds]:
+    """Return the records of some messages, and their ids."""
+    records = [metric(float(n), row=str(row)) for n in numbers for row in range(LINES)]
+    ends = array("q", range(LINES, LINES * len(numbers) + 1, LINES))
+    times = array("q", [1000 + n for n in numbers])
+    return records, MessageIds([consumer] * len(numbers), array("q", numbers), times, ends)
+
+
+async def stored(server: Server, database: str) -> Counter[int]:
+    """Return how many lines of each message are stored."""
+    rows = await server.ask(database, "SELECT value FROM messages")
+    return Counter(int(value) for (value,) in rows)
+
+
+@settings(max_examples=10)
+@given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12, unique=True), max_size=6))
+def test_whatever_the_batches(server: Server, batches: Sequence[Sequence[int]]) -> None:
+    """Halved, joined or in another order: each message is stored once, whole."""
+
+    async def run() -> Counter[int]:
+        database = await server.database()
+        async with server.sink(database) as sink:
+            for numbers in batches:
+                await sink.write_once(*delivery(*numbers))
+        return await stored(server, database)
+
+    assert asyncio.run(run()) == dict.fromkeys({n for batch in batches for n in batch}, LINES)
+
+
+async def test_consumers_and_streams_apart(server: Server) -> None:
+    """Equal numbers of another consumer, or of a later time, are other messages."""
+    database = await server.database()
+    records, ids = delivery(1, 2)
+    later = MessageIds(ids.consumers, ids.numbers, array("q", [5000, 5001]), ids.ends)
+    async with server.sink(database) as sink:
+        await sink.write_once(records, ids)
+        await sink.write_once(*delivery(1, 2, consumer="other"))
+        await sink.write_once(records, later)
+        await sink.write_once(records, later)
+    assert await stored(server, database) == {1: 3 * LINES, 2: 3 * LINES}
+
+
+async def test_records_without_a_message(server: Server) -> None:
+    """What nobody delivers again is written each time, beside what is stored already."""
+    database = await server.database()
+    records, ids = delivery(1)
+    both = MessageIds.concat([MessageIds.unknown(1), ids])
+    async with server.sink(database) as sink:
+        for _ in range(2):
+            await sink.write_once([metric(9.0), *records], both)
+    assert await stored(server, database) == {9: 2, 1: LINES}
+
+
+async def test_bad_records_are_named_each_time(server: Server) -> None:
+    """A record that cannot be stored is rejected again, though its message is stored.
+
+    Its dead letter may not have been written.
+    """
+    records, ids = delivery(1)
+    records[1] = metric("a\0b")
+    database = await server.database()
+    async with server.sink(database) as sink:
+        for _ in range(2):
+            with pytest.raises(RejectedError) as caught:
+                await sink.write_once(records, ids)
+            assert caught.value.indices == [1]
+            await sink.write_once([records[0], records[2]], ids.without([1]))
+    assert await stored(server, database) == {1: 2}
+
+
+async def test_two_bridges_with_the_same_message(server: Server) -> None:
+    """A bridge that stood still while another wrote its messages finds them stored."""
+    database = await server.database()
+    async with server.sink(database) as first, server.sink(database) as second:
+        other = await asyncpg.connect(server.url(database), password=PASSWORD)
+        try:
+            await other.execute(f"SELECT pg_advisory_lock({delivered._LOCK})")
+            writes = [
+                asyncio.create_task(first.write_once(*delivery(1, 2, 3))),
+                asyncio.create_task(second.write_once(*delivery(2, 3, 4))),
+            ]
+            await server.waiting(database, 2)  # both have copied, and neither has committed
+        finally:
+            await other.close()
+        await asyncio.gather(*writes)
+    assert await stored(server, database) == dict.fromkeys((1, 2, 3, 4), LINES)
+
+
+async def test_the_table_is_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the latest runs are remembered."""
+    monkeypatch.setattr(delivered, "MAX_RUNS", 100)
+    database = await server.database()
+    async with server.sink(database) as sink:
+        for start in range(0, 1000, 20):
+            await sink.write_once(*delivery(*range(start, start + 20, 2)))
+        await sink.write_once(*delivery(*range(900, 999, 2)))
+    ((runs,),) = await server.ask(database, "SELECT count(*) FROM delivered")
+    assert 100 <= runs <= 120
+    assert set((await stored(server, database)).values()) == {LINES}
+
+
+async def kept(sink: PostgresSink, number: int) -> None:
+    """Write one message, as a pipe does: again until it is stored."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await sink.write_once(*delivery(number))
+            except UnavailableError:
+                await asyncio.sleep(0.02)
+
+
+async def test_truncation(server: Server) -> None:
+    """A bridge whose tables are emptied goes on, with series that are numbered anew."""
+    database = await server.database()
+    async with server.sink(database) as sink:
+        await sink.write_once(*delivery(1))
+        await server.ask(database, "TRUNCATE series, samples RESTART IDENTITY")
+        other = Message("other", {"hostname": "n9"}, 7.0, 1)
+        async with server.sink(database) as second:
+            await second.write([other])  # takes the number that the first bridge remembers
+        await sink.write_once(*delivery(2))
+    expected = Counter(map(sent, [*delivery(2)[0], other]))
+    assert await server.messages(database) == expected
+
+
+@pytest.mark.parametrize("table", ["series", "samples", "delivered"])
+async def test_a_table_that_is_renamed_for_a_moment(server: Server, table: str) -> None:
+    """Writes fail until it is back, no other table is made, and then everything arrives."""
+    database = await server.database()
+    async with server.sink(database) as sink:
+        await sink.write_once(*delivery(1))
+        await server.ask(database, f"ALTER TABLE {table} RENAME TO elsewhere")
+        for _ in range(3):
+            with pytest.raises(UnavailableError, match=f'"{table}" does not exist'):
+                await sink.write_once(*delivery(2))
+        writing = asyncio.create_task(kept(sink, 2))
+        await server.ask(database, f"ALTER TABLE elsewhere RENAME TO {table}")
+        await eventually(writing.done)
+        await writing
+        await sink.write_once(*delivery(1, 2, 3))
+    assert await stored(server, database) == dict.fromkeys((1, 2, 3), LINES)
+
+
+async def test_a_table_that_is_another_one(server: Server) -> None:
+    """Series of a table that took the name of ours get their numbers from it."""
+    database = await server.database()
+    async with server.sink(database) as sink:
+        await sink.write_once(*delivery(1))
+        for change in (
+            "ALTER TABLE series RENAME TO series_old",
+            "CREATE TABLE series (LIKE series_old INCLUDING ALL)",
+            "ALTER TABLE series ALTER id RESTART WITH 1000",
+        ):
+            await server.ask(database, change)
+        await sink.write_once(*delivery(2))
+    rows = await server.ask(database, "SELECT DISTINCT series >= 1000 FROM samples WHERE value = 2")
+    assert rows == [(True,)]

@@ -1,0 +1,159 @@
+"""``Hdf5Sink``: samples from the bus become the files that Slurm's plug-in would have written."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ccpipe.config import Duration, Interval
+from ccpipe.errors import RejectedError
+from ccpipe.formats.slurm_metrics import to_metrics
+from ccpipe.formats.slurm_profile import Profile, open_profile
+from ccpipe.message import Message, event, metric
+from ccpipe.sinks.hdf5 import SPOOL, WINDOW, Hdf5Sink, assemble
+from tests.conftest import eventually
+from tests.formats.slurm_profile.test_sh5util import (
+    USER,
+    Sh5util,
+    sh5util,  # noqa: F401 - a fixture
+)
+from tests.sinks.conftest import Given, carry
+
+SECOND = 10**9
+NOON = 1_740_052_800
+TASK = {"CPUTime": 0.5, "CPUUtilization": 50.0, "RSS": 1024, "ReadMB": 0.25, "Pages": 3}
+
+
+def sample(second: int, series: str = "Tasks", step: str = "0", **values: float) -> list[Message]:
+    """Make the metrics of one sample of job 17 on n1."""
+    return list(
+        to_metrics(
+            series, values or TASK, (NOON + second) * SECOND, cluster="fox", node="n1",
+            job="17", step=step, task="0" if series == "Tasks" else None,
+        )
+    )  # fmt: skip
+
+
+def end(step: str = "0") -> Message:
+    """Make the event that ends a step."""
+    tags = {"cluster": "fox", "hostname": "n1", "jobid": "17", "stepid": step}
+    return event("step", "stop_step", "{}", time=NOON * SECOND, tags=tags)
+
+
+def rows(path: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return seconds since the first sample and RSS or power, by series."""
+    found = {}
+    with open_profile(path) as profile:
+        assert isinstance(profile, Profile)
+        for table in profile.tables:
+            records = table.read()
+            name = "RSS" if table.series == "Tasks" else "Power"
+            found[table.series] = list(
+                zip((records["EpochTime"] - NOON).tolist(), records[name].tolist(), strict=True)
+            )
+    return found
+
+
+def sink_in(folder: Path, idle: float = 600) -> Hdf5Sink:
+    """Make a sink that waits for nobody."""
+    return Hdf5Sink(dir=str(folder), idle=Interval(idle), settle=Duration(0))
+
+
+async def test_a_step_becomes_a_file_when_it_has_ended(tmp_path: Path) -> None:
+    """Samples whose fields came in several messages are rows; sh5util reads what it was made of."""
+    first, second = sample(0), sample(10, RSS=2048, CPUTime=1.5)
+    final = tmp_path / "17_0_n1.h5"
+    async with sink_in(tmp_path) as sink:
+        await sink.write([*first[:2], *sample(0, "Energy", Power=200)])
+        await sink.write([*first[2:], *second])
+        assert not final.exists()
+        await sink.write([end()])
+        await eventually(lambda: final.exists() and not [*(tmp_path / SPOOL).iterdir()], 60)
+    assert rows(final) == {"Tasks": [(0, 1024), (10, 2048)], "Energy": [(0, 200)]}
+    with open_profile(final) as profile:
+        [tasks] = [table for table in profile.tables if table.series == "Tasks"]
+        record = tasks.read()[0]
+        assert {name: record[name] for name in TASK} == TASK
+        assert (tasks.node_step.job, tasks.node_step.step, tasks.node_step.node) == (17, "0", "n1")
+
+
+async def test_sh5util_merges_the_file(
+    sh5util: Sh5util,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Slurm's own program finds every row that was published."""
+    async with sink_in(tmp_path / USER) as sink:
+        await sink.write([*sample(0), *sample(5, "Energy", Power=210), end()])
+        await eventually((tmp_path / USER / "17_0_n1.h5").exists, 60)
+    done = await asyncio.to_thread(sh5util, "-j", 17, "-S", "-o", tmp_path / "job_17.h5")
+    assert done.returncode == 0, done.stderr
+    assert rows(tmp_path / "job_17.h5") == {"Tasks": [(0, 1024)], "Energy": [(5, 210)]}
+
+
+async def test_a_killed_bridge_loses_nothing(tmp_path: Path) -> None:
+    """What was gathered is taken up by the next one; samples that come again stand there once."""
+    async with sink_in(tmp_path) as first:
+        await first.write(sample(0) + sample(10))
+    spool = tmp_path / SPOOL / "17_0_n1.lp"
+    with spool.open("ab") as file:
+        file.write(b"task_mem_rss,cluster=fox,hostname=n1,jobid=17,stepid=0 value=1")  # cut off
+    async with sink_in(tmp_path) as sink:
+        await sink.write([*sample(10), *sample(20, RSS=7), end()])
+        await eventually(lambda: not spool.exists(), 60)
+    assert rows(tmp_path / "17_0_n1.h5") == {"Tasks": [(0, 1024), (10, 1024), (20, 7)]}
+
+
+async def test_a_process_killed_between_file_and_cleaning_makes_no_second_run(
+    tmp_path: Path,
+) -> None:
+    """The file is newer than what it was made of: the next process only cleans up."""
+    async with sink_in(tmp_path) as sink:
+        await sink.write(sample(0))
+    spool, final = tmp_path / SPOOL / "17_0_n1.lp", tmp_path / "17_0_n1.h5"
+    from ccpipe.formats.slurm_profile import NodeStepName
+
+    assemble(spool, final, NodeStepName(17, "0", "n1"))
+    async with sink_in(tmp_path, idle=0.01):
+        await eventually(lambda: not spool.exists(), 60)
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".h5"] == ["17_0_n1.h5"]
+
+
+async def test_an_idle_step_has_ended_and_a_requeued_one_is_another_run(tmp_path: Path) -> None:
+    """Where no event comes; the file of the earlier run is kept aside."""
+    final = tmp_path / "17_0_n1.h5"
+    for second in (0, 100):
+        async with sink_in(tmp_path, idle=0.05) as sink:
+            await sink.write(sample(second))
+            await eventually(lambda: not [*(tmp_path / SPOOL).glob("*.lp")], 60)
+    assert rows(final) == {"Tasks": [(100, 1024)]}
+    assert rows(tmp_path / ".17_0_n1.0.h5") == {"Tasks": [(0, 1024)]}
+
+
+async def test_late_samples_stand_in_their_order(tmp_path: Path) -> None:
+    """Within a window of rows; memory does not grow with the step."""
+    seconds = [*range(0, 300, 2), *range(299 - WINDOW // 2, 300, 2)]
+    async with sink_in(tmp_path) as sink:
+        await sink.write([m for s in seconds for m in sample(s, "Energy", Power=s)] + [end()])
+        await eventually((tmp_path / "17_0_n1.h5").exists, 60)
+    found = rows(tmp_path / "17_0_n1.h5")["Energy"]
+    assert found == [(s, s) for s in sorted(seconds)]
+
+
+async def test_what_is_no_sample_is_a_dead_letter(tmp_path: Path) -> None:
+    """Named one by one; the samples beside them are gathered."""
+    tags = {"hostname": "n1", "jobid": "17", "stepid": "0"}
+    bad = [
+        metric("cpu_load", 1.0, time=NOON * SECOND, tags=tags),
+        metric("node_power", 1.0, time=NOON * SECOND, tags={"hostname": "n1"}),
+        metric("node_power", -1.0, time=NOON * SECOND, tags=tags),
+        metric("task_mem_rss", 1.0, time=NOON * SECOND, tags=tags),
+        metric("node_power", 1.0, time=NOON * SECOND, tags=tags | {"hostname": "../x"}),
+        metric("node_power", 1.0, time=NOON * SECOND, tags=tags | {"jobid": "x"}),
+    ]
+    async with sink_in(tmp_path) as sink:
+        with pytest.raises(RejectedError, match="cpu_load: not a metric of a profile") as caught:
+            await sink.write([*bad, *sample(0)])
+    assert caught.value.indices == [0, 1, 2, 3, 4, 5]
+    letters = await carry(Given([*bad, *sample(0)]), sink_in(tmp_path))
+    assert len(letters) == 6
+    assert (tmp_path / SPOOL / "17_0_n1.lp").read_bytes().count(b"\n") == len(TASK)

@@ -1,0 +1,177 @@
+"""``HttpSink``: what an answer means, credentials, TLS and gzip, with a small store of its kind."""
+
+import importlib
+import socket
+import ssl
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.config import Duration
+from ccpipe.errors import (
+    ConfigError,
+    DeniedError,
+    MissingExtra,
+    RejectedError,
+    UnavailableError,
+)
+from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.sinks.http import HttpSink
+from tests.certificates import certificates
+from tests.sinks.answers import Answers
+from tests.sinks.conftest import metric, serving
+
+
+class Lines(HttpSink):
+    """POSTs lines to ``/lines``."""
+
+    takes = Messages
+
+    def __init__(self, *, url: str = "http://127.0.0.1:1", **http: Any) -> None:
+        super().__init__(url=url, **http)
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Send them."""
+        await self.post(encode(records), path="/lines")
+
+    async def ask(self) -> None:
+        """Send nothing."""
+        await self.post(b"", path="/lines")
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, RejectedError),
+        (413, RejectedError),
+        (422, RejectedError),
+        (200, UnavailableError),
+        (202, UnavailableError),
+        (401, DeniedError),
+        (403, DeniedError),
+        (301, UnavailableError),
+        (307, UnavailableError),
+        (404, UnavailableError),
+        (408, UnavailableError),
+        (429, UnavailableError),
+        (500, UnavailableError),
+        (502, UnavailableError),
+        (503, UnavailableError),
+    ],
+)
+async def test_what_an_answer_means(answers: Answers, status: int, error: type[Exception]) -> None:
+    """Only what speaks of the records condemns them; the error holds the store's own words."""
+    async with Lines(url=answers.url) as sink:
+        answers.status, answers.text = status, "in its own words"
+        with pytest.raises(error, match=rf"/lines: {status} .*in its own words"):
+            await sink.write([metric(1.0)])
+        assert [request.path for request in answers.requests] == ["/lines", "/lines"]
+        answers.status = 204
+        await sink.write([metric(1.0)])
+
+
+async def test_a_connection_that_breaks(answers: Answers) -> None:
+    """Where no answer comes nobody knows what became of the records: they are sent again."""
+    async with Lines(url=answers.url) as sink:
+        answers.silent = True
+        with pytest.raises(UnavailableError):
+            await sink.write([metric(1.0)])
+
+
+async def test_a_server_that_is_too_slow() -> None:
+    """After `timeout` a write is given up, to be tried again."""
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, says nothing
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        async with Lines(url=url, timeout=Duration(0.1)) as sink:
+            with pytest.raises(UnavailableError, match="(?i)timeout"):
+                await sink.write([metric(1.0)])
+
+
+async def test_a_token(answers: Answers, tmp_path: Path) -> None:
+    """A token is read from its file and sent as HTTP Bearer."""
+    secret = tmp_path / "token"
+    secret.write_text("t0k3n\n")
+    async with Lines(url=answers.url, token_file=str(secret)):
+        pass
+    assert [r.headers["Authorization"] for r in answers.requests] == ["Bearer t0k3n"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"url": "127.0.0.1:8428"}, "url: .* is not an http"),
+        ({"url": "http://u:p@host"}, "url: must not contain a password"),
+        ({"user": "me"}, "user and password_file go together"),
+        ({"password_file": "f"}, "user and password_file go together"),
+        ({"user": "me", "password_file": "f", "token_file": "f"}, "token_file: a user"),
+        ({"key_file": "f"}, "key_file: cert_file is missing"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, str], reason: str) -> None:
+    """A wrong option is named before anything starts."""
+    with pytest.raises(ConfigError, match=reason):
+        Lines(**options)
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n", b"two\nlines", b"\xff"])
+async def test_a_secret_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    """A secret that is missing or no line of text is named by its option and file."""
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"token_file: {path}"):
+        async with Lines(token_file=str(path)):
+            pass
+
+
+@pytest.mark.parametrize("option", ["ca_file", "cert_file"])
+async def test_a_certificate_that_cannot_be_read(tmp_path: Path, option: str) -> None:
+    """One that is missing, or no certificate, is named by its option."""
+    path = tmp_path / "ca.pem"
+    for reason in ("No such file", ".+"):
+        with pytest.raises(ConfigError, match=f"{option}: {path}: .*{reason}"):
+            async with Lines(url="https://host", **{option: str(path)}):
+                pass
+        path.write_text("not a certificate")
+
+
+async def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
+    """To a server that asks for one; without it the server does not talk to us."""
+    made = certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(made.ca))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(made.cert, made.key)
+    async with serving(context) as answers:
+        mine = {"cert_file": str(made.cert), "key_file": str(made.key)}
+        await Lines(url=answers.url, ca_file=str(made.ca), **mine).check()
+        with pytest.raises(UnavailableError):
+            await Lines(url=answers.url, ca_file=str(made.ca)).check()
+
+
+async def test_gzip(answers: Answers) -> None:
+    """The body is compressed and says so; an empty one is not."""
+    async with Lines(url=answers.url, gzip=True) as sink:
+        await sink.write([metric(float(n)) for n in range(1000)])
+    assert [r.headers.get("Content-Encoding") for r in answers.requests] == [None, "gzip"]
+    assert answers.bodies[1] == encode([metric(float(n)) for n in range(1000)])
+    assert int(answers.requests[1].headers["Content-Length"]) < len(answers.bodies[1]) / 5
+
+
+async def test_a_large_body_is_sent_without_a_warning(answers: Answers) -> None:
+    """The client library would warn of bodies of more than a mebibyte."""
+    async with Lines(url=answers.url) as sink:
+        await sink.write([metric(float(n)) for n in range(20_000)])
+    assert len(answers.bodies[1]) > 2**20
+
+
+def test_without_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the library is missing the error says what to type."""
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.delitem(sys.modules, "ccpipe.sinks.http")
+    with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[http\]'"):
+        importlib.import_module("ccpipe.sinks.http")

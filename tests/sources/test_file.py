@@ -1,0 +1,82 @@
+"""Line protocol from files and standard input."""
+
+import asyncio
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from ccpipe.errors import ConfigError, DataError, UnavailableError
+from ccpipe.pipeline import Batch
+from ccpipe.sources.file import FileSource, StdinSource
+
+LINE = b"m,hostname=n1 value=%d 1740000000\n"
+
+
+async def batches(source: FileSource) -> list[Batch]:
+    """Read everything."""
+    return [batch async for batch in source]
+
+
+async def test_files_are_read_in_their_order(tmp_path: Path) -> None:
+    """Plain and compressed, each line once, with its file as origin."""
+    (tmp_path / "a.lp").write_bytes(LINE % 1 + b"# comment\n" + LINE % 2)
+    (tmp_path / "b.lp.gz").write_bytes(gzip.compress(LINE % 3))
+    paths = [str(tmp_path / "a.lp"), str(tmp_path / "b.lp.gz")]
+    found = [batch for batch in await batches(FileSource(paths=paths)) if len(batch.records)]
+    assert [[line.value for line in batch.records] for batch in found] == [[1, 2], [3]]
+    assert [batch.origin for batch in found] == paths
+
+
+async def test_memory_is_bounded_by_the_block(tmp_path: Path) -> None:
+    """However large the file, a batch holds some hundred kilobytes of it."""
+    path = tmp_path / "large.lp"
+    path.write_bytes(LINE % 7 * 100_000)
+    sizes = [len(batch.records.payload) for batch in await batches(FileSource(paths=[str(path)]))]
+    assert sum(sizes) == path.stat().st_size
+    assert max(sizes) < 2**18 + len(LINE)
+
+
+async def test_a_bad_line_costs_itself(tmp_path: Path) -> None:
+    """It is rejected with its number in the file, also where it is in a later block."""
+    path = tmp_path / "a.lp"
+    path.write_bytes(LINE % 1 * 20_000 + b"broken\n" + LINE % 2)
+    found = await batches(FileSource(paths=[str(path)]))
+    (bad,) = [bad for batch in found for bad in batch.records.rejected]
+    assert (bad.line, bad.original) == (20_001, b"broken")
+    assert sum(len(batch.records) for batch in found) == 20_001
+
+
+async def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """Missing, or damaged in the middle."""
+    with pytest.raises(UnavailableError, match=r"none\.lp: No such file"):
+        await batches(FileSource(paths=[str(tmp_path / "none.lp")]))
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(os.urandom(5000))[:-100])
+    with pytest.raises(DataError, match=r"cut\.gz: the compressed file is truncated"):
+        await batches(FileSource(paths=[str(tmp_path / "cut.gz")]))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await FileSource(paths=[str(tmp_path / "none.lp")]).check()
+
+
+async def test_stopped_while_it_waits_it_ends(tmp_path: Path) -> None:
+    """A pipe that nobody writes to does not hold it."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    os.write(writer, LINE % 1)
+    source = FileSource(paths=[str(path)])
+    reading = aiter(source)
+    first = await anext(reading)
+    assert [line.value for line in first.records] == [1]
+    asyncio.get_running_loop().call_later(0.1, source.stop)
+    assert [batch async for batch in reading] == []
+    os.close(writer)
+
+
+def test_options_are_checked() -> None:
+    """Before anything is read."""
+    with pytest.raises(ConfigError, match="paths is empty"):
+        FileSource(paths=[])
+    with pytest.raises(ConfigError, match="rate is -1"):
+        StdinSource(rate=-1)

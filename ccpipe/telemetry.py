@@ -36,11 +36,6 @@ log = logging.getLogger(__name__)
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-STALL_SECONDS = 120.0
-"""A pipe that holds something and has written nothing for so long, and the time that a batch may
-wait, is not ready: its sink hangs."""
-
-
 class Connected(Protocol):
     """A connection to a broker."""
 
@@ -92,13 +87,10 @@ class Telemetry:
             registry=self.registry,
         )
         self.ready = False
-        """Whether the pipe runs and its last write succeeded; see ``problem``."""
-        self.batch_age = 0.0
-        """Seconds that a record may wait for others before it is written."""
+        """Whether the pipe runs and its last write succeeded, for ``/ready``."""
+        self._due: dict[str, float] = {}  # by part, when it has to make progress again
         self.connections: list[Connected] = []
         """The connections to brokers that are in use."""
-        self._progress = time.monotonic()  # of the last write, or since when something waits
-        self._is_holding = False
         self.registry.register(_State(self))
 
     def _counter(self, name: str, what: str) -> Counter:
@@ -125,34 +117,30 @@ class Telemetry:
             )
         )
 
+    def expect(self, part: object, seconds: float) -> None:
+        """Note that a part makes progress, and does so again within this time or is stuck."""
+        self._due[type(part).__name__] = time.monotonic() + seconds
+
+    def expect_nothing(self, part: object) -> None:
+        """Note that a part waits for others, and may do so for ever."""
+        self._due.pop(type(part).__name__, None)
+
+    def stuck(self) -> list[str]:
+        """Return the parts that should have made progress by now."""
+        now = time.monotonic()
+        return [part for part, due in list(self._due.items()) if due < now]
+
     def wrote(self, part: object, records: int) -> None:
         """Record a write that succeeded."""
         self.count(self.written, part, records)
         self.count(self.batches, part)
         self.last_write.set(time.time())
-        self._progress = time.monotonic()
         self.ready = True
-
-    def queued(self, size: int) -> None:
-        """Record how many bytes were read and are not written yet."""
-        self.queued_bytes.set(size)
-        if size and not self._is_holding:
-            self._progress = time.monotonic()
-        self._is_holding = size > 0
-
-    @property
-    def problem(self) -> str:
-        """Why the pipe is not ready; empty where it is."""
-        if not self.ready:
-            return "not ready"
-        waited = time.monotonic() - self._progress
-        if self._is_holding and waited > self.batch_age + STALL_SECONDS:
-            return f"not ready: records wait, and nothing was written for {waited:.0f} s"
-        return ""
 
     def failed(self, part: object) -> None:
         """Record a write that failed and will be retried."""
         self.count(self.retries, part)
+        self.expect_nothing(part)
         self.ready = False
 
     def answer(
@@ -168,8 +156,11 @@ class Telemetry:
             case "/health":
                 pass
             case "/ready":
-                if problem := self.problem:
-                    status, body = "503 Service Unavailable", f"{problem}\n".encode()
+                if not self.ready:
+                    status, body = "503 Service Unavailable", b"not ready\n"
+                elif stuck := self.stuck():
+                    text = f"not ready: no progress of {', '.join(stuck)}\n"
+                    status, body = "503 Service Unavailable", text.encode()
             case _:
                 status, body = "404 Not Found", b"/health /ready /metrics\n"
         start_response(status, [("Content-Type", content_type)])

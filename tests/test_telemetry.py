@@ -105,7 +105,7 @@ def test_every_name_follows_the_rule(telemetry: Telemetry, server: TelemetryServ
 def test_the_page_shows_what_was_counted(telemetry: Telemetry, server: TelemetryServer) -> None:
     """Counts and levels as they are at the moment of asking."""
     telemetry.wrote(Nats(), 500)
-    telemetry.queued(1234)
+    telemetry.queued_bytes.set(1234)
     page = samples(get(server.port, "/metrics")[1])
     assert page["ccpipe_written_records_total", "Nats"] == 500
     assert page["ccpipe_written_batches_total", "Nats"] == 1
@@ -132,6 +132,21 @@ def test_health_is_to_answer_and_ready_is_to_write(
     assert telemetry.total(telemetry.retries) == 1
     telemetry.ready = True
     assert pages() == (200, 200)
+
+
+def test_ready_is_to_make_progress(telemetry: Telemetry, server: TelemetryServer) -> None:
+    """A part that is stuck is named; one that waits for others, or goes on, is not."""
+    telemetry.ready = True
+    telemetry.expect("late", -1)  # named by its class, as parts are
+    telemetry.expect(telemetry, 60)
+    status, body = get(server.port, "/ready")
+    assert (status, body) == (503, "not ready: no progress of str\n")
+    assert get(server.port, "/health")[0] == 200
+    telemetry.expect("late", 60)
+    assert get(server.port, "/ready")[0] == 200
+    telemetry.expect("late", -1)
+    telemetry.expect_nothing("late")
+    assert get(server.port, "/ready")[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/%ff", "/../etc/passwd"])
@@ -271,29 +286,6 @@ def test_openmetrics_is_for_who_asks(telemetry: Telemetry, server: TelemetryServ
     assert families["ccpipe_written_records"].type == "counter"
     with urllib.request.urlopen(url, timeout=20) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=")
-
-
-def test_a_sink_that_hangs_is_not_ready(
-    telemetry: Telemetry, server: TelemetryServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Records wait and nothing is written for longer than a batch may wait, and two minutes."""
-    now = [1000.0]
-    monkeypatch.setattr("ccpipe.telemetry.time.monotonic", lambda: now[0])
-    telemetry.ready, telemetry.batch_age = True, 60.0
-    telemetry.queued(500)
-    now[0] += 170
-    assert telemetry.problem == ""
-    now[0] += 20
-    assert "nothing was written for 190 s" in telemetry.problem
-    telemetry.wrote(Nats(), 1)
-    assert telemetry.problem == ""
-    telemetry.queued(0)
-    now[0] += 10_000
-    assert telemetry.problem == ""
-    telemetry.queued(1)
-    assert telemetry.problem == ""
-    monkeypatch.undo()
-    assert get(server.port, "/ready")[0] == 200
 
 
 def test_the_page_names_every_metric(telemetry: Telemetry, server: TelemetryServer) -> None:

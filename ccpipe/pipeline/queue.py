@@ -71,7 +71,7 @@ class Queue:
 
     def _hold(self, size: int) -> None:
         self.held += size
-        self.telemetry.queued(self.held)
+        self.telemetry.queued_bytes.set(self.held)
 
     def end(self) -> None:
         """Say that nothing more will be put."""

@@ -33,12 +33,14 @@ $(BIN)/python:
 BUILD := pyproject.toml setup.py $(wildcard ccpipe/formats/*/*.pyx ccpipe/formats/*/*.hpp)
 
 $(VENV)/.installed: $(BUILD) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[all]'
-	touch $@
+	@echo "installing into $(VENV): once, one or two minutes"
+	@$(PYTHON) scripts/install.py $(BIN)/python --editable '.[all]'
+	@touch $@
 
 $(VENV)/.installed-test: $(BUILD) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
-	touch $@ $(VENV)/.installed
+	@echo "installing what tests need into $(VENV): once, some minutes"
+	@$(PYTHON) scripts/install.py $(BIN)/python --editable '.[test]'
+	@touch $@ $(VENV)/.installed
 
 # Real stores for the tests: installed where we may, else their tests are skipped by name.
 debian:

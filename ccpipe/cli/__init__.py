@@ -12,7 +12,7 @@ from ccpipe.errors import CcpipeError, ConfigError, OutputError
 from ccpipe.terminal import prepare_streams, printable
 
 COMMANDS = {
-    "up": "Start everything on this machine: server, publisher and a Parquet bridge.",
+    "up": "Start everything on this machine: server, publisher, Parquet bridge, dashboard.",
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
     "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",

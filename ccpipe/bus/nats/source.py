@@ -219,11 +219,9 @@ class NatsSource(Source):
         return NatsDeadLetterSink(self.bus, self.site)
 
     async def _acknowledge(self, replies: list[str]) -> None:
+        # What cannot be sent must not count as in work, or it would never come again.
         self._handed_over.pop(id(replies), None)
         # An acknowledgement lost with the connection means one more delivery, never one less.
-        # Those that cannot be sent must not count as in work, or they would never come again.
-        for reply in replies:
-            self._unacknowledged.pop(reply, None)
         with contextlib.suppress(UnavailableError):
             await self.bus.publish_each(replies, b"+ACK")
 

@@ -49,7 +49,7 @@ def test_payloads_that_were_joined() -> None:
     payloads = [b"a value=1 1\nb value=2 1\n", b"a value=3 1", b"", b"b value=4 1\na value=5 1\n"]
     replies = [OLD.format(number=n, time=n) for n in range(len(payloads))]
     deliveries = [
-        Delivery("s", payload, {}, reply) for payload, reply in zip(payloads, replies, strict=True)
+        Delivery("s", payload, b"", reply) for payload, reply in zip(payloads, replies, strict=True)
     ]
     ((batch, count),) = LineCodec().decode(deliveries)
     assert count == len(payloads)

@@ -131,7 +131,7 @@ async def test_bridges_are_let_in_and_know_every_setting(
     """Each bridge's own command reads the bus by its own key, with its container's environment."""
     environ = prepared.environ(name, **{"nats:4222": broker})
     words = [*prepared.command(name), "--dry-run", "--for", "1s"]
-    done = await asyncio.to_thread(lambda: ccpipe(*words, **environ))
+    done = await asyncio.to_thread(lambda: ccpipe(*words, stdin=b"", **environ))
     assert done.code == 0, done.err
     assert "ERROR" not in done.err
     assert "0 dead letters" in done.err
@@ -168,7 +168,7 @@ async def test_metrics_of_the_publisher_reach_the_store(
     try:
         environ = prepared.environ("publisher", **addresses)
         words = [*prepared.command("publisher"), "--once"]
-        done = await asyncio.to_thread(lambda: ccpipe(*words, **environ))
+        done = await asyncio.to_thread(lambda: ccpipe(*words, stdin=b"", **environ))
         assert done.code == 0, done.err
         await eventually(lambda: bool(store.samples("cpu_load")))
     finally:

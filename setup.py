@@ -1,11 +1,14 @@
-"""The compiled parts: kernels, which ccpipe runs without where it must.
+"""The compiled parts, which ccpipe runs without where it must, and files shipped beside the code.
 
 Everything else about the package stands in pyproject.toml.
 """
 
 import os
+import shutil
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
 HEADERS = {
@@ -14,6 +17,16 @@ HEADERS = {
     "sinks/postgres": (),
 }
 """Of each kernel, by its folder in the package."""
+
+SHIPPED = (
+    "nats.conf",
+    "bridges/*.toml",
+    "bridges/README.md",
+    "bridges/systemd/*",
+    "docs/**/*.md",
+    "docs/**/*.json",
+)
+"""What goes into the wheel beside the code."""
 
 
 def kernel(package: str) -> Extension:
@@ -46,4 +59,25 @@ def kernels() -> list[Extension]:
     return extensions
 
 
-setup(ext_modules=kernels())
+class BuildWithShippedFiles(build_py):
+    """Copies what a site needs beside the code into the wheel: ``ccpipe/cli/shipped.py`` finds it.
+
+    An editable install needs no copy.
+    """
+
+    def run(self) -> None:
+        """Build as usual, then copy."""
+        super().run()
+        if self.editable_mode:
+            return
+        top = Path(__file__).parent
+        target = Path(self.build_lib, "ccpipe", "shipped")
+        shutil.rmtree(target, ignore_errors=True)
+        for pattern in SHIPPED:
+            for path in sorted(top.glob(pattern)):
+                copy = target / path.relative_to(top)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
+
+
+setup(ext_modules=kernels(), cmdclass={"build_py": BuildWithShippedFiles})

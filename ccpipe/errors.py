@@ -5,11 +5,14 @@
     CcpipeError
     ├── UsageError          the command line or an argument is wrong                 exit 64
     ├── ConfigError         configuration or a recipe is wrong; names the key path   exit 78
+    ├── MissingInputError   an input file does not exist or cannot be opened         exit 66
+    ├── OutputError         standard output is closed or full                        exit 74
     ├── MissingExtra        a library is not installed; names the pip command        exit 69
     ├── DataError           bytes or records break a rule                            exit 65
     │   ├── EncodeError     a record cannot be written in the requested format
     │   └── RejectedError   a store rejects records permanently: do not retry
     ├── UnavailableError    a store or the broker cannot be reached: retry           exit 69
+    │   └── TimedOutError   a store did not answer in time: retry with less
     └── DeniedError         access denied: credentials or permissions                exit 77
 
 Bad *lines* do not raise: a decoder returns them (``Lines.rejected``), so that a bad line does not
@@ -36,6 +39,18 @@ class ConfigError(CcpipeError):
     """Configuration or a recipe is wrong; the message names the file and the key path."""
 
     exit_code = 78
+
+
+class MissingInputError(CcpipeError):
+    """An input file does not exist or cannot be opened."""
+
+    exit_code = 66
+
+
+class OutputError(CcpipeError):
+    """Standard output is closed, or the disk behind it is full."""
+
+    exit_code = 74
 
 
 class MissingExtra(CcpipeError):  # noqa: N818 - named for what is missing
@@ -77,6 +92,10 @@ class UnavailableError(CcpipeError):
     """A store or the broker is unreachable or overloaded: the same write may succeed later."""
 
     exit_code = 69
+
+
+class TimedOutError(UnavailableError):
+    """A store did not answer in time: a smaller write may succeed sooner."""
 
 
 class DeniedError(CcpipeError):

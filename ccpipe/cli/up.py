@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Self
@@ -15,7 +16,8 @@ from typing import Annotated, Self
 from cyclopts import Parameter
 
 from ccpipe import child_process as child
-from ccpipe.bus.nats.server import Running, Server
+from ccpipe.bus.nats.server import Running, Server, write_private
+from ccpipe.bus.subjects import escape
 from ccpipe.cli.options import Where, seconds
 from ccpipe.config import Site, state_folder
 from ccpipe.errors import ConfigError, UsageError
@@ -27,12 +29,13 @@ log = logging.getLogger(__name__)
 STOP_SECONDS = {"publisher": 1.5, "bridge": 2.5}
 """How long each child may take to finish; together with the server under 5 s."""
 MAX_PAUSE = 5.0
+MAX_PORT = 65535
 
 RECIPE = """\
 # Written by `ccpipe up` at every start. Run it alone with: ccpipe bridge THIS_FILE
 [source]
 use = "nats"
-durable = "parquet"
+durable = {durable}
 ack_wait = "5s"
 drain = "1500ms"
 
@@ -83,6 +86,8 @@ async def up(
         End after this time, such as 30s.
     """
     folder = (dir_ or state_folder() / "up").absolute()
+    if port is not None and not 1 <= port <= MAX_PORT:
+        raise UsageError(f"--port {port}: not a port (1 to {MAX_PORT})")
     site = where.site(**{"publish.interval": interval})
     seconds(roll, "--roll")
     if sync != "always":
@@ -93,14 +98,17 @@ async def up(
         if site.telemetry.listen:
             stack.callback(telemetry.serve(site.telemetry.listen).close)
         url = ",".join(site.bus.servers)
+        is_found = not url
         if not url:
             server = Server(folder / "nats", port=port, telemetry=telemetry, sync=sync)
             url = server.url
             here = Running(url, os.getpid(), site.cluster, str(folder))
             stack.callback(here.withdraw)
-            here.announce()  # first, so that commands that wait for it get the password
+            # First, so that commands that wait for it get the password.
+            is_found = here.announce()
             await stack.enter_async_context(server)
-        recipe = _write_recipe(folder, roll)
+        recipe = _write_recipe(folder, roll, site)
+        config = _write_config(folder, site, url)
         environment = _environment(site, url, folder)
         stop = await stack.enter_async_context(stop_signals(seconds(for_, "--for")))
         # Left in reverse: the publisher ends first, so that the bridge still gets its last lines.
@@ -108,7 +116,7 @@ async def up(
         publisher = Child("publisher", ["publish"], environment, stop, telemetry)
         await stack.enter_async_context(bridge)
         await stack.enter_async_context(publisher)
-        _greet(site, url, folder)
+        _greet(site, url, folder, "" if is_found else f" --config {config}")
         await stop.wait()
         print("stopping …", file=sys.stderr)
         for command in (bridge, publisher):
@@ -175,9 +183,13 @@ class Child:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock the data folder; raises UsageError where another `up` has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    """Lock the data folder; raises UsageError where another `up` has it, or it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise UsageError(f"--dir {folder}: {error.strerror}") from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -185,10 +197,28 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def _write_recipe(folder: Path, roll: str) -> Path:
+def _write_recipe(folder: Path, roll: str, site: Site) -> Path:
     path = folder / "parquet.toml"
+    # Bridges of one durable name share the messages: each folder has a name of its own.
+    durable = f"up-{escape(site.hostname)}-{zlib.crc32(os.fsencode(folder)):08x}"
+    given = {"dir": str(folder / "parquet"), "age": roll, "durable": durable}
     # JSON's strings are TOML's.
-    path.write_text(RECIPE.format(dir=json.dumps(str(folder / "parquet")), age=json.dumps(roll)))
+    quoted = {key: json.dumps(value) for key, value in given.items()}
+    path.write_text(RECIPE.format(**quoted))
+    return path
+
+
+def _write_config(folder: Path, site: Site, url: str) -> Path:
+    """Write how other commands reach this server: only the user can read the password in it."""
+    path = folder / "ccpipe.toml"
+    text = f"""\
+# Written by `ccpipe up` at every start: ccpipe tail --config THIS_FILE
+cluster = {json.dumps(site.cluster)}
+
+[bus]
+servers = {json.dumps(url.split(","))}
+"""
+    write_private(path, text)
     return path
 
 
@@ -205,9 +235,10 @@ def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
     }
 
 
-def _greet(site: Site, url: str, folder: Path) -> None:
+def _greet(site: Site, url: str, folder: Path, option: str) -> None:
     address = url.rpartition("@")[2].removeprefix("nats://")
-    files = folder / "parquet" / "**" / "*.parquet"
+    is_default = folder == (state_folder() / "up").absolute()
+    ask = "ccpipe query" + ("" if is_default else f" --dir {folder / 'parquet'}")
     print(
         f"""\
 ccpipe is up: cluster {site.cluster}, node {site.hostname}
@@ -216,11 +247,11 @@ ccpipe is up: cluster {site.cluster}, node {site.hostname}
   dead     {folder / "dead.lp"} (dead letters; absent if there are none)
 
 See it live, in another shell:
-  ccpipe tail
-  ccpipe tail --name cpu_load -o line
-Ask the files, with DuckDB:
-  from '{files}' select name, avg(value) group by name
+  ccpipe tail{option}
+  ccpipe tail{option} --name cpu_load -o line
+Ask the files:
+  {ask} 'select name, avg(value) from metrics group by name'
 
-Ctrl-C stops everything.""",
+Ctrl-C stops everything.""",  # noqa: S608 - for people
         flush=True,
     )

@@ -6,14 +6,22 @@ import functools
 import logging
 import math
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import tenacity
-
-from ccpipe.errors import CcpipeError, DataError, EncodeError, RejectedError, UnavailableError
+from ccpipe.errors import (
+    CcpipeError,
+    DataError,
+    EncodeError,
+    OutputError,
+    RejectedError,
+    TimedOutError,
+    UnavailableError,
+)
+from ccpipe.pipeline.attempts import Attempts
+from ccpipe.pipeline.letters import portions, rejected_letters
 from ccpipe.pipeline.message_ids import MessageIds
 from ccpipe.pipeline.plug import (
     Batch,
@@ -24,7 +32,6 @@ from ccpipe.pipeline.plug import (
     RecordType,
     Sink,
     Source,
-    wait_for_event,
 )
 from ccpipe.pipeline.queue import Item, Queue, now
 from ccpipe.pipeline.stages import (
@@ -190,11 +197,11 @@ class _Pipe:
         self.dead_letter_sink = dead_letter_sink
         self.limits = limits
         self.telemetry = telemetry
+        self.attempts = Attempts(limits, telemetry)
         self.queue = Queue(limits, telemetry)
         self.translating = asyncio.Lock()
         self.unwritten: list[_Portion] = []  # of what was taken off the queue; the next one last
-        self.ending = asyncio.Event()
-        self.grace_end = math.inf
+        self.max_records = math.inf  # of a write, while the sink is slow
 
     async def watch(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -202,9 +209,8 @@ class _Pipe:
 
     def begin_shutdown(self) -> None:
         """Ask the source to end; what fails from now on is retried for the grace only."""
-        if not self.ending.is_set():
-            self.ending.set()
-            self.grace_end = now() + self.limits.grace
+        if not self.attempts.ending.is_set():
+            self.attempts.begin_shutdown()
             self.source.stop()
 
     async def read(self) -> None:
@@ -243,10 +249,7 @@ class _Pipe:
     async def translate(self, batch: Batch) -> None:
         """Queue a batch, or what the translators have ready after it."""
         self.latest = batch
-        letters = [
-            DeadLetter(bad.original, bad.reason, batch.origin, bad.line, bad.offset)
-            for bad in batch.records.rejected
-        ]
+        letters = rejected_letters(batch)
         if not len(self.stages) and not self.stages.is_holding:
             await self.queue.put(Item(batch, letters))
             return
@@ -278,10 +281,16 @@ class _Pipe:
         try:
             while items := await self.queue.take():
                 self.unwritten = self.portions(items)
-                await self.deliver()
-                await self.write_dead_letters([letter for item in items for letter in item.letters])
-                await self.acknowledge(items)
-                self.queue.release(items)
+                while items:
+                    await self.deliver()
+                    done = items[: self.complete(items)]
+                    await self.write_dead_letters([bad for item in done for bad in item.letters])
+                    await self.acknowledge(done)
+                    self.queue.release(done)
+                    items = items[len(done) :]
+        except (BrokenPipeError, OutputError):
+            self.begin_shutdown()  # of a command whose output is closed nobody wants the rest
+            raise
         except Exception as error:
             self.begin_shutdown()
             await self.keep(items, f"not delivered: {error}")
@@ -298,20 +307,52 @@ class _Pipe:
         return [_Portion(records, takes, _Rows(filled), ids)]
 
     async def deliver(self) -> None:
-        """Write what is unwritten; halve what is rejected until the bad records are found."""
-        while self.unwritten:
-            portion = self.unwritten[-1]
-            smaller: list[_Portion] = []
-            try:
-                await self.retry(functools.partial(self.attempt, portion), self.sink)
-            except (RejectedError, EncodeError) as error:
-                bad = _bad_records(error, len(portion.records))
-                for i in bad:
-                    portion.rows[i][0].letters.append(portion.letter(i, str(error)))
-                smaller = portion.without(bad) if bad else portion.halves()
+        """Write the next portion; halve what is rejected until the bad records are found.
+
+        What takes too long is halved as well, and later writes are no larger for a while.
+        """
+        if not self.unwritten:
+            return
+        portion = self.unwritten[-1]
+        total = len(portion.records)
+        smaller: list[_Portion] = []
+        try:
+            if total > self.max_records:
+                smaller = portion.halves()
             else:
-                self.telemetry.wrote(self.sink, len(portion.records))
-            self.unwritten[-1:] = smaller
+                write = functools.partial(self.attempt, portion)
+                await self.attempts.retry(write, self.sink, splits=total > 1)
+        except TimedOutError as error:
+            if self.attempts.is_over:
+                raise
+            self.telemetry.failed(self.sink)
+            log.warning("%s: %s; trying with half", type(self.sink).__name__, error)
+            self.max_records = total // 2
+            smaller = portion.halves()
+        except (RejectedError, EncodeError) as error:
+            bad = _bad_records(error, total)
+            for i in bad:
+                portion.rows[i][0].letters.append(portion.letter(i, str(error)))
+            smaller = portion.without(bad) if bad else portion.halves()
+        else:
+            if not smaller:
+                self.telemetry.wrote(self.sink, total)
+                self.allow_more(total)
+        self.unwritten[-1:] = smaller
+
+    def allow_more(self, written: int) -> None:
+        """After a write that succeeded, let larger ones follow again."""
+        if 2 * written >= self.max_records:
+            self.max_records *= 2
+        if self.max_records > self.limits.lines:
+            self.max_records = math.inf
+
+    def complete(self, items: Sequence[Item]) -> int:
+        """Return how many items, from the first on, have nothing unwritten."""
+        if not self.unwritten:
+            return len(items)
+        next_item = self.unwritten[-1].rows[0][0]
+        return next(place for place, item in enumerate(items) if item is next_item)
 
     async def attempt(self, portion: _Portion) -> None:
         if portion.ids is None:
@@ -359,49 +400,25 @@ class _Pipe:
             return
         for letter in letters[:_LOGGED]:
             log.warning("%s", letter)
-        if len(letters) > _LOGGED:
-            log.warning("… and %d more dead letters", len(letters) - _LOGGED)
-        if self.dead_letter_sink is not None:
-            await self.write_singly(letters, self.dead_letter_sink)
-        self.telemetry.count(self.telemetry.dead, self.source, len(letters))
-        self.telemetry.ready = True
+        if rest := sum(letter.lines for letter in letters[_LOGGED:]):
+            log.warning("… and %d more dead letters", rest)
+        for portion in portions(letters):
+            if self.dead_letter_sink is not None:
+                await self.write_singly(portion, self.dead_letter_sink)
+            lines = sum(letter.lines for letter in portion)
+            self.telemetry.count(self.telemetry.dead, self.source, lines)
+            self.telemetry.ready = True
 
     async def write_singly(self, letters: Sequence[DeadLetter], sink: DeadLetterSink) -> None:
         """Write letters, one by one where the sink rejects them together."""
         try:
-            await self.retry(functools.partial(sink.write, letters), sink)
+            await self.attempts.retry(functools.partial(sink.write, letters), sink)
         except DataError as error:
             if len(letters) > 1:
                 for letter in letters:
                     await self.write_singly([letter], sink)
             else:
                 log.error("%s; this dead letter is lost: %s", letters[0], error)  # noqa: TRY400
-
-    async def retry(self, attempt: Callable[[], Awaitable[None]], part: object) -> None:
-        """Try until it works; once the pipe is ending, only for the grace that is left."""
-
-        def note(state: tenacity.RetryCallState) -> None:
-            self.telemetry.failed(part)
-            error = state.outcome.exception() if state.outcome else None
-            log.warning("%s: %s; trying again", type(part).__name__, error)
-
-        async for trial in tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type(UnavailableError),
-            wait=tenacity.wait_random_exponential(multiplier=0.1, max=self.limits.backoff),
-            stop=lambda _: now() >= self.grace_end,
-            sleep=self.pause,
-            before_sleep=note,
-            reraise=True,
-        ):
-            with trial:
-                await attempt()
-
-    async def pause(self, seconds: float) -> None:
-        """Sleep, but only briefly once the pipe is ending."""
-        if self.ending.is_set():
-            await asyncio.sleep(min(seconds, 0.1))
-        else:
-            await wait_for_event(self.ending, seconds)
 
 
 def _ids(items: Sequence[Item]) -> MessageIds | None:

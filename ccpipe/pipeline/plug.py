@@ -116,6 +116,8 @@ class DeadLetter:
     line: int = 0
     """Number of the line in its payload, from 1; 0 where a store rejected a record."""
     offset: int = 0
+    lines: int = 1
+    """How many rejected lines and records it holds."""
 
     def __str__(self) -> str:
         where = f" line {self.line}, offset {self.offset}" if self.line else ""
@@ -237,6 +239,11 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes held at most, written or not: beyond, the source is not read (back-pressure)."""
     grace: float = 3.0
     """Seconds for which writes are still retried after the pipe was told to stop."""
+    timeout: float = 30.0
+    """Seconds that a write may take; then it is given up and tried again with half of the records.
+
+    0 where a write cannot be given up, such as one to a disk in a thread.
+    """
     backoff: float = 30.0
     """Longest pause between two tries, in seconds; pauses grow from 0.1 s and are jittered."""
 

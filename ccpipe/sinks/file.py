@@ -20,7 +20,7 @@ class FileSink(Sink):
 
     takes = Messages
 
-    limits = Limits()
+    limits = Limits(timeout=0.0)
 
     def __init__(
         self,

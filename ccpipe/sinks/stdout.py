@@ -1,16 +1,19 @@
 """Standard output: to look at records, and for shell pipes."""
 
-import asyncio
+import functools
+import math
+import os
 import sys
 from collections.abc import Sequence
 from typing import Literal
 
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import OutputError, UnavailableError
 from ccpipe.formats import jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Precision
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink
+from ccpipe.pipeline.blocking import call_blocking
 
 
 class StdoutSink(Sink):
@@ -18,7 +21,7 @@ class StdoutSink(Sink):
 
     takes = Messages
 
-    limits = Limits(age=0.1)  # somebody may be watching
+    limits = Limits(age=0.1, timeout=math.inf)  # somebody may be watching, or have stopped it
 
     def __init__(
         self,
@@ -57,17 +60,19 @@ class StdoutSink(Sink):
         else:
             payload = lineprotocol.encode(records, precision=self.precision)
         try:
-            # A slow reader must not block the event loop.
-            await asyncio.to_thread(_write, payload)
+            # A slow reader must not block the event loop, nor a stopped one the end.
+            await call_blocking(functools.partial(_write, payload))
         except BrokenPipeError:
             raise
+        except OutputError as error:
+            raise UnavailableError(str(error)) from None
         except OSError as error:
             raise UnavailableError(f"standard output: {error.strerror}") from None
 
 
 def _write(payload: bytes) -> None:
-    output = sys.stdout.buffer
+    """Write without Python's buffer, whose lock a thread that waits would hold at exit."""
+    descriptor = sys.stdout.fileno()
     rest = memoryview(payload)
     while rest:
-        rest = rest[output.write(rest) :]  # writes all, unless PYTHONUNBUFFERED is set
-    output.flush()
+        rest = rest[os.write(descriptor, rest) :]

@@ -14,7 +14,7 @@ import pytest
 from nats.aio.client import Client
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.child_process import die_with_parent
+from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.gridengine import Accounting, encode_classic
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import event, metric

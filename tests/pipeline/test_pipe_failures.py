@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ccpipe.errors import DataError, DeniedError, RejectedError, UnavailableError
+from ccpipe.errors import DataError, DeniedError, RejectedError, TimedOutError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
@@ -50,12 +50,84 @@ def test_an_unavailable_sink_is_tried_until_it_works() -> None:
 
 
 def test_a_pipe_that_is_told_to_stop_writes_what_is_in_hand() -> None:
-    """The source is asked to end; what it has handed over is written, however long that takes."""
+    """The source is asked to end; what it has handed over is written, as long as writes succeed."""
     source = ListSource([made(n) for n in range(5)], stay=True)
-    sink = ListSink(seconds=100)
+    sink = ListSink(seconds=1.9)
     play(run_until(1, source, sink, limits=Limits(lines=1, grace=3)))
     assert values(sink.written) == [0, 1, 2, 3, 4]
     assert source.acked == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("has_upstream", [True, False])
+def test_told_to_stop_a_write_that_hangs_is_given_up(has_upstream: bool) -> None:
+    """After the grace: an upstream hands it over again, else it is kept as dead letters."""
+    source = ListSource([made(1)], stay=True, upstream=has_upstream)
+    sink, kept = ListSink(seconds=10**6), ListDeadLetterSink()
+    limits = Limits(age=0, grace=3, timeout=60)
+
+    async def main() -> None:
+        with pytest.raises(UnavailableError, match="did not end in time"):
+            await run_until(1, source, sink, limits=limits, dead_letter_sink=kept)
+        assert clock() <= 10
+
+    play(main())
+    assert (kept.numbers, source.acked) == ([] if has_upstream else [1], [])
+
+
+def test_a_write_that_cannot_be_given_up_is_waited_for() -> None:
+    """A timeout of 0 is that of a disk in a thread."""
+    source, sink = ListSource([made(1)], stay=True), ListSink(seconds=1000)
+    play(run_until(1, source, sink, limits=Limits(age=0, timeout=0)))
+    assert (values(sink.written), source.acked) == ([1], [0])
+
+
+class SlowSink(ListSink):
+    """Takes a second for each record."""
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """See ``Sink.write``."""
+        self.seconds = len(records)
+        await super().write(records)
+
+
+def test_what_takes_too_long_is_tried_with_half() -> None:
+    """So a slow store advances; nothing is written twice, order stays, all is acknowledged."""
+    batches = [made(*range(start, start + 10)) for start in range(0, 100, 10)]
+    sink = SlowSink()
+    source = ListSource(batches)
+    play(run(source, sink, limits=Limits(timeout=13, lines=100)))
+    assert values(sink.written) == list(range(100))
+    assert source.acked == list(range(10))
+    assert max(sink.sizes) == 12
+    assert len(sink.tries) < 25  # it does not begin with everything again and again
+
+
+def test_batches_are_acknowledged_as_they_are_written() -> None:
+    """Not only when the last of those that were joined is."""
+    diary: Diary = []
+    batches = [made(*range(start, start + 10)) for start in range(0, 40, 10)]
+    source, sink = ListSource(batches, diary=diary), SlowSink(diary=diary)
+    play(run(source, sink, limits=Limits(timeout=15, lines=40)))
+    events = [what for what, _ in diary if what in ("ack", "written")]
+    assert events.index("ack") < len(events) - events[::-1].index("written") - 1
+
+
+def test_a_single_record_that_takes_too_long_is_tried_until_it_works() -> None:
+    """There is nothing left to halve."""
+    sink = ListSink(Failing(TimedOutError("slow"), 5))
+    source = ListSource([made(1)])
+    play(run(source, sink))
+    assert (values(sink.written), source.acked, len(sink.tries)) == ([1], [0], 6)
+
+
+def test_after_a_slow_time_writes_grow_again() -> None:
+    """The bound doubles with each write that succeeds at it."""
+    sink = ListSink(Failing(TimedOutError("slow"), 3))
+    source = ListSource([made(*range(n * 64, n * 64 + 64)) for n in range(10)])
+    play(run(source, sink, limits=Limits(lines=64, age=0)))
+    assert sink.sizes[0] == 8
+    assert sink.sizes[-1] == 64
+    assert len(sink.written) == 640
 
 
 def test_a_pipe_may_be_told_to_stop_before_it_starts() -> None:

@@ -14,45 +14,45 @@ from ccpipe.sinks.stdout import StdoutSink
 from tests.sinks.conftest import NOON, Given, carry, metric
 
 
-async def test_lines(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+async def test_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """By default records are line protocol, with timestamps that lose nothing."""
     await StdoutSink().write([metric(1.5), metric(2, time=NOON + 1)])
-    assert capsysbinary.readouterr().out == (
+    assert capfdbinary.readouterr().out == (
         b"cpu_load,cluster=fox,hostname=n1,type=node value=1.5 1740052800\n"
         b"cpu_load,cluster=fox,hostname=n1,type=node value=2i 1740052800000000001\n"
     )
 
 
-async def test_precision(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+async def test_precision(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """A given precision is the unit of all timestamps."""
     await StdoutSink(precision="ms").write(decode(b"a,hostname=n1 value=1 1740052800\n"))
-    assert capsysbinary.readouterr().out == b"a,hostname=n1 value=1.0 1740052800000\n"
+    assert capfdbinary.readouterr().out == b"a,hostname=n1 value=1.0 1740052800000\n"
 
 
-async def test_json(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+async def test_json(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """As JSON every message is one object on one line."""
     await StdoutSink(format="json").write([metric(1.5, time=NOON + 1)])
-    assert capsysbinary.readouterr().out == (
+    assert capfdbinary.readouterr().out == (
         b'{"name":"cpu_load","tags":{"cluster":"fox","hostname":"n1","type":"node"},'
         b'"field":"value","value":1.5,"time":"2025-02-20T12:00:00.000000001Z"}\n'
     )
 
 
-async def test_a_record_that_json_cannot_carry(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+async def test_a_record_that_json_cannot_carry(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """One record that cannot be written costs only itself: the batch is split."""
     records = [metric(float(n)) for n in range(5)]
     records[3] = metric(float("nan"))
     letters = await carry(Given(records), StdoutSink(format="json"))
     assert [letter.origin for letter in letters] == ["test"]
     assert "nan cannot be a value in JSON" in letters[0].reason
-    assert capsysbinary.readouterr().out.count(b"\n") == 4
+    assert capfdbinary.readouterr().out.count(b"\n") == 4
 
 
 @contextmanager
 def standard_output(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[None]:
     """Replace standard output with an open file."""
     with os.fdopen(descriptor, "wb", buffering=0) as file:
-        monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=file))
+        monkeypatch.setattr(sys, "stdout", SimpleNamespace(fileno=file.fileno))
         yield
         monkeypatch.undo()
 

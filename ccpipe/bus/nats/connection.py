@@ -14,7 +14,13 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from ccpipe.bus.nats.client import PING_SECONDS, UNANSWERED_PINGS, Client, tls_problem
-from ccpipe.bus.nats.credentials import check_urls, client_options, requires_tls, without_secrets
+from ccpipe.bus.nats.credentials import (
+    check_urls,
+    client_options,
+    explain_denial,
+    requires_tls,
+    without_secrets,
+)
 from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError
@@ -135,7 +141,7 @@ class Connection:
                 if servers_of(self._bus) != self.servers:
                     return False
                 if self._denied:
-                    raise DeniedError(f"{self.url}: {self._denied}")
+                    raise DeniedError(f"{self.url}: {self._denied}; {explain_denial(self._bus)}")
                 if time.monotonic() > deadline:
                     raise UnavailableError(f"no NATS server answers at {self.url}")
             await attempt
@@ -286,7 +292,7 @@ class Connection:
             return  # that the connection is lost has been told; every try that fails need not be
         now = time.monotonic()
         if now - self._reported.get(text, -REPEAT_SECONDS) >= REPEAT_SECONDS:
-            self._reported = {text: now, **dict(list(self._reported.items())[:20])}
+            self._reported = {**dict(list(self._reported.items())[-20:]), text: now}
             log.warning("%s: NATS at %s: %s", self.name, self.url, text)
 
     async def _lost(self) -> None:

@@ -1,8 +1,10 @@
 """Dead letters on the bus."""
 
+import asyncio
 from collections.abc import Sequence
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.publisher import IN_FLIGHT
 from ccpipe.bus.nats.store import HEADER_ROOM, MESSAGE_ID, NoStreamError, digest, store
 from ccpipe.bus.nats.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects
@@ -24,22 +26,25 @@ class NatsDeadLetterSink(DeadLetterSink):
         self.subject = Subjects.of(site).dead()
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Publish the letters; see ``DeadLetterSink.write``."""
-        for letter in letters:
-            headers = {"Ccpipe-Reason": _header(letter.reason)}
-            if letter.origin:
-                headers["Ccpipe-Origin"] = _header(letter.origin)
-            if letter.line:
-                headers |= {"Ccpipe-Line": f"{letter.line}", "Ccpipe-Offset": f"{letter.offset}"}
-            room = self.bus.max_payload - HEADER_ROOM
-            if len(letter.original) > room:
-                headers["Ccpipe-Cut-From"] = f"{len(letter.original)}"
-            original = letter.original[:room]
-            if self.site.bus.jetstream:
-                headers[MESSAGE_ID] = digest(self.subject, original, repr(headers).encode())
-                await self._store(original, headers)
-            else:
-                await self.bus.publish(self.subject, original, headers=headers)
+        """Publish the letters, some at a time; see ``DeadLetterSink.write``."""
+        for start in range(0, len(letters), IN_FLIGHT):
+            await asyncio.gather(*map(self._write_one, letters[start : start + IN_FLIGHT]))
+
+    async def _write_one(self, letter: DeadLetter) -> None:
+        headers = {"Ccpipe-Reason": _header(letter.reason)}
+        if letter.origin:
+            headers["Ccpipe-Origin"] = _header(letter.origin)
+        if letter.line:
+            headers |= {"Ccpipe-Line": f"{letter.line}", "Ccpipe-Offset": f"{letter.offset}"}
+        room = self.bus.max_payload - HEADER_ROOM
+        if len(letter.original) > room:
+            headers["Ccpipe-Cut-From"] = f"{len(letter.original)}"
+        original = letter.original[:room]
+        if self.site.bus.jetstream:
+            headers[MESSAGE_ID] = digest(self.subject, original, repr(headers).encode())
+            await self._store(original, headers)
+        else:
+            await self.bus.publish(self.subject, original, headers=headers)
 
     async def _store(self, original: bytes, headers: dict[str, str]) -> None:
         try:

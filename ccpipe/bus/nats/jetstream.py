@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import nats.errors
@@ -11,6 +11,9 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from ccpipe.bus.nats.explain import explain
+from ccpipe.errors import UnavailableError
+
+T = TypeVar("T")
 
 NANOSECONDS = 10**9
 
@@ -150,35 +153,40 @@ async def names_of(jetstream: JetStreamContext, subject: str) -> list[str]:
 
 async def stream_of(jetstream: JetStreamContext, name: str) -> Stream | None:
     """Return a stream by its name; None where there is none."""
-    try:
-        answer = await _call(jetstream, f"STREAM.INFO.{name}", None)
-    except nats.js.errors.NotFoundError:
-        return None
-    except (nats.errors.Error, TimeoutError, OSError) as error:
-        raise explain(error, f"looking at the stream {name}") from None
-    return msgspec.convert(answer, Stream)
+    return await _info(jetstream, f"STREAM.INFO.{name}", Stream, f"looking at the stream {name}")
 
 
 async def consumer_of(jetstream: JetStreamContext, stream: str, name: str) -> Consumer | None:
     """Return a consumer by its name; None where there is none."""
-    try:
-        answer = await _call(jetstream, f"CONSUMER.INFO.{stream}.{name}", None)
-    except nats.js.errors.NotFoundError:
-        return None
-    except (nats.errors.Error, TimeoutError, OSError) as error:
-        raise explain(error, f"looking at the consumer {name}") from None
-    return msgspec.convert(answer, Consumer)
+    subject = f"CONSUMER.INFO.{stream}.{name}"
+    return await _info(jetstream, subject, Consumer, f"looking at the consumer {name}")
 
 
 async def consumers_of(jetstream: JetStreamContext, stream: str) -> AsyncIterator[Consumer]:
     """Yield all consumers of a stream."""
+    doing = f"listing the consumers of {stream}"
     offset, total = 0, 1
     while offset < total:
-        answer = await call(
-            jetstream, f"CONSUMER.LIST.{stream}", {"offset": offset}, "listing consumers"
-        )
-        page = msgspec.convert(answer.get("consumers") or [], list[Consumer])
+        answer = await call(jetstream, f"CONSUMER.LIST.{stream}", {"offset": offset}, doing)
+        page = _read(answer.get("consumers") or [], list[Consumer], doing)
         for consumer in page:
             yield consumer
         total = answer.get("total", 0) if page else 0
         offset += len(page)
+
+
+async def _info(jetstream: JetStreamContext, subject: str, kind: type[T], doing: str) -> T | None:
+    try:
+        answer = await _call(jetstream, subject, None)
+    except nats.js.errors.NotFoundError:
+        return None
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise explain(error, doing) from None
+    return _read(answer, kind, doing)
+
+
+def _read(answer: Any, kind: type[T], doing: str) -> T:
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise UnavailableError(f"{doing}: the answer cannot be read: {error}") from None

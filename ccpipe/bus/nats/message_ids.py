@@ -15,9 +15,10 @@ def give_ids(batch: Batch, consumer: str, replies: Sequence[str]) -> None:
 
     `consumer` is what numbers belong to: nothing is read before somebody asks.
     """
+    ends_of = batch.ends_of  # the batch itself would be a circle, and its memory freed late
 
     def ids_of(records: Any) -> MessageIds | None:
-        ends = batch.ends_of(records) if batch.ends_of else [len(records)]
+        ends = ends_of(records) if ends_of else [len(records)]
         if ends is None or len(ends) != len(replies):
             return None
         numbers, times = array("q"), array("q")

@@ -12,6 +12,7 @@ from ccpipe.bus.nats.jetstream import (
     stream_of,
 )
 from ccpipe.bus.nats.stream import (
+    ABSENT,
     KEPT,
     SETTINGS,
     Difference,
@@ -22,9 +23,6 @@ from ccpipe.bus.nats.stream import (
 from ccpipe.bus.subjects import Subjects, covers, minimal
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
-
-ABSENT = "absent"
-"""What a difference says of a stream that does not exist."""
 
 
 class Survey(NamedTuple):

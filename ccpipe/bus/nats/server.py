@@ -37,11 +37,18 @@ class Running:
     cluster: str
     folder: str
 
-    def announce(self) -> None:
-        """Announce it to commands of the same user, in a file that only the user can read."""
+    def announce(self) -> bool:
+        """Announce it to commands of the same user, in a file that only the user can read.
+
+        Where another one runs that was announced before, that one stays; return whether it is us.
+        """
+        other = running()
+        if other is not None and other.pid != self.pid:
+            return False
         path = _announcement()
         path.parent.mkdir(parents=True, exist_ok=True)
         write_private(path, json.dumps(asdict(self)))
+        return True
 
     def withdraw(self) -> None:
         """Withdraw the announcement, unless another one has replaced it."""

@@ -21,7 +21,7 @@ class NatsSink(Sink):
     duplicates is stored once. Without JetStream it returns when the server has seen everything.
     """
 
-    limits = Limits(age=0.0)
+    limits = Limits(age=0.0, timeout=120.0)  # each message has a shorter one
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import os
+import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +22,7 @@ from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, refuse_others
 from ccpipe.bus.nats.unread import UnreadWatch
 from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects
 from ccpipe.config import Duration, Site
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
@@ -65,6 +66,9 @@ class NatsSource(Source):
         `identity` is what says who published a record: its tags, or the subject, to which the tags
         are then held; see ``docs/security.md``.
         """
+        for option, name in (("durable", durable), ("queue", queue)):
+            if unfit := re.search(r"[\s.*>/\\]", name):
+                raise ConfigError(f"{option}: {name!r}: {unfit[0]!r} cannot be in such a name")
         self.site = site
         self.telemetry = telemetry
         self.codec = codec or LineCodec()

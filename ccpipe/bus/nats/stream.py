@@ -26,6 +26,9 @@ DUPLICATE_SECONDS = 120.0
 DEAD_SECONDS = 30 * 86400.0
 """How long dead letters are kept."""
 
+ABSENT = "absent"
+"""What a difference says of a stream that does not exist."""
+
 DESCRIPTION = "kept by ccpipe"
 
 OTHER_CONSUMER = 10012
@@ -118,6 +121,10 @@ class Difference(NamedTuple):
     wanted: str
 
     def __str__(self) -> str:
+        if self.now == ABSENT:
+            return f"stream {self.stream} does not exist yet; it will store {self.wanted}"
+        if self.setting == "subjects":
+            return f"stream {self.stream} does not store {self.wanted}"
         reason = f"bus.{self.key}" if self.key else "ccpipe's own limit"
         return f"stream {self.stream}: {self.setting} is {self.now}, not {self.wanted} ({reason})"
 

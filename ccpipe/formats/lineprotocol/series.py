@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 MAX_SERIES = 1_000_000
 """Encodings of series, or fields, that a table holds before a fresh one replaces it."""
+MAX_BYTES = 512 * 2**20
+"""Bytes that the series of a table take, roughly, before a fresh one replaces it."""
 
 
 class Series(NamedTuple):
@@ -57,6 +59,7 @@ class SeriesTable:
         "grammar",
         "scanner",
         "series",
+        "size",
     )
 
     def __init__(self, grammar: Grammar = CC, cap: int = MAX_SERIES) -> None:
@@ -69,6 +72,9 @@ class SeriesTable:
         self.fields: list[str] = []
         self.scanner: Scanner | None = None
         """The compiled kernel's own index of this table; the decoder makes it."""
+        self.size = 0
+        """Bytes that the series take, roughly: a few thousand of them may be as long as a million
+        others."""
         self._words: dict[str, str] = {}
         self._adding = threading.Lock()
 
@@ -77,7 +83,8 @@ class SeriesTable:
 
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or a fresh one when it is full."""
-        if len(self.codes) < self.cap and len(self.field_codes) < self.cap:
+        is_small = self.size < MAX_BYTES
+        if is_small and len(self.codes) < self.cap and len(self.field_codes) < self.cap:
             return self
         return SeriesTable(self.grammar, self.cap)
 
@@ -94,6 +101,7 @@ class SeriesTable:
         """
         code = self.code_of(read_series(raw, self.grammar, self.words()))
         self.codes[raw] = code
+        self.size += len(raw)
         return code
 
     def words(self) -> dict[str, str]:
@@ -110,6 +118,7 @@ class SeriesTable:
                 code = self.codes.setdefault(series.key, len(self.series))
                 if code == len(self.series):
                     self.series.append(series)
+                    self.size += _SERIES_SIZE + _COPIES * len(series.key)
         return code
 
     def add_field(self, raw: bytes) -> int:
@@ -131,6 +140,10 @@ class SeriesTable:
 
 
 _MAX_WORDS = 1 << 16
+_SERIES_SIZE = 300
+"""Bytes of a series without its text."""
+_COPIES = 2
+"""How often its text is held besides as it was read: as key, and as names and tags."""
 
 
 def read_series(raw: bytes, grammar: Grammar, words: dict[str, str] | None = None) -> Series:

@@ -1,7 +1,7 @@
 """The connection to a database: opened when it is needed, its errors told in ccpipe's words."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,7 +14,7 @@ from ccpipe.errors import (
     RejectedError,
     UnavailableError,
 )
-from ccpipe.sinks.postgres.migrations import MAY_WRITE, migrate
+from ccpipe.sinks.postgres.migrations import may_write, migrate
 
 try:
     import asyncpg
@@ -32,8 +32,11 @@ FAILURES = (
 class Database:
     """One database, and at most one connection to it."""
 
-    def __init__(self, url: str, password_file: str, timeout: float) -> None:
-        """Take an address; raises ConfigError where it is none, or holds a password."""
+    def __init__(self, url: str, password_file: str, timeout: float, tables: Sequence[str]) -> None:
+        """Take an address; raises ConfigError where it is none, or holds a password.
+
+        `tables` are those that are written to.
+        """
         try:
             address = urlsplit(url)
             is_address = address.scheme in ("postgresql", "postgres") and address.port != 0
@@ -47,6 +50,7 @@ class Database:
         self.place = f"{address.hostname or 'postgresql'}{address.path}"
         self.password_file = password_file
         self.timeout = timeout
+        self.tables = tables
         self.connection: Any = None
         self.openings = 0
         """How often it was connected to: another server may answer each time."""
@@ -67,12 +71,12 @@ class Database:
         try:
             connection = await self._connect()
             try:
-                may_write = await connection.fetchval(MAY_WRITE)
+                is_allowed = await connection.fetchval(may_write(self.tables))
             finally:
                 await connection.close(timeout=self.timeout)
         except FAILURES as error:
             raise self._reported(error) from None
-        if not may_write:
+        if not is_allowed:
             raise DeniedError(f"{self.place}: no permission to write or create the tables")
 
     @contextlib.asynccontextmanager

@@ -1,9 +1,11 @@
 """Which messages are stored: noted in the transaction that stores their rows."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ccpipe.pipeline import Run
+from ccpipe.pipeline import MessageIds, Run
+from ccpipe.sinks.postgres.database import FAILURES
 
 MAX_RUNS = 100_000
 """Runs of messages that are remembered: about 20 MB. The oldest go first."""
@@ -50,19 +52,39 @@ async def is_noted(connection: Any, runs: Sequence[Run]) -> bool:
     return int(status.rpartition(" ")[2]) == len(runs)
 
 
-class Pruning:
-    """Removes the oldest runs, now and then."""
+Write = Callable[[bytearray | None], Awaitable[bool]]
+"""Writes the records with a 1, or all for None; false where that must begin anew."""
+
+
+class Once:
+    """Writes records and notes their messages in one transaction."""
 
     def __init__(self) -> None:
-        """Begin with the first run."""
+        """Begin with removing."""
         self._noted = MAX_RUNS
-
-    def count(self, noted: int) -> None:
-        """Count runs that are noted."""
-        self._noted += noted
 
     async def prune(self, connection: Any) -> None:
         """Remove the oldest runs where a hundredth is new."""
         if self._noted >= MAX_RUNS // 100:
             await connection.execute(_FORGET, MAX_RUNS)
             self._noted = 0
+
+    async def is_written(self, connection: Any, ids: MessageIds | None, write: Write) -> bool:
+        """Write what is not stored; false where nothing was and it must begin anew."""
+        transaction = connection.transaction(isolation="read_committed")
+        await transaction.start()
+        try:
+            is_good = await (write(None) if ids is None else self._is_noted(connection, ids, write))
+        except BaseException:
+            with contextlib.suppress(*FAILURES):
+                await transaction.rollback()
+            raise
+        await (transaction.commit() if is_good else transaction.rollback())
+        return is_good
+
+    async def _is_noted(self, connection: Any, ids: MessageIds, write: Write) -> bool:
+        keep, runs = ids.unstored(await overlapping(connection, ids.runs()))
+        if not (await write(keep)):
+            return False
+        self._noted += len(runs)
+        return not runs or await is_noted(connection, runs)

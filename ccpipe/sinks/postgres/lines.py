@@ -19,6 +19,7 @@ be truncated, or renamed for a moment.
 """
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from itertools import compress
 from typing import Any, Self
@@ -29,8 +30,9 @@ from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, MessageIds, Sink
-from ccpipe.sinks.postgres.database import FAILURES, Database
-from ccpipe.sinks.postgres.delivered import Pruning, is_noted, overlapping
+from ccpipe.sinks.postgres.database import Database
+from ccpipe.sinks.postgres.delivered import Once
+from ccpipe.sinks.postgres.migrations import TABLES
 from ccpipe.sinks.postgres.partitions import Partitions
 from ccpipe.sinks.postgres.rows import COLUMNS, days, rows
 from ccpipe.sinks.postgres.series import Generation, SeriesIds, generation
@@ -80,10 +82,10 @@ class PostgresSink(Sink):
             where the address is none, or holds a password.
 
         """
-        self.database = Database(url, password_file, float(timeout))
+        self.database = Database(url, password_file, float(timeout), TABLES)
         self._ids = SeriesIds()
         self._partitions = Partitions(float(retention))
-        self._pruning = Pruning()
+        self._once = Once()
         self._generation: Generation | None = None
         self._opening = 0
 
@@ -137,11 +139,13 @@ class PostgresSink(Sink):
                 self._forget()
                 self._opening = self.database.openings
             # First: what fails after a commit would have it written again.
-            await self._pruning.prune(connection)
+            await self._once.prune(connection)
             await self._partitions.drop_old(connection)
             for _ in range(TRIES):
                 await self._prepare(connection, lines)
-                if await self._is_copied(connection, lines, ids):
+                if await self._once.is_written(
+                    connection, ids, functools.partial(self._copy, connection, lines)
+                ):
                     return
         raise UnavailableError(f"{self.database.place}: the tables change while we write")
 
@@ -168,43 +172,20 @@ class PostgresSink(Sink):
         self._generation = found
         return False
 
-    async def _is_copied(self, connection: Any, lines: Lines, ids: MessageIds | None) -> bool:
-        """Copy the lines in one transaction; false where it must begin anew."""
-        transaction = connection.transaction(isolation="read_committed")
-        await transaction.start()
-        try:
-            is_good = await self._ensure_generation(connection)
-            if is_good and ids is None:
-                await self._copy(connection, lines)
-            elif is_good and ids is not None:
-                is_good = await self._is_copied_once(connection, lines, ids)
-        except BaseException:
-            with contextlib.suppress(*FAILURES):
-                await transaction.rollback()
-            raise
-        await (transaction.commit() if is_good else transaction.rollback())
-        return is_good
-
-    async def _is_copied_once(self, connection: Any, lines: Lines, ids: MessageIds) -> bool:
-        stored = await overlapping(connection, ids.runs())
-        keep, runs = ids.unstored(stored)
+    async def _copy(self, connection: Any, lines: Lines, keep: bytearray | None) -> bool:
+        if not await self._ensure_generation(connection):
+            return False
         if keep is not None:
             lines = lines.take(keep)
         if len(lines):
-            await self._copy(connection, lines)
-        if not runs:
-            return True
-        self._pruning.count(len(runs))
-        return await is_noted(connection, runs)
-
-    async def _copy(self, connection: Any, lines: Lines) -> None:
-        await connection.copy_to_table(
-            "samples",
-            source=rows(lines, self._ids.by_field),
-            columns=COLUMNS,
-            format="binary",
-            timeout=self.database.timeout,
-        )
+            await connection.copy_to_table(
+                "samples",
+                source=rows(lines, self._ids.by_field),
+                columns=COLUMNS,
+                format="binary",
+                timeout=self.database.timeout,
+            )
+        return True
 
 
 def refuse_nul(lines: Lines) -> None:

@@ -1,4 +1,4 @@
-"""Adds and removes tags."""
+"""Adds, renames and removes tags."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from ccpipe.translate.rules.per_series import PerSeries, Tags, relabel, rule_mat
 
 
 class Tag(Translator):
-    """Adds and removes tags; names, values, times and the order are kept.
+    """Adds, renames and removes tags; names, values, times and the order are kept.
 
     Series that differ only in a tag that is removed become one: ``--explain`` reports them.
     """
@@ -23,6 +23,7 @@ class Tag(Translator):
         *,
         add: Mapping[str, str] | None = None,
         remove: Sequence[str] = (),
+        rename: Mapping[str, str] | None = None,
         names: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
     ) -> None:
@@ -34,6 +35,9 @@ class Tag(Translator):
             Tags with their values, which replace earlier ones.
         remove
             Names of tags, removed before others are added.
+        rename
+            New names of tags by old ones, as in ``host = "hostname"``; a tag that has the new
+            name already is replaced.
         names, tags
             Only series whose name matches one of these patterns and whose tags match all of
             theirs, as in `Select`.
@@ -41,11 +45,15 @@ class Tag(Translator):
         Raises
         ------
         ConfigError
-            where there is nothing to add or remove, or a tag is invalid.
+            where there is nothing to add, rename or remove, or a tag is invalid.
 
         """
-        if not (add or remove):
-            raise ConfigError("there is nothing to add and nothing to remove")
+        if not (add or remove or rename):
+            raise ConfigError("there is nothing to add, to rename or to remove")
+        self._rename = dict(rename or {})
+        for key in self._rename.values():
+            if series("name", {key: "value"}) is None:
+                raise ConfigError(f"rename: {key!r} cannot be a tag in line protocol")
         self._add = dict(add or {})
         for key, value in self._add.items():
             if not value or series("name", {key: value}) is None:
@@ -62,4 +70,5 @@ class Tag(Translator):
         if not self._matches(name, tags):
             return None
         kept = {key: value for key, value in tags.items() if key not in self._remove}
-        return series(name, kept | self._add)
+        renamed = {new: kept.pop(old) for old, new in self._rename.items() if old in kept}
+        return series(name, kept | renamed | self._add)

@@ -1,14 +1,19 @@
 """What JetStream says of streams and consumers, on a real broker."""
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nats.js import api
 
 from ccpipe.bus.nats.jetstream import (
+    Consumer,
     State,
     Stream,
+    _read,
     call,
     consumer_of,
     consumers_of,
@@ -59,6 +64,21 @@ async def test_a_refused_request_says_what_was_attempted(site: Site) -> None:
     async with connected(site.bus) as bus:
         with pytest.raises(UnavailableError, match="changing x: stream not found"):
             await call(bus.jetstream(), "STREAM.UPDATE.x", {"name": "x"}, "changing x")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(json_values | st.fixed_dictionaries({"config": json_values, "state": json_values}))
+def test_an_answer_that_is_none_is_unavailable(answer: object) -> None:
+    """Whatever a broker of another version, or somebody in its place, may say."""
+    for kind in (Stream, Consumer):
+        with contextlib.suppress(UnavailableError):
+            assert isinstance(_read(answer, kind, "x"), kind)
 
 
 def test_how_long_a_bridge_may_be_away() -> None:

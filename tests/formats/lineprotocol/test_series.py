@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.lineprotocol import SeriesTable, decode
+from ccpipe.formats.lineprotocol import SeriesTable, decode, series
 from ccpipe.formats.lineprotocol.grammar import INFLUX
 from ccpipe.formats.lineprotocol.series import DuplicateTag, read_series, write_series
 from ccpipe.message import Message
@@ -72,3 +72,17 @@ def test_a_name_like_a_comment_is_not_written() -> None:
     """A reader would skip the whole line."""
     with pytest.raises(EncodeError, match="comment"):
         write_series("#m", {})
+
+
+def test_a_table_is_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few thousand long series take as much as a million others."""
+    monkeypatch.setattr(series, "MAX_BYTES", 100_000)
+    table = SeriesTable()
+    for number in range(10):
+        table.add(b"m,hostname=n%d,tag=%b" % (number, b"x" * 5000))
+    assert 150_000 < table.size < 200_000
+    assert len(table.current()) == 0
+    small = SeriesTable()
+    for number in range(10):
+        small.add(b"m,hostname=n%d" % number)
+    assert small.current() is small

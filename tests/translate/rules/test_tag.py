@@ -42,6 +42,16 @@ def test_tags_are_taken_away_before_others_are_added() -> None:
     assert tagged(tags, remove=["unit"], add={"unit": "KiB"}) == {"device": "sda", "unit": "KiB"}
 
 
+def test_tags_are_renamed() -> None:
+    """The value stays; a tag of the new name is replaced, and a missing one is no error."""
+    assert tagged({"host": "n1"}, rename={"host": "hostname"}) == {"hostname": "n1"}
+    assert tagged({"host": "n1", "hostname": "x"}, rename={"host": "hostname"}) == {
+        "hostname": "n1"
+    }
+    assert tagged({"a": "1"}, rename={"host": "hostname"}) == {"a": "1"}
+    assert tagged({"a": "1", "b": "2"}, rename={"a": "b", "b": "a"}) == {"a": "2", "b": "1"}
+
+
 def test_only_series_that_fit_are_changed() -> None:
     """Names and tags both must match."""
     assert tagged({"type": "node"}, add={"a": "b"}, names=["x"]) == {"type": "node"}
@@ -55,7 +65,8 @@ def test_only_series_that_fit_are_changed() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({}, "nothing to add and nothing to remove"),
+        ({}, "nothing to add, to rename or to remove"),
+        ({"rename": {"host": ""}}, "rename: '' cannot be a tag"),
         ({"add": {"a": ""}}, "add: 'a' = '' cannot be a tag"),
         ({"add": {"": "a"}}, "add: '' = 'a' cannot be a tag"),
         ({"add": {"a": "b\n"}}, r"add: 'a' = 'b\\n' cannot be a tag"),

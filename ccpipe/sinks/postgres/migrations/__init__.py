@@ -4,6 +4,7 @@ A file that was released is never changed: what is to be different comes with th
 """
 
 import logging
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -36,20 +37,24 @@ def migrations() -> list[tuple[int, str, str]]:
     return [(int(file.name[:3]), file.name[4:-4], file.read_text()) for file in found]
 
 
-def _there(names: tuple[str, ...], join: str) -> str:
-    return join.join(f"to_regclass('{name}') IS NOT NULL" for name in names)
+def _there(names: Sequence[str]) -> str:
+    return " AND ".join(f"to_regclass('{name}') IS NOT NULL" for name in names)
 
 
-def _may(privilege: str, *names: str) -> str:
+def _may(privilege: str, names: Sequence[str]) -> str:
     return " AND ".join(f"has_table_privilege('{name}', '{privilege}')" for name in names)
 
 
-MAY_WRITE = f"""
-    SELECT CASE WHEN {_there(TABLES, " AND ")}
-        THEN {_may("INSERT", "samples", "series", "delivered")}
-             AND {_may("SELECT", "series", "delivered")} AND {_may("DELETE", "delivered")}
-        ELSE coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) END
-"""
+def may_write(tables: Sequence[str]) -> str:
+    """Return a question: whether we may write to tables, or make them."""
+    written = [name for name in tables if name != "messages"]
+    read = [name for name in ("series", "delivered") if name in tables]
+    return f"""
+        SELECT CASE WHEN {_there(tables)}
+            THEN {_may("INSERT", written)} AND {_may("SELECT", read)}
+                 AND {_may("DELETE", ["delivered"])}
+            ELSE coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) END
+    """
 
 
 async def migrate(connection: Any) -> None:
@@ -75,7 +80,7 @@ async def migrate(connection: Any) -> None:
             )
         if version == 0:
             await connection.execute(APPLIED)
-            if await connection.fetchval(f"SELECT {_there(_FIRST, ' AND ')}"):
+            if await connection.fetchval(f"SELECT {_there(_FIRST)}"):
                 version = 1
                 await _note(connection, *known[0][:2])
         for number, name, sql in known[version:]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,8 @@ from hypothesis import strategies as st
 from ccpipe.errors import DeniedError, MissingExtra, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
-from ccpipe.sinks.parquet import LEFTOVER_AGE, NULL, PATH_COLUMNS, ParquetSink
+from ccpipe.sinks.parquet import NULL, PATH_COLUMNS, ParquetSink
+from ccpipe.sinks.parquet.housekeeping import LEFTOVER_AGE
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.sinks.conftest import (
@@ -52,10 +54,12 @@ def by_duckdb(folder: Path, columns: str) -> Counter[tuple[Any, ...]]:
 def by_pyarrow(folder: Path, *columns: str) -> Counter[tuple[Any, ...]]:
     """Read columns with pyarrow, as the module's docstring says."""
     dataset = ds.dataset(folder, partitioning=ds.partitioning(PATH_COLUMNS, flavor="hive"))
-    table = dataset.to_table(columns=list(columns))
+    table = dataset.to_table(columns=[*columns, "ns"])
     if "time" in columns:
         place = table.schema.get_field_index("time")
-        table = table.set_column(place, "time", table["time"].cast(pa.int64()))
+        micros = table["time"].cast(pa.int64())
+        times = pc.add(pc.multiply(micros, 1000), table["ns"])
+        table = table.set_column(place, "time", times)
     return Counter(zip(*(table[column].to_pylist() for column in columns), strict=True))
 
 
@@ -90,7 +94,7 @@ def test_what_is_written_can_be_read(messages: list[Message]) -> None:
         assert list(Path(parent).iterdir()) == [folder]
         assert all(len(path.parts) == 3 and path.suffix == ".parquet" for path in files)
         assert by_pyarrow(folder, "cluster", "name", "time", "text") == expected
-        assert by_duckdb(folder, "cluster, name, epoch_ns(time), text") == expected
+        assert by_duckdb(folder, "cluster, name, epoch_us(time) * 1000 + ns, text") == expected
         assert by_duckdb(folder, "date - DATE '1970-01-01'") == Counter(
             {(day,): count for day, count in days.items()}
         )
@@ -284,6 +288,7 @@ async def test_check(tmp_path: Path) -> None:
 def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the library is missing the error says what to type."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "ccpipe.sinks.parquet")
+    for name in [name for name in sys.modules if name.startswith("ccpipe.sinks.parquet")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[parquet\]'"):
         importlib.import_module("ccpipe.sinks.parquet")

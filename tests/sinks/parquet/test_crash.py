@@ -10,6 +10,8 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
+from ccpipe.sinks.parquet.housekeeping import clean_up
+
 KILLS = 20
 CLUSTERS, DAYS, ROWS = 3, 4, 30
 
@@ -68,6 +70,7 @@ def test_kill(tmp_path: Path) -> None:
         writers = [start(tmp_path, (2 * attempt + n) * 1_000_000) for n in range(2)]
         for writer in writers:
             reported.update(kill(writer, chance))
+        clean_up(tmp_path)  # as the next writer does when it starts
         for path in tmp_path.rglob("*.parquet"):
             pq.ParquetFile(path).read()
         files = duckdb.read_parquet(f"{tmp_path}/**/*.parquet")

@@ -1,0 +1,104 @@
+"""``ccpipe query``: ask the Parquet files with SQL."""
+
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from cyclopts import Parameter
+
+from ccpipe.config import state_folder
+from ccpipe.errors import UsageError
+from ccpipe.terminal import paint, plural, printable
+
+Output = Literal["table", "json", "csv"]
+
+
+def query(
+    sql: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    dir_: Annotated[Path | None, Parameter(name="--dir")] = None,
+    output: Annotated[Output, Parameter(name=["--output", "-o"])] = "table",
+) -> None:
+    """Ask the Parquet files with SQL.
+
+    It works beside bridges that write. The SQL is DuckDB's, the tables are
+    metrics (time, cluster, hostname, name, type, type_id, value, unit, tags),
+    events (kind, function, loglevel, text), jobs (cluster, job_id, start, stop,
+    state, user, nodes) and samples, which has all columns of every line.
+
+    Examples:
+      ccpipe query 'select name, avg(value) from metrics group by name'
+      ccpipe query "select * from events where name = 'job'" -o json
+      ccpipe query 'select * from jobs' --dir /data/parquet -o csv
+
+    Parameters
+    ----------
+    sql
+        One statement; - reads it from standard input.
+    dir_
+        Folder of the Parquet files; without it that of `ccpipe up`.
+    output
+        A table for people; json (one object a line) or csv for programs.
+    """
+    import duckdb
+
+    from ccpipe.lake import query as ask
+
+    statement = sys.stdin.read() if sql == "-" else sql
+    folder = (dir_ or state_folder() / "up" / "parquet").absolute()
+
+    def answer(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], list[tuple[Any, ...]]]:
+        cursor = connection.execute(statement)
+        names = [column[0] for column in cursor.description or ()]
+        return names, cursor.fetchall()
+
+    try:
+        names, rows = ask(folder, answer)
+    except duckdb.Error as error:
+        raise UsageError(str(error).strip()) from None
+    _WRITERS[output](names, rows)
+
+
+def _write_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    cells = [[_text(cell) for cell in row] for row in rows]
+    numbers = [all(isinstance(row[i], int | float) for row in rows) for i in range(len(names))]
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        columns = zip(row, widths, numbers, strict=True)
+        aligned = (c.rjust(width) if right else c.ljust(width) for c, width, right in columns)
+        return "  ".join(aligned).rstrip()
+
+    print(paint(line(names), "bold", sys.stdout))
+    for row in cells:
+        print(line(row))
+    print(plural(len(rows), "row"), file=sys.stderr)
+
+
+def _write_json(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    for row in rows:
+        line = msgspec.json.encode(dict(zip(names, row, strict=True)), enc_hook=str)
+        sys.stdout.write(line.decode() + "\n")
+
+
+def _write_csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+
+
+_WRITERS = {"table": _write_table, "json": _write_json, "csv": _write_csv}
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return f"{cell:.6g}"
+    if isinstance(cell, list):
+        return ",".join(map(_text, cell))
+    return printable(str(cell))

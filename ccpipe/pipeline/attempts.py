@@ -1,0 +1,117 @@
+"""Writes that are tried until they succeed, each for a bounded time."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+
+import tenacity
+
+from ccpipe.errors import TimedOutError, UnavailableError
+from ccpipe.pipeline.plug import Limits, wait_for_event
+from ccpipe.pipeline.queue import now
+from ccpipe.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+LAST_SECONDS = 2.0
+"""How long a write may take that begins when the grace is nearly or entirely over."""
+REPEAT_SECONDS = 60.0
+"""The same reason for a failed write is logged again only after so long."""
+
+
+class Attempts:
+    """Tries writes again while their part is unavailable; once ending, for the grace only."""
+
+    def __init__(self, limits: Limits, telemetry: Telemetry) -> None:
+        """Try with the pauses, the timeout and the grace of `limits`."""
+        self.limits = limits
+        self.telemetry = telemetry
+        self.ending = asyncio.Event()
+        self._grace_end = math.inf
+        self._current: asyncio.Timeout | None = None
+        self._reported = "", -math.inf
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is tried again."""
+        return now() >= self._grace_end
+
+    def begin_shutdown(self) -> None:
+        """Try from now on for the grace only; a write that takes longer is given up."""
+        self.ending.set()
+        self._grace_end = now() + self.limits.grace
+        if self._current is not None and self.limits.timeout:
+            when = self._current.when()
+            self._current.reschedule(min(math.inf if when is None else when, self._last_moment()))
+
+    async def retry(
+        self, attempt: Callable[[], Awaitable[None]], part: object, *, splits: bool = False
+    ) -> None:
+        """Try until it works.
+
+        Raises
+        ------
+        TimedOutError
+            at once where `splits` says that the caller then tries with less.
+        UnavailableError
+            where the grace is over.
+
+        """
+
+        def is_retried(error: BaseException) -> bool:
+            return isinstance(error, UnavailableError) and not (
+                splits and isinstance(error, TimedOutError)
+            )
+
+        def note(state: tenacity.RetryCallState) -> None:
+            self.telemetry.failed(part)
+            error = state.outcome.exception() if state.outcome else None
+            self._report(str(error))
+
+        async for trial in tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(is_retried),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=self.limits.backoff),
+            stop=lambda _: self.is_over,
+            sleep=self.pause,
+            before_sleep=note,
+            reraise=True,
+        ):
+            with trial:
+                await self._bounded(attempt)
+
+    def _report(self, reason: str) -> None:
+        """Log why a write failed; the same reason once a minute."""
+        before, at = self._reported
+        if reason != before or now() - at >= REPEAT_SECONDS:
+            self._reported = reason, now()
+            log.warning("%s; trying again", reason)
+
+    async def _bounded(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        limit = asyncio.timeout_at(self._deadline())
+        try:
+            async with limit:
+                self._current = limit
+                await attempt()
+        except TimeoutError:
+            if not limit.expired():
+                raise  # it is not ours
+            raise TimedOutError("the write did not end in time") from None
+        finally:
+            self._current = None
+
+    def _deadline(self) -> float | None:
+        if not self.limits.timeout:
+            return None
+        first = min(now() + self.limits.timeout, self._last_moment())
+        return None if math.isinf(first) else first
+
+    def _last_moment(self) -> float:
+        return max(self._grace_end, now() + LAST_SECONDS)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but only briefly once the pipe is ending."""
+        if self.ending.is_set():
+            await asyncio.sleep(min(seconds, 0.1))
+        else:
+            await wait_for_event(self.ending, seconds)

@@ -1,0 +1,89 @@
+"""Lines or Sonar's envelopes to any address, by POST."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ccpipe.errors import ConfigError, RejectedError
+from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.sonar import WriteProfile
+from ccpipe.formats.sonar import encode as encode_envelope
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.pipeline import Limits
+from ccpipe.sinks.http import Answer, HttpSink
+
+
+class HttpPostSink(HttpSink):
+    """Sends each batch of lines as one request, or each envelope as one."""
+
+    stored = frozenset({200, 201, 202, 204})
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        format: Literal["line", "sonar"] = "line",  # noqa: A002 - the recipe's word
+        precision: Literal["s", "ms", "us", "ns", "auto"] = "s",
+        profile: WriteProfile = "spec",
+        html: bool = False,
+        **http: Any,
+    ) -> None:
+        """Configure the address.
+
+        Parameters
+        ----------
+        url
+            Where lines are sent to; for envelopes, ``/sample``, ``/sysinfo``, ``/job`` or
+            ``/cluster`` is added.
+        format
+            What is sent: ``line`` for line protocol, ``sonar`` for envelopes.
+        precision
+            The unit of the timestamps of lines; ``auto`` takes for each line the coarsest.
+        profile
+            For whom envelopes are written, such as ``jobanalyzer``.
+        html
+            Whether an answer with a page in HTML means that the records are stored too: it is
+            often a portal that asks somebody to log in.
+
+        Raises
+        ------
+        ConfigError
+            where the options contradict each other.
+
+        """
+        super().__init__(url=url, **http)
+        if format == "line" and profile != "spec":
+            raise ConfigError("profile: goes with format = 'sonar'")
+        self.format, self.precision, self.profile, self.html = format, precision, profile, html
+        self.takes = Messages if format == "line" else Envelopes
+        self.limits = Limits(lines=10_000 if format == "line" else 1)
+
+    async def write(self, records: Sequence[Any]) -> None:
+        """Send the records; an answer of 200, 201, 202 or 204 means that they are stored.
+
+        Raises
+        ------
+        UnavailableError, RejectedError, DeniedError
+            as the receiver answers.
+        EncodeError
+            where a record cannot be written.
+
+        """
+        if self.format == "line":
+            headers = {"Content-Type": "text/plain; charset=utf-8"}
+            await self.post(encode(records, precision=self.precision), path="", headers=headers)
+            return
+        headers = {"Content-Type": "application/json"}
+        for number, envelope in enumerate(records):
+            if envelope.data is None:
+                raise RejectedError("an envelope of errors only has no address", [number])
+            body = encode_envelope(envelope, profile=self.profile) + b"\n"
+            await self.post(body, path=f"/{envelope.data.type}", headers=headers)
+
+    async def ask(self) -> None:
+        """Find out whether anybody answers; what, only a real request would show."""
+        await self.request("HEAD", "")
+
+    def is_receipt(self, answer: Answer) -> bool:
+        """Say whether it is a success, and no page for people."""
+        return super().is_receipt(answer) and (self.html or "<html" not in answer.text.lower())

@@ -1,0 +1,240 @@
+"""Parquet, one folder for each cluster and day: a store for DuckDB, pandas, polars and Spark.
+
+::
+
+    <dir>/cluster=<name>/date=<YYYY-MM-DD>/<time>-<random>.parquet
+
+The columns are those of ``ccpipe.sinks.parquet.SCHEMA`` and ``cluster``, which the path says once
+for all rows. ``ccpipe query`` reads them; so do::
+
+    SELECT * FROM read_parquet('<dir>/**/*.parquet', hive_partitioning = true,
+                               hive_types = {'cluster': VARCHAR})
+
+    pyarrow.dataset.dataset(
+        "<dir>", partitioning=pyarrow.dataset.partitioning(PATH_COLUMNS, flavor="hive")
+    )
+
+Both also guess the types of path columns by themselves (``partitioning="hive"``); naming them
+keeps a cluster called ``007`` from being read as the number 7.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+import pyarrow as pa
+
+from ccpipe.config import Duration
+from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+from ccpipe.formats.lineprotocol import Lines, to_lines
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, MessageIds, Run, Sink
+from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
+from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
+from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up
+from ccpipe.sinks.parquet.table import Part, parts
+from ccpipe.sinks.parquet.writer import write_file
+
+FOLDERS = 64
+"""Folders whose messages are remembered: those that were written to last."""
+
+
+class ParquetSink(Sink):
+    """Writes each batch as one file per cluster and day; several bridges may share a folder.
+
+    A file appears under its name when it is complete and safe on the disk, and only then does
+    ``write()`` return. Its metadata names the messages whose rows it has, so that what is
+    delivered again, after a crash between the files of a batch too, is not written again. Small
+    files are joined later: see ``Housekeeping``.
+    """
+
+    takes = Messages
+
+    limits = Limits(lines=150_000, bytes=20 * 2**20, age=60.0, memory=40 * 2**20, timeout=0.0)
+
+    stores_once = True
+
+    def __init__(
+        self,
+        *,
+        dir: str,  # noqa: A002 - the word of the recipe
+        compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = "zstd",
+        retention: Duration = Duration(0),
+        compact: bool = True,
+    ) -> None:
+        """Choose folder and compression.
+
+        Parameters
+        ----------
+        dir
+            The folder below which files go; it is made where it is missing.
+        compression
+            How the files' columns are compressed.
+        retention
+            How long days are kept; 0 keeps them for ever.
+        compact
+            Whether small files of a folder are joined to larger ones, 32 at a time.
+
+        Raises
+        ------
+        ConfigError
+            where pyarrow was built without that compression.
+
+        """
+        if compression != "none" and not pa.Codec.is_available(compression):
+            raise ConfigError(f"compression: this pyarrow was built without {compression}")
+        self.folder = Path(dir).expanduser()
+        self.compression = compression
+        self._stored: OrderedDict[Path, StoredMessages] = OrderedDict()
+        self._busy = threading.Lock()  # the thread of a cancelled write() may still run
+        self._housekeeping = Housekeeping(
+            self.folder, compression, float(retention), compact=compact
+        )
+
+    async def check(self) -> None:
+        """Check that the folder is writable, without writing.
+
+        Raises
+        ------
+        ConfigError, DeniedError
+            where it cannot.
+
+        """
+        check_folder(self.folder)
+
+    async def __aenter__(self) -> Self:
+        """Create the folder and remove unfinished files of killed writers.
+
+        Raises
+        ------
+        DeniedError, UnavailableError
+            where that cannot be.
+
+        """
+        try:
+            await asyncio.to_thread(self._prepare)
+        except PermissionError as error:
+            raise DeniedError(f"{error.filename or self.folder}: {error.strerror}") from None
+        except OSError as error:
+            raise UnavailableError(f"{error.filename or self.folder}: {error.strerror}") from None
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Wait for a file that is being joined; no other stays open between writes."""
+        await self._housekeeping.close()
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Write the records as complete files.
+
+        Raises
+        ------
+        UnavailableError
+            where the disk is full or fails; no file of this batch stays then.
+        RejectedError
+            where a cluster's name is too long for a folder.
+        EncodeError
+            where a message could not be written as a line either.
+
+        """
+        await self._write(records, None)
+
+    async def write_once(self, records: Sequence[Message], ids: MessageIds) -> None:
+        """Write those records whose messages no file has yet; raises as ``write``."""
+        await self._write(records, ids)
+
+    async def _write(self, records: Sequence[Message], ids: MessageIds | None) -> None:
+        try:
+            folders = await asyncio.to_thread(self._write_files, to_lines(records), ids)
+        except OSError as error:
+            place = error.filename or self.folder
+            raise UnavailableError(f"{place}: {error.strerror or error}") from None
+        self._housekeeping.look_after(folders)
+
+    def _prepare(self) -> None:
+        make_folder(self.folder)
+        clean_up(self.folder)
+
+    def _write_files(self, lines: Lines, ids: MessageIds | None) -> set[Path]:
+        """Write all files under temporary names, then rename; return their folders."""
+        with self._busy, contextlib.ExitStack() as undo:
+            files = [self._prepared(part, ids, undo) for part in parts(lines)]
+            with locked(self.folder):
+                for place, file in enumerate(files):
+                    # Another bridge may have written the same messages while we wrote ours.
+                    stored = self._messages(file.folder).look() if ids else ()
+                    if any(old.overlaps(run) for old in stored for run in file.runs):
+                        files[place] = self._prepared(file.part, ids, undo)
+                written = [file for file in files if file.path is not None]
+                self._rename(written, undo, keep=ids is not None)
+            undo.pop_all()
+        for file in written:
+            self._messages(file.folder).add(f"{file.name}.parquet", file.runs)
+        return {file.folder for file in written}
+
+    def _prepared(self, part: Part, ids: MessageIds | None, undo: contextlib.ExitStack) -> "_File":
+        """Write the rows of a part that are not stored yet to a file that no reader takes."""
+        folder, name, table = self.folder / part.path, new_name(), part.table
+        make_folder(folder)
+        runs: list[Run] = []
+        if ids is not None:
+            keep, runs = _of_part(ids, part).unstored(self._messages(folder).look())
+            if keep is not None:
+                table = table.filter(pa.array(map(bool, keep), pa.bool_()))
+            if not len(table):
+                return _File(part, folder, name, None, [])
+        # DuckDB's *.parquet matches names that begin with a dot too.
+        path = folder / f".{name}.tmp"
+        undo.callback(_remove, path)
+        write_file(path, table, self.compression, metadata(runs))
+        return _File(part, folder, name, path, runs)
+
+    def _rename(self, files: Sequence["_File"], undo: contextlib.ExitStack, *, keep: bool) -> None:
+        """Give files their names, durably.
+
+        Where that fails they go again, unless their messages are known: then those that have their
+        names stay, for another bridge may have seen them.
+        """
+        for file in files:
+            assert file.path is not None
+            final = file.folder / f"{file.name}.parquet"
+            if not keep:
+                undo.callback(_remove, final)
+            file.path.rename(final)
+        for folder in {file.folder for file in files}:
+            sync_folder(folder)
+
+    def _messages(self, folder: Path) -> StoredMessages:
+        """Return what is known of a folder; what is known of others is forgotten in time."""
+        known = self._stored.setdefault(folder, StoredMessages(folder))
+        self._stored.move_to_end(folder)
+        if len(self._stored) > FOLDERS:
+            self._stored.popitem(last=False)
+        return known
+
+
+class _File(NamedTuple):
+    """A file that is written and has no name yet; without a path where there was nothing new."""
+
+    part: Part
+    folder: Path
+    name: str
+    path: Path | None
+    runs: list[Run]
+
+
+def _of_part(ids: MessageIds, part: Part) -> MessageIds:
+    """Return the messages of the rows of a part."""
+    if part.rows is None:
+        return ids
+    others = sorted(set(range(ids.ends[-1])).difference(part.rows))
+    return ids.without(others)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

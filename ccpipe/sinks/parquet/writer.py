@@ -1,0 +1,50 @@
+"""Tables to complete files."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ccpipe.sinks.parquet.table import SCHEMA
+
+GROUP_ROWS = 2**18
+GROUP_BYTES = 32 * 2**20
+"""Rows and bytes of a row group at most: what a reader or writer holds at once."""
+
+_OPTIONS: dict[str, Any] = {
+    # A dictionary of doubles is built, grows too large, and is thrown away.
+    "use_dictionary": [
+        field.name for field in SCHEMA if pa.types.is_dictionary(field.type) or field.name == "ns"
+    ],
+    # What readers skip row groups by.
+    "write_statistics": ["time", "name", "hostname", "value"],
+}
+
+
+def write_file(
+    path: Path, table: pa.Table, compression: str, metadata: Mapping[bytes, bytes]
+) -> None:
+    """Write a new file and sync it to the disk."""
+    write_groups(path, _groups(table), compression, metadata)
+
+
+def write_groups(
+    path: Path, tables: Iterable[pa.Table], compression: str, metadata: Mapping[bytes, bytes]
+) -> None:
+    """Write a new file of a row group for each table, and sync it to the disk."""
+    schema = SCHEMA.with_metadata(metadata)
+    with path.open("xb") as file:
+        with pq.ParquetWriter(file, schema, compression=compression, **_OPTIONS) as writer:
+            for table in tables:
+                writer.write_table(table, row_group_size=max(1, len(table)))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _groups(table: pa.Table) -> Iterable[pa.Table]:
+    rows = min(GROUP_ROWS, max(1, len(table) * GROUP_BYTES // max(1, table.nbytes)))
+    for start in range(0, len(table), rows):
+        yield table.slice(start, rows)

@@ -1,0 +1,244 @@
+"""What others send over HTTP: InfluxDB's line protocol, or Sonar's envelopes.
+
+=======================  =================================================================
+``POST /write``          InfluxDB 1: Telegraf, Slurm's profile plug-in ``influxdb``
+``POST /api/v2/write``   InfluxDB 2 and 3
+``POST …/sample``        Sonar, also ``…/sysinfo``, ``…/job`` and ``…/cluster``, each with or
+                         without a prefix and a dot before it
+``GET /ping, /health``   that we are there
+``POST /query``          InfluxDB 1: ``CREATE DATABASE``, which does nothing
+=======================  =================================================================
+
+An answer of 204 means that what was sent is safe: a request waits until the sink has written it.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Literal, Self
+
+from ccpipe.config import Duration, Size, listen_address
+from ccpipe.errors import ConfigError, MissingExtra
+from ccpipe.formats.lineprotocol import Lines, Precision, decode
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.sonar import decode as decode_sonar
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.pipeline import Batch, Source
+from ccpipe.sources.http_requests import Credentials, Refused, read_body, tls_context
+
+try:
+    from aiohttp import web
+except ImportError:
+    raise MissingExtra("aiohttp", "http") from None
+
+_PRECISIONS: dict[str, Precision] = {
+    "": "ns", "n": "ns", "ns": "ns", "u": "us", "us": "us", "ms": "ms", "s": "s",
+}  # fmt: skip
+_TYPES = frozenset({"sample", "sysinfo", "job", "jobs", "cluster"})
+_REASONS = 10
+"""Reasons that an answer names."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that waits until its records are safe."""
+
+    batch: Batch | None
+    """None once it was answered, so that nothing is held for a client that has gone."""
+
+
+class HttpSource(Source):
+    """Receives line protocol or Sonar's envelopes by POST."""
+
+    def __init__(
+        self,
+        *,
+        listen: str = "127.0.0.1:8086",
+        format: Literal["line", "sonar"] = "line",  # noqa: A002 - the recipe's word
+        users_file: str = "",
+        token_file: str = "",
+        cert_file: str = "",
+        key_file: str = "",
+        timeout: Duration = Duration(30),
+        max_body: Size = Size(16 * 2**20),
+        memory: Size = Size(64 * 2**20),
+    ) -> None:
+        """Configure address, credentials and limits.
+
+        Parameters
+        ----------
+        listen
+            Address and port; one other than loopback should have credentials and a certificate.
+        format
+            What is received: ``line`` for InfluxDB's line protocol, ``sonar`` for envelopes.
+        users_file
+            File of lines ``user:password``; one of them is then asked for (HTTP Basic).
+        token_file
+            File with a token that is then accepted too (HTTP ``Token`` or ``Bearer``).
+        cert_file, key_file
+            Certificate and private key of the server; HTTPS only, then.
+        timeout
+            How long a request may take, and wait until it is safe; then it is answered with 503.
+        max_body
+            Bytes that a request may have, decompressed; a greater one is answered with 413.
+        memory
+            Bytes of all requests that wait; beyond, more are answered with 503.
+
+        Raises
+        ------
+        ConfigError
+            where the address is none or an option contradicts another.
+
+        """
+        self.host, self.port = listen_address("listen", listen)
+        if key_file and not cert_file:
+            raise ConfigError("key_file: cert_file is missing")
+        self.format = format
+        self.gives = Messages if format == "line" else Envelopes
+        self.users_file, self.token_file = users_file, token_file
+        self.cert_file, self.key_file = cert_file, key_file
+        self.timeout, self.max_body, self.memory = float(timeout), max_body, memory
+        self.held = 0
+        """Bytes of the requests that wait."""
+        self._waiting: asyncio.Queue[_Waiting | None] = asyncio.Queue()
+        self._unsafe: set[asyncio.Future[None]] = set()
+        self._stopping = False
+
+    async def check(self) -> None:
+        """Check that files can be read; raises ConfigError."""
+        Credentials.read(self.users_file, self.token_file)
+        tls_context(self.cert_file, self.key_file)
+
+    async def __aenter__(self) -> Self:
+        """Listen; raises ConfigError where that is impossible."""
+        self._credentials = Credentials.read(self.users_file, self.token_file)
+        app = web.Application()
+        for path in ("/ping", "/health"):
+            app.router.add_get(path, self._ping)
+        if self.format == "line":
+            app.router.add_post("/write", self._post)
+            app.router.add_post("/api/v2/write", self._post)
+            app.router.add_post("/query", self._query)
+        else:
+            app.router.add_post("/{path:.*}", self._post)
+        self._runner = web.AppRunner(
+            app, access_log=None, auto_decompress=False, shutdown_timeout=self.timeout
+        )
+        await self._runner.setup()
+        tls = tls_context(self.cert_file, self.key_file)
+        try:
+            await web.TCPSite(self._runner, self.host, self.port, ssl_context=tls).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ConfigError(f"listen: {self.host}:{self.port}: {error.strerror}") from None
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Answer what has been written, and what has not with 503; then close."""
+        self.stop()
+        for done in self._unsafe:
+            done.cancel()
+        await self._runner.cleanup()
+
+    def stop(self) -> None:
+        """Take no more requests; end when those that wait were handed over."""
+        if not self._stopping:
+            self._stopping = True
+            self._waiting.put_nowait(None)
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield a batch for each request."""
+        while one := await self._waiting.get():
+            if one.batch is not None:  # else it was answered with 503 by now, and comes again
+                yield one.batch
+
+    async def _ping(self, _: web.Request) -> web.Response:
+        return web.Response(status=204, headers={"X-Influxdb-Version": "1.8-ccpipe"})
+
+    async def _query(self, request: web.Request) -> web.Response:
+        """Answer Telegraf, which would create its database first."""
+        form = await request.post()
+        text = str(form.get("q", request.query.get("q", "")))
+        if not text.lstrip().upper().startswith("CREATE DATABASE"):
+            return _error(400, "only writes and CREATE DATABASE are answered here")
+        return web.json_response({"results": [{"statement_id": 0}]})
+
+    async def _post(self, request: web.Request) -> web.Response:
+        """Answer a request when its records are safe."""
+        try:
+            self._credentials.check(request.headers.get("Authorization", ""))
+            if self._stopping:
+                raise Refused(503, "about to end")
+            async with asyncio.timeout(self.timeout):
+                return await self._receive(request)
+        except TimeoutError:
+            return _error(503, "not written in time; please send it again")
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+            return _error(503, "not written: about to end; please send it again")
+        except Refused as refused:
+            return _error(refused.status, str(refused))
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            taken += size
+            self.held += size
+            if self.held > self.memory:
+                raise Refused(503, "too many requests wait")
+
+        try:
+            body = await read_body(request, self.max_body, take)
+            records = self._decode(request, body)
+            if len(records):
+                origin = f"http://{request.remote or '?'}{request.path}"
+                await self._until_safe(records, origin)
+        finally:
+            self.held -= taken
+        if bad := records.rejected:
+            reasons = "; ".join(f"line {one.line}: {one.reason}" for one in bad[:_REASONS])
+            return _error(400, f"partial write: {reasons}; dropped={len(bad)}")
+        return web.Response(status=204)
+
+    def _decode(self, request: web.Request, body: bytes) -> Messages | Lines | Envelopes:
+        if self.format == "sonar":
+            if request.path.rpartition("/")[2].rpartition(".")[2] not in _TYPES:
+                raise Refused(404, "expected a path that ends in sample, sysinfo, job or cluster")
+            found, rejected = decode_sonar(body)
+            return Envelopes(found, rejected=rejected, size=len(body))
+        precision = _PRECISIONS.get(request.query.get("precision", ""))
+        if precision is None:
+            raise Refused(400, "precision is not one of s, ms, us, ns")
+        lines = decode(body, precision=precision, dialect="influx")
+        return lines.fill_missing_times(time.time_ns())
+
+    async def _until_safe(self, records: Messages | Lines | Envelopes, origin: str) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def ack() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        waiting = _Waiting(Batch(records, ack, origin))
+        self._waiting.put_nowait(waiting)
+        self._unsafe.add(done)
+        try:
+            await done
+        finally:
+            self._unsafe.discard(done)
+            waiting.batch = None
+
+
+def _error(status: int, reason: str) -> web.Response:
+    return web.json_response({"error": reason}, status=status, headers=_HEADERS.get(status))
+
+
+_HEADERS: dict[int, dict[str, str]] = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'Basic realm="ccpipe"'},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+}

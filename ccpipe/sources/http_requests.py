@@ -1,0 +1,151 @@
+"""Requests of strangers: who they are, and their bodies within bounds."""
+
+import base64
+import hmac
+import ssl
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from ccpipe.config import read_secret
+from ccpipe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+CHUNK = 2**16
+"""Bytes that are decompressed at once."""
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        """Answer with a status and a reason."""
+        super().__init__(reason)
+        self.status = status
+
+
+class Credentials(NamedTuple):
+    """Who may send."""
+
+    users: Mapping[str, str]
+    """Passwords by user."""
+    token: str
+
+    @classmethod
+    def read(cls, users_file: str, token_file: str) -> Self:
+        """Read the files, each of which may be missing; raises ConfigError."""
+        users: dict[str, str] = {}
+        if users_file:
+            try:
+                text = Path(users_file).expanduser().read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"users_file: {users_file}: {error}") from None
+            for number, line in enumerate(text.splitlines(), 1):
+                user, colon, password = line.strip().partition(":")
+                if not line.strip():
+                    continue
+                if not (user and colon and password):
+                    raise ConfigError(f"users_file: {users_file}: line {number}: no user:password")
+                users[user] = password
+            if not users:
+                raise ConfigError(f"users_file: {users_file} names no user")
+        return cls(users, read_secret("token_file", token_file) if token_file else "")
+
+    def check(self, authorization: str) -> None:
+        """Check the header of a request; raises Refused with 401."""
+        if not (self.users or self.token):
+            return
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() in ("token", "bearer"):
+            if self.token and _equal(given.strip(), self.token):
+                return
+        elif scheme.lower() == "basic":
+            user, _, password = _decoded(given).partition(":")
+            if _equal(password, self.users.get(user, "")) and user in self.users:
+                return
+        raise Refused(HTTPStatus.UNAUTHORIZED, "unknown user, password or token")
+
+
+def _decoded(basic: str) -> str:
+    try:
+        return base64.b64decode(basic, validate=True).decode()
+    except ValueError:  # no Base64, or no UTF-8
+        return ""
+
+
+def _equal(one: str, other: str) -> bool:
+    """Compare in a time that does not tell where they differ."""
+    pair = [text.encode(errors="surrogatepass") for text in (one, other)]
+    return hmac.compare_digest(*pair)
+
+
+def tls_context(cert_file: str, key_file: str) -> ssl.SSLContext | None:
+    """Return the context of a server with a certificate; raises ConfigError."""
+    if not cert_file:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(cert_file, key_file or None)
+    except OSError as error:
+        raise ConfigError(f"cert_file: {cert_file}: {error.strerror or error}") from None
+    return context
+
+
+async def read_body(request: "web.Request", limit: int, take: Callable[[int], None]) -> bytes:
+    """Read a body, gzip or not, of at most `limit` bytes; `take` hears of what is held.
+
+    Raises
+    ------
+    Refused
+        with 413 where it is larger, 415 where its encoding is unknown, 400 where it is broken.
+
+    """
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding not in ("identity", "gzip", "deflate", ""):
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding {encoding}")
+    unpack = Unpacker() if encoding in ("gzip", "deflate") else None
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in request.content.iter_any():
+        for part in unpack.pieces(chunk) if unpack else (chunk,):
+            size += len(part)
+            take(len(part))
+            if size > limit:
+                raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {limit} bytes")
+            parts.append(part)
+    if unpack and not unpack.ended:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the {encoding} body is cut off")
+    return b"".join(parts)
+
+
+class Unpacker:
+    """Decompresses gzip or zlib in pieces of bounded size."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self._object = zlib.decompressobj(wbits=47)  # either of both
+        self._has_begun = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is missing."""
+        return self._object.eof or not self._has_begun
+
+    def pieces(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield what a chunk decompresses to; raises Refused with 400."""
+        is_full = False
+        while chunk or is_full:
+            if self._object.eof:  # gzip allows several members
+                self._object = zlib.decompressobj(wbits=47)
+            self._has_begun = True
+            try:
+                part = self._object.decompress(chunk, CHUNK)
+            except zlib.error as error:
+                raise Refused(HTTPStatus.BAD_REQUEST, f"not decompressed: {error}") from None
+            yield part
+            chunk = self._object.unconsumed_tail or self._object.unused_data
+            is_full = len(part) == CHUNK and not self._object.eof  # more of it may be inside

@@ -1,0 +1,130 @@
+"""Sonar's envelopes in typed tables of a real PostgreSQL."""
+
+import asyncio
+import re
+from array import array
+from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ccpipe.formats.sonar import Envelope, MetadataObject, SampleData, SampleEnvelope
+from ccpipe.formats.sonar.sample import (
+    SampleAttributes,
+    SampleJob,
+    SampleProcess,
+    SampleProcessGpu,
+    SampleSystem,
+)
+from ccpipe.pipeline import MessageIds
+from ccpipe.sinks.postgres import PostgresSonarSink
+from ccpipe.sinks.postgres.sonar_rows import COLUMNS, rows
+from tests.formats.sonar.strategies import envelopes
+from tests.paths import ROOT
+from tests.sinks.postgres.server import PASSWORD, Server
+
+
+def sink(server: Server, database: str, **options: Any) -> PostgresSonarSink:
+    """Return a sink into a database."""
+    return PostgresSonarSink(url=server.url(database), password_file=str(server.secret), **options)
+
+
+def has_no_nul(envelope: Envelope) -> bool:
+    """Say whether PostgreSQL can store the envelope's texts."""
+    return "\0" not in repr(rows([envelope])) and "\\x00" not in repr(rows([envelope]))
+
+
+@settings(
+    max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+@given(found=st.lists(envelopes.filter(has_no_nul), max_size=4))
+def test_every_envelope_has_its_rows(server: Server, found: list[Envelope]) -> None:
+    """Whatever the specification allows is stored: all of an envelope's parts are rows."""
+
+    async def run() -> dict[str, int]:
+        async with sink(server, "postgres") as target:
+            connection = await asyncpg.connect(server.url("postgres"), password=PASSWORD)
+            try:
+                await connection.execute("TRUNCATE " + ", ".join(COLUMNS))
+                await target.write(found)
+                return {
+                    table: await connection.fetchval(f"SELECT count(*) FROM {table}")  # noqa: S608
+                    for table in COLUMNS
+                }
+            finally:
+                await connection.close()
+
+    expected = {table: len(rows(found).get(table, [])) for table in COLUMNS}
+    assert asyncio.run(run()) == expected
+
+
+def sample(minute: int, *jobs: tuple[int, str, str]) -> Envelope:
+    """Return what a node said in a minute: jobs with their users and GPUs."""
+    made = tuple(
+        SampleJob(
+            job=job,
+            user=user,
+            processes=(
+                SampleProcess(
+                    pid=job, cmd="train", gpus=(SampleProcessGpu(uuid=uuid, gpu_util=50.0),)
+                ),
+            ),
+        )
+        for job, user, uuid in jobs
+    )
+    attributes = SampleAttributes(
+        time=f"2025-02-20T12:{minute:02}:00Z", cluster="fox", node="gpu-1", jobs=made
+    )
+    return SampleEnvelope(MetadataObject("sonar", "0.19.0"), SampleData(attributes))
+
+
+async def test_which_job_used_which_gpu_when(server: Server) -> None:
+    """The query of the page says it, of envelopes that were delivered twice."""
+    database = await server.database()
+    found = [sample(0, (7, "ann", "GPU-a")), sample(1, (7, "ann", "GPU-a"), (8, "bob", "GPU-b"))]
+    ids = MessageIds(["c"] * 2, array("q", [1, 2]), array("q", [1, 2]), array("q", [1, 2]))
+    async with sink(server, database) as target:
+        await target.write_once(found, ids)
+        await target.write_once(found[1:], ids.split(1)[1])
+    page = (ROOT / "docs/stores/postgres.md").read_text()
+    (query,) = re.findall(r"```sql\n(SELECT cluster, job.*?)```", page, re.DOTALL)
+    query = query.replace("now()", "timestamptz '2025-02-20 13:00:00Z'").rstrip(";\n")
+    answer = await server.ask(database, query)
+    spans = {(row[1], row[2], row[4], row[5].minute, row[6].minute) for row in answer}
+    assert spans == {(7, "ann", "GPU-a", 0, 1), (8, "bob", "GPU-b", 1, 1)}
+    ((processes,),) = await server.ask(database, "SELECT count(*) FROM sonar_processes")
+    assert processes == 3
+
+
+async def test_old_rows_go(server: Server) -> None:
+    """Rows beyond the retention are removed, others stay."""
+    database = await server.database()
+    async with sink(server, database) as target:
+        await target.write([sample(0, (7, "ann", "GPU-a"))])
+    await server.ask(
+        database,
+        "INSERT INTO sonar_process_gpus (time, cluster, node) VALUES (now(), 'fox', 'new')",
+    )
+    async with sink(server, database, retention=86_400.0) as target:
+        await target.write([])
+    assert await server.ask(database, "SELECT node FROM sonar_process_gpus") == [("new",)]
+
+
+def test_times_at_the_edge() -> None:
+    """A time that no ``datetime`` holds is the nearest that one does."""
+    attributes = SampleAttributes(
+        time="0001-01-01T00:00:00+23:00", cluster="c", node="n", system=SampleSystem()
+    )
+    envelope = SampleEnvelope(MetadataObject("sonar", "1"), SampleData(attributes))
+    assert rows([envelope])["sonar_samples"][0][0] == datetime.min.replace(tzinfo=UTC)
+
+
+async def test_check(server: Server) -> None:
+    """Tables that can be written are enough, and so is a database where they can be made."""
+    database = await server.database()
+    await sink(server, database).check()
+    async with sink(server, database):
+        pass
+    await sink(server, database).check()

@@ -1,0 +1,97 @@
+"""``HttpPostSink``: what a receiver gets, ccpipe's own source among them."""
+
+import asyncio
+
+import pytest
+
+from ccpipe.errors import ConfigError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.sonar import decode as decode_sonar
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.pipeline import run
+from ccpipe.sinks.http_post import HttpPostSink
+from ccpipe.sources.http import HttpSource
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually, free_port
+from tests.sinks.answers import Answers
+from tests.sinks.conftest import NOON, Given, carry, metric
+
+ENVELOPE = b"""{"meta": {"producer": "sonar", "version": "0.18.0"}, "data": {"type": "cluster",
+"attributes": {"time": "2025-02-20T12:00:00Z", "cluster": "fox", "slurm": true,
+"partitions": [], "nodes": []}}}"""
+
+
+async def test_lines(answers: Answers) -> None:
+    """A batch is one request."""
+    records = [metric(1.0), metric("text")]
+    async with HttpPostSink(url=f"{answers.url}/lines", precision="ms") as sink:
+        await sink.write(records)
+    assert [(r.method, r.path) for r in answers.requests] == [
+        ("HEAD", "/lines"),
+        ("POST", "/lines"),
+    ]
+    assert answers.bodies[1] == encode(records, precision="ms")
+
+
+async def test_envelopes(answers: Answers) -> None:
+    """Each is a request of its own, to the address of its type; errors alone have none."""
+    found, _ = decode_sonar(ENVELOPE)
+    async with HttpPostSink(url=f"{answers.url}/api/v1/insert", format="sonar") as sink:
+        assert sink.limits.lines == 1
+        answers.status = 200
+        await sink.write(Envelopes([*found, *found]))
+    assert [r.path for r in answers.requests[1:]] == ["/api/v1/insert/cluster"] * 2
+    assert decode_sonar(answers.bodies[1])[0] == found
+    assert answers.bodies[1].endswith(b"\n")
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+async def test_receipts(answers: Answers, status: int) -> None:
+    """A success is one, unless it is a page for people."""
+    async with (
+        HttpPostSink(url=answers.url) as sink,
+        HttpPostSink(url=answers.url, html=True) as all_,
+    ):
+        answers.status = status
+        await sink.write([metric(1.0)])
+        answers.text = "<!doctype html><HTML>Please log in"
+        if status != 204:  # which has no text
+            with pytest.raises(UnavailableError, match="log in"):
+                await sink.write([metric(1.0)])
+            await all_.write([metric(1.0)])
+        answers.status, answers.text = 422, "no"
+        with pytest.raises(RejectedError):
+            await sink.write([metric(1.0)])
+
+
+async def test_to_ccpipe_itself() -> None:
+    """What one bridge posts another one receives, dead letters and all."""
+    listen = f"127.0.0.1:{free_port()}"
+
+    class Kept(HttpPostSink):
+        def __init__(self) -> None:
+            super().__init__(url="http://unused")
+            self.written: list[object] = []
+
+        async def write(self, records: object) -> None:
+            self.written += list(records)  # type: ignore[call-overload]
+
+        async def ask(self) -> None:
+            """Nobody is asked."""
+
+    kept, stop, telemetry = Kept(), asyncio.Event(), Telemetry()
+    source = HttpSource(listen=listen)
+    receiving = asyncio.create_task(run(source, kept, stop=stop, telemetry=telemetry))
+    await eventually(lambda: telemetry.ready or receiving.done())
+    records = [metric(float(n), time=NOON) for n in range(10)]
+    url = f"http://{listen}/write?precision=s"
+    assert await carry(Given(records), HttpPostSink(url=url)) == []
+    stop.set()
+    await receiving
+    assert kept.written == records
+
+
+def test_options_that_cannot_be() -> None:
+    """A profile is for envelopes."""
+    with pytest.raises(ConfigError, match="profile: goes with"):
+        HttpPostSink(url="http://host", profile="jobanalyzer")

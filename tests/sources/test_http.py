@@ -1,0 +1,456 @@
+"""``HttpSource``: 204 means that it is safe; with the real Telegraf, and Slurm as recorded."""
+
+import asyncio
+import base64
+import gzip
+import json
+import shutil
+import ssl
+import time
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import nats
+import pytest
+
+from ccpipe.bus.nats.server import Server
+from ccpipe.config import Bus, Duration, Site, Size
+from ccpipe.die_with_parent import die_with_parent
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits, Sink, run
+from ccpipe.sources.http import HttpSource
+from ccpipe.telemetry import Telemetry
+from tests.certificates import certificates
+from tests.cli.command import command, environment
+from tests.conftest import eventually, free_port
+from tests.paths import ROOT, TEST_DATA
+
+LINE = b"cpu_load,host=n1 value=0.5 1740052800\n"
+
+
+class Gate(Sink):
+    """Holds everything back until it is opened."""
+
+    takes = Messages
+    limits = Limits(age=0, backoff=0.05, grace=0.1)
+
+    def __init__(self, *, open: bool = True) -> None:  # noqa: A002
+        self.open = asyncio.Event()
+        self.written: list[Any] = []
+        self.fails = False
+        if open:
+            self.open.set()
+
+    async def write(self, records: Sequence[Any]) -> None:
+        """Keep the records."""
+        await self.open.wait()
+        if self.fails:
+            raise UnavailableError("down")
+        self.written += records
+
+
+class Client:
+    """Posts to a running source."""
+
+    def __init__(self, source: HttpSource, session: aiohttp.ClientSession) -> None:
+        self.source, self.session = source, session
+        scheme = "https" if source.cert_file else "http"
+        self.url = f"{scheme}://{source.host}:{source.port}"
+
+    async def post(
+        self, body: bytes, path: str = "/write?precision=s", **more: Any
+    ) -> tuple[int, str]:
+        """Return status and text of the answer."""
+        async with self.session.post(self.url + path, data=body, **more) as answer:
+            return answer.status, await answer.text()
+
+
+@asynccontextmanager
+async def running(
+    sink: Sink, stop: asyncio.Event | None = None, **options: Any
+) -> AsyncIterator[Client]:
+    """Run a pipe from a source on a free port to a sink."""
+    source = HttpSource(listen=f"127.0.0.1:{free_port()}", **options)
+    telemetry, stop = Telemetry(), stop or asyncio.Event()
+    pipe = asyncio.create_task(run(source, sink, telemetry=telemetry, stop=stop))
+    await eventually(lambda: telemetry.ready or pipe.done())
+    async with aiohttp.ClientSession() as session:
+        try:
+            yield Client(source, session)
+        finally:
+            stop.set()
+            await asyncio.wait([pipe], timeout=30)
+            assert pipe.done()
+            assert source.held == 0
+    pipe.result()
+
+
+async def test_the_answer_comes_when_the_records_are_safe() -> None:
+    """Not before."""
+    sink = Gate(open=False)
+    async with running(sink) as client:
+        posting = asyncio.create_task(client.post(LINE))
+        await eventually(lambda: client.source.held == len(LINE))
+        await asyncio.sleep(0.1)
+        assert not posting.done()
+        sink.open.set()
+        assert await posting == (204, "")
+    assert sink.written == list(decode(LINE))
+
+
+@pytest.mark.parametrize(
+    ("query", "stamp"),
+    [
+        ("/write?precision=s", "1740052800"),
+        ("/write?db=x&rp=autogen&precision=ms", "1740052800000"),
+        ("/write?precision=u", "1740052800000000"),
+        ("/write?precision=n", "1740052800000000000"),
+        ("/write", "1740052800000000000"),
+        ("/api/v2/write?org=o&bucket=b&precision=us", "1740052800000000"),
+        ("/api/v2/write?precision=ns", "1740052800000000000"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["", "gzip", "deflate"])
+async def test_both_interfaces_of_influxdb(query: str, stamp: str, encoding: str) -> None:
+    """Units of time as the query says, nanoseconds without it; bodies are compressed or not."""
+    body = f"m,host=n1 value=1.5,x=2i {stamp}\n".encode()
+    packed = {"": body, "gzip": gzip.compress(body), "deflate": zlib.compress(body)}[encoding]
+    sink = Gate()
+    async with running(sink) as client:
+        headers = {"Content-Encoding": encoding} if encoding else {}
+        assert await client.post(packed, query, headers=headers) == (204, "")
+        assert await client.post(b"", query) == (204, "")
+        status, text = await client.post(body, "/write?precision=h")
+        assert (status, "precision" in text) == (400, True)
+    assert [(m.field, m.value, m.time) for m in sink.written] == [
+        ("value", 1.5, 1740052800 * 10**9), ("x", 2, 1740052800 * 10**9),
+    ]  # fmt: skip
+
+
+async def test_bad_lines_cost_themselves() -> None:
+    """The others are written first; the answer says what was wrong."""
+    sink = Gate()
+    async with running(sink) as client:
+        status, text = await client.post(b"bad\n" + LINE + b"m value=\n")
+    assert status == 400
+    assert json.loads(text)["error"].startswith("partial write: line 1: expected a space")
+    assert "line 3" in text
+    assert "dropped=2" in text
+    assert len(sink.written) == 1
+
+
+async def test_a_line_without_time_gets_that_of_its_arrival() -> None:
+    """As InfluxDB does."""
+    sink = Gate()
+    async with running(sink) as client:
+        assert await client.post(b"m value=1\n") == (204, "")
+    assert abs(sink.written[0].time / 10**9 - time.time()) < 600
+
+
+async def test_a_body_is_bounded() -> None:
+    """Also one of a few bytes that decompresses to many."""
+    bomb = gzip.compress(b"\0" * 50_000_000)
+    sink = Gate()
+    async with running(sink, max_body=Size(100_000)) as client:
+        headers = {"Content-Encoding": "gzip"}
+        assert (await client.post(LINE * 5000))[0] == 413
+        assert (await client.post(bomb, headers=headers))[0] == 413
+        assert (await client.post(gzip.compress(LINE)[:-9], headers=headers))[0] == 400
+        assert (await client.post(LINE, headers=headers))[0] == 400
+        assert (await client.post(LINE, headers={"Content-Encoding": "br"}))[0] == 415
+        assert (await client.post(LINE))[0] == 204
+    assert len(sink.written) == 1
+
+
+async def test_under_pressure() -> None:
+    """What is beyond the memory is answered with 503 at once, and what waits too long then."""
+    sink = Gate(open=False)
+    async with running(sink, memory=Size(100), timeout=Duration(0.5)) as client:
+        first = asyncio.create_task(client.post(LINE))
+        await eventually(lambda: client.source.held > 0)
+        status, text = await client.post(LINE * 2)
+        assert (status, "too many requests wait" in text) == (503, True)
+        status, text = await first
+        assert (status, "send it again" in text) == (503, True)
+        assert client.source.held == 0
+        sink.open.set()
+        assert (await client.post(LINE))[0] == 204
+    assert len(sink.written) == 2  # the first was in the sink's hands
+
+
+async def test_what_was_answered_is_not_kept() -> None:
+    """A broker that is away for long does not fill the memory with what clients send again."""
+    sink = Gate(open=False)
+    async with running(sink, timeout=Duration(0.05)) as client:
+        sink.limits = Limits(age=0, memory=1)
+        for _ in range(10):
+            assert (await client.post(LINE))[0] == 503
+        waiting = [one for one in client.source._waiting._queue if one]  # type: ignore[attr-defined]
+        assert all(one.batch is None for one in waiting)
+        sink.open.set()
+
+
+async def test_the_end() -> None:
+    """What waits is still answered; what comes then is not taken."""
+    sink, stop = Gate(open=False), asyncio.Event()
+    async with running(sink, stop) as client:
+        first = asyncio.create_task(client.post(LINE))
+        await eventually(lambda: client.source.held > 0)
+        stop.set()
+        await eventually(lambda: client.source._stopping)
+        assert (await client.post(LINE))[0] == 503
+        sink.open.set()
+        assert (await first)[0] == 204
+    assert len(sink.written) == 1
+
+
+async def test_a_pipe_that_fails_at_the_end() -> None:
+    """Who waits for what could not be written hears that it was not."""
+    sink, stop = Gate(open=False), asyncio.Event()
+    sink.fails = True
+
+    async def fail() -> None:
+        async with running(sink, stop) as client:
+            first = asyncio.create_task(client.post(LINE))
+            await eventually(lambda: client.source.held > 0)
+            stop.set()
+            sink.open.set()
+            assert (await first)[0] == 503
+
+    with pytest.raises(UnavailableError, match="down"):
+        await fail()
+
+
+async def test_credentials(tmp_path: Path) -> None:
+    """A user of the file or the token; others are asked who they are."""
+    (tmp_path / "users").write_text("slurm:pä:ss\n\nsonar:x\n")
+    (tmp_path / "token").write_text("t0k3n\n")
+    files: dict[str, Any] = {
+        "users_file": str(tmp_path / "users"),
+        "token_file": str(tmp_path / "token"),
+    }
+    basic = [("slurm", "pä:ss", 204), ("sonar", "x", 204), ("sonar", "pä:ss", 401),
+             ("", "", 401), ("other", "", 401)]  # fmt: skip
+    tokens = ["Token t0k3n", "Bearer t0k3n"], ["Token x", "Bearer", "Basic", "Basic !", "t0k3n", ""]
+    async with running(Gate(), **files) as client:
+        for user, password, status in basic:
+            pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+            headers = {"Authorization": f"Basic {pair}"}
+            assert (await client.post(LINE, headers=headers))[0] == status
+        for token in tokens[0]:
+            assert (await client.post(LINE, headers={"Authorization": token}))[0] == 204
+        for token in tokens[1]:
+            assert (await client.post(LINE, headers={"Authorization": token}))[0] == 401
+        assert (await client.post(LINE))[0] == 401
+
+
+async def test_tls(tmp_path: Path) -> None:
+    """With a certificate it speaks HTTPS."""
+    made = certificates(tmp_path)
+    tls = ssl.create_default_context(cafile=made.ca)
+    async with running(Gate(), cert_file=str(made.cert), key_file=str(made.key)) as client:
+        assert (await client.post(LINE, ssl=tls))[0] == 204
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"listen": "8086"}, "listen: '8086'"),
+        ({"key_file": "k"}, "key_file: cert_file is missing"),
+        ({"users_file": "/nonexistent"}, "users_file: /nonexistent"),
+        ({"token_file": "/nonexistent"}, "token_file: /nonexistent"),
+        ({"cert_file": "/nonexistent"}, "cert_file: /nonexistent: No such file"),
+    ],
+)
+async def test_options_that_cannot_be(options: dict[str, str], reason: str) -> None:
+    """They are named before anything starts."""
+    with pytest.raises(ConfigError, match=reason):
+        await HttpSource(**options).check()  # type: ignore[arg-type] # one of several
+
+
+@pytest.mark.parametrize("text", ["", "\n", "user\n", "user:\n", ":password\n"])
+async def test_a_file_of_users_that_names_none(tmp_path: Path, text: str) -> None:
+    """An empty file lets nobody in: it is an error, not an open door."""
+    (tmp_path / "users").write_text(text)
+    with pytest.raises(ConfigError, match="users_file: "):
+        await HttpSource(users_file=str(tmp_path / "users")).check()
+
+
+async def test_the_payloads_of_slurms_plugin() -> None:
+    """Every line that Slurm's profile plug-in ``influxdb`` sent to a real server."""
+    bodies = [path.read_bytes() for path in sorted((TEST_DATA / "slurm_influx").glob("*.lp"))]
+    assert len(bodies) > 2
+    sink = Gate()
+    async with running(sink) as client:
+        for body in bodies:
+            assert await client.post(body, "/write?db=slurm&rp=autogen&precision=s") == (204, "")
+    assert len(sink.written) == sum(body.count(b"\n") for body in bodies)
+
+
+async def test_pings() -> None:
+    """Clients of InfluxDB ask whether it is there, and Telegraf for its database."""
+    async with running(Gate()) as client:
+        for path in ("/ping", "/health"):
+            async with client.session.get(client.url + path) as answer:
+                assert answer.status == 204
+                assert answer.headers["X-Influxdb-Version"]
+        query = {"q": 'CREATE DATABASE "telegraf"'}
+        async with client.session.post(client.url + "/query", data=query) as answer:
+            assert (answer.status, await answer.json()) == (200, {"results": [{"statement_id": 0}]})
+        assert (await client.post(b"q=SHOW+DATABASES", "/query"))[0] == 400
+        assert (await client.post(b"", "/elsewhere"))[0] == 404
+
+
+class SonarGate(Gate):
+    """Takes envelopes."""
+
+    takes = Envelopes  # type: ignore[assignment]
+
+
+ENVELOPE = {
+    "meta": {"producer": "sonar", "version": "0.18.0"},
+    "data": {
+        "type": "cluster",
+        "attributes": {
+            "time": "2025-02-20T12:00:00Z", "cluster": "fox", "slurm": True,
+            "partitions": [], "nodes": [],
+        },
+    },
+}  # fmt: skip
+
+
+async def test_envelopes() -> None:
+    """Sonar's upload, with and without a prefix; what is none is refused with the reason."""
+    body = json.dumps(ENVELOPE).encode() + b"\n"
+    sink = SonarGate()
+    async with running(sink, format="sonar") as client:
+        assert await client.post(body, "/api/cluster") == (204, "")
+        assert await client.post(body, "/api/h2.cluster") == (204, "")
+        status, text = await client.post(b"{}", "/api/cluster")
+        assert (status, "partial write" in text) == (400, True)
+        assert (await client.post(body, "/api/other"))[0] == 404
+    assert [envelope.data.attributes.cluster for envelope in sink.written] == ["fox", "fox"]
+
+
+async def stored(server: Server, subject: str = "fox%2Etest.metrics") -> list[Message]:
+    """Return the lines that the broker has stored."""
+    client = await nats.connect(server.url)
+    stream = client.jetstream()
+    name = await stream.find_stream_name_by_subject(subject)
+    last = (await stream.stream_info(name)).state.last_seq
+    messages = [await stream.get_msg(name, number) for number in range(1, last + 1)]
+    await client.close()
+    return [line for message in messages for line in decode(message.data or b"")]
+
+
+@asynccontextmanager
+async def bridge(recipe: str, site: Site, listen: str, **environ: str) -> AsyncIterator[str]:
+    """Run a shipped recipe at another address; yield its URL."""
+    env = environment(
+        CCPIPE_CLUSTER=site.cluster,
+        CCPIPE_BUS__SERVERS=site.bus.servers[0],
+        CCPIPE_SOURCE__LISTEN=listen,
+        **environ,
+    )
+    process = await asyncio.create_subprocess_exec(
+        *command("bridge", ROOT / "bridges" / recipe), env=env, preexec_fn=die_with_parent
+    )
+    url = f"http://{listen}"
+    try:
+        async with aiohttp.ClientSession() as session:
+            await eventually_answers(session, f"{url}/ping")
+        yield url
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 60)
+
+
+async def eventually_answers(session: aiohttp.ClientSession, url: str) -> None:
+    """Wait until a server is there."""
+    for _ in range(600):
+        try:
+            async with session.get(url):
+                return
+        except aiohttp.ClientError:
+            await asyncio.sleep(0.1)
+    pytest.fail(f"{url} does not answer")
+
+
+async def test_204_means_that_the_broker_has_it(tmp_path: Path) -> None:
+    """By the recipe as it stands: 503 while the broker is away; after a 204 it is stored."""
+    broker = Server(tmp_path / "nats", port=free_port())
+    site = Site(cluster="fox.test", bus=Bus(servers=[broker.url]))
+    listen = f"127.0.0.1:{free_port()}"
+    async with (
+        AsyncExitStack() as later,
+        bridge("http.toml", site, listen, CCPIPE_SOURCE__TIMEOUT="500ms") as url,
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def post(number: int) -> int:
+            body = b"cpu_load,host=n1 value=%d 1740052800\n" % number
+            async with session.post(f"{url}/write?precision=s", data=body) as answer:
+                return answer.status
+
+        assert await post(1) == 503
+        await later.enter_async_context(broker)
+        for _ in range(300):
+            if (status := await post(2)) == 204:
+                break
+            assert status == 503
+        assert status == 204
+        kept = await stored(broker)
+    assert 2 in {line.value for line in kept}
+    assert {line.tags["hostname"] for line in kept} == {"n1"}
+
+
+TELEGRAF = """
+[agent]
+  interval = "1s"
+  flush_interval = "1s"
+  hostname = "node-7"
+[[inputs.mem]]
+[[outputs.%s]]
+  urls = ["%s"]
+  %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "options"),
+    [
+        ("influxdb", 'content_encoding = "gzip"\n  username = "t"\n  password = "p"'),
+        ("influxdb_v2", 'organization = "o"\n  bucket = "b"\n  token = "t0k3n"'),
+    ],
+)
+async def test_the_real_telegraf(
+    tmp_path: Path, nats_server: Server, site: Site, output: str, options: str
+) -> None:
+    """Both of its outputs for InfluxDB, with credentials: what it measures is on the bus."""
+    telegraf = shutil.which("telegraf")
+    if telegraf is None:
+        pytest.skip("telegraf is not on PATH: build github.com/influxdata/telegraf with Go")
+    (tmp_path / "users").write_text("t:p\n")
+    (tmp_path / "token").write_text("t0k3n\n")
+    files = {
+        "CCPIPE_SOURCE__USERS_FILE": str(tmp_path / "users"),
+        "CCPIPE_SOURCE__TOKEN_FILE": str(tmp_path / "token"),
+    }
+    async with bridge("http.toml", site, f"127.0.0.1:{free_port()}", **files) as url:
+        (tmp_path / "telegraf.conf").write_text(TELEGRAF % (output, url, options))
+        process = await asyncio.create_subprocess_exec(
+            telegraf, "--config", tmp_path / "telegraf.conf", "--once", preexec_fn=die_with_parent
+        )
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+        kept = await stored(nats_server)
+    found = {line.field for line in kept if line.name == "mem"}
+    assert found >= {"total", "used_percent"}
+    assert {line.tags["hostname"] for line in kept} == {"node-7"}

@@ -1,0 +1,85 @@
+"""``time_window``: late, early and absurd records become dead letters, the others pass."""
+
+import time
+
+import pytest
+
+from ccpipe.config import Duration
+from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import Lines, decode
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.pipeline import run
+from ccpipe.translate.rules.time_window import TimeWindow
+from tests.pipeline.parts import ListDeadLetterSink, ListSink, ListSource, values
+
+NOW = 1_740_000_000 * 10**9
+HOUR = 3600 * 10**9
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: NOW)
+
+
+def lines(*times: int) -> Lines:
+    """Make lines whose values are their positions."""
+    text = "".join(f"m,hostname=n1 value={i} {at}\n" for i, at in enumerate(times))
+    return decode(text.encode(), precision="ns")
+
+
+@pytest.mark.parametrize("of", [lambda records: records, Messages])
+def test_what_is_outside_is_rejected_with_its_reason(of: type[Messages]) -> None:
+    """The edges belong to the window; columns and messages are treated alike."""
+    window = TimeWindow(max_age=Duration(3600), max_future=Duration(60))
+    ahead = 60 * 10**9
+    given = lines(NOW, NOW - HOUR, NOW - HOUR - 1, NOW + ahead, NOW + ahead + 1, 1_740_000_000, 5)
+    kept = window.feed(of(given))
+    assert values(kept) == [0, 1, 3]
+    assert [(record.value, reason.partition(":")[0]) for record, reason in
+            window.take_rejected()] == [
+        (2, "late"),
+        (4, "early"),
+        (5, "absurd time 1970-01-01T00"),
+        (6, "absurd time 1970-01-01T00"),
+    ]  # fmt: skip
+    assert window.take_rejected() == []
+
+
+def test_what_is_inside_is_not_touched() -> None:
+    """The same columns go on, with their bytes."""
+    records = lines(NOW, NOW + 1)
+    assert TimeWindow(max_age=Duration(1)).feed(records) is records
+
+
+def test_lines_without_a_time_are_kept() -> None:
+    """Whoever stores them gives them one."""
+    window = TimeWindow(max_age=Duration(1), max_future=Duration(1))
+    records = decode(b"m,hostname=n1 value=1\nm,hostname=n1 value=2 5\n")
+    assert values(window.feed(records)) == [1]
+    assert values(window.feed(Messages(records))) == [1]
+
+
+def test_times_at_the_edge_of_64_bits_are_absurd_not_an_error() -> None:
+    """Whatever a line says."""
+    window = TimeWindow(max_future=Duration(60))
+    assert len(window.feed(lines(2**63 - 1, -(2**63) + 2))) == 0
+    (early, absurd) = window.take_rejected()
+    assert early[1].startswith("early: 2262-")
+    assert absurd[1].startswith("absurd time 1677-")
+
+
+async def test_in_a_pipe_they_are_dead_letters_and_the_batch_is_acknowledged() -> None:
+    """The letter holds the line and says why."""
+    source, sink, kept = ListSource([lines(NOW, 5)]), ListSink(), ListDeadLetterSink()
+    await run(source, sink, translators=[TimeWindow(max_age=Duration(60))], dead_letter_sink=kept)
+    assert values(sink.written) == [0]
+    (letter,) = kept.letters
+    assert letter.original.startswith(b"m,hostname=n1 value=1")
+    assert letter.reason.startswith("absurd time")
+    assert source.acked == [0]
+
+
+def test_a_window_without_edges_is_an_error() -> None:
+    """It would do nothing."""
+    with pytest.raises(ConfigError, match="neither max_age nor max_future"):
+        TimeWindow()

@@ -11,12 +11,13 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
-HEADERS = {
-    "formats/lineprotocol": ("index", "scan", "write", "samples"),
-    "formats/gridengine": ("scan", "columns", "search"),
-    "sinks/postgres": (),
+KERNELS = {
+    "bus/nats/_frames": (),
+    "formats/gridengine/_kernel": ("scan", "columns", "search"),
+    "formats/lineprotocol/_kernel": ("encodings", "index", "samples", "scan", "utf8", "write"),
+    "sinks/postgres/_kernel": (),
 }
-"""Of each kernel, by its folder in the package."""
+"""The headers of each kernel."""
 
 SHIPPED = (
     "nats.conf",
@@ -29,13 +30,14 @@ SHIPPED = (
 """What goes into the wheel beside the code."""
 
 
-def kernel(package: str) -> Extension:
+def kernel(path: str) -> Extension:
     """Return what one kernel is built from."""
-    folder = f"ccpipe/{package}"
-    headers = [f"{folder}/{part}.hpp" for part in HEADERS[package]]
+    source = Path("ccpipe", path)
+    headers = [f"{source.parent}/{part}.hpp" for part in KERNELS[path]]
+    headers += map(str, source.parent.glob("*.pxi"))
     return Extension(
-        f"{folder.replace('/', '.')}._kernel",
-        [f"{folder}/_kernel.pyx"],
+        ".".join(source.parts),
+        [f"{source}.pyx"],
         depends=[*headers, "ccpipe/formats/lineprotocol/scan.hpp"],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
         extra_link_args=FLAGS,
@@ -49,7 +51,7 @@ def kernels() -> list[Extension]:
         from Cython.Build import cythonize
 
         extensions: list[Extension] = cythonize(
-            [kernel(package) for package in HEADERS], language_level=3
+            [kernel(path) for path in KERNELS], language_level=3
         )
     except Exception as error:  # noqa: BLE001 - twins in Python do the same work
         print(f"ccpipe: the compiled kernels are left out: {error}")  # noqa: T201

@@ -75,6 +75,7 @@ class Telemetry:
         )
         self.ready = False
         """Whether the pipe runs and its last write succeeded, for ``/ready``."""
+        self._due: dict[str, float] = {}  # by part, when it has to make progress again
 
     def _counter(self, name: str, what: str) -> Counter:
         return Counter(f"ccpipe_{name}", what, ["part"], registry=self.registry)
@@ -95,6 +96,19 @@ class Telemetry:
             )
         )
 
+    def expect(self, part: object, seconds: float) -> None:
+        """Note that a part makes progress, and does so again within this time or is stuck."""
+        self._due[type(part).__name__] = time.monotonic() + seconds
+
+    def expect_nothing(self, part: object) -> None:
+        """Note that a part waits for others, and may do so for ever."""
+        self._due.pop(type(part).__name__, None)
+
+    def stuck(self) -> list[str]:
+        """Return the parts that should have made progress by now."""
+        now = time.monotonic()
+        return [part for part, due in list(self._due.items()) if due < now]
+
     def wrote(self, part: object, records: int) -> None:
         """Record a write that succeeded."""
         self.count(self.written, part, records)
@@ -105,6 +119,7 @@ class Telemetry:
     def failed(self, part: object) -> None:
         """Record a write that failed and will be retried."""
         self.count(self.retries, part)
+        self.expect_nothing(part)
         self.ready = False
 
     def answer(
@@ -120,6 +135,9 @@ class Telemetry:
             case "/ready":
                 if not self.ready:
                     status, body = "503 Service Unavailable", b"not ready\n"
+                elif stuck := self.stuck():
+                    text = f"not ready: no progress of {', '.join(stuck)}\n"
+                    status, body = "503 Service Unavailable", text.encode()
             case _:
                 status, body = "404 Not Found", b"/health /ready /metrics\n"
         start_response(status, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")])

@@ -125,6 +125,21 @@ def test_health_is_to_answer_and_ready_is_to_write(
     assert pages() == (200, 200)
 
 
+def test_ready_is_to_make_progress(telemetry: Telemetry, server: TelemetryServer) -> None:
+    """A part that is stuck is named; one that waits for others, or goes on, is not."""
+    telemetry.ready = True
+    telemetry.expect("late", -1)  # named by its class, as parts are
+    telemetry.expect(telemetry, 60)
+    status, body = get(server.port, "/ready")
+    assert (status, body) == (503, "not ready: no progress of str\n")
+    assert get(server.port, "/health")[0] == 200
+    telemetry.expect("late", 60)
+    assert get(server.port, "/ready")[0] == 200
+    telemetry.expect("late", -1)
+    telemetry.expect_nothing("late")
+    assert get(server.port, "/ready")[0] == 200
+
+
 @pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/%ff", "/../etc/passwd"])
 def test_other_pages_are_not_there(server: TelemetryServer, path: str) -> None:
     """The answer says which are."""

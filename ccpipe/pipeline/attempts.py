@@ -5,8 +5,6 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
-import tenacity
-
 from ccpipe.errors import TimedOutError, UnavailableError
 from ccpipe.pipeline.plug import Limits, wait_for_event
 from ccpipe.pipeline.queue import now
@@ -58,13 +56,14 @@ class Attempts:
             where the grace is over.
 
         """
+        import tenacity
 
         def is_retried(error: BaseException) -> bool:
             return isinstance(error, UnavailableError) and not (
                 splits and isinstance(error, TimedOutError)
             )
 
-        def note(state: tenacity.RetryCallState) -> None:
+        def note(state: "tenacity.RetryCallState") -> None:
             self.telemetry.failed(part)
             error = state.outcome.exception() if state.outcome else None
             self._report(str(error))

@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 """How often translators that hold something back are fed where no batch comes."""
+WRITE_SECONDS = 300.0
+"""A write that takes longer is stuck, says ``/ready``; sinks give up by themselves before."""
 
 
 async def run(
@@ -316,6 +318,7 @@ class _Pipe:
         portion = self.unwritten[-1]
         total = len(portion.records)
         smaller: list[_Portion] = []
+        self.telemetry.expect(self.sink, WRITE_SECONDS)
         try:
             if total > self.max_records:
                 smaller = portion.halves()
@@ -338,6 +341,7 @@ class _Pipe:
             if not smaller:
                 self.telemetry.wrote(self.sink, total)
                 self.allow_more(total)
+        self.telemetry.expect_nothing(self.sink)
         self.unwritten[-1:] = smaller
 
     def allow_more(self, written: int) -> None:

@@ -49,3 +49,15 @@ def test_units_name_settings_that_are_known(path: Path) -> None:
     given.pop("CCPIPE_CONFIG")
     loaded = load(None, Site, environ={**given, "CCPIPE_BUS__USER": "node"})
     assert Path(loaded.bus.password_file).name == "nats-password"
+
+
+def test_units_that_share_a_folder_share_its_user() -> None:
+    """The folder is given to the unit that starts: two users would take it in turns."""
+    owners = {
+        (found["StateDirectory"], found["User"])
+        for path in UNITS
+        for found in [
+            dict(re.findall(r"^(StateDirectory|User)=(.+)$", path.read_text(), re.MULTILINE))
+        ]
+    }
+    assert len(owners) == 1

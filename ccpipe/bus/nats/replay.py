@@ -10,6 +10,7 @@ from nats.js import api
 
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.frames import write_header
 
 FETCH = 500
 FETCH_SECONDS = 2.0
@@ -52,7 +53,10 @@ async def replay(
         while left > 0:
             messages = await subscription.fetch(min(left, FETCH), timeout=FETCH_SECONDS)
             left -= len(messages)
-            yield [Delivery(m.subject, m.data, m.headers or {}, m.reply) for m in messages]
+            yield [
+                Delivery(m.subject, m.data, write_header(m.headers or {}), m.reply)
+                for m in messages
+            ]
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"reading {pattern}") from None
     finally:

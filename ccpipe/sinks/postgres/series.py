@@ -71,7 +71,7 @@ class SeriesIds:
         if lines.table is not self.table:
             self.forget()
             self.table = lines.table
-        size = len(lines.table.series)
+        size = len(lines.table)
         fields = len(lines.table.fields)
         for field in range(fields) if fields < _MANY else set(lines.fields):
             ids = self.by_field.setdefault(field, array("i"))
@@ -115,7 +115,7 @@ class SeriesIds:
 def digest(lines: Lines, pair: Pair) -> bytes:
     """Return what a series and a field are known by in the database."""
     # A space in the key is escaped, so this is the only one that is not.
-    key = lines.table.series[pair[0]].key + b" " + lines.table.fields[pair[1]].encode()
+    key = lines.table.codes.key(pair[0]) + b" " + lines.table.fields[pair[1]].encode()
     return hashlib.blake2b(key, digest_size=16).digest()
 
 
@@ -124,7 +124,7 @@ def refuse_nul(lines: Lines, pairs: Sequence[Pair]) -> None:
     bad = {
         (code, field)
         for code, field in pairs
-        if b"\0" in lines.table.series[code].key or "\0" in lines.table.fields[field]
+        if b"\0" in lines.table.codes.key(code) or "\0" in lines.table.fields[field]
     }
     if bad:
         rows = zip(lines.series, lines.fields, strict=True)

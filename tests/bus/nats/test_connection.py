@@ -92,11 +92,11 @@ def test_credentials_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 )
 def test_a_delivery_arrived_when_the_stream_stored_it(reply: str) -> None:
     """The reply subject holds that time, in the short form and in the one with a domain."""
-    assert Delivery("s", b"", {}, reply).arrival == 1740000000000000001
+    assert Delivery("s", b"", b"", reply).arrival == 1740000000000000001
 
 
 @pytest.mark.parametrize("reply", ["", "_INBOX.a", "$JS.ACK.stream.consumer.1.2.3.x.0"])
 def test_a_delivery_without_stored_time_arrives_now(reply: str) -> None:
     """So does one of a plain subscription, or with a reply subject that holds no number."""
     before = time.time_ns()
-    assert before <= Delivery("s", b"", {}, reply).arrival <= time.time_ns()
+    assert before <= Delivery("s", b"", b"", reply).arrival <= time.time_ns()

@@ -12,12 +12,13 @@ from ccpipe.errors import CcpipeError, ConfigError, OutputError
 from ccpipe.terminal import prepare_streams, printable
 
 COMMANDS = {
-    "up": "Start everything on this machine: server, publisher and a Parquet bridge.",
+    "up": "Start everything on this machine: server, publisher, Parquet bridge, dashboard.",
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
     "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
     "send": "Publish lines from files or standard input.",
     "tail": "Show what is on the bus.",
+    "backfill": "Write what one store has into another.",
     "query": "Ask the Parquet files with SQL.",
     "top": "Show what the clusters do now: nodes, jobs, GPUs, message rates and errors.",
     "convert": "Convert files from one format to another.",

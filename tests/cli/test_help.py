@@ -9,6 +9,7 @@ from ccpipe.cli import COMMANDS, app
 from tests.cli.command import ccpipe
 
 SUBCOMMANDS = (
+    "acct sacct",
     "auth init",
     "config clustercockpit",
     "config show",

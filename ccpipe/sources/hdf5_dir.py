@@ -110,6 +110,10 @@ class Hdf5Dir(Source):
         if not self.folder.is_dir():
             raise ConfigError(f"dir: {self.folder} is not a folder")
 
+    async def __aexit__(self, *exit_: object) -> None:
+        """Close the state's file."""
+        self._state.close()
+
     def stop(self) -> None:
         """End after the batch in hand."""
         self._stopped.set()

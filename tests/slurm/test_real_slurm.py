@@ -4,10 +4,12 @@ The events and envelopes of the bridge are compared with what sacct itself repor
 of the bridge, a restart of slurmctld and a time without slurmdbd.
 """
 
+import contextlib
 import functools
 import json
 import re
 import signal
+import subprocess
 import time
 from collections import Counter
 from typing import Any
@@ -117,7 +119,9 @@ def disturb(cluster: Cluster, jobs: dict[str, int]) -> None:
     jobs["lost"] = submit("-n1", "-w", "c3", "--no-requeue", wrap="sleep 300")
     wait_until_running("lost")
     cluster.run("scontrol", "update", "nodename=c3", "state=down", "reason=test")
-    cluster.run("scontrol", "update", "nodename=c3", "state=resume")
+    with contextlib.suppress(subprocess.CalledProcessError):  # it has come back by itself
+        cluster.run("scontrol", "update", "nodename=c3", "state=resume")
+    cluster.wait(lambda: "down" not in cluster.run("sinfo", "-hn", "c3", "-o", "%T"))
 
 
 def is_running(cluster: Cluster, job: int) -> bool:

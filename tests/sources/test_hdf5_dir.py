@@ -1,7 +1,7 @@
 """A folder of profile files, followed: each sample once, whatever happens in between."""
 
 import asyncio
-import gc
+import contextlib
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -33,17 +33,14 @@ def source(folder: Path, state: str = "", *, follow: bool = False, batch: int = 
 async def read(made: Hdf5Dir, *, batches: int = 10**6, ack: bool = True) -> list[Message]:
     """Take so many batches."""
     found: list[Message] = []
-    iterator, batch = aiter(made), None
-    async for batch in iterator:
-        found += batch.records
-        if ack:
-            await batch.ack()
-        batches -= 1
-        if not batches:
-            break
-    await iterator.aclose()  # type: ignore[attr-defined]
-    del iterator, batch, made
-    gc.collect()  # which closes the state's file, as the end of a process does
+    async with made, contextlib.aclosing(aiter(made)) as iterator:  # type: ignore[type-var]
+        async for batch in iterator:
+            found += batch.records
+            if ack:
+                await batch.ack()
+            batches -= 1
+            if not batches:
+                break
     return found
 
 

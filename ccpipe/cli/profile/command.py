@@ -10,9 +10,8 @@ import msgspec
 from cyclopts import App, Parameter
 
 from ccpipe.cli.options import Where
-from ccpipe.cli.output import print_json, print_table
 from ccpipe.cli.profile.options import Several, Tables, configured_folder, parse_selections, write
-from ccpipe.errors import DataError, UnavailableError, UsageError
+from ccpipe.errors import DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note, plural
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def merge(
             try:
                 paths = find_node_steps(folder / (user or getpass.getuser()), of_job[0].raw_id({}))
             except OSError as error:
-                raise UnavailableError(f"{error.filename}: {error.strerror}") from error
+                raise MissingInputError(f"{error.filename}: {error.strerror}") from error
         if not paths:
             note(f"ccpipe: job {name}: no node-step files in {folder}", "yellow")
             failed = True
@@ -263,6 +262,7 @@ def list_(
     output
         table or json.
     """
+    from ccpipe.cli.output import print_json, print_table
     from ccpipe.formats.slurm_profile import all_fields, common_fields, recognize
 
     with tables.open() as found:

@@ -115,10 +115,31 @@ def _run(job: SacctRow, steps: Sequence[SacctRow], problem: Callable[[str], None
         used = (memory for step in steps if (memory := _memory(step)) is not None)
         run.memory = max(used, default=run.max_rss)
         _gpu_count(job.alloc_tres)
+        run.job = _with_cpus(job)
     except DataError as error:
         problem(f"job {job.id}: {error}")
-        run.job = msgspec.structs.replace(job, alloc_tres=None)
+        run.job = _with_cpus(msgspec.structs.replace(job, alloc_tres=None))
+    if run.total_cpu is None and run.user_cpu is not None and run.system_cpu is not None:
+        run.total_cpu = run.user_cpu + run.system_cpu
     return run
+
+
+def _with_cpus(job: SacctRow) -> SacctRow:
+    """Fill in the allocated CPUs and their time where the rows have no such columns."""
+    cpus, time = job.alloc_cpus, job.cpu_time
+    if cpus is None and job.alloc_tres:
+        cpus = _cpu_count(job.alloc_tres)
+    if time is None and cpus is not None and job.elapsed is not None:
+        time = cpus * job.elapsed
+    if (cpus, time) == (job.alloc_cpus, job.cpu_time):
+        return job
+    return msgspec.structs.replace(job, alloc_cpus=cpus, cpu_time=time)
+
+
+@functools.lru_cache(4096)
+def _cpu_count(text: str) -> int | None:
+    count = tres(text).get("cpu")
+    return None if count is None else int(count)
 
 
 def _own_or_sum(name: str, job: SacctRow, steps: Sequence[SacctRow]) -> Any:

@@ -10,6 +10,7 @@ from ccpipe.cli.app import app
 from tests.cli.command import ccpipe
 
 SUBCOMMANDS = (
+    "acct sacct",
     "auth init",
     "check dead",
     "check freshness",

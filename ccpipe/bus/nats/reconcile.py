@@ -11,6 +11,7 @@ from ccpipe.bus.nats.jetstream import (
     names_of,
     stream_of,
 )
+from ccpipe.bus.nats.partitions import with_former
 from ccpipe.bus.nats.stream import (
     ABSENT,
     KEPT,
@@ -120,9 +121,11 @@ async def apply(bus: Connection, site: Site, found: Survey, *, drop: bool) -> No
         added = [s for each in own if each.setting == "subjects" for s in each.wanted.split(", ")]
         if name in there:
             kept = there[name].config
-            changed = {key: wanted[key] for key in SETTINGS}
+            changed = {key: wanted.get(key) for key in SETTINGS}
             window = min(kept["duplicate_window"], wanted["duplicate_window"])
             update = {**kept, **changed, "duplicate_window": window}
+            if any(each.setting == "subject_transform" for each in own):
+                update["metadata"] = with_former(kept)
             update["subjects"] = minimal([*there[name].subjects, *added])
             await call(jetstream, f"STREAM.UPDATE.{name}", update, f"changing the stream {name}")
         else:

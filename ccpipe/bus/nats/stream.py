@@ -10,6 +10,7 @@ from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.explain import explain
 from ccpipe.bus.nats.jetstream import NANOSECONDS, Stream, call, names_of, stream_of
+from ccpipe.bus.nats.partitions import partitions_of, transform
 from ccpipe.bus.subjects import Subjects, covers, escape, minimal
 from ccpipe.config import Bus, Duration, Size
 from ccpipe.config_dump import measure
@@ -105,9 +106,15 @@ def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.St
         max_age=max_age,
         max_bytes=int(bus.stream_size),
         num_replicas=bus.stream_replicas,
+        subject_transform=None if dead else _partitioned(bus.stream_partitions),
         duplicate_window=min(DUPLICATE_SECONDS, max_age or DUPLICATE_SECONDS),
         description=DESCRIPTION,
     )
+
+
+def _partitioned(count: int) -> api.SubjectTransform | None:
+    wanted = transform(count)
+    return api.SubjectTransform(**wanted) if wanted else None
 
 
 class Difference(NamedTuple):
@@ -134,6 +141,10 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "max_bytes": ("stream_size", lambda value: str(measure(Size(value)))),
     "discard": ("stream_discard", str),
     "num_replicas": ("stream_replicas", str),
+    "subject_transform": (
+        "stream_partitions",
+        lambda value: str(partitions_of({"subject_transform": value})),
+    ),
 }
 """What is kept as configured: the key of ``[bus]``, and how to write a value."""
 
@@ -150,10 +161,10 @@ def differences(stream: Stream, bus: Bus, subjects: Subjects) -> list[Difference
             setting,
             "" if dead and setting in ("max_age", "discard") else key,
             write(stream.config.get(setting, 0)),
-            write(wanted[setting]),
+            write(wanted.get(setting)),
         )
         for setting, (key, write) in SETTINGS.items()
-        if stream.config.get(setting) != wanted[setting]
+        if stream.config.get(setting) != wanted.get(setting)
     ]
 
 
@@ -173,6 +184,15 @@ async def _store_subjects(jetstream: JetStreamContext, config: api.StreamConfig)
         raise explain(error, f"making the stream {name}") from None
     log.info("the stream %s stores %s", name, ", ".join(subjects))
     return name
+
+
+async def require_unpartitioned(jetstream: JetStreamContext, name: str) -> None:
+    """Raise ConfigError where a stream has partitions, which a single consumer cannot read."""
+    stream = await stream_of(jetstream, name)
+    if stream is not None and (count := partitions_of(stream.config)) > 1:
+        raise ConfigError(
+            f"the stream {name} has {count} partitions: set bus.stream_partitions = {count}"
+        )
 
 
 async def ensure_consumer(

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 FORMER = "ccpipe.partitions"
-"""Metadata of a stream: the numbers of partitions that it has had before, with commas."""
+"""Metadata of a stream: the numbers of partitions that it has had, in their order."""
 
 _DESTINATION = re.compile(r"p(\d+)\.\{\{partition\((\d+)\)\}\}\.>")
+
+_STORED = re.compile(r"^p\d+\.\d+\.")
 
 
 def transform(count: int) -> dict[str, str] | None:
@@ -32,16 +34,26 @@ def partitions_of(config: Mapping[str, Any]) -> int:
 
 
 def former_counts(config: Mapping[str, Any]) -> list[int]:
-    """Return the numbers of partitions that a stream has had before; 1 is always among them."""
+    """Return the numbers of partitions that a stream has had, in their order; 1 is among them."""
     noted = (config.get("metadata") or {}).get(FORMER, "").split(",")
-    return sorted({1, *(int(each) for each in noted if each.isdecimal())})
+    return [int(each) for each in noted if each.isdecimal()] or [1]
+
+
+def all_counts(config: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of partitions under which a stream may hold messages."""
+    now = partitions_of(config)
+    return [*(count for count in former_counts(config) if count != now), now]
+
+
+def published(subject: str) -> str:
+    """Return the subject on which a message was published, from that in a stream of partitions."""
+    return _STORED.sub("", subject)
 
 
 def with_former(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the metadata of a stream that is about to have another number of partitions."""
-    counts = {*former_counts(config), partitions_of(config)}
-    metadata = dict(config.get("metadata") or {})
-    return {**metadata, FORMER: ",".join(map(str, sorted(counts)))} if counts != {1} else metadata
+    counts = ",".join(map(str, all_counts(config)))
+    return {**(config.get("metadata") or {}), FORMER: counts}
 
 
 class Partition(NamedTuple):

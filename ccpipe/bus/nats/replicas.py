@@ -176,14 +176,17 @@ class Replicas:
         return stream
 
     async def _unread_of_former_counts(self, stream: Stream) -> list[Partition]:
-        """Return the partitions of other counts that hold messages which were not handled."""
+        """Return partitions of the oldest count that holds messages which were not handled."""
         found = []
+        order = former_counts(stream.config)
         async for consumer in consumers_of(self.bus.jetstream(), stream.name):
             partition = Partition.of_consumer(consumer.name, self.durable)
             is_unread = consumer.num_pending or consumer.num_ack_pending
-            if partition and partition.total != partitions_of(stream.config) and is_unread:
+            now = partitions_of(stream.config)
+            if partition and is_unread and partition.total != now and partition.total in order:
                 found.append(partition)
-        return found
+        oldest = min((p.total for p in found), key=order.index, default=0)
+        return [partition for partition in found if partition.total == oldest]
 
     async def _exchange(self, wanted: list[str]) -> dict[str, float] | None:
         """Change the table; return what is ours, with seconds to wait before it is read.

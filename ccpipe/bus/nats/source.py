@@ -313,7 +313,7 @@ class NatsSource(Source):
     async def _ask(self, how: dict[str, object], seconds: float) -> None:
         """Send one request and wait until it is served, closed by the broker or lost."""
         request = {"batch": PULL, "max_bytes": PULL_BYTES, **how}
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self.durable}"
+        subject = f"{self.bus.api_prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self.durable}"
         if not self._stopped.is_set():
             self._served.clear()
         self._asked = PULL

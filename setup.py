@@ -1,28 +1,43 @@
-"""The compiled parts: kernels, which ccpipe runs without where it must.
+"""The compiled parts, which ccpipe runs without where it must, and files shipped beside the code.
 
 Everything else about the package stands in pyproject.toml.
 """
 
 import os
+import shutil
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
-HEADERS = {
-    "formats/lineprotocol": ("index", "scan", "write", "samples"),
-    "formats/gridengine": ("scan", "columns", "search"),
-    "sinks/postgres": (),
+KERNELS = {
+    "bus/nats/_frames": (),
+    "formats/gridengine/_kernel": ("scan", "columns", "search"),
+    "formats/lineprotocol/_kernel": ("encodings", "index", "samples", "scan", "utf8", "write"),
+    "sinks/postgres/_kernel": (),
 }
-"""Of each kernel, by its folder in the package."""
+"""The headers of each kernel."""
+
+SHIPPED = (
+    "nats.conf",
+    "bridges/*.toml",
+    "bridges/README.md",
+    "bridges/systemd/*",
+    "docs/**/*.md",
+    "docs/**/*.json",
+)
+"""What goes into the wheel beside the code."""
 
 
-def kernel(package: str) -> Extension:
+def kernel(path: str) -> Extension:
     """Return what one kernel is built from."""
-    folder = f"ccpipe/{package}"
-    headers = [f"{folder}/{part}.hpp" for part in HEADERS[package]]
+    source = Path("ccpipe", path)
+    headers = [f"{source.parent}/{part}.hpp" for part in KERNELS[path]]
+    headers += map(str, source.parent.glob("*.pxi"))
     return Extension(
-        f"{folder.replace('/', '.')}._kernel",
-        [f"{folder}/_kernel.pyx"],
+        ".".join(source.parts),
+        [f"{source}.pyx"],
         depends=[*headers, "ccpipe/formats/lineprotocol/scan.hpp"],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
         extra_link_args=FLAGS,
@@ -36,7 +51,7 @@ def kernels() -> list[Extension]:
         from Cython.Build import cythonize
 
         extensions: list[Extension] = cythonize(
-            [kernel(package) for package in HEADERS], language_level=3
+            [kernel(path) for path in KERNELS], language_level=3
         )
     except Exception as error:  # noqa: BLE001 - twins in Python do the same work
         print(f"ccpipe: the compiled kernels are left out: {error}")  # noqa: T201
@@ -46,4 +61,25 @@ def kernels() -> list[Extension]:
     return extensions
 
 
-setup(ext_modules=kernels())
+class BuildWithShippedFiles(build_py):
+    """Copies what a site needs beside the code into the wheel: ``ccpipe/cli/shipped.py`` finds it.
+
+    An editable install needs no copy.
+    """
+
+    def run(self) -> None:
+        """Build as usual, then copy."""
+        super().run()
+        if self.editable_mode:
+            return
+        top = Path(__file__).parent
+        target = Path(self.build_lib, "ccpipe", "shipped")
+        shutil.rmtree(target, ignore_errors=True)
+        for pattern in SHIPPED:
+            for path in sorted(top.glob(pattern)):
+                copy = target / path.relative_to(top)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
+
+
+setup(ext_modules=kernels(), cmdclass={"build_py": BuildWithShippedFiles})

@@ -43,6 +43,15 @@ def realistic(count: int, *, shuffle: bool = False) -> list[str]:
     return lines
 
 
+def new_series(start: int, stop: int) -> Iterator[str]:
+    """Yield lines of one process each, as jobs that come and go have them."""
+    for number in range(start, stop):
+        yield (
+            f"proc_cpu,cluster=fritz,hostname=f{number % HOSTS:04d},pid={number},stype=process,"
+            f"type=node value={number % 100}.5 {START}"
+        )
+
+
 def _value(chance: random.Random) -> str:
     kind = chance.random()
     if kind < 0.74:

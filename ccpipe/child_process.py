@@ -5,7 +5,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import selectors
 import signal
@@ -19,9 +18,6 @@ from time import monotonic
 
 _CHUNK = 65536
 _MAX_STDERR = 200  # bytes of standard error that an exception shows
-_PR_SET_PDEATHSIG = 1
-
-_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # Linux only
 
 
 async def start(
@@ -34,14 +30,14 @@ async def start(
 
     It is in a session of its own: Ctrl-C is for us, and we end the children in order.
     """
+    launcher = str(Path(__file__).with_name("die_with_parent.py"))
     return await asyncio.create_subprocess_exec(
-        *command,
+        *(sys.executable, "-I", "-S", launcher, str(os.getpid()), *command),
         env=environment,
         stdin=DEVNULL,
         stdout=output,
         stderr=output,
         start_new_session=True,
-        preexec_fn=die_with_parent,
     )
 
 
@@ -58,16 +54,6 @@ async def end(process: Process | None, seconds: float) -> bool:
         await process.wait()
         return False
     return True
-
-
-def die_with_parent() -> None:
-    """Have the kernel end this child when its parent is killed (Linux; elsewhere nothing).
-
-    Called between fork and exec, where other threads' locks stay locked for ever: it must neither
-    import nor look up anything.
-    """
-    if _prctl is not None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def run(

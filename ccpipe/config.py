@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, MissingInputError
 from ccpipe.renamed import KEYS
 
 log = logging.getLogger(__name__)
@@ -266,13 +266,20 @@ def read_secret(option: str, path: str) -> str:
     """Read a secret from its file, without the line end; raises ConfigError naming the option."""
     if not path:
         raise ConfigError(f"{option}: is missing")
-    try:
-        secret = Path(path).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{option}: {path}: {error}") from None
+    secret = read_text(option, path).strip()
     if not secret or not secret.isprintable():
         raise ConfigError(f"{option}: {path} does not hold one line of text")
     return secret
+
+
+def read_text(option: str, path: str) -> str:
+    """Read the file that an option names; raises ConfigError naming the option."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{option}: {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{option}: {path}: {error}") from None
 
 
 def listen_address(option: str, listen: str) -> tuple[str, int]:
@@ -287,11 +294,20 @@ def listen_address(option: str, listen: str) -> tuple[str, int]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raises ConfigError naming file and place."""
+    """Read a TOML file.
+
+    Raises
+    ------
+    MissingInputError
+        where it cannot be opened.
+    ConfigError
+        naming file and place, where it is not TOML.
+
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise MissingInputError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # of syntax, UTF-8, endless digits or depth
         raise ConfigError(f"{path}: not TOML: {error}") from None
 

@@ -5,6 +5,8 @@
     CcpipeError
     ├── UsageError          the command line or an argument is wrong                 exit 64
     ├── ConfigError         configuration or a recipe is wrong; names the key path   exit 78
+    ├── MissingInputError   an input file does not exist or cannot be opened         exit 66
+    ├── OutputError         standard output is closed or full                        exit 74
     ├── MissingExtra        a library is not installed; names the pip command        exit 69
     ├── DataError           bytes or records break a rule                            exit 65
     │   ├── EncodeError     a record cannot be written in the requested format
@@ -37,6 +39,18 @@ class ConfigError(CcpipeError):
     """Configuration or a recipe is wrong; the message names the file and the key path."""
 
     exit_code = 78
+
+
+class MissingInputError(CcpipeError):
+    """An input file does not exist or cannot be opened."""
+
+    exit_code = 66
+
+
+class OutputError(CcpipeError):
+    """Standard output is closed, or the disk behind it is full."""
+
+    exit_code = 74
 
 
 class MissingExtra(CcpipeError):  # noqa: N818 - named for what is missing

@@ -1,11 +1,13 @@
 """Terminal output: messages on stderr, progress, colour, counts, and escaping."""
 
-import logging
+import io
 import os
 import sys
 import time
 from collections.abc import Iterable
 from typing import IO, Any
+
+from ccpipe.errors import OutputError
 
 PROGRESS_DELAY = 2.0
 """Seconds after which progress is shown on a terminal."""
@@ -31,9 +33,45 @@ def note(text: str, colour: str = "dim") -> None:
     print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
 
 
+class _Stdout(io.FileIO):
+    """File descriptor 1; what cannot be written raises OutputError."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            raise  # the reader has exited: `ccpipe tail | head`
+        except OSError as error:
+            raise OutputError(f"standard output: {error.strerror}") from None
+
+
 def open_stdout() -> IO[bytes]:
     """Return stdout for bytes, with a separate buffer that is not flushed at exit."""
-    return open(sys.stdout.fileno(), "wb", closefd=False)
+    return io.BufferedWriter(_Stdout(1, "w", closefd=False))
+
+
+def prepare_streams() -> None:
+    """Make stdout and stderr of a command safe to write to.
+
+    A closed one (``>&-``) must not be given to the next file or socket that is opened. Failures of
+    stdout raise OutputError; a locale that lacks a character gets an escape instead of a traceback.
+    """
+    for number, name in enumerate(("stdout", "stderr"), 1):
+        if getattr(sys, name) is None:
+            closed = os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_WRONLY)
+            if closed != number:
+                os.dup2(closed, number)
+                os.close(closed)
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115
+    encoding = sys.stdout.encoding
+    sys.stdout = io.TextIOWrapper(
+        open_stdout(),
+        encoding=encoding,
+        errors="backslashreplace",
+        line_buffering=sys.stdout.isatty(),
+        write_through=False,
+    )
+    sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 class Progress:
@@ -94,11 +132,3 @@ def printable(text: str) -> str:
         if text.isprintable()
         else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     )
-
-
-class PrintableFormatter(logging.Formatter):
-    """Log lines in which what is not printable is escaped: subjects and errors come from others."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the lines of a record."""
-        return "\n".join(map(printable, super().format(record).split("\n")))

@@ -10,7 +10,7 @@ trap 'rm -rf "$into"' EXIT
 
 cp -r ccpipe tests setup.py pyproject.toml README.md LICENSE "$into"
 cd "$into"
-find . -name '_kernel*.so' -delete
+find . -name '_*.cpython*.so' -delete
 flags="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
 CCPIPE_KERNEL_FLAGS="$flags" "$python" setup.py --quiet build_ext --inplace
 
@@ -19,4 +19,5 @@ CCPIPE_KERNEL_FLAGS="$flags" "$python" setup.py --quiet build_ext --inplace
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
 ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONMALLOC=malloc PYTHONPATH="$into" CCPIPE_KERNEL=compiled \
     "$python" -m pytest -s -p no:cacheprovider tests/formats/lineprotocol \
+        tests/bus/nats/test_frames.py tests/bus/nats/test_splitter.py \
         tests/formats/test_gridengine_columns.py tests/formats/test_gridengine_plain_lines.py

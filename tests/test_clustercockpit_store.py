@@ -43,6 +43,7 @@ class Store:
     def __init__(self, folder: Path, nats: str, metrics: dict[str, Any], subject: str) -> None:
         folder.mkdir()
         self.folder = folder
+        self.headers: dict[str, str] = {}
         self.url = f"http://127.0.0.1:{free_port()}"
         config = {
             "main": {"addr": self.url.removeprefix("http://")},
@@ -89,7 +90,7 @@ class Store:
             queries.append(query)
         body = {"cluster": CLUSTER, "from": begin, "to": end, "queries": queries, "with-data": True}
         request = urllib.request.Request(  # noqa: S310
-            f"{self.url}/api/query", json.dumps(body).encode(), method="GET"
+            f"{self.url}/api/query", json.dumps(body).encode(), self.headers, method="GET"
         )
         with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
             results = json.load(answer)["results"]

@@ -28,7 +28,7 @@ from ccpipe.config import (
     set_at_path,
     state_folder,
 )
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, MissingInputError
 
 RECIPE: dict[str, Any] = {"source": {"use": "nats"}, "sink": {"use": "stdout"}}
 
@@ -347,9 +347,9 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """A missing file and a folder are told apart."""
-    with pytest.raises(ConfigError, match=f"^{tmp_path}/none.toml: No such file"):
+    with pytest.raises(MissingInputError, match=f"^{tmp_path}/none.toml: No such file"):
         read_toml(tmp_path / "none.toml")
-    with pytest.raises(ConfigError, match=f"^{tmp_path}: Is a directory"):
+    with pytest.raises(MissingInputError, match=f"^{tmp_path}: Is a directory"):
         read_toml(tmp_path)
 
 

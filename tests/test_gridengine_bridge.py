@@ -16,8 +16,8 @@ from typing import Any
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.child_process import die_with_parent
 from ccpipe.config import Site
+from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.gridengine import Accounting, encode_classic
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment

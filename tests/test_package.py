@@ -31,8 +31,8 @@ HEAVY = ("nats", "pyarrow", "psutil", "aiohttp", "numpy", "duckdb", "prometheus_
 
 PUBLIC = """
     Batch CcpipeError ConfigError DataError DeniedError EncodeError Lines Message Messages
-    MissingExtra RejectedError Sink Source TimedOutError Translator UnavailableError UsageError
-    decode encode run
+    MissingExtra MissingInputError OutputError RejectedError Sink Source TimedOutError
+    Translator UnavailableError UsageError decode encode run
 """
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.child_process import die_with_parent
 from ccpipe.config import Site
+from ccpipe.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
 from tests.paths import ROOT, TEST_DATA

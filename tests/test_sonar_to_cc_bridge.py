@@ -14,8 +14,8 @@ from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.child_process import die_with_parent
 from ccpipe.config import Site
+from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.sonar import (
     JobsAttributes,
     JobsData,

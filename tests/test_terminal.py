@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ccpipe.cli.log_format import PrintableFormatter
 from ccpipe.terminal import (
-    PrintableFormatter,
     Progress,
     has_colour,
     in_bytes,

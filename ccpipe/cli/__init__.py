@@ -1,23 +1,26 @@
-"""The command: one file for each subcommand, imported when it is called."""
+"""The command: one file for each subcommand, imported when it is called.
 
-import logging
+What stands here is imported by every command line, also by ``ccpipe --help``: nothing heavy.
+"""
+
 import os
+import signal
 import sys
 
-from cyclopts import App, CycloptsError
-
 from ccpipe import __version__
-from ccpipe.errors import CcpipeError, UsageError
-from ccpipe.terminal import PrintableFormatter, printable
+from ccpipe.errors import CcpipeError, ConfigError, OutputError
+from ccpipe.terminal import prepare_streams, printable
 
 COMMANDS = {
-    "up": "Start everything on this machine: server, publisher and a Parquet bridge.",
+    "up": "Start everything on this machine: server, publisher, Parquet bridge, dashboard.",
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
     "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
     "send": "Publish lines from files or standard input.",
     "tail": "Show what is on the bus.",
+    "backfill": "Write what one store has into another.",
     "query": "Ask the Parquet files with SQL.",
+    "top": "Show what the clusters do now: nodes, jobs, GPUs, message rates and errors.",
     "convert": "Convert files from one format to another.",
     "dead": "List, show and replay dead letters.",
     "validate": "Check recipes, configuration and data files.",
@@ -31,61 +34,96 @@ COMMANDS = {
     "config": "Show the configuration in force, and configuration for other programs.",
     "nodelist": "Expand, compress and count node lists.",
     "plugins": "List sources, collectors, translators and sinks.",
+    "init": "Write the files that a site starts with: ccpipe.toml, nats.conf and recipes.",
+    "completion": "Print what completes commands and options in a shell.",
     "version": "Show the versions that matter.",
 }
 """Subcommands by name, with their summaries for the list of commands."""
 
-app = App(
-    name="ccpipe",
-    help="""The monitoring pipe for HPC clusters.
-
-    Examples: ccpipe up
-              ccpipe tail --kind event
-              ccpipe bridge bridges/victoriametrics.toml""",
-    help_format="plaintext",
-    version=__version__,
-    version_flags=["--version"],
-)
-
-_FOLDERS = {"acct", "convert", "dead", "profile", "step", "tail"}
+FOLDERS = {"acct", "convert", "dead", "profile", "step", "tail", "top"}
 """Commands that are packages."""
 
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+"""What ``CCPIPE_LOGLEVEL`` may name."""
 
-def _target(name: str) -> str:
-    return f"ccpipe.cli.{name}{'.command' if name in _FOLDERS else ''}:{name}"
+HELP = """\
+The monitoring pipe for HPC clusters.
 
+Usage: ccpipe COMMAND [ARGUMENT ...]
 
-for _name, _summary in COMMANDS.items():
-    app.command(_target(_name), name=_name, help=_summary)
+Commands:
+{commands}
+
+Options:
+  -h, --help    Show this, or with a command its arguments and examples.
+  --version     Show the version.
+
+Examples:
+  ccpipe up
+  ccpipe tail --kind event
+  ccpipe bridge victoriametrics"""
 
 
 def main() -> None:
     """Run the command line; exit with a code of ``sysexits.h``."""
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback out of an import
+    prepare_streams()
+    code = 0
+    try:
+        try:
+            _run(sys.argv[1:], interrupt)
+        finally:
+            sys.stdout.flush()
+    except CcpipeError as error:
+        print("\n".join(map(printable, f"ccpipe: {error}".split("\n"))), file=sys.stderr)
+        code = error.exit_code
+        if isinstance(error, OutputError):
+            _discard_output()
+    except BrokenPipeError:
+        _discard_output()  # its reader has exited (`ccpipe tail | head`), which is not an error
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def _run(words: list[str], interrupt: object) -> None:
+    if words in ([], ["-h"], ["--help"]):
+        width = max(map(len, COMMANDS)) + 2
+        commands = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
+        print(HELP.format(commands="\n".join(commands)))
+    elif words == ["--version"]:
+        print(__version__)
+    else:
+        _start_logging()
+        if words[0] == "tail":
+            from ccpipe.cli.tail.plain import run as run_plain
+
+            signal.signal(signal.SIGINT, interrupt)  # type: ignore[arg-type] # of getsignal()
+            if run_plain(words[1:]):
+                return
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        from ccpipe.cli.app import run
+
+        signal.signal(signal.SIGINT, interrupt)  # type: ignore[arg-type] # of getsignal()
+        run(words)
+
+
+def _start_logging() -> None:
+    import logging
+
+    from ccpipe.cli.log_format import PrintableFormatter
+
+    level = os.environ.get("CCPIPE_LOGLEVEL", "INFO")
+    if level.upper() not in LEVELS:
+        known = ", ".join(LEVELS).lower()
+        raise ConfigError(f"CCPIPE_LOGLEVEL: not a level: {level!r} (expected {known})")
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(message)s"))
-    level = os.environ.get("CCPIPE_LOGLEVEL", "INFO").upper()
-    logging.basicConfig(level=level, handlers=[handler])
-    chosen = "".join(sys.argv[1:2])
-    if chosen in COMMANDS:
-        # `ccpipe --help` shows the summaries above without importing any command; the help of a
-        # command is its docstring.
-        del app[chosen]
-        app.command(_target(chosen), name=chosen)
-    try:
-        app(exit_on_error=False, print_error=False)
-    except CycloptsError as error:
-        _fail(str(error), UsageError.exit_code)
-    except CcpipeError as error:
-        _fail(str(error), error.exit_code)
-    except BrokenPipeError:
-        # The reader of our output has exited (`ccpipe tail | head`), which is not an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
-def _fail(text: str, code: int) -> None:
-    lines = map(printable, f"ccpipe: {text}".split("\n"))
-    print("\n".join(lines), file=sys.stderr)
-    sys.exit(code)
+def _discard_output() -> None:
+    """Let what is still in a buffer go nowhere when the interpreter flushes it at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from ccpipe.cli.options import Where, seconds
 from ccpipe.cli.pipe import run_pipe
+from ccpipe.cli.shipped import find_recipe
 from ccpipe.config import Batching, Recipe, load, read_toml
 from ccpipe.errors import ConfigError
 from ccpipe.node.agent.parts import translators
@@ -42,14 +43,15 @@ async def bridge(
     to <cluster>.dead with the reason. SIGTERM writes what is in memory and ends.
 
     Examples:
-      ccpipe bridge bridges/parquet.toml
-      ccpipe bridge bridges/victoriametrics.toml --dry-run --for 10s
-      CCPIPE_SINK__URL=http://db:8428 ccpipe bridge bridges/victoriametrics.toml
+      ccpipe bridge parquet
+      ccpipe bridge /etc/ccpipe/bridges/victoriametrics.toml --dry-run --for 10s
+      CCPIPE_SINK__URL=http://db:8428 ccpipe bridge victoriametrics
 
     Parameters
     ----------
     recipe
-        TOML file with [source], [[translate]] and [sink].
+        TOML file with [source], [[translate]] and [sink], or the name of one in
+        bridges/ beside the configuration file or of one that comes with ccpipe.
     dry_run
         Print what would be written; acknowledge and remember nothing.
     for_
@@ -57,6 +59,7 @@ async def bridge(
     """
     from ccpipe.cli.dead_letters import Discarded, dead_letter_sink
 
+    recipe = find_recipe(recipe)
     telemetry = Telemetry()
     loaded = load_recipe(recipe, where)
     with contextlib.ExitStack() as stack:

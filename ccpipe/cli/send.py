@@ -12,7 +12,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.cli.dead_letters import Discarded
 from ccpipe.cli.options import Where
 from ccpipe.cli.pipe import run_pipe
-from ccpipe.errors import DataError, UsageError
+from ccpipe.errors import DataError, MissingInputError, UsageError
 from ccpipe.pipeline import DeadLetterSink, Limits
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from ccpipe.sources.file import FileSource
@@ -75,7 +75,7 @@ async def send(
 def _check(files: Sequence[str], rate: int) -> None:
     for file in files:
         if file != "-" and not Path(file).is_file():
-            raise UsageError(f"{file}: is no file")
+            raise MissingInputError(f"{file}: is no file")
     if rate < 0:
         raise UsageError("--rate must be at least 0")
 

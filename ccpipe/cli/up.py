@@ -3,36 +3,44 @@
 import asyncio
 import contextlib
 import fcntl
+import importlib.util
 import json
 import logging
 import os
+import shutil
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 from cyclopts import Parameter
 
 from ccpipe import child_process as child
-from ccpipe.bus.nats.server import Running, Server
+from ccpipe.bus.nats.server import Running, Server, free_port, write_private
+from ccpipe.bus.subjects import escape
 from ccpipe.cli.options import Where, seconds
 from ccpipe.config import Site, state_folder
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.errors import ConfigError, MissingExtra, UsageError
 from ccpipe.pipeline.signals import stop_signals
 from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import note, paint
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS = {"publisher": 1.5, "bridge": 2.5}
+STOP_SECONDS = {"dashboard": 1.0, "publisher": 1.5, "bridge": 2.5}
 """How long each child may take to finish; together with the server under 5 s."""
 MAX_PAUSE = 5.0
+DASHBOARD_PORT = 8770
+"""The dashboard's port, where it is free."""
+MAX_PORT = 65535
 
 RECIPE = """\
 # Written by `ccpipe up` at every start. Run it alone with: ccpipe bridge THIS_FILE
 [source]
 use = "nats"
-durable = "parquet"
+durable = {durable}
 ack_wait = "5s"
 drain = "1500ms"
 
@@ -50,12 +58,14 @@ async def up(
     dir_: Annotated[Path | None, Parameter(name="--dir")] = None,
     port: int | None = None,
     interval: str = "2s",
-    roll: str = "10s",
+    roll: str = "1m",
+    dashboard: bool = True,
+    dashboard_port: int | None = None,
     sync: str = "10s",
     for_: Annotated[str | None, Parameter(name="--for")] = None,
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Start everything on this machine: server, publisher and a Parquet bridge.
+    """Start everything on this machine: server, publisher, Parquet bridge, dashboard.
 
     Needs no configuration. The server listens on 127.0.0.1 with a password
     that only this user can read; `ccpipe tail` of the same user finds it by
@@ -76,6 +86,10 @@ async def up(
         Time between samples.
     roll
         Time after which a Parquet file is complete and the next one begins.
+    dashboard
+        Serve the dashboard, for this machine only.
+    dashboard_port
+        Port of the dashboard; without it 8770, or any free one.
     sync
         How often the server writes through to the disk; a power cut can cost what
         came since. "always" costs a disk write for each message.
@@ -83,8 +97,11 @@ async def up(
         End after this time, such as 30s.
     """
     folder = (dir_ or state_folder() / "up").absolute()
+    if port is not None and not 1 <= port <= MAX_PORT:
+        raise UsageError(f"--port {port}: not a port (1 to {MAX_PORT})")
     site = where.site(**{"publish.interval": interval})
     seconds(roll, "--roll")
+    duration = seconds(for_, "--for")
     if sync != "always":
         sync = f"{seconds(sync, '--sync') or 0:.3f}s"
     telemetry = Telemetry()
@@ -93,22 +110,31 @@ async def up(
         if site.telemetry.listen:
             stack.callback(telemetry.serve(site.telemetry.listen).close)
         url = ",".join(site.bus.servers)
+        is_found = not url
         if not url:
             server = Server(folder / "nats", port=port, telemetry=telemetry, sync=sync)
             url = server.url
             here = Running(url, os.getpid(), site.cluster, str(folder))
             stack.callback(here.withdraw)
-            here.announce()  # first, so that commands that wait for it get the password
+            # First, so that commands that wait for it get the password.
+            is_found = here.announce()
             await stack.enter_async_context(server)
-        recipe = _write_recipe(folder, roll)
+        recipe = _write_recipe(folder, roll, site)
+        config = _write_config(folder, site, url)
         environment = _environment(site, url, folder)
-        stop = await stack.enter_async_context(stop_signals(seconds(for_, "--for")))
+        stop = await stack.enter_async_context(stop_signals())
         # Left in reverse: the publisher ends first, so that the bridge still gets its last lines.
         bridge = Child("bridge", ["bridge", str(recipe)], environment, stop, telemetry)
         publisher = Child("publisher", ["publish"], environment, stop, telemetry)
         await stack.enter_async_context(bridge)
         await stack.enter_async_context(publisher)
-        _greet(site, url, folder)
+        page = _dashboard(folder, dashboard_port) if dashboard else None
+        if page is not None:
+            shown = Child("dashboard", page.arguments, environment, stop, telemetry, vital=False)
+            await stack.enter_async_context(shown)
+        _greet(site, url, folder, roll, page, "" if is_found else f" --config {config}")
+        if duration is not None:
+            asyncio.get_running_loop().call_later(duration, stop.set)
         await stop.wait()
         print("stopping …", file=sys.stderr)
         for command in (bridge, publisher):
@@ -126,8 +152,12 @@ class Child:
         environment: dict[str, str],
         stop: asyncio.Event,
         telemetry: Telemetry,
+        *,
+        vital: bool = True,
     ) -> None:
-        """Prepare to run ``ccpipe`` with `arguments`."""
+        """Prepare to run ``ccpipe`` with `arguments`; without a `vital` one the rest goes on."""
+        self.vital = vital
+        telemetry.declare(telemetry.restarts, name)
         self.stop = stop
         self.telemetry = telemetry
         self.name = name
@@ -164,6 +194,9 @@ class Child:
             code = await self.process.wait()
             pause = 0.1 if time.monotonic() - started > MAX_PAUSE else pause * 2
             if code in (UsageError.exit_code, ConfigError.exit_code):
+                if not self.vital:
+                    log.warning("%s cannot work and is left out; see above", self.name)
+                    return
                 self.failure = ConfigError(f"the {self.name} cannot work; see above")
                 self.stop.set()
                 return
@@ -175,9 +208,13 @@ class Child:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock the data folder; raises UsageError where another `up` has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    """Lock the data folder; raises UsageError where another `up` has it, or it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise UsageError(f"--dir {folder}: {error.strerror}") from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -185,10 +222,48 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def _write_recipe(folder: Path, roll: str) -> Path:
+class Dashboard(NamedTuple):
+    """How the dashboard is started, and where it is."""
+
+    arguments: list[str]
+    url: str
+
+
+def _dashboard(folder: Path, port: int | None) -> Dashboard | None:
+    """Return how the dashboard is started; None, with a note, where a library is missing."""
+    missing = [name for name in ("aiohttp", "duckdb") if importlib.util.find_spec(name) is None]
+    if "aiohttp" in missing:
+        note(f"no dashboard: {MissingExtra('aiohttp', 'dashboard')}")
+        return None
+    address = f"127.0.0.1:{port or free_port(DASHBOARD_PORT)}"
+    arguments = ["dashboard", "--listen", address]
+    if not missing:
+        arguments += ["--lake", str(folder / "parquet")]
+    return Dashboard(arguments, f"http://{address}/")
+
+
+def _write_recipe(folder: Path, roll: str, site: Site) -> Path:
     path = folder / "parquet.toml"
+    # Bridges of one durable name share the messages: each folder has a name of its own.
+    durable = f"up-{escape(site.hostname)}-{zlib.crc32(os.fsencode(folder)):08x}"
+    given = {"dir": str(folder / "parquet"), "age": roll, "durable": durable}
     # JSON's strings are TOML's.
-    path.write_text(RECIPE.format(dir=json.dumps(str(folder / "parquet")), age=json.dumps(roll)))
+    quoted = {key: json.dumps(value) for key, value in given.items()}
+    path.write_text(RECIPE.format(**quoted))
+    return path
+
+
+def _write_config(folder: Path, site: Site, url: str) -> Path:
+    """Write how other commands reach this server: only the user can read the password in it."""
+    path = folder / "ccpipe.toml"
+    text = f"""\
+# Written by `ccpipe up` at every start: ccpipe tail --config THIS_FILE
+cluster = {json.dumps(site.cluster)}
+
+[bus]
+servers = {json.dumps(url.split(","))}
+"""
+    write_private(path, text)
     return path
 
 
@@ -205,23 +280,35 @@ def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
     }
 
 
-def _greet(site: Site, url: str, folder: Path) -> None:
+def _greet(
+    site: Site, url: str, folder: Path, roll: str, page: Dashboard | None, option: str
+) -> None:
+    """Say what runs, where to look, and what to type next."""
     address = url.rpartition("@")[2].removeprefix("nats://")
+    title = f"ccpipe is up: cluster {site.cluster}, node {site.hostname}"
+    shown = paint(page.url, "bold") if page else "off"
     is_default = folder == (state_folder() / "up").absolute()
     ask = "ccpipe query" + ("" if is_default else f" --dir {folder / 'parquet'}")
     print(
         f"""\
-ccpipe is up: cluster {site.cluster}, node {site.hostname}
-  server   nats://{address}
-  Parquet  {folder / "parquet"}
-  dead     {folder / "dead.lp"} (dead letters; absent if there are none)
+{paint(title, "green")}
+  dashboard  {shown}
+  server     nats://{address}
+  Parquet    {folder / "parquet"} (a file every {roll})
+  dead       {folder / "dead.lp"} (dead letters; absent if there are none)
 
-See it live, in another shell:
-  ccpipe tail
-  ccpipe tail --name cpu_load -o line
-Ask the files:
+Next, in another shell ({_program()}):
+  ccpipe tail{option}
+  ccpipe tail{option} --name cpu_load -o line
   {ask} 'select name, avg(value) from metrics group by name'
 
 Ctrl-C stops everything.""",  # noqa: S608 - for people
         flush=True,
     )
+
+
+def _program() -> str:
+    """Say how ``ccpipe`` is called from another shell."""
+    program = Path(sys.executable).with_name("ccpipe")
+    found = shutil.which("ccpipe")
+    return "ccpipe is on your PATH" if found and Path(found) == program else f"as {program}"

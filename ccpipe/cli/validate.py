@@ -13,12 +13,14 @@ from cyclopts import Parameter
 
 from ccpipe.cli.bridge import load_recipe
 from ccpipe.cli.options import Where, seconds
+from ccpipe.cli.shipped import find_recipe
 from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,
     DataError,
     DeniedError,
+    MissingInputError,
     UnavailableError,
     UsageError,
 )
@@ -40,7 +42,15 @@ RECIPE_KEYS = {"source", "translate", "sink", "batch"}
 
 BY_SEVERITY = tuple(
     kind.exit_code
-    for kind in (ConfigError, DataError, UsageError, DeniedError, UnavailableError, CcpipeError)
+    for kind in (
+        ConfigError,
+        DataError,
+        MissingInputError,
+        UsageError,
+        DeniedError,
+        UnavailableError,
+        CcpipeError,
+    )
 )
 """Exit codes, the most severe first: it becomes the exit code of the command."""
 
@@ -84,7 +94,8 @@ async def validate(
     Parameters
     ----------
     files
-        TOML files, and data files ending in .lp, .line or .txt, compressed or not.
+        TOML files or names of recipes, and data files ending in .lp, .line or
+        .txt, compressed or not.
     format_
         Format of data files; auto uses the suffix, and - is standard input.
     strict
@@ -110,6 +121,7 @@ async def validate(
     for path in files:
         check = _Check(path, where, limit, output)
         try:
+            path = check.path = find_recipe(path)  # noqa: PLW2901 - a name becomes a path
             if format_ == "sonar":
                 check.envelopes(profile, strict=strict)
             elif format_ == "gridengine":

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
-from ccpipe.errors import DataError, MissingExtra, UsageError
+from ccpipe.errors import DataError, MissingExtra, MissingInputError, UsageError
 from ccpipe.message import Message
 from ccpipe.terminal import note
 
@@ -87,8 +87,10 @@ def open_stream(path: Path) -> Iterator[Stream]:
 
     Raises
     ------
-    UsageError
+    MissingInputError
         where the file cannot be opened.
+    UsageError
+        where the path looks like an option.
     MissingExtra
         for ``.zst`` without the library.
 
@@ -103,7 +105,7 @@ def open_stream(path: Path) -> Iterator[Stream]:
     try:
         file = open_file(path)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise MissingInputError(f"{path}: {error.strerror}") from None
     with file:
         yield cast("io.BufferedReader", file)
 

@@ -5,8 +5,6 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
-import tenacity
-
 from ccpipe.errors import TimedOutError, UnavailableError
 from ccpipe.pipeline.plug import Limits, wait_for_event
 from ccpipe.pipeline.queue import now
@@ -16,6 +14,8 @@ log = logging.getLogger(__name__)
 
 LAST_SECONDS = 2.0
 """How long a write may take that begins when the grace is nearly or entirely over."""
+REPEAT_SECONDS = 60.0
+"""The same reason for a failed write is logged again only after so long."""
 
 
 class Attempts:
@@ -28,6 +28,7 @@ class Attempts:
         self.ending = asyncio.Event()
         self._grace_end = math.inf
         self._current: asyncio.Timeout | None = None
+        self._reported = "", -math.inf
 
     @property
     def is_over(self) -> bool:
@@ -55,16 +56,17 @@ class Attempts:
             where the grace is over.
 
         """
+        import tenacity
 
         def is_retried(error: BaseException) -> bool:
             return isinstance(error, UnavailableError) and not (
                 splits and isinstance(error, TimedOutError)
             )
 
-        def note(state: tenacity.RetryCallState) -> None:
+        def note(state: "tenacity.RetryCallState") -> None:
             self.telemetry.failed(part)
             error = state.outcome.exception() if state.outcome else None
-            log.warning("%s: %s; trying again", type(part).__name__, error)
+            self._report(str(error))
 
         async for trial in tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(is_retried),
@@ -76,6 +78,13 @@ class Attempts:
         ):
             with trial:
                 await self._bounded(attempt)
+
+    def _report(self, reason: str) -> None:
+        """Log why a write failed; the same reason once a minute."""
+        before, at = self._reported
+        if reason != before or now() - at >= REPEAT_SECONDS:
+            self._reported = reason, now()
+            log.warning("%s; trying again", reason)
 
     async def _bounded(self, attempt: Callable[[], Awaitable[None]]) -> None:
         limit = asyncio.timeout_at(self._deadline())

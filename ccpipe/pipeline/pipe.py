@@ -15,6 +15,7 @@ from ccpipe.errors import (
     CcpipeError,
     DataError,
     EncodeError,
+    OutputError,
     RejectedError,
     TimedOutError,
     UnavailableError,
@@ -47,6 +48,8 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 """How often translators that hold something back are fed where no batch comes."""
+WRITE_SECONDS = 300.0
+"""A write that takes longer is stuck, says ``/ready``; sinks give up by themselves before."""
 
 
 async def run(
@@ -95,6 +98,10 @@ async def run(
         tasks.add(reader := asyncio.create_task(pipe.read(), name="ccpipe-read"))
         if len(stages) or stages is translators:  # some that may be replaced may come to hold
             tasks.add(asyncio.create_task(pipe.tick(), name="ccpipe-tick"))
+        telemetry.declare(telemetry.read, source)
+        telemetry.declare(telemetry.dead, source)
+        for counter in (telemetry.written, telemetry.batches, telemetry.retries):
+            telemetry.declare(counter, sink)
         telemetry.ready = True
         try:
             await pipe.write()
@@ -156,6 +163,8 @@ class _Portion:
     def halves(self) -> "list[_Portion]":
         """Return two portions, the first one last."""
         half = len(self.records) // 2
+        if self.ids:
+            half = self.ids.near(half)
         rows = [self.rows[i] for i in range(len(self.records))]
         first, second = self.ids.split(half) if self.ids else (None, None)
         return [
@@ -289,6 +298,9 @@ class _Pipe:
                     await self.acknowledge(done)
                     self.queue.release(done)
                     items = items[len(done) :]
+        except (BrokenPipeError, OutputError):
+            self.begin_shutdown()  # of a command whose output is closed nobody wants the rest
+            raise
         except Exception as error:
             self.begin_shutdown()
             await self.keep(items, f"not delivered: {error}")
@@ -314,6 +326,7 @@ class _Pipe:
         portion = self.unwritten[-1]
         total = len(portion.records)
         smaller: list[_Portion] = []
+        self.telemetry.expect(self.sink, WRITE_SECONDS)
         try:
             if total > self.max_records:
                 smaller = portion.halves()
@@ -336,6 +349,7 @@ class _Pipe:
             if not smaller:
                 self.telemetry.wrote(self.sink, total)
                 self.allow_more(total)
+        self.telemetry.expect_nothing(self.sink)
         self.unwritten[-1:] = smaller
 
     def allow_more(self, written: int) -> None:

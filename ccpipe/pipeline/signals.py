@@ -2,20 +2,32 @@
 
 import asyncio
 import contextlib
+import math
 import signal
 from collections.abc import AsyncIterator
+
+SAME_SECONDS = 0.5
+"""Two SIGINT within this time are one Ctrl-C."""
 
 
 @contextlib.asynccontextmanager
 async def stop_signals(after: float | None = None) -> AsyncIterator[asyncio.Event]:
-    """Yield an event that SIGTERM, SIGINT or `after` seconds set; a second SIGINT kills."""
+    """Yield an event that SIGTERM, SIGINT or `after` seconds set; a second SIGINT kills.
+
+    A terminal sends SIGINT to all processes of its foreground, and what started us may forward it:
+    those that come together count as one.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    interrupted = -math.inf
 
     def asked(number: int) -> None:
-        if stop.is_set() and number == signal.SIGINT:
-            loop.remove_signal_handler(number)
-            signal.raise_signal(number)
+        nonlocal interrupted
+        if number == signal.SIGINT:
+            if stop.is_set() and loop.time() - interrupted > SAME_SECONDS:
+                loop.remove_signal_handler(number)
+                signal.raise_signal(number)
+            interrupted = loop.time() if math.isinf(interrupted) else interrupted
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

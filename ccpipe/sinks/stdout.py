@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import OutputError, UnavailableError
 from ccpipe.formats import jsonlines, lineprotocol
 from ccpipe.formats.lineprotocol import Precision
 from ccpipe.formats.lineprotocol.messages import Messages
@@ -64,6 +64,8 @@ class StdoutSink(Sink):
             await call_blocking(functools.partial(_write, payload))
         except BrokenPipeError:
             raise
+        except OutputError as error:
+            raise UnavailableError(str(error)) from None
         except OSError as error:
             raise UnavailableError(f"standard output: {error.strerror}") from None
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal, cast
 
-from ccpipe.errors import ConfigError, DataError, UnavailableError
+from ccpipe.errors import ConfigError, DataError, MissingInputError
 from ccpipe.formats.files import UNREADABLE, Block, Stream, open_file, read_blocks
 from ccpipe.formats.lineprotocol import Lines, Precision, decode
 from ccpipe.formats.lineprotocol.messages import Messages
@@ -75,7 +75,7 @@ class FileSource(Source):
 
         Raises
         ------
-        UnavailableError
+        MissingInputError
             where a file cannot be opened.
         DataError
             where the rest of a file cannot be read.
@@ -114,7 +114,7 @@ class FileSource(Source):
             raise DataError(f"{path}: {error}") from None
         except UNREADABLE as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise UnavailableError(f"{path}: {reason}") from None
+            raise MissingInputError(f"{path}: {reason}") from None
 
     def _decode(self, payload: bytes) -> Lines:
         return decode(payload, precision=self.precision, lenient=self.lenient)

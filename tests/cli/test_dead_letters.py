@@ -8,6 +8,7 @@ import nats
 from ccpipe.bus.nats.server import Server
 from ccpipe.formats.gridengine import Accounting, encode_classic
 from tests.cli.command import Ended, ccpipe
+from tests.conftest import eventually
 
 GOOD = [
     encode_classic(
@@ -95,7 +96,8 @@ async def test_a_broker_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
     waiting = asyncio.create_task(
         asyncio.to_thread(bridge, tmp_path, "null", CCPIPE_BUS__SERVERS=server.url)
     )
-    await asyncio.sleep(3)
+    await eventually((tmp_path / "checkpoint").exists)
+    await asyncio.sleep(1)
     assert not waiting.done()
     assert b'"line":4' not in (tmp_path / "checkpoint").read_bytes()
     async with server:

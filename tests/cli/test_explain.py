@@ -92,8 +92,8 @@ def test_a_table_stands_below_the_explanation(capsys: pytest.CaptureFixture[str]
     text, _, table = printed(capsys, "table").partition("\n\n")
     assert text.startswith("rule 1 drop: 3 in, 2 out")
     assert [line.split()[2:4] for line in table.splitlines()[1:]] == [
-        ["load", "node"],
-        ["mem_used", "node"],
+        ["load", "0.5"],
+        ["mem_used", "2"],
     ]
 
 

@@ -5,7 +5,8 @@ import shlex
 
 import pytest
 
-from ccpipe.cli import COMMANDS, app
+from ccpipe.cli import COMMANDS
+from ccpipe.cli.app import app
 from tests.cli.command import ccpipe
 
 SUBCOMMANDS = (
@@ -82,4 +83,4 @@ def test_the_list_of_commands_says_what_each_one_says() -> None:
     """The summaries that stand in the list are those of the commands."""
     shown = ccpipe("--help", COLUMNS="200").out
     for command, summary in COMMANDS.items():
-        assert re.search(rf"│ {command} +{re.escape(summary)}", shown)
+        assert re.search(rf"^  {command} +{re.escape(summary)}$", shown, re.MULTILINE)

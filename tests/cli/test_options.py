@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.cli.options import Where, seconds
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.errors import MissingInputError, UsageError
 
 
 def test_flags_override_the_file(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_the_file_is_the_given_one(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CCPIPE_CONFIG", "/usual.toml")
     assert Where().path() == Path("/usual.toml")
     assert Where(config=tmp_path / "mine.toml").path() == tmp_path / "mine.toml"
-    with pytest.raises(ConfigError, match="mine.toml: No such file"):
+    with pytest.raises(MissingInputError, match="mine.toml: No such file"):
         Where(config=tmp_path / "mine.toml").site()
 
 

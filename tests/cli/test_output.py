@@ -50,10 +50,10 @@ def test_a_message_takes_one_line_with_all_it_says() -> None:
         1740027951 * 10**9 + 5 * 10**8,
     )
     head, row = MessageTable(io.StringIO()).render([message]).splitlines()
-    assert head.split() == ["TIME", "CLUSTER", "NODE", "NAME", "WHERE", "VALUE"]
+    assert head.split() == ["TIME", "NODE", "NAME", "VALUE", "WHERE", "CLUSTER"]
     clock, *rest = row.split()
     assert clock.endswith(":51.5")
-    assert rest == ["fritz", "e1", "cpu_user", "hwthread", "3", "1.5", "unit=%"]
+    assert rest == ["e1", "cpu_user", "1.5", "%", "hwthread", "3", "fritz"]
 
 
 def test_other_kinds_show_their_field() -> None:
@@ -62,6 +62,24 @@ def test_other_kinds_show_their_field() -> None:
     row = MessageTable(io.StringIO()).render([message]).splitlines()[1]
     assert "event={}" in row
     assert "function=start_job" in row
+
+
+def test_the_value_is_not_cut_on_a_narrow_terminal(terminal: Terminal) -> None:
+    """Long names are shortened before it, and what stands behind it is cut."""
+    message = metric(
+        "a_long_name_of_a_metric", 123456789.0, time=10**18,
+        tags={**NODE, "hostname": "a-long-name-of-a-node.example.org", "unit": "bytes/s"},
+    )  # fmt: skip
+    row = COLOUR.sub("", MessageTable(terminal).render([message])).splitlines()[1]
+    assert "123.5 MB/s" in row
+
+
+@pytest.mark.parametrize(("level", "code"), [("err", 31), ("warn", 33), ("debug", 2)])
+def test_levels_of_the_log_have_colours(terminal: Terminal, level: str, code: int) -> None:
+    """An error is red; a text stands after what it is about."""
+    message = Message("kernel", {**NODE, "loglevel": level}, "text", 10**18, "log")
+    row = MessageTable(terminal).render([message]).splitlines()[1]
+    assert f"\x1b[{code}mlog=text" in row
 
 
 def test_strict_names_the_rules_that_a_message_breaks() -> None:

@@ -85,7 +85,7 @@ async def test_waiting_for_input_it_obeys_signals(site: Site) -> None:
 
 def test_what_is_missing_is_named(tmp_path: Path, unused_port: int) -> None:
     """A file that is none, a rate below 0, a broker that is away."""
-    assert ccpipe("send", tmp_path / "none.lp").code == 64
+    assert ccpipe("send", tmp_path / "none.lp").code == 66
     assert ccpipe("send", "--rate", "-1", stdin=LINES).code == 64
     away = ccpipe("send", "--server", f"nats://127.0.0.1:{unused_port}", stdin=LINES)
     assert away.code == 69

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ccpipe.errors import DataError, MissingExtra, UsageError
+from ccpipe.errors import DataError, MissingExtra, MissingInputError, UsageError
 from ccpipe.formats.files import Stream, open_stream, read_blocks, read_full, read_piece
 from ccpipe.formats.lineprotocol import Dialect, Lines, Rejected, Rule, decode
 from ccpipe.message import Message
@@ -189,5 +189,8 @@ def test_zstd_without_its_library_says_what_to_install(
 def test_what_cannot_be_opened_is_refused_by_name(name: str, tmp_path: Path) -> None:
     """A missing file, a folder, a mistyped option."""
     path = Path(name) if name.startswith("-") else tmp_path / name
-    with pytest.raises(UsageError, match=re.escape(str(path))), open_stream(path):
+    with (
+        pytest.raises((MissingInputError, UsageError), match=re.escape(str(path))),
+        open_stream(path),
+    ):
         pytest.fail("it was opened")

@@ -78,3 +78,20 @@ def test_only_a_second_sigint_kills(second: signal.Signals, *, ends: bool) -> No
                     child.wait(0.5)
         finally:
             child.kill()
+
+
+def test_one_ctrl_c_that_comes_twice_counts_once() -> None:
+    """The terminal sends it to every process, and what started us may pass it on as well."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            child.send_signal(signal.SIGINT)
+            assert child.stdout.readline() == "stopping\n"
+            child.send_signal(signal.SIGINT)
+            with pytest.raises(subprocess.TimeoutExpired):
+                child.wait(0.2)
+        finally:
+            child.kill()

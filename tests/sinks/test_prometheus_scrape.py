@@ -64,8 +64,8 @@ def test_the_text_is_read_by_prometheus_own_parser(tags: dict[str, str], value: 
     asyncio.run(sink.write([Message("m", tags, value, NOON)]))
     (family,) = text_string_to_metric_families("".join(sink.text(NOON)))
     (sample,) = family.samples
-    series = to_lines([Message("m", tags, value, NOON)]).table.series
-    labels = labels_of(next(s for s in series if s.name == "m" and s.tags == tags), "value")
+    lines = to_lines([Message("m", tags, value, NOON)])
+    labels = labels_of(lines.table.series[lines.series[0]], "value")
     assert ({"__name__": sample.name} | sample.labels, sample.value) == (labels, value)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.errors import ConfigError, DataError, UnavailableError
+from ccpipe.errors import ConfigError, DataError, MissingInputError
 from ccpipe.pipeline import Batch
 from ccpipe.sources.file import FileSource, StdinSource
 
@@ -50,7 +50,7 @@ async def test_a_bad_line_costs_itself(tmp_path: Path) -> None:
 
 async def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """Missing, or damaged in the middle."""
-    with pytest.raises(UnavailableError, match=r"none\.lp: No such file"):
+    with pytest.raises(MissingInputError, match=r"none\.lp: No such file"):
         await batches(FileSource(paths=[str(tmp_path / "none.lp")]))
     (tmp_path / "cut.gz").write_bytes(gzip.compress(os.urandom(5000))[:-100])
     with pytest.raises(DataError, match=r"cut\.gz: the compressed file is truncated"):

@@ -18,8 +18,8 @@ import nats
 import pytest
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.child_process import die_with_parent
 from ccpipe.config import Bus, Duration, Site, Size
+from ccpipe.die_with_parent import die_with_parent
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.lineprotocol.messages import Messages

@@ -42,7 +42,7 @@ async def ask(
 
     def receive(delivery: Delivery) -> None:
         nonlocal unanswered
-        if delivery.headers.get("Status") == "503":  # nobody listens on that subject
+        if delivery.status[0] == "503":  # nobody listens on that subject
             unanswered -= 1
         for line in decode(delivery.payload, lenient=True):
             # Peers send one level only; a stream that keeps the subject answers in JSON.

@@ -5,8 +5,9 @@ import ssl
 from typing import Any
 
 import nats.errors
-from nats.aio import client
 from nats.aio.client import Srv
+
+from ccpipe.bus.nats.reader import RobustClient
 
 PING_SECONDS = 8
 UNANSWERED_PINGS = 2
@@ -17,7 +18,7 @@ class TlsError(nats.errors.Error):
     """TLS is asked for and the server offers none; nothing was sent to it."""
 
 
-class Client(client.Client):
+class Client(RobustClient):
     """A connection that sends nothing in clear where TLS is required, and can be cut off."""
 
     requires_tls: bool = False

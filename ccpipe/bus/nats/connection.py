@@ -5,16 +5,24 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 import nats.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from ccpipe.bus.nats.client import PING_SECONDS, UNANSWERED_PINGS, Client, tls_problem
-from ccpipe.bus.nats.credentials import check_urls, client_options, requires_tls, without_secrets
+from ccpipe.bus.nats.credentials import (
+    check_urls,
+    client_options,
+    explain_denial,
+    requires_tls,
+    without_secrets,
+)
+from ccpipe.bus.nats.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
+from ccpipe.bus.nats.reader import FlawedMessage, Receive
 from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError
@@ -29,32 +37,13 @@ CLOSE_SECONDS = 1.0
 RECONNECT_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
 """The same trouble is told again only after so long."""
+TROUBLES = ("authorization", "connection", "permissions", "slow_consumer")
+"""Kinds of errors of the connection, as they are counted."""
 PENDING_BYTES = 128 * 2**20
-"""What a subscription holds before the client drops messages and calls itself a slow consumer."""
+"""What a source holds undecoded before it drops messages and calls itself a slow consumer."""
 
-
-class Delivery(NamedTuple):
-    """One message as it came from the broker."""
-
-    subject: str
-    payload: bytes
-    headers: Mapping[str, str]
-    reply: str
-
-    @property
-    def arrival(self) -> int:
-        """When the stream stored it, in nanoseconds since the epoch; now where none did.
-
-        Taken from the reply subject, a line without a timestamp keeps its time when it is
-        delivered again.
-        """
-        tokens = self.reply.split(".")
-        if tokens[:2] == ["$JS", "ACK"]:
-            old_form = 9
-            stamp = tokens[7] if len(tokens) == old_form else tokens[9]
-            if stamp.isdecimal():
-                return int(stamp)
-        return time.time_ns()
+EACH = 5000
+"""Messages in one write of ``publish_each``."""
 
 
 class Connection:
@@ -75,8 +64,9 @@ class Connection:
         """Whether the server did not answer when it was last asked by ``answers``."""
         check_urls(self.servers)
         self._options = client_options(bus)
+        telemetry.declare(telemetry.bus_errors, *TROUBLES)
         self._client = self._new_client()
-        self._subscriptions: list[tuple[str, str, Callable[[Msg], Awaitable[None]]]] = []
+        self._subscriptions: list[tuple[str, str, Receive]] = []
         self._reported: dict[str, float] = {}
         self._denied: str | None = None
         self._leaving = False
@@ -117,11 +107,13 @@ class Connection:
 
         """
         deadline = math.inf if self.forever else time.monotonic() + CONNECT_SECONDS
+        self.telemetry.connections.append(self)
         try:
             while not await self._attempt(deadline):
                 self.servers, self._client = servers_of(self._bus), self._new_client()
         except BaseException:
             self._leaving = True
+            self._forget()
             await self._client.leave(flushed=False)
             raise
         return self
@@ -135,7 +127,7 @@ class Connection:
                 if servers_of(self._bus) != self.servers:
                     return False
                 if self._denied:
-                    raise DeniedError(f"{self.url}: {self._denied}")
+                    raise DeniedError(f"{self.url}: {self._denied}; {explain_denial(self._bus)}")
                 if time.monotonic() > deadline:
                     raise UnavailableError(f"no NATS server answers at {self.url}")
             await attempt
@@ -153,10 +145,15 @@ class Connection:
     ) -> None:
         """Send what is pending, then close; a server that does not answer is not waited for."""
         self._leaving = True
+        self._forget()
         for task in (self._again, self._opening):
             if task is not None:
                 task.cancel()
         await self._client.leave(flushed=await self.answers(CLOSE_SECONDS))
+
+    def _forget(self) -> None:
+        with contextlib.suppress(ValueError):  # it may not have been opened
+            self.telemetry.connections.remove(self)
 
     @property
     def url(self) -> str:
@@ -191,6 +188,8 @@ class Connection:
     ) -> None:
         """Call `callback` with every delivery; those of one `queue` group share them.
 
+        Messages that break the protocol are dropped, counted and logged.
+
         Raises
         ------
         UnavailableError
@@ -198,9 +197,26 @@ class Connection:
 
         """
 
-        async def receive(message: Msg) -> None:
-            callback(Delivery(message.subject, message.data, message.headers or {}, message.reply))
+        def receive(messages: Sequence[Delivery]) -> None:
+            for message in messages:
+                try:
+                    if message.flaw:
+                        raise FlawedMessage(message)
+                    callback(message)
+                except Exception as error:  # noqa: BLE001 - it costs this message
+                    self._client.reader.report(error)
 
+        await self.subscribe_lists(subject, receive, queue)
+
+    async def subscribe_lists(self, subject: str, receive: Receive, queue: str = "") -> None:
+        """Call `receive` with the deliveries that came together, also with those with a `flaw`.
+
+        Raises
+        ------
+        UnavailableError
+            as ``subscribe`` does.
+
+        """
         self._subscriptions.append((subject, queue, receive))
         try:
             await self._subscribe(subject, queue, receive)
@@ -227,6 +243,23 @@ class Connection:
             raise UnavailableError(f"not connected to {self.url}")
         await self._client.publish(subject, payload, reply, headers)
 
+    async def publish_each(self, subjects: Sequence[str], payload: bytes) -> None:
+        """Send the same payload to many subjects of the server's own making, in one write.
+
+        Raises
+        ------
+        UnavailableError
+            as ``publish`` does.
+
+        """
+        if not self._client.is_connected:
+            raise UnavailableError(f"not connected to {self.url}")
+        end = f" {len(payload)}\r\n{payload.decode()}\r\n"
+        for first in range(0, len(subjects), EACH):
+            part = subjects[first : first + EACH]
+            commands = f"PUB {f'{end}PUB '.join(part)}{end}"
+            await self._client.send(commands.encode())
+
     async def answers(self, seconds: float) -> bool:
         """Say whether the server has seen what was published and answers a ping in time."""
         if self._client.is_connected:
@@ -245,15 +278,15 @@ class Connection:
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise UnavailableError(f"{self.url}: {error or type(error).__name__}") from None
 
-    async def _subscribe(
-        self, subject: str, queue: str, receive: Callable[[Msg], Awaitable[None]]
-    ) -> None:
-        await self._client.subscribe(
-            subject, queue, cb=receive, pending_msgs_limit=-1, pending_bytes_limit=PENDING_BYTES
-        )
+    async def _subscribe(self, subject: str, queue: str, receive: Receive) -> None:
+        async def passed_by(_: Msg) -> None:
+            """Stand for `receive`, to which the client's reader hands messages itself."""
+
+        self._client.reader.receivers[passed_by] = receive
+        await self._client.subscribe(subject, queue, cb=passed_by)
 
     def _new_client(self) -> Client:
-        client = Client()
+        client = Client(self._trouble)
         client.requires_tls = requires_tls(self._bus)
         return client
 
@@ -278,6 +311,8 @@ class Connection:
         if isinstance(error, nats.errors.SlowConsumerError):
             kind = "slow_consumer"
             text = f"messages on {error.subject} were dropped: we read too slowly"
+        elif isinstance(error, FlawedMessage):
+            kind = "malformed"
         elif "permissions violation" in text.lower():
             kind = "permissions"
         elif problem := tls_problem(error):
@@ -290,8 +325,9 @@ class Connection:
         if kind == "connection" and self._client.is_reconnecting:
             return  # that the connection is lost has been told; every try that fails need not be
         now = time.monotonic()
-        if now - self._reported.get(text, -REPEAT_SECONDS) >= REPEAT_SECONDS:
-            self._reported = {**dict(list(self._reported.items())[-20:]), text: now}
+        told = kind if kind == "malformed" else text  # whose texts hold whatever somebody sends
+        if now - self._reported.get(told, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+            self._reported = {**dict(list(self._reported.items())[-20:]), told: now}
             log.warning("%s: NATS at %s: %s", self.name, self.url, text)
 
     async def _lost(self) -> None:

@@ -11,7 +11,7 @@ import nats.errors
 
 from ccpipe.bus.subjects import escape
 from ccpipe.bus.tls import tls_context
-from ccpipe.config import Bus, read_secret
+from ccpipe.config import Bus, read_secret, read_text
 from ccpipe.errors import ConfigError, MissingExtra
 
 SCHEMES = ("nats", "tls", "ws", "wss")
@@ -40,6 +40,8 @@ def client_options(bus: Bus) -> dict[str, Any]:
     if bus.credentials_file:
         if not Path(bus.credentials_file).is_file():
             raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: is no file")
+        if "BEGIN USER NKEY SEED" not in read_text("bus.credentials_file", bus.credentials_file):
+            raise ConfigError(f"bus.credentials_file: {bus.credentials_file} holds no user's seed")
         options["user_credentials"] = bus.credentials_file
     if bus.nkey_file:
         options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
@@ -101,6 +103,17 @@ def public_nkey(path: str, seed: str) -> str:
         return str(nkeys.from_seed(bytearray(seed.encode())).public_key.decode())
     except (nkeys.NkeysError, ValueError, TypeError):
         raise ConfigError(f"bus.nkey_file: {path}: is no seed of an nkey") from None
+
+
+def explain_denial(bus: Bus) -> str:
+    """Say what the server refused, or what it may ask for."""
+    if bus.credentials_file:
+        return f"the server refused bus.credentials_file {bus.credentials_file}"
+    if bus.nkey_file:
+        return f"the server refused the key in bus.nkey_file {bus.nkey_file}"
+    if bus.user:
+        return f"the server refused bus.user {bus.user!r} with the password in bus.password_file"
+    return "set bus.user and bus.password_file, or bus.credentials_file or bus.nkey_file"
 
 
 def _password(path: str) -> str:

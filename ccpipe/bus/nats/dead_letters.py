@@ -1,12 +1,10 @@
 """Dead letters on the bus."""
 
-import asyncio
 from collections.abc import Sequence
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.publisher import IN_FLIGHT
-from ccpipe.bus.nats.store import HEADER_ROOM, MESSAGE_ID, NoStreamError, digest, store
-from ccpipe.bus.nats.stream import ensure_stream
+from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.store import HEADER_ROOM, digest
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.pipeline import DeadLetter, DeadLetterSink
@@ -22,15 +20,15 @@ class NatsDeadLetterSink(DeadLetterSink):
     def __init__(self, bus: Connection, site: Site) -> None:
         """Publish over a connection that somebody else opens and closes."""
         self.bus = bus
-        self.site = site
-        self.subject = Subjects.of(site).dead()
+        subjects = Subjects.of(site)
+        self.subject = subjects.dead()
+        self._publisher = Publisher(bus, site.bus, subjects, names=())
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Publish the letters, some at a time; see ``DeadLetterSink.write``."""
-        for start in range(0, len(letters), IN_FLIGHT):
-            await asyncio.gather(*map(self._write_one, letters[start : start + IN_FLIGHT]))
+        """Publish the letters in their order; see ``DeadLetterSink.write``."""
+        await self._publisher.publish([self._encode(letter) for letter in letters])
 
-    async def _write_one(self, letter: DeadLetter) -> None:
+    def _encode(self, letter: DeadLetter) -> Outgoing:
         headers = {"Ccpipe-Reason": _header(letter.reason)}
         if letter.origin:
             headers["Ccpipe-Origin"] = _header(letter.origin)
@@ -40,19 +38,8 @@ class NatsDeadLetterSink(DeadLetterSink):
         if len(letter.original) > room:
             headers["Ccpipe-Cut-From"] = f"{len(letter.original)}"
         original = letter.original[:room]
-        if self.site.bus.jetstream:
-            headers[MESSAGE_ID] = digest(self.subject, original, repr(headers).encode())
-            await self._store(original, headers)
-        else:
-            await self.bus.publish(self.subject, original, headers=headers)
-
-    async def _store(self, original: bytes, headers: dict[str, str]) -> None:
-        try:
-            await store(self.bus, self.subject, original, headers)
-        except NoStreamError:
-            subjects = Subjects.of(self.site)
-            await ensure_stream(self.bus.jetstream(), self.site.bus, subjects, [self.subject])
-            await store(self.bus, self.subject, original, headers)
+        message_id = digest(self.subject, original, repr(headers).encode())
+        return Outgoing(self.subject, original, message_id, headers)
 
 
 def _header(text: str) -> str:

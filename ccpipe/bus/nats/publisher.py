@@ -1,7 +1,8 @@
 """Encoded messages onto the bus, in order, each with the id by which the broker knows it again."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ccpipe.bus.nats.connection import Connection
@@ -21,6 +22,8 @@ class Outgoing(NamedTuple):
     payload: bytes
     id: str
     """The same id within the broker's window for duplicates is stored once."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Besides the id."""
 
     @classmethod
     def of(cls, subject: str, payload: bytes) -> "Outgoing":
@@ -35,11 +38,14 @@ class Publisher:
     server has seen them.
     """
 
-    def __init__(self, bus: Connection, config: Bus, subjects: Subjects) -> None:
-        """Publish on `subjects`, for which a stream is made where there is none."""
+    def __init__(
+        self, bus: Connection, config: Bus, subjects: Subjects, names: Sequence[str] = KEPT
+    ) -> None:
+        """Publish on `subjects`; a stream for those of these names is made where there is none."""
         self.bus = bus
         self.config = config
         self.subjects = subjects
+        self.names = names
         self._stored: set[str] = set()
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
@@ -67,11 +73,13 @@ class Publisher:
         """Publish messages concurrently; the broker still receives them in order."""
         if not self.config.jetstream:
             for message in window:
-                await self.bus.publish(message.subject, message.payload)
+                await self.bus.publish(
+                    message.subject, message.payload, headers=dict(message.headers) or None
+                )
             return
         missing = await self._store_window(window)
         if missing is not None:
-            patterns = [missing.subject, *self.subjects.patterns(KEPT)]
+            patterns = [missing.subject, *self.subjects.patterns(self.names)]
             await ensure_stream(self.bus.jetstream(), self.config, self.subjects, patterns)
             if missing := await self._store_window(window):
                 raise missing
@@ -89,6 +97,6 @@ class Publisher:
 
     async def _store(self, message: Outgoing) -> None:
         if message.id not in self._stored:
-            headers = {MESSAGE_ID: message.id}
+            headers = {**message.headers, MESSAGE_ID: message.id}
             await store(self.bus, message.subject, message.payload, headers)
             self._stored.add(message.id)

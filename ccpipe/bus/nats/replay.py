@@ -1,15 +1,16 @@
 """What a stream already holds: recent messages, read once without leaving a trace."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import nats.errors
+import nats.js.errors
 from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.frames import write_header
 from ccpipe.bus.nats.jetstream import names_of, stream_of
 from ccpipe.bus.nats.partitions import all_counts, published
 
@@ -24,13 +25,13 @@ async def replay(
 ) -> AsyncIterator[Sequence[Delivery]]:
     """Yield what the stream of `pattern` holds since a time (seconds since the epoch), in order.
 
-    At most `maximum` messages, the oldest first. Nothing is acknowledged, and bridges are not
-    affected.
+    At most `maximum` messages, the oldest first; none where no stream keeps the subject. Nothing is
+    acknowledged, and bridges are not affected.
 
     Raises
     ------
     UnavailableError
-        where no stream keeps the subject, or JetStream does not answer.
+        where JetStream does not answer.
     DeniedError
         where we may not read it.
 
@@ -48,6 +49,8 @@ async def replay(
     )
     try:
         subscription = await jetstream.pull_subscribe(pattern, config=config)
+    except nats.js.errors.NotFoundError:
+        return  # no stream keeps it
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"reading {pattern}") from None
     try:
@@ -58,12 +61,13 @@ async def replay(
             left -= len(messages)
             subject_of = published if len(stored) > 1 else str
             yield [
-                Delivery(subject_of(m.subject), m.data, m.headers or {}, m.reply) for m in messages
+                Delivery(subject_of(m.subject), m.data, write_header(m.headers or {}), m.reply)
+                for m in messages
             ]
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"reading {pattern}") from None
     finally:
-        with contextlib.suppress(nats.errors.Error, TimeoutError, asyncio.CancelledError):
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
             await subscription.unsubscribe()
 
 

@@ -37,11 +37,18 @@ class Running:
     cluster: str
     folder: str
 
-    def announce(self) -> None:
-        """Announce it to commands of the same user, in a file that only the user can read."""
+    def announce(self) -> bool:
+        """Announce it to commands of the same user, in a file that only the user can read.
+
+        Where another one runs that was announced before, that one stays; return whether it is us.
+        """
+        other = running()
+        if other is not None and other.pid != self.pid:
+            return False
         path = _announcement()
         path.parent.mkdir(parents=True, exist_ok=True)
         write_private(path, json.dumps(asdict(self)))
+        return True
 
     def withdraw(self) -> None:
         """Withdraw the announcement, unless another one has replaced it."""
@@ -106,8 +113,9 @@ class Server:
         """
         self._sync = sync
         self.telemetry = telemetry or Telemetry()
+        self.telemetry.declare(self.telemetry.restarts, "server")
         self.folder = folder
-        self.port = port or _free_port()
+        self.port = port or free_port(PREFERRED_PORT)
         self._name = f"ccpipe-{secrets.token_hex(4)}"
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -206,9 +214,9 @@ authorization {{ user: {USER}, password: {quoted["password"]} }}
         return password
 
 
-def _free_port() -> int:
-    """Return NATS's default port where it is free, else any."""
-    for port in (PREFERRED_PORT, 0):
+def free_port(preferred: int) -> int:
+    """Return a loopback port: the preferred one where it is free, else any."""
+    for port in (preferred, 0):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))

@@ -6,10 +6,11 @@ import functools
 import json
 import logging
 import os
+import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.identity import HeldToSubject
@@ -28,17 +29,34 @@ from ccpipe.bus.nats.stream import (
 from ccpipe.bus.nats.unread import UnreadWatch
 from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects
 from ccpipe.config import Duration, Site
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-PULL = 500
+PULL = 2000
 """Messages asked for at once; also how many may wait here undecoded."""
 PULL_BYTES = 16 * 2**20
 PULL_SECONDS = 3.0
 """How long the broker keeps a request open while it has no messages."""
+PROBE_SECONDS = 10.0
+"""How often a plain subscription asks the broker whether it is still there."""
+STUCK_SECONDS = 30.0
+"""After so long without an answer of the broker ``/ready`` says that nothing comes."""
+
+
+class _Refused(NamedTuple):
+    """A message that is not decoded; see ``pipeline.plug.Rejected``."""
+
+    original: bytes
+    reason: str
+    line: int = 0
+    offset: int = 0
+
+
+def _size(deliveries: list[Delivery]) -> int:
+    return sum([len(delivery.payload) for delivery in deliveries])
 
 
 class NatsSource(Source):
@@ -72,6 +90,9 @@ class NatsSource(Source):
         `identity` is what says who published a record: its tags, or the subject, to which the tags
         are then held; see ``docs/security.md``.
         """
+        for option, name in (("durable", durable), ("queue", queue)):
+            if unfit := re.search(r"[\s.*>/\\]", name):
+                raise ConfigError(f"{option}: {name!r}: {unfit[0]!r} cannot be in such a name")
         self.site = site
         self.telemetry = telemetry
         self.codec = codec or LineCodec()
@@ -85,9 +106,10 @@ class NatsSource(Source):
         self.ack_wait = float(ack_wait)
         self.drain = float(drain)
         self.bus = Connection(site.bus, name=durable or "bridge", telemetry=telemetry)
-        self._waiting: deque[Delivery] = deque()
-        self._waiting_bytes = 0
-        self._unacknowledged: dict[str, None] = {}
+        self._waiting: deque[list[Delivery]] = deque()  # as they came, together
+        self._waiting_count = self._waiting_bytes = 0
+        self._taken: list[Delivery] = []  # that is being decoded and handed over
+        self._handed_over: dict[int, list[str]] = {}  # replies that acknowledge, by batch
         self._stopped = asyncio.Event()
         self._changed = asyncio.Event()  # messages wait, or the end is reached
         self._emptied = asyncio.Event()  # there is room for more
@@ -127,22 +149,25 @@ class NatsSource(Source):
                 self._of_partition, exclusive=self.exclusive, sticky=self.keeps_nodes,
             )  # fmt: skip
             await self._replicas.__aenter__()
-        elif self.durable:
+            return self
+        self.telemetry.expect(self, STUCK_SECONDS)
+        if self.durable:
             if self.exclusive:
                 self._owner = f"{self.site.hostname} pid {os.getpid()}"
             self._inbox = self.bus.new_inbox()
-            await self.bus.subscribe(self._inbox, self._receive)
+            await self.bus.subscribe_lists(self._inbox, self._receive)
             work = {
                 "pull": self._pull(),
                 "alive": self._stay_alive(),
                 "unread": self._unread.run(lambda: self._stream),
             }
-            self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
-            for task in self._tasks:
-                task.add_done_callback(lambda _: self._changed.set())
         else:
             for pattern in self.patterns:
-                await self.bus.subscribe(pattern, self._receive, self.queue)
+                await self.bus.subscribe_lists(pattern, self._receive_unasked, self.queue)
+            work = {"probe": self._probe()}
+        self._tasks = [asyncio.create_task(w, name=f"ccpipe-{n}") for n, w in work.items()]
+        for task in self._tasks:
+            task.add_done_callback(lambda _: self._changed.set())
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
@@ -152,6 +177,7 @@ class NatsSource(Source):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.telemetry.expect_nothing(self)
         if self._is_ours:
             await self.bus.__aexit__(None, None, None)
 
@@ -176,7 +202,7 @@ class NatsSource(Source):
     @property
     def is_acknowledged(self) -> bool:
         """Whether all messages that came were acknowledged."""
-        return not self._unacknowledged
+        return not (self._waiting or self._taken or self._handed_over)
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
         """Yield batches until stopped."""
@@ -186,8 +212,10 @@ class NatsSource(Source):
             return
         while True:
             while self._waiting:
-                for batch in self._batches(self._take()):
+                self._taken = self._take()
+                for batch in self._batches(self._taken):
                     yield batch
+                self._taken = []
             self._emptied.set()
             if self._has_ended() and not self._waiting:
                 return
@@ -195,32 +223,46 @@ class NatsSource(Source):
             await self._changed.wait()
 
     def _take(self) -> list[Delivery]:
-        """Take what waits, up to what is decoded at once."""
+        """Take what waits, up to about what is decoded at once."""
         taken: list[Delivery] = []
         size = 0
         while self._waiting and size < JOINED_BYTES:
-            taken.append(self._waiting.popleft())
-            size += len(taken[-1].payload)
+            together = self._waiting.popleft()
+            size += _size(together)
+            taken = taken + together if taken else together
+        self._waiting_count -= len(taken)
         self._waiting_bytes -= size
         return taken
 
     def _batches(self, deliveries: list[Delivery]) -> Iterator[Batch]:
         first = 0
-        for batch, count in self.codec.decode(deliveries):
+        for batch, count in self._decode(deliveries):
             if self.durable:
                 replies = [delivery.reply for delivery in deliveries[first : first + count]]
+                self._handed_over[id(replies)] = replies
                 batch.ack = functools.partial(self._acknowledge, replies)
                 give_ids(batch, self._consumer, replies)
             first += count
             yield batch
 
+    def _decode(self, deliveries: list[Delivery]) -> Iterator[tuple[Batch, int]]:
+        """Decode messages; one that breaks the protocol becomes a dead letter."""
+        flawed = [place for place, delivery in enumerate(deliveries) if delivery.flaw]
+        first = 0
+        for place in flawed:
+            yield from self.codec.decode(deliveries[first:place])
+            delivery = deliveries[place]
+            records: Any = self.gives.of(())
+            records.rejected = [_Refused(delivery.payload, delivery.flaw)]
+            yield Batch(records, origin=delivery.subject), 1
+            first = place + 1
+        yield from self.codec.decode(deliveries[first:] if flawed else deliveries)
+
     def _has_ended(self) -> bool:
-        if not self._tasks:
-            return self._stopped.is_set()
         for task in self._tasks:
             if task.done():
                 task.result()  # raises what ended it
-        return self._tasks[0].done()
+        return self._tasks[0].done() if self.durable else self._stopped.is_set()
 
     @property
     def dead_letter_sink(self) -> NatsDeadLetterSink:
@@ -228,37 +270,40 @@ class NatsSource(Source):
         return NatsDeadLetterSink(self.bus, self.site)
 
     async def _acknowledge(self, replies: list[str]) -> None:
+        # What cannot be sent must not count as in work, or it would never come again.
+        self._handed_over.pop(id(replies), None)
         # An acknowledgement lost with the connection means one more delivery, never one less.
         with contextlib.suppress(UnavailableError):
-            for reply in replies:
-                self._unacknowledged.pop(reply, None)
-                await self.bus.publish(reply, b"+ACK")
+            await self.bus.publish_each(replies, b"+ACK")
 
-    def _receive(self, delivery: Delivery) -> None:
-        if not self.durable:
-            self._receive_unasked(delivery)
-            return
-        if status := delivery.headers.get("Status"):
-            self._end_request(status, delivery.headers.get("Description", ""))
-            return
+    def _receive(self, deliveries: list[Delivery]) -> None:
+        """Keep what our request brought, and note what the server says of it."""
+        messages = [delivery for delivery in deliveries if delivery.reply]
+        if len(messages) < len(deliveries):
+            for delivery in deliveries:
+                code, words = delivery.status
+                if code:
+                    self._end_request(code, words)
         if prefix := self._partition.prefix:
-            delivery = delivery._replace(subject=delivery.subject.removeprefix(prefix))
-        self._waiting.append(delivery)
-        self._waiting_bytes += len(delivery.payload)
-        self._unacknowledged[delivery.reply] = None
-        self._asked -= 1
+            messages = [m._replace(subject=m.subject.removeprefix(prefix)) for m in messages]
+        self._keep(messages)
+        self._asked -= len(messages)
         if self._asked <= 0:
             self._served.set()
-        self._changed.set()
 
-    def _receive_unasked(self, delivery: Delivery) -> None:
+    def _receive_unasked(self, deliveries: list[Delivery]) -> None:
         """Keep what a plain subscription brings; beyond the bound it is dropped and counted."""
-        if self._waiting_bytes + len(delivery.payload) > PENDING_BYTES:
-            self.telemetry.count(self.telemetry.bus_errors, "slow_consumer")
+        if self._waiting_bytes + _size(deliveries) > PENDING_BYTES:
+            self.telemetry.count(self.telemetry.bus_errors, "slow_consumer", len(deliveries))
             return
-        self._waiting.append(delivery)
-        self._waiting_bytes += len(delivery.payload)
-        self._changed.set()
+        self._keep(deliveries)
+
+    def _keep(self, deliveries: list[Delivery]) -> None:
+        if deliveries:
+            self._waiting.append(deliveries)
+            self._waiting_count += len(deliveries)
+            self._waiting_bytes += _size(deliveries)
+            self._changed.set()
 
     def _end_request(self, status: str, description: str) -> None:
         """Note that the broker closed our request, and why."""
@@ -276,9 +321,11 @@ class NatsSource(Source):
         while not self._stopped.is_set():
             if await self._is_prepared():
                 await self._ask({"expires": int(PULL_SECONDS * 1e9)}, PULL_SECONDS + 1)
-            if len(self._waiting) >= PULL:
+            if self._waiting_count >= PULL:
+                self.telemetry.expect_nothing(self)
                 self._emptied.clear()
                 await self._emptied.wait()
+                self.telemetry.expect(self, STUCK_SECONDS)
         deadline = time.monotonic() + self.drain
         self._is_empty = False
         while self._stream and not self._is_empty and time.monotonic() < deadline:
@@ -323,14 +370,26 @@ class NatsSource(Source):
             await wait_for_event(self._stopped, 0.1)
         else:
             await wait_for_event(self._served, seconds)
+            if self._served.is_set():
+                self.telemetry.expect(self, STUCK_SECONDS)
+
+    async def _probe(self) -> None:
+        """Ask a broker that may have nothing to say whether it still hears us, until stopped."""
+        while not self._stopped.is_set():
+            with contextlib.suppress(UnavailableError):
+                await self.bus.flush()
+                self.telemetry.expect(self, STUCK_SECONDS)
+            await wait_for_event(self._stopped, PROBE_SECONDS)
 
     async def _stay_alive(self) -> None:
         """Report unacknowledged messages as in progress, so that none is redelivered."""
         while True:
             await asyncio.sleep(self.ack_wait / 3)
             with contextlib.suppress(UnavailableError):
-                for reply in list(self._unacknowledged):
-                    await self.bus.publish(reply, b"+WPI")
+                held = [self._taken, *self._waiting]
+                replies = [delivery.reply for each in held for delivery in each]
+                replies += [reply for each in self._handed_over.values() for reply in each]
+                await self.bus.publish_each(replies, b"+WPI")
                 if self._owner and self._stream:
                     stream = self.bus.jetstream()
                     await refuse_others(stream, self._stream, self.durable, self._owner)

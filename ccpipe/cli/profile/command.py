@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from ccpipe.cli.options import Where
 from ccpipe.cli.output import print_json, print_table
 from ccpipe.cli.profile.options import Several, Tables, configured_folder, parse_selections, write
-from ccpipe.errors import DataError, UnavailableError, UsageError
+from ccpipe.errors import DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note, plural
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def merge(
             try:
                 paths = find_node_steps(folder / (user or getpass.getuser()), of_job[0].raw_id({}))
             except OSError as error:
-                raise UnavailableError(f"{error.filename}: {error.strerror}") from error
+                raise MissingInputError(f"{error.filename}: {error.strerror}") from error
         if not paths:
             note(f"ccpipe: job {name}: no node-step files in {folder}", "yellow")
             failed = True

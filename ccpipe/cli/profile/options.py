@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccpipe.errors import DataError, UnavailableError, UsageError
+from ccpipe.errors import DataError, MissingInputError, UnavailableError, UsageError
 from ccpipe.terminal import listed, note
 
 if TYPE_CHECKING:  # they load numpy, and --help must not
@@ -79,7 +79,7 @@ class Tables:
                 try:
                     profile = stack.enter_context(open_profile(path))
                 except OSError as error:
-                    raise UnavailableError(f"{path}: {error.strerror}") from error
+                    raise MissingInputError(f"{path}: {error.strerror}") from error
                 for damage in profile.damage:
                     note(f"ccpipe: {damage}", "yellow")
                 tables += select(profile.tables, all_runs=self.all_runs)

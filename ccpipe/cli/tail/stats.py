@@ -43,6 +43,12 @@ class Stats:
             if len(self.nodes) < MAX_NODES:
                 self.nodes.add((cluster, node))
 
+    def add_other(self, subject: str, kind: str, count: int) -> None:
+        """Count what is no line protocol."""
+        self.lines += count
+        self._count("subject", subject, count)
+        self._count("kind", kind, count)
+
     def _count(self, group: str, key: str, count: int) -> None:
         counter = self.groups[group]
         counter[key if key in counter or len(counter) < MAX_GROUPS else OTHERS] += count

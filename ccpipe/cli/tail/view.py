@@ -1,12 +1,15 @@
 """Output of ``tail``: all lines to a pipe, a sample to a terminal."""
 
+import asyncio
+import functools
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import msgspec
 
+from ccpipe.bus.nats.connection import Delivery
 from ccpipe.cli.output import Format, MessageTable, encoder
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines
@@ -46,12 +49,19 @@ def sample(lines: Lines, count: int) -> Lines:
     return lines.take(keep)
 
 
+class Stream(Protocol):
+    """What is written to."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write data, or take it to be written."""
+
+
 class View:
     """Writes lines or payloads, and counts what was shown and left out."""
 
     def __init__(
         self,
-        stream: IO[bytes],
+        stream: Stream,
         output: Literal["table"] | Format,
         *,
         limit: int = 0,
@@ -67,7 +77,8 @@ class View:
         self._stream = stream
         self._strict = strict
         self._limiter = RateLimiter(limit)
-        self._head, self._encode = _codec(output, strict=strict)
+        self._table = MessageTable(sys.stdout) if output == "table" else None
+        self._head, self._encode = _codec(output, self._table, strict=strict)
 
     @property
     def is_full(self) -> bool:
@@ -88,6 +99,41 @@ class View:
         self._write(self._head + b"".join(self._encoded(chosen)))
         self._head = b""
 
+    async def load_units(self) -> None:
+        """Learn the units of metrics where people look on: the first lines do not wait for it."""
+        if self._table is not None and sys.stdout.isatty():
+            from ccpipe.node.sampling.metrics import units
+
+            self._table.units = await asyncio.to_thread(units)
+
+    def show_envelope(self, envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> None:
+        """Show one of Sonar's envelopes; in the table `whole` or as a row that sums it up."""
+        from ccpipe.cli.tail.payloads import sonar_row
+
+        if self._table is None:
+            self._show_other(lambda: msgspec.json.encode(envelope) + b"\n")
+        else:
+            table = self._table
+            row = functools.partial(sonar_row, envelope, arrival, whole=whole)
+            self._show_other(lambda: table.render_rows([row()]).encode())
+
+    def show_dead_letter(self, delivery: Delivery) -> None:
+        """Show a dead letter."""
+        from ccpipe.cli.tail.payloads import dead_json, dead_row
+
+        if self._table is None:
+            self._show_other(lambda: dead_json(delivery))
+        else:
+            table = self._table
+            self._show_other(lambda: table.render_rows([dead_row(delivery)]).encode())
+
+    def _show_other(self, encode: Callable[[], bytes]) -> None:
+        if not self._limiter.take(1):
+            self.left_out += 1
+            return
+        self.shown += 1
+        self._write(encode())
+
     def show_payload(self, payload: bytes) -> None:
         """Show a payload unchanged, except that a missing line end is added."""
         lines = payload.count(b"\n") or 1
@@ -99,7 +145,6 @@ class View:
 
     def _write(self, data: bytes) -> None:
         self._stream.write(data)
-        self._stream.flush()
 
     def _encoded(self, lines: Lines) -> Iterator[bytes]:
         """Encode lines; one that the format cannot represent is skipped and reported."""
@@ -119,10 +164,12 @@ class View:
 Codec = Callable[[Sequence[Message]], bytes]
 
 
-def _codec(output: Literal["table"] | Format, *, strict: bool) -> tuple[bytes, Codec]:
+def _codec(
+    output: Literal["table"] | Format, rows: MessageTable | None, *, strict: bool
+) -> tuple[bytes, Codec]:
     """Return the first line of a format and its encoder."""
     if output == "table":
-        rows = MessageTable(sys.stdout)
+        assert rows is not None
         return b"", lambda records: rows.render(records, strict=strict).encode()
     head, encode = encoder(output)
     if not strict:

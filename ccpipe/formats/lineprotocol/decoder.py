@@ -11,6 +11,7 @@ from ccpipe.formats.lineprotocol.diagnose import diagnose
 from ccpipe.formats.lineprotocol.grammar import Grammar, Rule
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.lines import Lines, Rejected
+from ccpipe.formats.lineprotocol.plain import CHUNK, add_plain_lines
 from ccpipe.formats.lineprotocol.precision import (
     INT64_MAX,
     INT64_MIN,
@@ -103,7 +104,7 @@ def decode_compiled(
     """Decode with the compiled kernel, which leaves unusual lines to Python."""
     assert KERNEL is not None
     if table.scanner is None:
-        table.scanner = KERNEL.Scanner(influx=table.grammar is g.INFLUX)
+        table.scanner = KERNEL.Scanner(table.codes, influx=table.grammar is g.INFLUX)
     lines: Lines = KERNEL.blank(Lines, Texts, payload, table)
     position = table.scanner.read(lines, 0, UNIT_NUMBERS[precision])
     lines.bare_points = table.scanner.bare_points
@@ -150,6 +151,7 @@ class _Decoder:
         self.repairing = False
         self.counted, self.line_ends = 0, 0
         self.reread = _REREAD * len(payload)
+        self.mixed = 0  # where lines that are not all plain end
 
     def run(self, position: int) -> Lines:
         payload, size = self.payload, len(self.payload)
@@ -174,15 +176,26 @@ class _Decoder:
 
         This is for speed alone: ``line`` would read them the same way.
         """
+        payload = self.payload
+        while position >= self.mixed:
+            end = payload.rfind(b"\n", position, position + CHUNK) + 1
+            if not end:
+                break
+            if not add_plain_lines(self.lines, position, end, self.plain_time):
+                self.mixed = end
+                break
+            position = end
         start = position
-        match, codes, keys = self.grammar.plain.match, self.table.codes, self.table.field_codes
+        match = self.grammar.plain.match
+        code_of, field_of = self.table.codes.get, self.table.field_codes.get
         rows: list[tuple[int, int, float, int, int, int]] = []
         last: bytes | None = b"none yet"
         unit, time = None, NO_TIME
-        while found := match(self.payload, position):
+        while found := match(payload, position):
             key, field, token, stamp = found.groups()
             number = float(token)
-            if key not in codes or field not in keys or math.isinf(number):
+            code, field_code = code_of(key), field_of(field)
+            if code is None or field_code is None or math.isinf(number):
                 break
             if stamp != last:
                 try:
@@ -192,8 +205,10 @@ class _Decoder:
                 last = stamp
                 self.units |= _BIT[unit]
             end = found.end(4 if stamp else 3)
-            rows.append((codes[key], keys[field], number, time, position, end))
+            rows.append((code, field_code, number, time, position, end))
             position = found.end()
+            if position >= self.mixed:
+                break  # from here on many may be plain again
         lines = self.lines
         columns = lines.series, lines.fields, lines.numbers, lines.times, lines.starts, lines.ends
         for column, cells in zip(columns, zip(*rows, strict=True), strict=bool(rows)):
@@ -202,6 +217,15 @@ class _Decoder:
         lines.exact.frombytes(bytes(8 * len(rows)))
         lines.bare_points |= bool(g.FIELD_WITH_BARE_POINT.search(self.payload, start, position))
         return position
+
+    def plain_time(self, stamp: bytes) -> int | None:
+        """Return a timestamp's nanoseconds; None where it is out of range."""
+        try:
+            unit, time = self.timestamp(stamp, 0)
+        except _Broken:
+            return None
+        self.units |= _BIT[unit]
+        return time
 
     def line(self, start: int) -> int:
         """Read, repair or reject the line at `start`; return where the next one begins.

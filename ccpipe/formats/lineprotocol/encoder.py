@@ -77,7 +77,7 @@ def _encode_lines(lines: Lines, precision: Precision | Literal["auto"]) -> bytes
 def _encode_rows(
     lines: Lines, fields: dict[int, bytes], precision: Precision | Literal["auto"]
 ) -> Iterator[bytes]:
-    keys = lines.table.series
+    key = lines.table.codes.key
     stamp, last = b"", NO_TIME
     for index, (series, field, time) in enumerate(
         zip(lines.series, lines.fields, lines.times, strict=True)
@@ -85,4 +85,4 @@ def _encode_rows(
         if time != last:
             last, stamp = time, b"" if time == NO_TIME else write_time(time, precision)
         value = write_value(lines.value(index))
-        yield b"%b %b=%b%b\n" % (keys[series].key, fields[field], value, stamp)
+        yield b"%b %b=%b%b\n" % (key(series), fields[field], value, stamp)

@@ -1,9 +1,11 @@
-// Bytes to numbers: the kernel's own index of a series table.
+// Bytes to numbers: what the kernel finds series and fields by.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 namespace ccpipe {
@@ -41,6 +43,32 @@ inline uint64_t hash(const char* p, size_t size, const Seed& seed) {
     return fold(low ^ seed.b, high ^ h);
 }
 
+// Bytes that never move, many small ones in few blocks.
+class Blocks {
+public:
+    const char* keep(const char* bytes, size_t size) {
+        if (size > left_) {
+            block_ = std::min(2 * block_, size_t{1} << 20);
+            left_ = std::max(size, block_);
+            blocks_.emplace_back(new char[left_]);
+            end_ = blocks_.back().get();
+            total_ += left_;
+        }
+        char* kept = end_;
+        std::memcpy(kept, bytes, size);
+        end_ += size;
+        left_ -= size;
+        return kept;
+    }
+
+    size_t size() const { return total_; }
+
+private:
+    std::vector<std::unique_ptr<char[]>> blocks_;
+    size_t block_ = 2048, left_ = 0, total_ = 0;
+    char* end_ = nullptr;
+};
+
 // Bytes to numbers: a hash table with open addressing, which only grows.
 class Index {
 public:
@@ -48,12 +76,11 @@ public:
 
     // The place of `key` among the entries, or -1.
     int32_t find(const char* key, size_t size) const {
-        uint64_t h = hash(key, size, seed_);
+        auto h = static_cast<uint32_t>(hash(key, size, seed_));
         for (size_t i = h;; ++i) {
             const Slot& slot = slots_[i & (slots_.size() - 1)];
             if (slot.entry < 0) return -1;
-            if (slot.hash == static_cast<uint32_t>(h >> 32) && is(slot.entry, key, size))
-                return slot.entry;
+            if (slot.hash == h && is(slot.entry, key, size)) return slot.entry;
         }
     }
 
@@ -73,8 +100,8 @@ public:
 
     int32_t add(const char* key, size_t size, int32_t code) {
         auto entry = static_cast<int32_t>(entries_.size());
-        entries_.push_back({keys_.size(), static_cast<uint32_t>(size), code, entry});
-        keys_.insert(keys_.end(), key, key + size);
+        auto h = static_cast<uint32_t>(hash(key, size, seed_));
+        entries_.push_back({keys_.keep(key, size), static_cast<uint32_t>(size), h, code, entry});
         if (2 * entries_.size() > slots_.size()) {
             slots_.assign(2 * slots_.size(), Slot());
             for (int32_t e = 0; e < entry; ++e) place(e);
@@ -85,11 +112,18 @@ public:
 
     int32_t code(int32_t entry) const { return entries_[entry].code; }
     size_t size(int32_t entry) const { return entries_[entry].size; }
+    const char* key(int32_t entry) const { return entries_[entry].key; }
+    size_t entries() const { return entries_.size(); }
+
+    // Bytes in memory, roughly.
+    size_t bytes() const {
+        return keys_.size() + entries_.size() * sizeof(Entry) + slots_.size() * sizeof(Slot);
+    }
 
 private:
     struct Entry {
-        size_t offset;
-        uint32_t size;
+        const char* key;
+        uint32_t size, hash;
         int32_t code, next;
     };
     struct Slot {
@@ -99,20 +133,19 @@ private:
 
     bool is(int32_t entry, const char* key, size_t size) const {
         const Entry& e = entries_[entry];
-        return e.size == size && std::memcmp(keys_.data() + e.offset, key, size) == 0;
+        return e.size == size && std::memcmp(e.key, key, size) == 0;
     }
 
     void place(int32_t entry) {
-        uint64_t h = hash(keys_.data() + entries_[entry].offset, entries_[entry].size, seed_);
-        size_t i = h & (slots_.size() - 1);
+        size_t i = entries_[entry].hash & (slots_.size() - 1);
         while (slots_[i].entry >= 0) i = (i + 1) & (slots_.size() - 1);
-        slots_[i] = {static_cast<uint32_t>(h >> 32), entry};
+        slots_[i] = {entries_[entry].hash, entry};
     }
 
     Seed seed_;
     std::vector<Slot> slots_;
     std::vector<Entry> entries_;
-    std::vector<char> keys_;
+    Blocks keys_;
 };
 
 }  // namespace ccpipe

@@ -16,7 +16,9 @@
 #include <string>
 #include <vector>
 
+#include "encodings.hpp"
 #include "index.hpp"
+#include "utf8.hpp"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elsewhere the twin in Python does it");
 
@@ -63,35 +65,6 @@ inline const char* digits(const char* p, const char* end, uint64_t& value) {
     }
     while (is_digit(*p)) value = 10 * value + static_cast<uint64_t>(*p++ - '0');
     return p;
-}
-
-inline bool is_utf8(const char* text, const char* end) {
-    auto p = reinterpret_cast<const unsigned char*>(text);
-    auto stop = reinterpret_cast<const unsigned char*>(end);
-    auto follows = [&](int n) {
-        if (stop - p <= n) return false;
-        for (int i = 1; i <= n; ++i)
-            if ((p[i] & 0xC0) != 0x80) return false;
-        return true;
-    };
-    while (p < stop) {
-        if (stop - p >= 8 && !(load64(reinterpret_cast<const char*>(p)) & 0x8080808080808080u)) {
-            p += 8;
-        } else if (*p < 0x80) {
-            p += 1;
-        } else if (*p >= 0xC2 && *p <= 0xDF && follows(1)) {
-            p += 2;
-        } else if ((*p & 0xF0) == 0xE0 && follows(2) && !(*p == 0xE0 && p[1] < 0xA0) &&
-                   !(*p == 0xED && p[1] > 0x9F)) {
-            p += 3;
-        } else if (*p >= 0xF0 && *p <= 0xF4 && follows(3) && !(*p == 0xF0 && p[1] < 0x90) &&
-                   !(*p == 0xF4 && p[1] > 0x8F)) {
-            p += 4;
-        } else {
-            return false;
-        }
-    }
-    return true;
 }
 
 // Undo the escapes of a string; InfluxDB's strings have two of them.
@@ -149,8 +122,9 @@ inline bool nearest(uint64_t mantissa, ptrdiff_t power, double& number) {
 class Scan {
 public:
     // `influx` selects InfluxDB's grammar instead of ClusterCockpit's.
-    Scan(const Seed& seed, bool influx, Resolve resolve, void* table)
-        : series(seed), fields(seed), resolve_(resolve), table_(table) {
+    Scan(Encodings& encodings, const Seed& seed, bool influx, Resolve resolve, void* table)
+        : encodings(encodings), series(encodings.index), fields(seed), resolve_(resolve),
+          table_(table) {
         for (int c = 0; c < 256; ++c) {
             bool bare = influx ? c == ' ' || c == '\n' || c == '\r' : c <= 0x20 || c == 0x7F;
             in_name_[c] = !bare && c != ',' && c != '\\';
@@ -158,7 +132,9 @@ public:
         }
     }
 
-    Index series, fields;  // raw bytes → number in the table
+    Encodings& encodings;
+    Index& series;  // raw bytes → number in the table
+    Index fields;
     std::vector<Row> rows;
     std::vector<Text> texts;
     unsigned units = 0;  // of the timestamps, as bits: s, ms, us, ns, none
@@ -181,6 +157,7 @@ public:
 
     // Read lines up to the end, or up to one for Python; `position` is then that line's.
     Result run() {
+        std::lock_guard<std::mutex> lock(encodings.mutex);
         for (;;) {
             if (!skip_blank()) return DONE;
             size_t rows_before = rows.size(), texts_before = texts.size();
@@ -263,7 +240,11 @@ private:
         if (entry >= 0) return entry;
         const char* key_ends = key_end(p);
         if (!key_ends || *key_ends != ' ' || key_ends - p > MAX_KEY) return -1;
-        return find_or_add(series, SERIES, p, key_ends);
+        if (key_ends != space) entry = series.find(p, key_ends - p);
+        if (entry >= 0) return entry;
+        if (is_canonical(p, key_ends)) return encodings.add(p, key_ends - p);
+        int32_t code = resolve(SERIES, p, key_ends);
+        return code < 0 ? -1 : encodings.alias(p, key_ends - p, code);
     }
 
     // Where measurement and tags that begin at `p` end, or null where they break the grammar.
@@ -287,11 +268,19 @@ private:
         return p > start ? p : nullptr;
     }
 
-    int32_t find_or_add(Index& index, What what, const char* raw, const char* end) {
-        int32_t entry = index.find(raw, end - raw);
+    // Ask Python, for which the interpreter may have to be waited for: unlocked.
+    int32_t resolve(What what, const char* raw, const char* end) {
+        encodings.mutex.unlock();
+        int32_t code = resolve_(table_, what, raw, end - raw);
+        encodings.mutex.lock();
+        return code;
+    }
+
+    int32_t field_at(const char* raw, const char* end) {
+        int32_t entry = fields.find(raw, end - raw);
         if (entry < 0) {
-            int32_t code = resolve_(table_, what, raw, end - raw);
-            if (code >= 0) entry = index.add(raw, end - raw, code);
+            int32_t code = resolve(FIELD, raw, end);
+            if (code >= 0) entry = fields.add(raw, end - raw, code);
         }
         return entry;
     }
@@ -317,7 +306,7 @@ private:
         if (entry < 0 || p[fields.size(entry)] != '=') {
             const char* end = name_end(p, in_key_, true);
             if (!end || *end != '=' || end - p > MAX_KEY) return nullptr;
-            entry = find_or_add(fields, FIELD, p, end);
+            entry = field_at(p, end);
             if (entry < 0) return nullptr;
             if (field_ >= 0) (void)fields.remember(field_, entry);
         }

@@ -4,18 +4,20 @@ import functools
 import re
 import threading
 from collections.abc import Mapping
+from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
 
 from ccpipe.errors import DataError, EncodeError
 from ccpipe.formats.lineprotocol.grammar import CC, KEY_ESCAPE, MEASUREMENT_ESCAPE, Grammar
+from ccpipe.formats.lineprotocol.kernel import KERNEL
 
 if TYPE_CHECKING:
     from ccpipe.formats.lineprotocol._kernel import Scanner
 
 MAX_SERIES = 1_000_000
 """Encodings of series, or fields, that a table holds before a fresh one replaces it."""
-MAX_BYTES = 512 * 2**20
-"""Bytes that the series of a table take, roughly, before a fresh one replaces it."""
+MAX_BYTES = 256 * 2**20
+"""What the encodings of a table may take in memory before a fresh one replaces it."""
 
 
 class Series(NamedTuple):
@@ -37,6 +39,75 @@ class DuplicateTag(DataError):  # noqa: N818 - it names the rule
         self.start = start
 
 
+class Encodings(dict[bytes, int]):
+    """The encodings of the series of one table, and the numbers that they mean: the kernel's twin.
+
+    A series is kept as its canonical encoding; see ``SeriesTable.series`` for its parts.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__()
+        self.bytes = 0
+        """What they take in memory, roughly."""
+        self._canonical: list[bytes] = []
+        self._adding = threading.Lock()
+
+    @property
+    def series(self) -> int:
+        """How many series there are."""
+        return len(self._canonical)
+
+    def intern(self, key: bytes) -> int:
+        """Return the number of a series by its canonical encoding, adding a new one."""
+        code = self.get(key)
+        if code is None:
+            with self._adding:
+                code = self.setdefault(key, len(self._canonical))
+                if code == len(self._canonical):
+                    self._canonical.append(key)
+                    self.bytes += len(key) + _ENCODING_SIZE
+        return code
+
+    def alias(self, raw: bytes, code: int) -> None:
+        """Remember another encoding of a series."""
+        self[raw] = code
+        self.bytes += len(raw) + _ENCODING_SIZE
+
+    def key(self, code: int) -> bytes:
+        """Return the canonical encoding of a series; raises IndexError."""
+        return self._canonical[code]
+
+
+_ENCODING_SIZE = 200
+
+
+class SeriesByNumber(dict[int, Series]):
+    """Series by their number in a table, decoded when they are first asked for."""
+
+    def __init__(self, table: "SeriesTable") -> None:
+        super().__init__()
+        self._table = table
+        self._unreadable: dict[int, Series] = {}
+
+    def __missing__(self, code: int) -> Series:
+        if code in self._unreadable:
+            return self._unreadable[code]
+        table = self._table
+        series = self[code] = read_series(table.codes.key(code), table.grammar, table.words())
+        if len(self) > _MAX_DECODED:
+            self.clear()
+        return series
+
+    def keep_unreadable(self, code: int, series: Series) -> None:
+        """Keep a series whose canonical encoding does not read back, as InfluxDB allows."""
+        if b"\\" in series.key and read_series(series.key, self._table.grammar) != series:
+            self._unreadable[code] = series
+
+
+_MAX_DECODED = 1 << 16
+
+
 class SeriesTable:
     """Numbers for series and fields that live across payloads.
 
@@ -44,9 +115,10 @@ class SeriesTable:
     unescaped space are looked up without decoding them; all encodings of a series have one number.
 
     Job and process ids in tags would let a table grow without limit. Therefore ``current()``
-    returns a fresh one once there are `cap` encodings of series or of fields; series that have
-    ended are then forgotten. So a table holds `cap` encodings and what one payload adds. ``Lines``
-    keep the table that they were decoded with, so their numbers stay valid.
+    returns a fresh one once there are `cap` encodings of series or of fields, or they take
+    ``MAX_BYTES``; series that have ended are then forgotten. So a table holds that much and what
+    one payload adds. ``Lines`` keep the table that they were decoded with, so their numbers stay
+    valid.
     """
 
     __slots__ = (
@@ -66,30 +138,29 @@ class SeriesTable:
         """Start empty."""
         self.grammar = grammar
         self.cap = cap
-        self.codes: dict[bytes, int] = {}
-        self.series: list[Series] = []
+        self.codes: Encodings = Encodings() if KERNEL is None else KERNEL.Encodings()
+        """The numbers of series, by their encodings."""
+        self.series = SeriesByNumber(self)
+        """The series by their numbers; each is decoded when it is first asked for."""
         self.field_codes: dict[bytes, int] = {}
         self.fields: list[str] = []
         self.scanner: Scanner | None = None
-        """The compiled kernel's own index of this table; the decoder makes it."""
-        self.size = 0
-        """Bytes that the series take, roughly: a few thousand of them may be as long as a million
-        others."""
+        """What the compiled kernel reads with; the decoder makes it."""
         self._words: dict[str, str] = {}
         self._adding = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self.series)
+        return self.codes.series
 
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or a fresh one when it is full."""
-        is_small = self.size < MAX_BYTES
-        if is_small and len(self.codes) < self.cap and len(self.field_codes) < self.cap:
+        codes = self.codes
+        if len(codes) < self.cap and len(self.field_codes) < self.cap and codes.bytes < MAX_BYTES:
             return self
         return SeriesTable(self.grammar, self.cap)
 
     def add(self, raw: bytes) -> int:
-        """Return the number of the series in the grammatical bytes `raw`, decoding a new one.
+        """Return the number of the series in the grammatical bytes `raw`.
 
         Raises
         ------
@@ -99,9 +170,12 @@ class SeriesTable:
             where a tag occurs twice and the grammar forbids that.
 
         """
-        code = self.code_of(read_series(raw, self.grammar, self.words()))
-        self.codes[raw] = code
-        self.size += len(raw)
+        if _is_canonical(raw):
+            return self.codes.intern(raw)
+        series = read_series(raw, self.grammar, self.words())
+        code = self.code_of(series)
+        if raw != series.key:
+            self.codes.alias(raw, code)
         return code
 
     def words(self) -> dict[str, str]:
@@ -114,11 +188,8 @@ class SeriesTable:
         """Return the number of a series, adding a new one."""
         code = self.codes.get(series.key)
         if code is None:
-            with self._adding:
-                code = self.codes.setdefault(series.key, len(self.series))
-                if code == len(self.series):
-                    self.series.append(series)
-                    self.size += _SERIES_SIZE + _COPIES * len(series.key)
+            code = self.codes.intern(series.key)
+            self.series.keep_unreadable(code, series)
         return code
 
     def add_field(self, raw: bytes) -> int:
@@ -139,11 +210,15 @@ class SeriesTable:
         return code
 
 
+def _is_canonical(raw: bytes) -> bool:
+    """Say whether grammatical bytes are the only ones that mean their series."""
+    if b"\\" in raw or not raw.isascii():
+        return False
+    keys = [pair.partition(b"=")[0] for pair in raw.split(b",")[1:]]
+    return all(map(lt, keys, keys[1:]))
+
+
 _MAX_WORDS = 1 << 16
-_SERIES_SIZE = 300
-"""Bytes of a series without its text."""
-_COPIES = 2
-"""How often its text is held besides as it was read: as key, and as names and tags."""
 
 
 def read_series(raw: bytes, grammar: Grammar, words: dict[str, str] | None = None) -> Series:

@@ -64,7 +64,10 @@ def fields_of(lines: Lines, decide: Callable[[str], T]) -> dict[int, T]:
 
     Field names come from outside, so a table may know a million: only those in hand are looked at.
     """
-    return {code: decide(lines.table.fields[code]) for code in set(lines.fields)}
+    codes = lines.fields[:1]
+    if codes * len(lines) != lines.fields:  # mostly there is one
+        codes = array("i", set(lines.fields))
+    return {code: decide(lines.table.fields[code]) for code in codes}
 
 
 def is_metric(field: str) -> bool:

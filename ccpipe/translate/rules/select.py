@@ -1,7 +1,8 @@
 """Keep the records that match, or drop them."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from operator import and_, not_
 
 from ccpipe.errors import ConfigError
@@ -56,13 +57,14 @@ class Select(Translator):
         wanted = [("cluster", clusters), ("hostname", nodes)]
         wanted += [(tag, [pattern]) for tag, pattern in (tags or {}).items()]
         self._series = PerSeries(matcher(names, wanted))
+        self._any_series = not (names or clusters or nodes or tags)
         self._numeric = numeric
 
     def feed(self, records: Sequence[Message]) -> Sequence[Message]:
         """Return the records that match; `records` itself where all do."""
         if isinstance(records, Lines):
             keep = self.rows(records)
-            return records if all(keep) else records.take(keep)
+            return records if keep is None or all(keep) else records.take(keep)
         kept = [message for message in records if self.matches(message)]
         return records if len(kept) == len(records) else kept
 
@@ -77,16 +79,20 @@ class Select(Translator):
     def _keeps_field(self, field: str) -> bool:
         return not self._kinds or Kind.of(field) in self._kinds
 
-    def rows(self, lines: Lines) -> list[bool]:
-        """Say of each row whether it is kept."""
-        rows = list(map(self._series.of_lines(lines).__getitem__, lines.series))
+    def rows(self, lines: Lines) -> list[bool] | None:
+        """Say of each row whether it is kept; None where all are, without a look at each."""
+        rules: list[Iterable[bool]] = []
+        if not self._any_series:
+            rules.append(map(self._series.of_lines(lines).__getitem__, lines.series))
         if self._kinds:
             fields = fields_of(lines, self._keeps_field)
             if not all(fields.values()):
-                rows = list(map(and_, rows, map(fields.__getitem__, lines.fields)))
-        if self._numeric:
-            rows = list(map(and_, rows, map(IS_NUMBER.__getitem__, lines.types)))
-        return rows
+                rules.append(map(fields.__getitem__, lines.fields))
+        if self._numeric and lines.types.tobytes().translate(None, _NUMBERS):
+            rules.append(map(IS_NUMBER.__getitem__, lines.types))
+        if not rules:
+            return None
+        return list(reduce(lambda one, other: map(and_, one, other), rules))
 
 
 class Drop(Translator):
@@ -123,9 +129,14 @@ class Drop(Translator):
         """Return the records that do not match; `records` itself where none does."""
         if isinstance(records, Lines):
             drop = self._select.rows(records)
+            if drop is None:
+                return records.take([False] * len(records))
             return records.take(list(map(not_, drop))) if any(drop) else records
         kept = [message for message in records if not self._select.matches(message)]
         return records if len(kept) == len(records) else kept
+
+
+_NUMBERS = bytes(kind for kind, is_number in enumerate(IS_NUMBER) if is_number)
 
 
 def _kind(name: str) -> Kind:

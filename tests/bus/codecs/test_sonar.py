@@ -10,9 +10,9 @@ def test_envelopes_keep_their_bad_neighbours_apart() -> None:
     """A message that is no envelope is rejected with its reason; the others are read."""
     error = Envelope(MetadataObject("p", "1"), errors=(ErrorObject("", "x", "c"),))
     messages = [
-        Delivery("a", encode(error), {}, ""),
-        Delivery("b", b"{", {}, ""),
-        Delivery("c", encode(error), {}, ""),
+        Delivery("a", encode(error), b"", ""),
+        Delivery("b", b"{", b"", ""),
+        Delivery("c", encode(error), b"", ""),
     ]
     batches = [batch for batch, _ in SonarCodec().decode(messages)]
     assert [list(batch.records) for batch in batches] == [[error], [], [error]]

@@ -1,5 +1,6 @@
 """A leaf node with a JetStream domain of its own, and a hub whose stream gets the leaf's."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from ccpipe.bus.nats.reconcile import apply, check_streams, survey
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Bus, Site
+from ccpipe.errors import UnavailableError
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.bus.nats.daemon import nats_daemon
@@ -47,6 +49,21 @@ async def leaf_server(folder: Path, name: str, leaves: int) -> AsyncIterator[int
         yield opened
 
 
+async def until_reachable(port: int) -> None:
+    """Wait until the hub sees the leaf node: a stream that finds none tries again much later."""
+    site = at(port, domain="rack1")
+    async with connected(site.bus) as bus, asyncio.timeout(60):
+        while True:
+            try:
+                await survey(bus, site)
+            except UnavailableError:
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "upstream",
     [
@@ -69,6 +86,7 @@ async def test_a_leaf_node_stores_while_the_hub_is_away(
         await sink.write(metrics(700))
         async with hub_server(tmp_path, port, leaves):
             wanted = at(port, **upstream)
+            await until_reachable(port)
             async with connected(wanted.bus) as bus:
                 await apply(bus, wanted, await survey(bus, wanted), drop=False)
                 await check_streams(bus, wanted)

@@ -189,7 +189,7 @@ async def carry(source: NatsSource, sink: NatsSink, translator: Translator, mini
         run(source, sink, translators=[translator], telemetry=telemetry, stop=stop)
     )
     await eventually(lambda: telemetry.total(telemetry.written) >= minimum)
-    await eventually(lambda: not source._unacknowledged)
+    await eventually(lambda: not source._handed_over)
     stop.set()
     await bridge
     assert telemetry.total(telemetry.dead) == 0

@@ -5,6 +5,7 @@ import asyncio
 import nats
 import pytest
 
+from ccpipe.bus.nats import source as module
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
@@ -14,6 +15,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
+from tests.bus.nats.proxy import Proxy
 from tests.bus.nats.reader import NOW, Reader, metrics, source
 from tests.conftest import eventually
 
@@ -150,3 +152,22 @@ async def drained(read: NatsSource) -> None:
     """Read to the end."""
     async for _ in read:
         pass
+
+
+@pytest.mark.parametrize("durable", ["d", ""])
+async def test_a_broker_that_says_nothing_is_no_progress(
+    nats_server: Server, monkeypatch: pytest.MonkeyPatch, durable: str
+) -> None:
+    """``/ready`` says so although the connection stands, until the broker answers again."""
+    monkeypatch.setattr(module, "STUCK_SECONDS", 1.0)
+    monkeypatch.setattr(module, "PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(module, "PULL_SECONDS", 0.1)
+    telemetry = Telemetry()
+    async with Proxy(nats_server) as proxy:
+        silent = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
+        async with Reader(NatsSource(site=silent, telemetry=telemetry, durable=durable)):
+            await eventually(lambda: not telemetry.stuck())
+            proxy.speaks.clear()
+            await eventually(lambda: telemetry.stuck() == ["NatsSource"])
+            proxy.speaks.set()
+            await eventually(lambda: not telemetry.stuck())

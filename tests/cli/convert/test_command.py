@@ -112,7 +112,7 @@ def test_a_file_is_never_converted_onto_itself(mixed: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        (["missing.line", "--to", "line"], 64, "missing.line: No such file"),
+        (["missing.line", "--to", "line"], 66, "missing.line: No such file"),
         (["--to", "line", "--lenint"], 64, "unknown option --lenint"),
         (["--to", "xml"], 64, "xml"),
         ([], 64, "--to"),
@@ -138,7 +138,7 @@ def test_a_full_disk_is_told() -> None:
             timeout=30,
             check=False,
         )
-    assert done.returncode == 69
+    assert done.returncode == 74
     assert done.stderr.decode() == "ccpipe: standard output: No space left on device\n"
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import Server
-from ccpipe.cli.tail.command import Listening, listen_to, tail
+from ccpipe.cli.tail.command import tail
 from ccpipe.cli.tail.idle_hint import IdleHint
+from ccpipe.cli.tail.listening import Listening, listen_to
 from ccpipe.config import Bus, Site
 from ccpipe.errors import UnavailableError, UsageError
 from ccpipe.formats.lineprotocol import decode
@@ -93,8 +94,8 @@ async def test_json_csv_and_table_show_the_same_messages(nats_server: Server) ->
     assert [row["name"] for row in rows] == names * 2
     shown = await seen(nats_server, "--count", "4")
     head, *lines = shown.out.splitlines()
-    assert head.split()[:4] == ["TIME", "CLUSTER", "NODE", "NAME"]
-    assert [line.split()[3] for line in lines] == names
+    assert head.split()[:4] == ["TIME", "NODE", "NAME", "VALUE"]
+    assert [line.split()[2] for line in lines] == names
 
 
 @pytest.mark.parametrize(
@@ -345,7 +346,7 @@ def test_subjects_follow_kinds_and_clusters() -> None:
     )
     assert found("log", clusters=["a", "b*"]) == Listening(["*.log.*"], [])
     assert found("metric", "other", clusters=[]).patterns == ["*.metrics", "*.metrics.*"]
-    assert len(found(clusters=[]).patterns) == 5
+    assert len(found(clusters=[]).patterns) == 7
     site = Site(cluster="x", bus=Bus(subjects={"log": "hpc-nats"}))
     assert found("log", clusters=["a"]) == Listening(["hpc-nats"], [])
 

@@ -73,10 +73,11 @@ def test_a_message_that_the_format_cannot_carry_costs_that_one(
     good = Message("m", {}, 1.0, 10**18)
     far = Message("m", {}, 1.0, 5)
     lines = to_lines([good, far, good])
-    lines.table.series.append(lines.table.series[0]._replace(name="\ud800"))
-    lines.series[1] = len(lines.table.series) - 1
+    code = len(lines.table)
+    lines.table.series[code] = lines.table.series[lines.series[0]]._replace(name="\ud800")
+    lines.series[1] = code
     shown.show(lines)
-    lines.table.series.pop()  # the table is everybody's
+    del lines.table.series[code]  # the table is everybody's
     assert (shown.shown, shown.refused) == (2, 1)
     assert len(stream.getvalue().splitlines()) == 2
     assert capsys.readouterr().err.count("\n") == 1

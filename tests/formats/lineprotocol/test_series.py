@@ -1,14 +1,25 @@
 """The series table: one number for each series, bounded memory."""
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.lineprotocol import SeriesTable, decode, series
+from ccpipe.formats.lineprotocol import Series, SeriesTable, decode
+from ccpipe.formats.lineprotocol import series as series_module
+from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
 from ccpipe.formats.lineprotocol.grammar import INFLUX
-from ccpipe.formats.lineprotocol.series import DuplicateTag, read_series, write_series
+from ccpipe.formats.lineprotocol.kernel import KERNEL
+from ccpipe.formats.lineprotocol.series import (
+    DuplicateTag,
+    Encodings,
+    read_series,
+    write_series,
+)
 from ccpipe.message import Message
+from tests.conftest import needs_kernel
 
 
 def test_two_encodings_are_one_series() -> None:
@@ -74,15 +85,105 @@ def test_a_name_like_a_comment_is_not_written() -> None:
         write_series("#m", {})
 
 
-def test_a_table_is_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few thousand long series take as much as a million others."""
-    monkeypatch.setattr(series, "MAX_BYTES", 100_000)
+RAW = st.sampled_from(
+    [
+        *(b"m", b"m,a=1", b"m,a=1,b=2", b"m,b=2,a=1", b"m,a=1,a=2", b"m,ab=1,a=2", b"m,a=2,ab=1"),
+        *("m,a=ä".encode(), rb"m\ x,a=1", rb"m,a\=b=1", rb"m,a=\q", b"x" * 3000),
+    ]
+)
+
+
+@given(st.lists(RAW, max_size=30))
+def test_both_encodings_give_the_same_numbers(raws: list[bytes]) -> None:
+    """The kernel keeps series as its twin does: numbers, encodings, what is canonical."""
+    tables = [SeriesTable(), SeriesTable()]
+    tables[1].codes = Encodings()
+    codes = [[table.add(raw) for raw in raws] for table in tables]
+    assert codes[0] == codes[1]
+    kept = [
+        (
+            len(table),
+            len(table.codes),
+            [table.codes.get(raw) for raw in [*raws, b"none"]],
+            [table.codes.key(code) for code in range(len(table))],
+            [table.series[code] for code in codes[0]],
+            b"none" in table.codes,
+        )
+        for table in tables
+    ]
+    assert kept[0] == kept[1]
+    for table in tables:
+        with pytest.raises(IndexError):
+            table.codes.key(len(table))
+
+
+def test_decoded_lines_and_added_series_share_numbers() -> None:
+    """Whether the decoder meets a series first or a rule makes it."""
     table = SeriesTable()
-    for number in range(10):
-        table.add(b"m,hostname=n%d,tag=%b" % (number, b"x" * 5000))
-    assert 150_000 < table.size < 200_000
-    assert len(table.current()) == 0
-    small = SeriesTable()
-    for number in range(10):
-        small.add(b"m,hostname=n%d" % number)
-    assert small.current() is small
+    made = table.code_of(Series("m", {"a": "b"}, b"m,a=b"))
+    lines = decode_in_python(b"m,a=b value=1 1\nn value=1 1", table, "s", lenient=False)
+    again = decode_in_python(b"n value=2 1\nm,a=b value=1 1", table, "s", lenient=False)
+    assert list(lines.series) == [made, again.series[0]]
+    if KERNEL is not None:
+        compiled = decode_compiled(b"o value=2 1\nn value=2 1", table, "s", lenient=False)
+        assert compiled.series[1] == again.series[0]
+        assert table.code_of(Series("o", {}, b"o")) == compiled.series[0]
+
+
+def test_a_table_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few series with very long tags are as much as many short ones."""
+    monkeypatch.setattr(series_module, "MAX_BYTES", 2**20)
+    table = first = SeriesTable()
+    for number in range(30):
+        table = table.current()
+        table.add(b"m,a=%b%d" % (b"x" * 60_000, number))
+        assert table.codes.bytes < 2 * 2**20
+    assert table is not first
+
+
+def test_many_series_are_decoded_again_when_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only some stay decoded; all can be read."""
+    monkeypatch.setattr(series_module, "_MAX_DECODED", 10)
+    table = SeriesTable()
+    codes = [table.add(b"m,job=%d" % number) for number in range(100)]
+    for _ in range(2):
+        for number, code in enumerate(codes):
+            assert table.series[code].tags == {"job": str(number)}
+    assert len(table.series) <= 11
+
+
+def test_a_series_whose_encoding_does_not_read_back_is_kept() -> None:
+    """InfluxDB allows a name that ends in a backslash, which would escape what follows."""
+    table = SeriesTable(INFLUX)
+    odd = Series("m\\", {"a": "b"}, b"m\\,a=b")
+    assert table.series[table.code_of(odd)] == odd
+
+
+@needs_kernel
+def test_series_are_read_while_another_thread_adds_some() -> None:
+    """A store may spell series of one payload while the next one is being decoded."""
+    table, wrong = SeriesTable(), list[int]()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            for code in range(0, len(table), 997):
+                if not table.codes.key(code).startswith(b"m,job="):
+                    wrong.append(code)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for start in range(0, 60_000, 6_000):
+        payload = b"".join(
+            b"m,job=%d%b value=1 1\n" % (n, b",\xc3\xa4\\ =1" * (n % 50 == 0))
+            for n in range(start, start + 6_000)
+        )
+        assert len(decode_compiled(payload, table, "s", lenient=False)) == 6_000
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not wrong
+    assert len(table) == 60_000

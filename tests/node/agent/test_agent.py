@@ -17,8 +17,8 @@ import pytest
 from nats.aio.msg import Msg
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.child_process import die_with_parent
 from ccpipe.config import Site
+from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
 from tests.conftest import eventually

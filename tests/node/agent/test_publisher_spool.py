@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.child_process import die_with_parent
+from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.node.agent.spool import Spool
 from tests.cli.command import environment

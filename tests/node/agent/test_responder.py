@@ -489,7 +489,7 @@ async def test_any_line_is_answered_by_a_line(
         return
     responder = Responder(Connection(site.bus, name="x", telemetry=Telemetry()), site, {})
     for found in read(payload, cluster="fox", hostname="nuc"):
-        answer = await responder._answer(found, Delivery("s", payload, {}, "r"))
+        answer = await responder._answer(found, Delivery("s", payload, b"", "r"))
         (line,) = decode(responder._line(found, answer), precision="ns")
         assert line.field == "log"
         assert line.hostname == "nuc"

@@ -17,7 +17,7 @@ from tests.sinks.conftest import messages_with, times
 
 def numbered(lines: Lines) -> Ids:
     """Give each series and field a number of its own."""
-    count = len(lines.table.series)
+    count = len(lines.table)
     return {
         field: array("i", range(1 + field * count, 1 + (field + 1) * count))
         for field in range(len(lines.table.fields))
@@ -59,7 +59,7 @@ def test_unknown_pairs(messages: list[Message], known: int) -> None:
     """They name each series without a number once, and change nothing."""
     lines = to_lines(messages)
     ids = {
-        field: array("i", [(code + field) % known for code in range(len(lines.table.series))])
+        field: array("i", [(code + field) % known for code in range(len(lines.table))])
         for field in range(len(lines.table.fields))
     }
     before = {field: column[:] for field, column in ids.items()}

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode, to_lines
+from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, decode, encode, to_lines
 from ccpipe.formats.lineprotocol.decoder import decode_in_python
+from ccpipe.formats.lineprotocol.series import SeriesByNumber
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.registry import build
@@ -187,6 +188,19 @@ class CountingList(list[Any]):
         pytest.fail("the rule went through all that the table has")
 
 
+class CountingSeries(SeriesByNumber):
+    """Series that count look-ups and cannot be iterated."""
+
+    lookups = 0
+
+    def __getitem__(self, code: int) -> Series:
+        self.lookups += 1
+        return super().__getitem__(code)
+
+    def __iter__(self) -> Iterator[Any]:
+        pytest.fail("the rule went through all that the table has")
+
+
 def lookups(rule: Callable[[], Translator], known: int) -> tuple[int, int]:
     """Return how often a rule looks up series and fields that a table of `known` others has."""
     payload = b"".join(
@@ -198,7 +212,7 @@ def lookups(rule: Callable[[], Translator], known: int) -> tuple[int, int]:
         table.add(b"m%d,hostname=x" % number)
         table.add_field(b"f%d" % number)
     batch = decode_in_python(payload, table, "s", lenient=False)
-    table.series, table.fields = CountingList(table.series), CountingList(table.fields)
+    table.series, table.fields = CountingSeries(table), CountingList(table.fields)
     translator = rule()
     for _ in range(3):
         translator.feed(batch)

@@ -1,0 +1,179 @@
+"""What a NATS server sends, cut into frames: in pure Python, the twin of ``_frames.pyx``.
+
+Publishers choose the bytes of subjects, reply subjects and headers, and the server checks few of
+them. So nothing in a message raises here: one that breaks the protocol is delivered with its
+`flaw`. Only bytes that no server sends raise, because where the next frame begins is then unknown.
+
+Source: NATS documentation, *Client Protocol*; ADR-4, *NATS Message Headers*.
+"""
+
+import re
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from ccpipe.errors import DataError
+
+MAX_LINE = 2**20
+"""Bytes of a control line: INFO names all servers of a cluster, a message line is far shorter."""
+MAX_MESSAGE = 2**27
+"""Bytes of a message, headers included; the server's own limit is half of it."""
+
+BAD_SUBJECT = "the subject is not valid UTF-8"
+BAD_REPLY = "the reply subject is not valid UTF-8"
+BAD_HEADER = "the header is not a NATS header"
+
+
+class Delivery(NamedTuple):
+    """One message as it came from the broker."""
+
+    subject: str
+    """Bytes that are not UTF-8 are written ``\\xff``."""
+    payload: bytes
+    header: bytes = b""
+    """As it came, with its first line; empty where there is none."""
+    reply: str = ""
+    flaw: str = ""
+    """Which rule of the protocol the message breaks; empty for nearly all."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header's lines by name; those that are none are left out."""
+        found: dict[str, str] = {}
+        for line in self.header.split(b"\r\n")[1:]:
+            name, colon, value = line.partition(b":")
+            if colon and name.isascii() and not _SPACE.search(name):
+                found[name.decode()] = value.strip().decode(errors="replace")
+        return found
+
+    @property
+    def status(self) -> tuple[str, str]:
+        """The server's code and words, such as 404 and No Messages; both empty for a message.
+
+        Only what the server itself sends has neither a reply subject nor a payload. A publisher
+        may write a header ``Status``, or a status where the server writes its own.
+        """
+        line = self.header.partition(b"\r\n")[0].decode(errors="replace")
+        if self.reply or self.payload or self.flaw or not line.startswith("NATS/1.0 "):
+            return "", ""
+        code, _, words = line.removeprefix("NATS/1.0 ").strip().partition(" ")
+        return code, words
+
+    @property
+    def arrival(self) -> int:
+        """When the stream stored it, in nanoseconds since the epoch; now where none did.
+
+        Taken from the reply subject, a line without a timestamp keeps its time when it is
+        delivered again.
+        """
+        tokens = self.reply.split(".")
+        if tokens[:2] == ["$JS", "ACK"]:
+            old_form = 9
+            stamp = tokens[7] if len(tokens) == old_form else tokens[9]
+            if stamp.isdecimal():
+                return int(stamp)
+        return time.time_ns()
+
+
+def write_header(headers: Mapping[str, str]) -> bytes:
+    """Return a header as it comes from the server; empty where there is nothing in it."""
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    return "".join(["NATS/1.0\r\n", *lines, "\r\n"]).encode() if lines else b""
+
+
+_SPACE = re.compile(rb"\s")
+
+Frame: TypeAlias = tuple[int, "list[Delivery] | bytes"]
+"""The number of a subscription and messages for it; or 0 and a control line without its end."""
+
+
+class BrokenFrame(DataError):  # noqa: N818 - it names what happened
+    """The server sent what is not its protocol."""
+
+
+def deliver(subject: bytes, payload: bytes, header: bytes, reply: bytes) -> Delivery:
+    """Make a delivery of a frame's parts; no bytes raise."""
+    flaw = ""
+    texts = []
+    for raw, problem in ((reply, BAD_REPLY), (subject, BAD_SUBJECT)):
+        try:
+            texts.append(raw.decode())
+        except UnicodeDecodeError:
+            texts.append(raw.decode(errors="backslashreplace"))
+            flaw = problem
+    if header and not (
+        header.startswith((b"NATS/1.0\r\n", b"NATS/1.0 ")) and header.endswith(b"\r\n\r\n")
+    ):
+        flaw = flaw or BAD_HEADER
+    return Delivery(texts[1], payload, header, texts[0], flaw)
+
+
+def split_in_python(store: bytearray, start: int, end: int) -> tuple[list[Frame], int, int]:
+    """Cut ``store[start:end]`` into frames.
+
+    Returns
+    -------
+    tuple
+        The frames; where the first unfinished one begins; how many bytes it has at least.
+
+    Raises
+    ------
+    BrokenFrame
+        where the bytes are not the protocol.
+
+    """
+    data = bytes(memoryview(store)[start:end])
+    frames: list[Frame] = []
+    run: list[Delivery] = []
+    of, at = 0, 0
+    while True:
+        stop = data.find(b"\r\n", at)
+        if stop < 0:
+            if len(data) - at > MAX_LINE:
+                raise BrokenFrame(f"a control line of more than {MAX_LINE} bytes")
+            return frames, start + at, 1
+        line = data[at:stop]
+        if not line.startswith((b"MSG ", b"HMSG ")):
+            frames.append((0, line))
+            of, at = 0, stop + 2
+            continue
+        subject, sid, reply, header_size, size = message_line(line)
+        body = stop + 2
+        last = body + size
+        if last + 2 > len(data):
+            return frames, start + at, last + 2 - at
+        if data[last : last + 2] != b"\r\n":
+            raise BrokenFrame("a message does not end where its length says")
+        delivery = deliver(
+            subject, data[body + header_size : last], data[body : body + header_size], reply
+        )
+        if sid != of:
+            of, run = sid, []
+            frames.append((sid, run))
+        run.append(delivery)
+        at = last + 2
+
+
+def message_line(line: bytes) -> tuple[bytes, int, bytes, int, int]:
+    """Return subject, subscription, reply subject, bytes of the header and of all.
+
+    Raises
+    ------
+    BrokenFrame
+        where the line is not that of a message.
+
+    """
+    kind, *words = line.split(b" ")  # and nowhere else: a subject may hold any other byte
+    numbers = 2 if kind == b"HMSG" else 1
+    fewest = 2 + numbers
+    if len(words) in (fewest, fewest + 1) and words[0]:
+        counts = [words[1], *words[-numbers:]]
+        if all(count.isdigit() and len(count) <= _DIGITS for count in counts):
+            sid, *sizes = map(int, counts)
+            header_size, size = sizes if kind == b"HMSG" else (0, *sizes)
+            if sid and header_size <= size <= MAX_MESSAGE:
+                return words[0], sid, words[2] if len(words) > fewest else b"", header_size, size
+    raise BrokenFrame(f"not the line of a message: {line!r:.120}")
+
+
+_DIGITS = 18

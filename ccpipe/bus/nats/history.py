@@ -1,0 +1,158 @@
+"""What JetStream has stored, then what comes: messages in order, without a durable consumer."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import nats.errors
+import nats.js.errors
+from nats.js import JetStreamContext, api
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.explain import explain
+from ccpipe.errors import UnavailableError
+from ccpipe.pipeline import wait_for_event
+
+HEARTBEAT_SECONDS = 5.0
+"""After three of them without a sign of life the rest is asked for again."""
+
+
+async def streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> dict[str, list[str]]:
+    """Return the streams that store any of the patterns, and which of them each one stores.
+
+    Raises
+    ------
+    UnavailableError, DeniedError
+        where JetStream does not answer, or we may not ask.
+
+    """
+    try:
+        found = await jetstream.streams_info()
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, "looking for streams") from None
+    stored: dict[str, list[str]] = {}
+    for info in found:
+        subjects = info.config.subjects or []
+        wanted = [p for p in patterns if any(overlap(p, subject) for subject in subjects)]
+        if wanted and info.config.name:
+            stored[info.config.name] = wanted
+    return stored
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether some subject falls under both patterns."""
+    left, right = one.split("."), other.split(".")
+    for a, b in zip(left, right, strict=False):
+        if ">" in (a, b):
+            return True
+        if a != b and "*" not in (a, b):
+            return False
+    return len(left) == len(right)
+
+
+class History:
+    """Reads one stream from a point in time, in order and for as long as it is wanted.
+
+    The consumer lives in the server's memory and needs no acknowledgements; where the connection
+    or the server was lost, another one goes on after the last message.
+    """
+
+    def __init__(
+        self,
+        bus: Connection,
+        stream: str,
+        patterns: Sequence[str],
+        receive: Callable[[Delivery], None],
+        *,
+        since: int | None,
+    ) -> None:
+        """Read `patterns` since a time in nanoseconds; None for everything that is stored."""
+        self.bus = bus
+        self.stream = stream
+        self.patterns = list(patterns)
+        self.receive = receive
+        self.since = since
+        self._is_live = asyncio.Event()  # all that was stored has been received
+        self._last = 0
+        self._inbox = ""
+        self._heard = time.monotonic()
+
+    async def run(self, *, follow: bool = True) -> None:
+        """Read until cancelled or, without `follow`, all that was stored has been received.
+
+        Raises
+        ------
+        UnavailableError, DeniedError
+            where that cannot begin.
+
+        """
+        await self._begin()
+        end = asyncio.Event() if follow else self._is_live
+        while not end.is_set():
+            await wait_for_event(end, HEARTBEAT_SECONDS)
+            if time.monotonic() - self._heard > 3 * HEARTBEAT_SECONDS and self.bus.is_connected:
+                with contextlib.suppress(UnavailableError):
+                    await self._begin()
+
+    async def _begin(self) -> None:
+        self._heard = time.monotonic()
+        inbox = self._inbox = self.bus.new_inbox()
+        await self.bus.subscribe(inbox, lambda delivery: self._take(inbox, delivery))
+        config = api.ConsumerConfig(
+            deliver_subject=inbox,
+            filter_subjects=self.patterns,
+            ack_policy=api.AckPolicy.NONE,
+            mem_storage=True,
+            num_replicas=1,
+            flow_control=True,
+            idle_heartbeat=HEARTBEAT_SECONDS,
+            description="ccpipe tail",
+        )
+        if self._last:
+            config.deliver_policy = api.DeliverPolicy.BY_START_SEQUENCE
+            config.opt_start_seq = self._last + 1
+        elif self.since is not None:
+            config.deliver_policy = api.DeliverPolicy.BY_START_TIME
+            config.opt_start_time = datetime.fromtimestamp(self.since / 1e9, UTC)
+        try:
+            info = await self.bus.jetstream().add_consumer(self.stream, config)
+        except (nats.errors.Error, TimeoutError) as error:
+            raise explain(error, f"reading the stream {self.stream}") from None
+        if not info.num_pending:
+            self._is_live.set()
+
+    def _take(self, inbox: str, delivery: Delivery) -> None:
+        if inbox != self._inbox:
+            return  # of a consumer that was given up
+        self._heard = time.monotonic()
+        if delivery.headers.get("Status"):
+            if delivery.reply:  # flow control: the server waits until we have come this far
+                asyncio.get_running_loop().create_task(self._answer(delivery.reply))
+            return
+        sequence, pending = _position(delivery.reply)
+        self._last = sequence or self._last
+        self.receive(delivery)
+        if pending == 0:
+            self._is_live.set()
+
+    async def _answer(self, reply: str) -> None:
+        try:
+            await self.bus.publish(reply, b"")
+        except UnavailableError:
+            return  # after the reconnection the rest is asked for again
+
+
+def _position(reply: str) -> tuple[int, int]:
+    """Return a message's sequence in its stream, and how many are still to come.
+
+    The subject for acknowledgements says so, in its older form or the one with domain and account.
+    """
+    tokens = reply.split(".")
+    old_form = 9
+    numbers = tokens[5:9] if len(tokens) == old_form else tokens[7:11]
+    try:
+        return int(numbers[0]), int(numbers[3])
+    except (IndexError, ValueError):
+        return 0, -1

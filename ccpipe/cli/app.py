@@ -1,0 +1,65 @@
+"""The subcommands as cyclopts knows them, and its errors in our words."""
+
+from cyclopts import App, CycloptsError
+from cyclopts.exceptions import CoercionError, MissingArgumentError, UnusedCliTokensError
+
+from ccpipe import __version__
+from ccpipe.cli import COMMANDS, FOLDERS
+from ccpipe.errors import UsageError
+from ccpipe.terminal import listed, printable
+
+app = App(
+    name="ccpipe",
+    help="The monitoring pipe for HPC clusters.",
+    help_format="plaintext",
+    version=__version__,
+    version_flags=["--version"],
+)
+
+
+def _target(name: str) -> str:
+    return f"ccpipe.cli.{name}{'.command' if name in FOLDERS else ''}:{name}"
+
+
+for _name, _summary in COMMANDS.items():
+    app.command(_target(_name), name=_name, help=_summary)
+
+
+def run(words: list[str]) -> None:
+    """Run a subcommand.
+
+    Raises
+    ------
+    UsageError
+        where the words do not fit it.
+
+    """
+    chosen = words[0]
+    if chosen in COMMANDS:
+        # The summaries in the list of commands need no import; a command's help is its docstring.
+        del app[chosen]
+        app.command(_target(chosen), name=chosen)
+    try:
+        app(words, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise UsageError(_explain(error)) from None
+
+
+def _explain(error: CycloptsError) -> str:
+    """Say in the words of a command line what is wrong with one."""
+    of = " ".join(error.command_chain or ())
+    hint = f"; see ccpipe {of} --help".replace("  ", " ")
+    if isinstance(error, UnusedCliTokensError):
+        return f"unexpected argument: {printable(listed(error.unused_tokens or []))}{hint}"
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        name = error.argument.name
+        return f"{name} {'needs a value' if name.startswith('-') else 'is missing'}{hint}"
+    if isinstance(error, CoercionError) and error.token and error.msg is None and error.argument:
+        choices = error.argument.get_choices(force=True) or ()
+        name = error.token.keyword or error.argument.name
+        value = printable(error.token.value)
+        if choices:
+            return f"{name}: {value!r} is none of {', '.join(choices)}"
+        kind = getattr(error.target_type, "__name__", "value").replace("int", "whole number")
+        return f"{name}: not a {kind}: {value!r}"
+    return str(error).rstrip(".")

@@ -1,0 +1,101 @@
+"""``ccpipe init``: the files that a site starts with."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ccpipe.cli.shipped import folder, recipes
+from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.terminal import listed
+
+CONFIG = """\
+# What all of a site's ccpipe commands share. All keys: {pages}/configuration.md
+cluster = {cluster}
+
+[bus]
+servers = {servers}
+# user = "node"
+# password_file = "/etc/ccpipe/nats-password"     # one line, mode 0600
+# ca_file = "/etc/ssl/site-ca.pem"
+
+[publish]
+interval = "10s"
+# [publish.collectors.disk]                       # pages: {pages}/collectors
+# enabled = false
+
+# [telemetry]
+# listen = "127.0.0.1:9400"                       # /health, /ready, /metrics
+"""
+
+
+def init(
+    target: Path = Path(),
+    /,
+    *,
+    cluster: str = "local",
+    server: str = "nats://127.0.0.1:4222",
+    recipe: Annotated[list[str] | None, Parameter(negative=())] = None,
+    units: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Write the files that a site starts with: ccpipe.toml, nats.conf and recipes.
+
+    They are copies of what comes with ccpipe, to be changed. Nothing is ever
+    overwritten: where one of the files exists, none is written.
+
+    Examples:
+      ccpipe init /etc/ccpipe --cluster fritz --server nats://10.0.0.1:4222
+      ccpipe init --recipe parquet --recipe victoriametrics
+      ccpipe init /etc/ccpipe --units
+
+    Parameters
+    ----------
+    target
+        Folder to write into; without it the current one.
+    cluster
+        Name of the cluster.
+    server
+        URL of the NATS server; several with commas.
+    recipe
+        Recipes to write, by name; without it all.
+    units
+        Write systemd's units, too.
+    """
+    known = recipes()
+    for name in recipe or ():
+        if name not in known:
+            raise UsageError(f"--recipe {name}: known are {', '.join(known)}")
+    shipped = folder()
+    config = CONFIG.format(
+        cluster=json.dumps(cluster, ensure_ascii=False),  # JSON's strings are TOML's
+        servers=json.dumps(server.split(","), ensure_ascii=False),
+        pages=shipped / "docs",
+    )
+    files = {Path("ccpipe.toml"): config, Path("nats.conf"): _read(shipped / "nats.conf")}
+    for name in recipe or known:
+        files[Path("bridges", f"{name}.toml")] = _read(known[name])
+    if units:
+        for path in sorted((shipped / "bridges" / "systemd").glob("*.service")):
+            files[Path("systemd", path.name)] = _read(path)
+    _write(target, files)
+    for path in files:
+        print(target / path)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _write(target: Path, files: dict[Path, str]) -> None:
+    """Write files that do not exist yet; none where one of them does."""
+    existing = [str(target / path) for path in files if (target / path).exists()]
+    if existing:
+        raise UsageError(f"{listed(existing)} exists; nothing was written")
+    try:
+        for path, text in files.items():
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            with (target / path).open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise UnavailableError(f"{error.filename or target}: {error.strerror}") from None

@@ -1,0 +1,81 @@
+"""How a command of a person reaches the broker: flags, NATS contexts, else the configuration."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import msgspec
+
+from ccpipe.config import Site, find_config, load
+from ccpipe.errors import MissingInputError, UsageError
+
+
+def site_for(
+    *,
+    config: Path | None = None,
+    server: str | None = None,
+    user: str | None = None,
+    password_file: Path | None = None,
+    creds: Path | None = None,
+    context: str | None = None,
+) -> Site:
+    """Load the configuration, overridden by a NATS context, and that by flags.
+
+    Raises
+    ------
+    MissingInputError
+        where there is no such context.
+    ConfigError, UsageError
+        where configuration or context cannot be read.
+
+    """
+    flags: dict[str, Any] = dict(read_context(context)) if context is not None else {}
+    if server:
+        flags["bus.servers"] = server.split(",")
+    for key, given in (
+        ("bus.user", user),
+        ("bus.password_file", password_file),
+        ("bus.credentials_file", creds),
+    ):
+        if given is not None:
+            flags[key] = str(given)
+    return load(config or find_config(), Site, flags=flags)
+
+
+def read_context(name: str) -> Mapping[str, Any]:
+    """Return the settings of a context of the program ``nats``; an empty name is the selected one.
+
+    It keeps them as JSON in ``~/.config/nats/context/NAME.json``, the selected one's name in
+    ``context.txt`` beside that folder.
+    """
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nats"
+    try:
+        name = name or (folder / "context.txt").read_text(encoding="utf-8").strip()
+        path = folder / "context" / f"{name}.json"
+        given = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except OSError as error:
+        raise MissingInputError(f"--context {name}: {error.filename}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise UsageError(f"--context {name}: {path}: {error}") from None
+    text = {key: value for key, value in given.items() if isinstance(value, str) and value}
+    login = text.get("token") or text.get("user", "")
+    servers = [_with_login(url, login, text.get("password")) for url in _urls(text)]
+    keys = {"creds": "credentials_file", "nkey": "nkey_file", "ca": "ca_file"}
+    keys |= {"cert": "cert_file", "key": "key_file"}
+    settings = {f"bus.{keys[key]}": value for key, value in text.items() if key in keys}
+    return {"bus.servers": servers, **settings}
+
+
+def _urls(text: Mapping[str, str]) -> list[str]:
+    return [url.strip() for url in text.get("url", "nats://127.0.0.1:4222").split(",")]
+
+
+def _with_login(url: str, user: str, password: str | None) -> str:
+    """Put user and password into a URL that has none."""
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    if not user or "@" in parts.netloc:
+        return url
+    login = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))

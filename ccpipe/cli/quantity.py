@@ -1,0 +1,42 @@
+"""Numbers for people: short, with their unit."""
+
+SCALED = {
+    "bytes": ("B", 1.0),
+    "kB": ("B", 1e3),
+    "MByte": ("B", 1e6),
+    "GBytes": ("B", 1e9),
+    "bytes/s": ("B/s", 1.0),
+    "MByte/s": ("B/s", 1e6),
+    "Flops/s": ("F/s", 1.0),
+    "MHz": ("Hz", 1e6),
+    "W": ("W", 1.0),
+    "J": ("J", 1.0),
+}
+"""Units that take a prefix: their symbol, and how much of it one is."""
+
+PLAIN = {"percent": "%", "degC": "°C", "sec": "s"}
+"""How other units are written."""
+
+PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_STEP = 1000.0
+_MAX_EXACT = 10**6
+
+
+def short(value: float, unit: str = "") -> str:
+    """Write a number with at most four significant digits where it is not a small integer.
+
+    >>> short(134217728, "bytes"), short(3450.0, "MHz"), short(12), short(0.123456, "percent")
+    ('134.2 MB', '3.45 GHz', '12', '0.1235 %')
+    """
+    symbol, factor = SCALED.get(unit, (PLAIN.get(unit, unit), 0.0))
+    if factor:
+        value *= factor
+    elif isinstance(value, int) and abs(value) < _MAX_EXACT:
+        return f"{value} {symbol}".rstrip()
+    prefix = ""
+    if factor or abs(value) >= _MAX_EXACT:
+        for prefix in PREFIXES:
+            if abs(value) < _STEP - 0.05 or prefix == PREFIXES[-1]:
+                break
+            value /= _STEP
+    return f"{value:.4g} {prefix}{symbol}".rstrip()

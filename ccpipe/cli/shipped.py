@@ -1,0 +1,51 @@
+"""Files that come with ccpipe: recipes, units, the server's configuration and pages.
+
+A wheel holds them below the package (``setup.py`` copies them there); in a working copy they are
+where they are written.
+"""
+
+import difflib
+from pathlib import Path
+
+import ccpipe
+from ccpipe.config import find_config
+from ccpipe.errors import MissingInputError
+
+_PACKAGE = Path(ccpipe.__file__).parent
+
+
+def folder() -> Path:
+    """Return the folder that holds ``bridges/``, ``docs/`` and ``nats.conf``."""
+    inside = _PACKAGE / "shipped"
+    return inside if inside.is_dir() else _PACKAGE.parent
+
+
+def recipes() -> dict[str, Path]:
+    """Return the recipes that come with ccpipe, by name."""
+    return {path.stem: path for path in sorted((folder() / "bridges").glob("*.toml"))}
+
+
+def find_recipe(path: Path) -> Path:
+    """Return the recipe that is meant: a file, or a name of one.
+
+    A name is looked for in ``bridges/`` beside the configuration file, as ``ccpipe init`` writes
+    it, then among those that come with ccpipe.
+
+    Raises
+    ------
+    MissingInputError
+        where a name is that of no recipe.
+
+    """
+    name = str(path)
+    if name == "-" or path.suffix or len(path.parts) != 1 or path.exists():
+        return path
+    config = find_config()
+    if config is not None and (own := config.parent / "bridges" / f"{name}.toml").is_file():
+        return own
+    known = recipes()
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    raise MissingInputError(f"no file and no recipe {name!r}; {hint}")

@@ -1,0 +1,261 @@
+"""A running ``tail``: from the broker's deliveries to lines, statistics and hints."""
+
+import asyncio
+import functools
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Literal
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.subjects import matches
+from ccpipe.cli.login import site_for
+from ccpipe.cli.tail.idle_hint import IdleHint
+from ccpipe.cli.tail.listening import SubjectKinds, listen_to
+from ccpipe.cli.tail.options import Options, duration
+from ccpipe.cli.tail.selection import Selection
+from ccpipe.cli.tail.stats import Stats
+from ccpipe.cli.tail.stdout import Stdout
+from ccpipe.cli.tail.stored import Stored
+from ccpipe.cli.tail.view import RateLimiter, View
+from ccpipe.errors import UnavailableError
+from ccpipe.formats.lineprotocol import Rejected, decode
+from ccpipe.pipeline.signals import stop_signals
+from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import note, plural, printable
+
+TERMINAL_LIMIT = 200
+"""Default maximum of lines per second on a terminal."""
+
+BAD_LIMIT = 20
+"""Maximum of bad lines shown per second; all are counted."""
+
+Mode = Literal["lines", "stats", "raw", "raw undecoded"]
+"""What is shown; payloads are not decoded where no filter needs it."""
+
+
+async def follow(options: Options) -> None:
+    """Show what the options ask for, until stopped.
+
+    Raises
+    ------
+    UsageError
+        where the options do not fit together.
+    UnavailableError, DeniedError
+        where no server answered in the time that was given, or it refuses us.
+
+    """
+    options.check()
+    site = site_for(
+        config=options.config,
+        server=options.server,
+        user=options.user,
+        password_file=options.password_file,
+        creds=options.creds,
+        context=options.context,
+    )
+    seconds = None if options.for_ is None else duration(options.for_, "--for")
+    bus = Connection(site.bus, name="tail", telemetry=Telemetry())
+    limit = options.limit
+    if limit is None:
+        limit = TERMINAL_LIMIT if sys.stdout.isatty() else 0
+    stdout = Stdout(sys.stdout.fileno())
+    view = View(stdout, options.output, limit=limit, count=options.count, strict=options.strict)
+    listening = listen_to(
+        site, kinds=options.kinds, clusters=options.cluster, subjects=options.subjects
+    )
+    selection = Selection(options, listening.of_cluster)
+    tail = _Tail(bus, listening.patterns, view, selection, SubjectKinds(site), options)
+    stored = Stored(bus, site, options, tail.receive, selection.jobs)
+    async with stop_signals(seconds) as stop:
+        await tail.run(stop, stored)
+        await stdout.drain(stop)
+    tail.finish()
+    if stdout.dropped:
+        note(f"{plural(stdout.dropped, 'line')} left out: the reader of the output was too slow")
+    if seconds and not tail.idle_hint.was_connected:
+        raise UnavailableError(f"no NATS server answered at {bus.url}")
+
+
+class _Tail:
+    """Shows deliveries."""
+
+    def __init__(
+        self,
+        bus: Connection,
+        patterns: Sequence[str],
+        view: View,
+        selection: Selection,
+        subjects: SubjectKinds,
+        options: Options,
+    ) -> None:
+        """Prepare to show what is published on some patterns."""
+        self.bus = bus
+        self.patterns = patterns
+        self.view = view
+        self.selection = selection
+        self.subjects = subjects
+        self.options = options
+        self.mode: Mode = "lines"
+        if options.stats:
+            self.mode = "stats"
+        elif options.raw:
+            self.mode = "raw" if selection.is_filtered else "raw undecoded"
+        self.stats = Stats()
+        self.idle_hint = IdleHint(bus, patterns)
+        self.bad = self.reported_left_out = 0
+        self.bad_limiter = RateLimiter(BAD_LIMIT)
+        self.redraws = self.mode == "stats" and sys.stdout.isatty()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self, stop: asyncio.Event, stored: Stored) -> None:
+        """Show messages until stopped or until `count` is reached."""
+        tasks = [
+            asyncio.create_task(self.listen(stored)),
+            asyncio.create_task(self.report_periodically()),
+            asyncio.create_task(stop.wait()),
+        ]
+        units = asyncio.create_task(self.view.load_units())
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (*tasks, units):
+                task.cancel()
+            await asyncio.gather(*tasks, units, return_exceptions=True)
+
+    async def listen(self, stored: Stored) -> None:
+        async with self.bus:
+            live = await stored.begin(self.patterns)
+            for place, pattern in enumerate(live):
+                await self.bus.subscribe(pattern, functools.partial(self.receive, live[:place]))
+            if sys.stderr.isatty():
+                note(f"{self.bus.url}: listening to {', '.join(self.patterns)}")
+            reading = asyncio.create_task(stored.run())
+            try:
+                await asyncio.wait({reading, self.ended}, return_when=asyncio.FIRST_COMPLETED)
+                if reading.done():
+                    reading.result()
+                    if self.options.follow:
+                        await self.ended
+                else:
+                    self.ended.result()
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    def receive(self, earlier: Sequence[str], delivery: Delivery) -> None:
+        """Handle one payload, once, even if several patterns match its subject."""
+        if self.ended.done() or any(matches(pattern, delivery.subject) for pattern in earlier):
+            return
+        try:
+            self.take(delivery)
+            if self.view.is_full:
+                self.ended.set_result(None)
+        except Exception as error:  # noqa: BLE001 - the client would only log it
+            self.ended.set_exception(error)
+
+    def take(self, delivery: Delivery) -> None:
+        self.stats.payloads += 1
+        self.stats.bytes += len(delivery.payload)
+        if self.mode == "raw undecoded":
+            self.idle_hint.record_lines(1, 1)
+            self.view.show_payload(delivery.payload)
+        elif self.subjects.is_dead(delivery.subject):
+            self.take_dead_letter(delivery)
+        elif self.subjects.is_sonar(delivery.payload):
+            self.take_envelopes(delivery)
+        else:
+            self.take_lines(delivery)
+
+    def take_lines(self, delivery: Delivery) -> None:
+        lines = decode(delivery.payload, lenient=self.options.lenient)
+        self.report_rejected(delivery.subject, lines.rejected)
+        kept = self.selection.lines(delivery.subject, lines)
+        self.idle_hint.record(lines, kept)
+        self.stats.add(delivery.subject, kept)
+        if self.mode == "lines":
+            self.view.show(kept)
+        elif self.mode == "raw" and len(kept):
+            self.view.show_payload(delivery.payload)
+        elif self.mode == "stats":
+            self.view.shown += len(kept)
+
+    def take_envelopes(self, delivery: Delivery) -> None:
+        from ccpipe.cli.tail import payloads
+
+        try:
+            found = list(payloads.envelopes(delivery.payload))
+        except ValueError as error:
+            self.report_bad(f"{delivery.subject}: not JSON: {printable(str(error))}")
+            return
+        kept = [envelope for envelope in found if self.selection.envelope(envelope)]
+        self.idle_hint.record_lines(len(found), len(kept))
+        self.stats.add_other(delivery.subject, "sonar", len(kept))
+        if self.mode == "raw" and kept:
+            self.view.show_payload(delivery.payload)
+        elif self.mode == "lines":
+            is_only = self.options.kind == ["sonar"]
+            for envelope in kept:
+                self.view.show_envelope(envelope, delivery.arrival, whole=is_only)
+        elif self.mode == "stats":
+            self.view.shown += len(kept)
+
+    def take_dead_letter(self, delivery: Delivery) -> None:
+        kept = self.selection.has_dead_letters
+        self.idle_hint.record_lines(1, int(kept))
+        self.stats.add_other(delivery.subject, "dead", int(kept))
+        if kept and self.mode == "raw":
+            self.view.show_payload(delivery.payload)
+        elif kept and self.mode == "lines":
+            self.view.show_dead_letter(delivery)
+        elif kept:
+            self.view.shown += 1
+
+    def report_rejected(self, subject: str, rejected: Sequence[Rejected]) -> None:
+        for bad in rejected:
+            self.report_bad(f"{subject}: {bad}")
+
+    def report_bad(self, text: str) -> None:
+        self.bad += 1
+        # The summary counts them; lines between two screens of statistics would flicker.
+        if not self.redraws and self.bad_limiter.take(1):
+            note(text, "red")
+
+    async def report_periodically(self) -> None:
+        """Report idleness and omitted lines; redraw statistics on a terminal."""
+        while True:
+            await asyncio.sleep(1)
+            self.idle_hint.report()
+            if fresh := self.view.left_out - self.reported_left_out:
+                self.reported_left_out = self.view.left_out
+                note(f"… {plural(fresh, 'line')} left out; --limit 0 shows all")
+            if self.redraws:
+                size = shutil.get_terminal_size()
+                lines = [self.summary(), "", *self.stats.report(size.lines - 3, size.columns)]
+                print("\x1b[H\x1b[J" + "\n".join(lines), flush=True)
+
+    def finish(self) -> None:
+        """Print statistics that were not shown yet, and a summary on stderr."""
+        if self.mode == "stats" and self.options.output == "json":
+            from ccpipe.cli.output import print_json
+
+            print_json(self.stats.as_json())
+        elif self.mode == "stats" and not self.redraws:
+            print("\n".join(self.stats.report()))
+        note(self.summary())
+
+    def summary(self) -> str:
+        counts = {
+            "shown": self.view.shown,
+            "left out by --limit": self.view.left_out,
+            "filtered out": self.idle_hint.received - self.idle_hint.matched,
+            "could not be read": self.bad,
+            "could not be written": self.view.refused,
+            "break rules": self.view.problems,
+        }
+        reported = [
+            f"{count:,} {what}".replace(",", " ") for what, count in counts.items() if count
+        ]
+        return "; ".join([self.stats.summary(), *reported])

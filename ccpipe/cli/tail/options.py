@@ -1,0 +1,120 @@
+"""The options of ``tail``, whoever has read the command line."""
+
+import re
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, get_args
+
+from ccpipe.config import Duration, convert
+from ccpipe.errors import ConfigError, DataError, UsageError
+
+Output = Literal["table", "line", "json", "csv"]
+Kind = Literal["metric", "event", "log", "control", "other", "sonar", "dead"]
+LINE_KINDS: tuple[Kind, ...] = ("metric", "event", "log", "control", "other")
+"""Kinds of messages in line protocol."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to show, and how."""
+
+    subjects: list[str] = field(default_factory=list)
+    cluster: list[str] = field(default_factory=list)
+    kind: list[Kind] = field(default_factory=list)
+    node: list[str] = field(default_factory=list)
+    name: list[str] = field(default_factory=list)
+    job: list[int] = field(default_factory=list)
+    last: str | None = None
+    since: str | None = None
+    all_: bool = False
+    follow: bool = True
+    count: int | None = None
+    for_: str | None = None
+    limit: int | None = None
+    stats: bool = False
+    raw: bool = False
+    strict: bool = False
+    lenient: bool = False
+    output: Output = "table"
+    config: Path | None = None
+    server: str | None = None
+    user: str | None = None
+    password_file: Path | None = None
+    creds: Path | None = None
+    context: str | None = None
+
+    def check(self) -> None:
+        """Raise UsageError for options that exclude each other or are out of range."""
+        if self.stats and self.output in ("line", "csv"):
+            raise UsageError(f"--stats has the formats table and json, not {self.output}")
+        if self.stats and self.raw:
+            raise UsageError("--stats and --raw cannot be combined")
+        limits = self.count, self.limit
+        if (limits[0] is not None and limits[0] < 1) or (limits[1] is not None and limits[1] < 0):
+            raise UsageError("--count must be at least 1, --limit at least 0")
+        if sum((self.last is not None, self.since is not None, self.all_)) > 1:
+            raise UsageError("--last, --since and --all exclude each other")
+        if not self.follow and not self.is_history:
+            raise UsageError("--no-follow needs --last, --since or --all")
+        if self.output in ("line", "csv") and not self.raw and {"sonar", "dead"} & {*self.kind}:
+            raise UsageError(
+                f"--kind sonar and dead have the formats table and json, not {self.output}"
+            )
+
+    @property
+    def is_history(self) -> bool:
+        """Whether stored messages are shown first."""
+        return self.last is not None or self.since is not None or self.all_
+
+    @property
+    def begin(self) -> int | None:
+        """Where the stored messages begin, in nanoseconds since the epoch; None for all of them."""
+        if self.last is not None:
+            return int((time.time() - duration(self.last, "--last")) * 1e9)
+        return int(point_in_time(self.since) * 1e9) if self.since is not None else None
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """The kinds that are shown: those given, else all that the format has room for."""
+        if self.kind:
+            return self.kind
+        is_for_lines = self.output in ("line", "csv") and not self.raw
+        return list(LINE_KINDS if is_for_lines else get_args(Kind))
+
+    def nodes(self) -> list[str]:
+        """Return patterns of nodes; node lists are expanded."""
+        from ccpipe.formats.nodelist import expand
+
+        found: list[str] = []
+        for text in self.node:
+            if re.search(r"[*?]|\[[^]0-9]", text):
+                found.append(text)
+                continue
+            try:
+                found += expand(text)
+            except DataError as error:
+                raise UsageError(f"--node {text}: {error}") from None
+        return found
+
+
+def duration(text: str, flag: str) -> float:
+    """Read a duration such as ``30s`` or ``5m``; raises UsageError."""
+    try:
+        return float(convert(text, Duration, flag))
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+def point_in_time(text: str) -> float:
+    """Read a time of day, a date or both, of the local zone where none is given; seconds."""
+    today = datetime.now().astimezone().date().isoformat()
+    for form in (text, f"{today} {text}"):
+        try:
+            return datetime.fromisoformat(form).timestamp()
+        except (ValueError, OverflowError):
+            continue
+    raise UsageError(
+        f"--since: not a time: {text!r} (expected e.g. 14:30, 2025-02-20, 2025-02-20T14:30:00Z)"
+    )

@@ -1,0 +1,104 @@
+"""What JetStream has stored: shown first, and searched for the starts of jobs."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.subjects import Subjects
+from ccpipe.cli.tail.jobs import JobNodes
+from ccpipe.cli.tail.options import Options
+from ccpipe.config import Site
+from ccpipe.errors import CcpipeError, DeniedError, UnavailableError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.terminal import note
+
+SEARCH_SECONDS = 10.0
+"""How long the starts of jobs are looked for before messages are shown."""
+
+Receive = Callable[[Sequence[str], Delivery], None]
+
+
+class Stored:
+    """Reads the streams that hold what is asked for."""
+
+    def __init__(
+        self, bus: Connection, site: Site, options: Options, receive: Receive, jobs: JobNodes | None
+    ) -> None:
+        """Prepare; without a history and jobs nothing is asked of JetStream."""
+        self.bus = bus
+        self.site = site
+        self.options = options
+        self.receive = receive
+        self.jobs = jobs
+        self._streams: dict[str, list[str]] = {}
+
+    async def begin(self, patterns: Sequence[str]) -> list[str]:
+        """Find the streams; return the patterns that none of them stores, to be subscribed to.
+
+        Raises
+        ------
+        UnavailableError, DeniedError
+            where JetStream does not answer, or we may not ask.
+
+        """
+        if self.jobs is not None:
+            await self._search(self.jobs)
+        if not self.options.is_history:
+            return list(patterns)
+        from ccpipe.bus.nats.history import streams_of
+
+        self._streams = await streams_of(self.bus.jetstream(), patterns)
+        stored = {pattern for found in self._streams.values() for pattern in found}
+        if not stored:
+            note(f"no stream stores {', '.join(patterns)}: new messages only", "yellow")
+        return [pattern for pattern in patterns if pattern not in stored]
+
+    async def run(self) -> None:
+        """Hand over what is stored and, where it is to be followed, what comes."""
+        if not self._streams:
+            if self.options.follow:
+                await asyncio.Event().wait()
+            return
+        from ccpipe.bus.nats.history import History
+
+        readers = [
+            History(
+                self.bus, stream, patterns, lambda delivery: self.receive((), delivery),
+                since=self.options.begin,
+            )
+            for stream, patterns in self._streams.items()
+        ]  # fmt: skip
+        async with asyncio.TaskGroup() as group:
+            for reader in readers:
+                group.create_task(reader.run(follow=self.options.follow))
+
+    async def _search(self, jobs: JobNodes) -> None:
+        """Look for starts in what is stored; without JetStream only new ones are seen."""
+        from ccpipe.bus.nats.history import History, streams_of
+
+        patterns = Subjects.of(self.site).patterns(["events"], "*")
+        try:
+            streams = await streams_of(self.bus.jetstream(), patterns)
+            for stream, found in streams.items():
+                reader = History(self.bus, stream, found, self._learn(jobs), since=None)
+                reading = asyncio.create_task(reader.run(follow=False))
+                await asyncio.wait({reading}, timeout=SEARCH_SECONDS)
+                if reading.done():
+                    reading.result()
+                reading.cancel()
+        except (UnavailableError, DeniedError) as error:
+            note(f"starts of jobs that are stored cannot be read: {error}", "yellow")
+        if not jobs.nodes:
+            known = ", ".join(map(str, sorted(jobs.jobs)))
+            note(f"no start of job {known} was found: waiting for one", "yellow")
+
+    @staticmethod
+    def _learn(jobs: JobNodes) -> Callable[[Delivery], None]:
+        def learn(delivery: Delivery) -> None:
+            try:
+                for message in decode(delivery.payload, lenient=True):
+                    jobs.add_event(message)
+            except CcpipeError:
+                return
+
+        return learn

@@ -1,0 +1,1 @@
+"""``ccpipe top``: what the clusters do now."""

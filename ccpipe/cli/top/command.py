@@ -1,0 +1,124 @@
+"""``ccpipe top``: clusters, nodes, jobs and GPUs, live."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from ccpipe.cli.login import site_for
+from ccpipe.cli.options import seconds
+from ccpipe.cli.output import print_json, print_table
+from ccpipe.cli.top.feed import Feed
+from ccpipe.cli.top.model import Model
+from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, cells, select
+from ccpipe.config import Site
+from ccpipe.errors import MissingExtra, UnavailableError
+from ccpipe.pipeline.signals import stop_signals
+
+
+async def top(
+    *,
+    view: Literal["clusters", "nodes", "jobs", "gpus", "errors"] = "clusters",
+    once: bool = False,
+    for_: Annotated[str, Parameter(name="--for")] = "12s",
+    interval: str = "1s",
+    output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
+    config: Path | None = None,
+    server: str | None = None,
+    user: str | None = None,
+    password_file: Path | None = None,
+    creds: Path | None = None,
+    context: str | None = None,
+) -> None:
+    """Show what the clusters do now: nodes, jobs, GPUs, message rates and errors.
+
+    Keys 1 to 5 choose the table, s the column to sort by, r turns the order
+    round, / filters by words, Enter shows what belongs to a row, Escape goes
+    back, q ends. It reads the bus only: metrics, events, logs and dead letters.
+
+    Examples:
+      ccpipe top
+      ccpipe top --view jobs --interval 5s
+      ccpipe top --once -o json --for 15s
+
+    Parameters
+    ----------
+    view
+        The table to begin with.
+    once
+        Print all that was heard in the time of --for, and end.
+    for_
+        How long --once listens, such as 30s.
+    interval
+        Time between two drawings; longer ones suit slow lines.
+    output
+        With --once: the table of --view, or all tables as JSON.
+    config
+        Configuration file; without it $CCPIPE_CONFIG, the user's or the
+        system's ccpipe.toml.
+    server
+        URL of the NATS server, such as nats://127.0.0.1:4222; several with
+        commas.
+    user
+        User name at the server.
+    password_file
+        File that holds the user's password.
+    creds
+        File with credentials (JWT and seed).
+    context
+        Context of the program nats that names server and credentials.
+    """
+    site = site_for(
+        config=config,
+        server=server,
+        user=user,
+        password_file=password_file,
+        creds=creds,
+        context=context,
+    )
+    if once:
+        await _print(site, view, seconds(for_, "--for") or 0.0, output)
+        return
+    try:
+        from ccpipe.cli.top.screen import Top
+    except ModuleNotFoundError as error:
+        if error.name != "textual":
+            raise
+        raise MissingExtra("textual", "top") from None
+    model = Model()
+    app = Top(Feed(site, model), model, interval=seconds(interval, "--interval") or 1.0)
+    app.view = view
+    await app.run_async()
+    if app.failure is not None:
+        raise app.failure
+
+
+async def _print(site: Site, name: str, wait: float, output: Literal["table", "json"]) -> None:
+    model = Model()
+    feed = Feed(site, model)
+    feeding = asyncio.create_task(feed.run())
+    is_connected = False
+    try:
+        async with stop_signals(wait) as stop:
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait({feeding, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            is_connected = feed.bus.is_connected
+            stopping.cancel()
+        if feeding.done():
+            feeding.result()
+    finally:
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+    if not is_connected:
+        raise UnavailableError(f"no NATS server answered at {feed.bus.url}")
+    model.tick()
+    if output == "json":
+        print_json(as_json(model))
+        return
+    view = VIEWS[name]
+    rows = select(
+        view, view.rows(model), sort=DEFAULT_SORT[name], reverse=False, words=(), maximum=10**9
+    )
+    heads = [column.head for column in view.columns]
+    print_table([cells(view, row) for row in rows], heads)

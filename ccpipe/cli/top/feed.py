@@ -1,0 +1,66 @@
+"""From the broker into the model."""
+
+import asyncio
+import functools
+from collections.abc import Sequence
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.subjects import Subjects, matches
+from ccpipe.cli.top.model import Model
+from ccpipe.config import Site
+from ccpipe.errors import UnavailableError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.telemetry import Telemetry
+
+KINDS = ("metrics", "events", "log", "dead")
+"""The subjects that are listened to."""
+
+REPLAY_SECONDS = 10.0
+"""How long the starts of jobs that are stored are read at the beginning."""
+
+
+class Feed:
+    """Keeps a model up to date while it is open."""
+
+    def __init__(self, site: Site, model: Model) -> None:
+        """Prepare to connect."""
+        self.bus = Connection(site.bus, name="top", telemetry=Telemetry())
+        self.model = model
+        self.patterns = Subjects.of(site).patterns(KINDS, "*")
+        self._events = Subjects.of(site).patterns(["events"], "*")
+        self._dead = Subjects.of(site).patterns(["dead"], "*")
+
+    async def run(self) -> None:
+        """Listen until cancelled; raises DeniedError where the server refuses us."""
+        async with self.bus:
+            await self._replay_jobs()
+            for place, pattern in enumerate(self.patterns):
+                receive = functools.partial(self._receive, self.patterns[:place])
+                await self.bus.subscribe(pattern, receive)
+            await asyncio.Event().wait()
+
+    async def _replay_jobs(self) -> None:
+        """Learn the jobs that run already; without JetStream only new ones are known."""
+        from ccpipe.bus.nats.history import History, streams_of
+        from ccpipe.errors import DeniedError
+
+        receive = functools.partial(self._receive, ())
+        try:
+            for stream, patterns in (await streams_of(self.bus.jetstream(), self._events)).items():
+                reader = History(self.bus, stream, patterns, receive, since=None)
+                reading = asyncio.create_task(reader.run(follow=False))
+                await asyncio.wait({reading}, timeout=REPLAY_SECONDS)
+                reading.cancel()
+        except (UnavailableError, DeniedError):
+            return
+
+    def _receive(self, earlier: Sequence[str], delivery: Delivery) -> None:
+        if any(matches(pattern, delivery.subject) for pattern in earlier):
+            return
+        if any(matches(pattern, delivery.subject) for pattern in self._dead):
+            cluster = delivery.subject.partition(".")[0]
+            reason = delivery.headers.get("Ccpipe-Reason", "no reason given")
+            origin = delivery.headers.get("Ccpipe-Origin", "?")
+            self.model.add_dead_letter(cluster, reason, origin)
+        else:
+            self.model.add_lines(decode(delivery.payload, lenient=True), len(delivery.payload))

@@ -1,0 +1,317 @@
+"""The state of clusters as their messages tell it: nodes, jobs, GPUs, rates and errors.
+
+It knows no screen and no broker. Its memory is bounded by the number of nodes, jobs and GPUs, each
+with a maximum.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ccpipe.cli.quantity import SCALED
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.lineprotocol.series import SeriesTable
+from ccpipe.message import Kind, Message
+
+MAX_NODES = 50_000
+MAX_JOBS = 50_000
+MAX_GPUS = 100_000
+MAX_ERRORS = 200
+"""Errors that are remembered, the latest ones."""
+
+STALE_SECONDS = 120.0
+"""After so long without a message a node counts as silent."""
+
+ENDED_SECONDS = 300.0
+"""How long a job that has ended is still listed."""
+
+NODE_METRICS: Mapping[str, tuple[str, float]] = {
+    "load_one": ("load", 1),
+    "cpu_load": ("load", 1),
+    "cpu_used": ("cpu", 1),
+    "cpu_idle": ("idle", 1),
+    "num_cpus": ("cpus", 1),
+    "mem_used": ("memory", 1e3),
+    "mem_total": ("memory_total", 1e3),
+    "net_bytes_in_bw": ("network", 1),
+    "flops_any": ("flops", 1),
+    "cpu_power": ("power", 1),
+    "ipmi_power": ("power", 1),
+}
+"""Metrics of a whole node: the field that they set, and what one unit of them is in its unit."""
+
+GPU_METRICS: Mapping[str, tuple[str, float]] = {
+    "nv_util": ("utilization", 1),
+    "rocm_gfx_util": ("utilization", 1),
+    "acc_utilization": ("utilization", 1),
+    "nv_fb_mem_used": ("memory", 1e6),
+    "rocm_mem_used": ("memory", 1e6),
+    "acc_mem_used": ("memory", 1e6),
+    "nv_power_usage": ("power", 1),
+    "rocm_avg_power": ("power", 1),
+    "acc_power": ("power", 1),
+    "nv_temp": ("temperature", 1),
+    "rocm_temp_edge": ("temperature", 1),
+}
+"""The same of accelerators."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A node; NaN is what it has not said."""
+
+    cluster: str
+    name: str
+    load: float = float("nan")
+    cpu: float = float("nan")
+    """Percent, summed over all hardware threads."""
+    idle: float = float("nan")
+    cpus: float = float("nan")
+    memory: float = float("nan")
+    """Bytes."""
+    memory_total: float = float("nan")
+    network: float = float("nan")
+    """Bytes received in a second."""
+    flops: float = float("nan")
+    power: float = float("nan")
+    """Watts."""
+    lines: int = 0
+    rate: float = 0.0
+    """Lines a second, of the last interval."""
+    heard: float = 0.0
+    """When its last line was received, in seconds since the epoch."""
+    gpus: int = 0
+    jobs: set[int] = field(default_factory=set)
+    counted: int = 0
+
+    @property
+    def busy(self) -> float:
+        """Percent of the processors' time that is used."""
+        used = 100 * self.cpus - self.idle if math.isnan(self.cpu) else self.cpu
+        return used / self.cpus if self.cpus > 0 else math.nan
+
+
+@dataclass(slots=True)
+class Gpu:
+    """An accelerator of a node."""
+
+    cluster: str
+    node: str
+    id: str
+    utilization: float = float("nan")
+    """Percent."""
+    memory: float = float("nan")
+    """Bytes."""
+    power: float = float("nan")
+    """Watts."""
+    temperature: float = float("nan")
+    """Degrees Celsius."""
+
+
+@dataclass(slots=True)
+class Job:
+    """A job, as its start told it."""
+
+    cluster: str
+    id: int
+    user: str = ""
+    project: str = ""
+    partition: str = ""
+    start: int = 0
+    """Seconds since the epoch."""
+    nodes: tuple[str, ...] = ()
+    state: str = "running"
+    ended: float = 0.0
+    """When its stop was received; 0 while it runs."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Counts of one cluster."""
+
+    name: str
+    messages: int = 0
+    lines: int = 0
+    bytes: int = 0
+    dead: int = 0
+    errors: int = 0
+    rate: float = 0.0
+    """Lines a second, of the last interval."""
+    counted: int = 0
+
+
+class _Resource(msgspec.Struct):
+    hostname: str = ""
+
+
+class _JobEvent(msgspec.Struct):
+    """What start and stop have in common with ClusterCockpit's schema."""
+
+    job: int = msgspec.field(name="jobId")
+    user: str = ""
+    project: str = ""
+    partition: str = ""
+    start: int = msgspec.field(name="startTime", default=0)
+    state: str = msgspec.field(name="jobState", default="")
+    resources: list[_Resource] = []
+
+
+Setter = Callable[[float], None]
+
+
+class Model:
+    """What was heard so far."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """Start with nothing; `clock` gives seconds since the epoch."""
+        self._clock = clock
+        self.clusters: dict[str, Cluster] = {}
+        self.nodes: dict[tuple[str, str], Node] = {}
+        self.gpus: dict[tuple[str, str, str], Gpu] = {}
+        self.jobs: dict[tuple[str, int], Job] = {}
+        self.errors: deque[tuple[float, str, str]] = deque(maxlen=MAX_ERRORS)
+        """Time, place and text of dead letters and of errors in the log."""
+        self.rejected = 0
+        """Lines that could not be read."""
+        self._ticked = clock()
+        self._table: SeriesTable | None = None
+        self._targets: list[tuple[Node | None, Any, str, float] | None] = []
+
+    def add_lines(self, lines: Lines, size: int) -> None:
+        """Take one payload of `size` bytes."""
+        self.rejected += len(lines.rejected)
+        if lines.table is not self._table:
+            self._table, self._targets = lines.table, []
+        now = self._clock()
+        heard: dict[str, int] = {}
+        for row, (code, number) in enumerate(zip(lines.series, lines.numbers, strict=True)):
+            if code >= len(self._targets):
+                self._targets.extend([None] * (len(lines.table.series) - len(self._targets)))
+            target = self._targets[code]
+            if target is None:
+                target = self._targets[code] = self._target(*lines.table.series[code][:2])
+            node, owner, name, factor = target
+            if node is not None:
+                node.lines += 1
+                node.heard = now
+                heard[node.cluster] = heard.get(node.cluster, 0) + 1
+            if name == "event":
+                self._add_message(lines[row])
+            elif name:
+                setattr(owner, name, number * factor)
+        for cluster, count in heard.items():
+            found = self._cluster(cluster)
+            found.messages += 1
+            found.lines += count
+            found.bytes += size
+
+    def _target(self, name: str, tags: Mapping[str, str]) -> tuple[Node | None, Any, str, float]:
+        """Return what a series sets: its node, the owner of a field, the field and its factor."""
+        cluster, hostname = tags.get("cluster", ""), tags.get("hostname", "")
+        node = self._node(cluster, hostname)
+        if tags.get("function") or tags.get("loglevel"):
+            return node, None, "event", 0
+        if node is None or tags.get("stype"):
+            return node, None, "", 0
+        kind = tags.get("type", "node")
+        owner: Node | Gpu | None = None
+        if kind == "node" and name in NODE_METRICS:
+            owner, (attribute, factor) = node, NODE_METRICS[name]
+        elif kind == "accelerator" and name in GPU_METRICS:
+            owner = self._gpu(node, tags.get("type-id", ""))
+            attribute, factor = GPU_METRICS[name]
+        if owner is None:
+            return node, None, "", 0
+        # A tag `unit` says what the sender means; without it it is what ccpipe's collectors send.
+        _, factor = SCALED.get(tags.get("unit", ""), ("", factor))
+        return node, owner, attribute, factor
+
+    def _node(self, cluster: str, name: str) -> Node | None:
+        found = self.nodes.get((cluster, name))
+        if found is None and name and len(self.nodes) < MAX_NODES:
+            found = self.nodes[cluster, name] = Node(cluster, name)
+        return found
+
+    def _gpu(self, node: Node, number: str) -> Gpu | None:
+        key = (node.cluster, node.name, number)
+        if key not in self.gpus and len(self.gpus) < MAX_GPUS:
+            self.gpus[key] = Gpu(*key)
+            node.gpus += 1
+        return self.gpus.get(key)
+
+    def _cluster(self, name: str) -> Cluster:
+        if name not in self.clusters:
+            self.clusters[name] = Cluster(name)
+        return self.clusters[name]
+
+    def _add_message(self, message: Message) -> None:
+        cluster = message.tags.get("cluster", "")
+        if message.kind is Kind.LOG:
+            if message.tags.get("loglevel", "").lower() in (
+                "err",
+                "error",
+                "crit",
+                "alert",
+                "emerg",
+            ):
+                self._cluster(cluster).errors += 1
+                self._add_error(f"{message.hostname} {message.name}".strip(), str(message.value))
+        elif message.kind is Kind.EVENT and message.name == "job":
+            self._add_job(cluster, message.tags.get("function", ""), str(message.value))
+
+    def _add_job(self, cluster: str, function: str, text: str) -> None:
+        try:
+            event = msgspec.json.decode(text, type=_JobEvent)
+        except (msgspec.MsgspecError, UnicodeError):
+            return
+        key = (cluster, event.job)
+        if function == "start_job" and (key in self.jobs or len(self.jobs) < MAX_JOBS):
+            nodes = tuple(resource.hostname for resource in event.resources)
+            self.jobs[key] = Job(
+                cluster, event.job, event.user, event.project, event.partition, event.start, nodes
+            )
+            for name in nodes:
+                if node := self._node(cluster, name):
+                    node.jobs.add(event.job)
+        elif function == "stop_job" and (job := self.jobs.get(key)):
+            job.state = event.state or "ended"
+            job.ended = self._clock()
+            for name in job.nodes:
+                if node := self.nodes.get((cluster, name)):
+                    node.jobs.discard(job.id)
+
+    def add_dead_letter(self, cluster: str, reason: str, origin: str) -> None:
+        """Take a dead letter."""
+        self._cluster(cluster).dead += 1
+        self._add_error(f"dead letter from {origin}", reason)
+
+    def _add_error(self, place: str, text: str) -> None:
+        self.errors.append((self._clock(), place, text))
+
+    def tick(self) -> None:
+        """Compute rates since the last tick and forget jobs that ended a while ago."""
+        now = self._clock()
+        passed = max(now - self._ticked, 1e-9)
+        self._ticked = now
+        everything: list[Node | Cluster] = [*self.nodes.values(), *self.clusters.values()]
+        for counted in everything:
+            counted.rate = (counted.lines - counted.counted) / passed
+            counted.counted = counted.lines
+        for key in [
+            k for k, job in self.jobs.items() if job.ended and now - job.ended > ENDED_SECONDS
+        ]:
+            del self.jobs[key]
+
+    def is_silent(self, node: Node) -> bool:
+        """Return whether nothing was heard of a node for a while."""
+        return self._clock() - node.heard > STALE_SECONDS
+
+    def nodes_of(self, job: Job) -> list[Node]:
+        """Return the nodes of a job that were heard of."""
+        found = (self.nodes.get((job.cluster, name)) for name in job.nodes)
+        return [node for node in found if node is not None]

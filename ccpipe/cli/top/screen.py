@@ -1,0 +1,196 @@
+"""The screen of ``ccpipe top``: one table at a time, drawn again once a second."""
+
+import asyncio
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import DataTable, Footer, Input, Static
+
+from ccpipe.cli.top.feed import Feed
+from ccpipe.cli.top.model import Model
+from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, cells, select
+from ccpipe.errors import CcpipeError
+from ccpipe.terminal import plural
+
+MAX_ROWS = 500
+"""Rows that are drawn; a filter finds the others."""
+
+DRILL = {"clusters": "nodes", "nodes": "jobs", "jobs": "nodes", "gpus": "nodes"}
+"""Where Enter goes from each table."""
+
+
+class Top(App[None]):
+    """What the clusters do now."""
+
+    CSS = """
+    Screen { layout: vertical; }
+    #status { height: 1; }
+    #filter { display: none; height: 1; border: none; }
+    DataTable { height: 1fr; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(str(n), f"show('{name}')", name) for n, name in enumerate(VIEWS, 1)),
+        Binding("s", "sort", "sort"),
+        Binding("r", "reverse", "reverse"),
+        Binding("slash", "filter", "filter"),
+        Binding("escape", "clear", "back"),
+        Binding("q", "quit", "quit"),
+    ]
+
+    def __init__(self, feed: Feed, model: Model, *, interval: float = 1.0) -> None:
+        """Show a model that `feed` keeps up to date, drawn again every `interval` seconds."""
+        super().__init__()
+        self.feed = feed
+        self.model = model
+        self.interval = interval
+        self.view = "clusters"
+        self.sort = dict(DEFAULT_SORT)
+        self.reverse = False
+        self.words = ""
+        self.failure: CcpipeError | None = None
+        """What ended it."""
+        self._feeding: asyncio.Task[None] | None = None
+        self._keys: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        """Build the screen."""
+        yield Static(id="status", markup=False)
+        yield DataTable(cursor_type="row", zebra_stripes=False)
+        yield Input(id="filter", placeholder="filter: words that a row must hold")
+        yield Footer()
+
+    async def on_mount(self) -> None:
+        """Begin to listen and to draw."""
+        self.animation_level = "none"  # each frame would go over the line
+        self._feeding = asyncio.create_task(self.feed.run())
+        self._feeding.add_done_callback(self._ended)
+        self.action_show(self.view)
+        self.set_interval(self.interval, self.draw)
+        self.query_one(DataTable).focus()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and isinstance(error := task.exception(), CcpipeError):
+            self.failure = error
+            self.exit()
+
+    async def on_unmount(self) -> None:
+        """Stop listening."""
+        if self._feeding is not None:
+            self._feeding.cancel()
+            await asyncio.gather(self._feeding, return_exceptions=True)
+
+    def action_show(self, name: str) -> None:
+        """Show another table."""
+        self.view = name
+        table: DataTable[Any] = self.query_one(DataTable)
+        table.clear(columns=True)
+        self._keys = []
+        for number, column in enumerate(VIEWS[name].columns):
+            table.add_column(self._head(number, column.head), key=str(number))
+        self.draw()
+
+    def _head(self, number: int, head: str) -> Text:
+        return Text(head, style="bold reverse" if number == self.sort[self.view] else "bold")
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        columns = len(VIEWS[self.view].columns)
+        self.sort[self.view] = (self.sort[self.view] + 1) % columns
+        self.action_show(self.view)
+
+    def action_reverse(self) -> None:
+        """Turn the order round."""
+        self.reverse = not self.reverse
+        self.draw()
+
+    def action_filter(self) -> None:
+        """Ask for words."""
+        field = self.query_one("#filter", Input)
+        field.display = True
+        field.value = self.words
+        field.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while words are typed."""
+        self.words = event.value
+        self.draw()
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Go back to the table; the words stay."""
+        self.query_one("#filter", Input).display = False
+        self.query_one(DataTable).focus()
+
+    def action_clear(self) -> None:
+        """Drop the filter; without one go to the clusters."""
+        self.query_one("#filter", Input).display = False
+        self.query_one(DataTable).focus()
+        if self.words:
+            self.words = ""
+            self.draw()
+        else:
+            self.action_show("clusters")
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Show what belongs to a row: the nodes of a cluster or job, the jobs of a node."""
+        if self.view not in DRILL or not 0 <= event.cursor_row < len(self._keys):
+            return
+        key = self._keys[event.cursor_row]
+        words = key.split("/")
+        if self.view == "jobs":
+            job = self.model.jobs.get((words[0], int(words[1])))
+            words = [job.cluster, job.nodes[0]] if job and len(job.nodes) == 1 else words[:1]
+        elif self.view == "nodes":
+            words = words[:1]
+        elif self.view == "gpus":
+            words = words[:2]
+        self.words = " ".join(words)
+        self.action_show(DRILL[self.view])
+
+    def draw(self) -> None:
+        """Draw the table and the status line; only what has changed goes to the terminal."""
+        if not self.query(DataTable):
+            return  # it is ending
+        self.model.tick()
+        view = VIEWS[self.view]
+        rows = select(
+            view,
+            view.rows(self.model),
+            sort=self.sort[self.view],
+            reverse=self.reverse,
+            words=self.words.split(),
+            maximum=MAX_ROWS,
+        )
+        table: DataTable[Any] = self.query_one(DataTable)
+        texts = [[Text(cell) for cell in cells(view, row)] for row in rows]
+        with self.batch_update():
+            while table.row_count > len(rows):
+                table.remove_row(table.coordinate_to_cell_key((table.row_count - 1, 0)).row_key)  # type: ignore[arg-type]
+            for number, row in enumerate(texts):
+                if number >= table.row_count:
+                    table.add_row(*row)
+                    continue
+                for column, cell in enumerate(row):
+                    if table.get_cell_at((number, column)) != cell:  # type: ignore[arg-type]
+                        table.update_cell_at((number, column), cell, update_width=True)  # type: ignore[arg-type]
+        self._keys = [row.key for row in rows]
+        self.query_one("#status", Static).update(self.status())
+
+    def status(self) -> str:
+        """Return the line above the table."""
+        model = self.model
+        lines = sum(cluster.rate for cluster in model.clusters.values())
+        connected = self.feed.bus.url if self.feed.bus.is_connected else "not connected"
+        parts = [
+            f"{connected}  {self.view}",
+            plural(len(model.nodes), "node"),
+            plural(sum(not job.ended for job in model.jobs.values()), "job"),
+            f"{lines:.0f} lines/s",
+        ]
+        if model.rejected:
+            parts.append(f"{plural(model.rejected, 'line')} could not be read")
+        if self.words:
+            parts.append(f"filter: {self.words}")
+        return "  ".join(parts)

@@ -1,0 +1,89 @@
+"""cc-backend's REST interface: starts and stops of jobs, one after the other, each answered.
+
+Over NATS cc-backend takes jobs with eight workers in no order and without an answer, so that what
+comes while it is down is lost. Here a start or stop that was not answered is sent again, and one
+that cc-backend has already counts as stored.
+"""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from ccpipe.errors import RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Kind, Message
+from ccpipe.pipeline import Limits
+from ccpipe.sinks.http import Answer, HttpSink, judge
+
+_PATHS = {"start_job": "/api/jobs/start_job/", "stop_job": "/api/jobs/stop_job/"}
+_THERE_ALREADY = ("already exists", "already been stopped", "UNIQUE constraint failed: job")
+"""What it says with 422, and with 500 of a start that it still holds in its cache."""
+_NEVER = ("finding job failed", "constraint failed")
+"""What it says with 404 and 500, though asking again will not help."""
+
+
+class CcBackendSink(HttpSink):
+    """Reports jobs to cc-backend in the order in which they come."""
+
+    takes = Messages
+
+    stored = frozenset({200, 201})
+
+    limits = Limits(lines=100, age=0.0)
+
+    def __init__(self, *, url: str = "http://127.0.0.1:8080", **http: Any) -> None:
+        """Configure the address.
+
+        Parameters
+        ----------
+        url
+            cc-backend's address; ``/api/jobs/start_job/`` and ``/api/jobs/stop_job/`` are added.
+            ``token_file`` holds a JWT of a user with the role ``api``.
+
+        """
+        super().__init__(url=url, **http)
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Report starts and stops.
+
+        Raises
+        ------
+        UnavailableError
+            where cc-backend does not answer; what it has taken by then does no harm again.
+        RejectedError
+            for what is no start or stop of a job, and for what cc-backend refuses: among these
+            the stop of a job that it does not know.
+        DeniedError
+            where it refuses us.
+
+        """
+        for number, record in enumerate(records):
+            path = _PATHS.get(record.tags.get("function", ""))
+            if record.name != "job" or record.kind is not Kind.EVENT or path is None:
+                raise RejectedError("cc-backend takes start_job and stop_job only", [number])
+            await self._report(path, str(record.value).encode(), number)
+
+    async def ask(self) -> None:
+        """Ask for the clusters, which needs the same token."""
+        answer = await self.request("GET", "/api/clusters/")
+        if answer.status == HTTPStatus.NOT_FOUND:
+            raise RejectedError(f"{self.url}/api/clusters/: {answer}")
+        if answer.status != HTTPStatus.OK:
+            judge(answer.status, f"{self.url}/api/clusters/: {answer}")
+
+    def is_receipt(self, answer: Answer) -> bool:
+        """Say whether cc-backend has it, in its JSON: by this request or an earlier one."""
+        if answer.status in (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR):
+            return any(phrase in answer.text for phrase in _THERE_ALREADY)
+        return super().is_receipt(answer) and answer.text.startswith("{")
+
+    async def _report(self, path: str, body: bytes, number: int) -> None:
+        headers = {"Content-Type": "application/json"}
+        try:
+            await self.post(body, path=path, headers=headers)
+        except RejectedError as error:
+            raise RejectedError(str(error), [number]) from None
+        except UnavailableError as error:
+            if any(phrase in str(error) for phrase in _NEVER):
+                raise RejectedError(str(error), [number]) from None
+            raise

@@ -1,0 +1,97 @@
+"""cc-metric-store by ``POST /api/write``, in the one dialect that it files correctly.
+
+Seconds, one field ``value`` that is a number, and tags ``cluster`` and ``hostname`` on each line:
+the store drops the rest of a request at anything else, takes the time of arrival for a time in
+another unit, and files a line without cluster under that of the line before.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ccpipe.errors import RejectedError
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, ValueType, encode, to_lines
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Limits
+from ccpipe.sinks.http import Answer, HttpSink
+
+NUMBERS = (ValueType.FLOAT, ValueType.INT, ValueType.UINT)
+
+
+class CcMetricStoreSink(HttpSink):
+    """Writes metrics; one that comes twice replaces itself."""
+
+    takes = Messages
+
+    stored = frozenset({200})
+
+    limits = Limits(lines=10_000, bytes=4 * 2**20, age=1.0)
+
+    def __init__(self, *, url: str = "http://127.0.0.1:8082", **http: Any) -> None:
+        """Configure the address.
+
+        Parameters
+        ----------
+        url
+            The store's address; ``/api/write`` is added. ``token_file`` holds a JWT that is
+            signed with the key of which the store has the public half.
+
+        """
+        super().__init__(url=url, **http)
+        self._table: SeriesTable | None = None
+        self._known: set[int] = set()
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Write records.
+
+        Raises
+        ------
+        UnavailableError
+            where the store does not answer.
+        RejectedError
+            for what it would misfile, naming the records, and for what it refuses itself, such as
+            a time before those that it holds.
+        DeniedError
+            where the token is none of its own or has expired.
+
+        """
+        lines = to_lines(records).fill_missing_times(time.time_ns())
+        self._require_fileable(lines)
+        if len(lines):
+            passed = lines.passthrough() if lines.precision == "s" else None
+            await self._post(encode(lines, precision="s") if passed is None else passed)
+
+    async def ask(self) -> None:
+        """Write no lines."""
+        await self._post(b"")
+
+    def is_receipt(self, answer: Answer) -> bool:
+        """Say whether it is an empty 200, as the store answers; a page is somebody else's."""
+        return super().is_receipt(answer) and not answer.text
+
+    async def _post(self, body: bytes) -> None:
+        await self.post(body, path="/api/write")
+
+    def _require_fileable(self, lines: Lines) -> None:
+        """Raise RejectedError where the store would misfile rows."""
+        types = lines.types.tobytes()
+        if bad := [row for row, kind in enumerate(types) if kind not in NUMBERS]:
+            raise RejectedError("cc-metric-store takes numbers only", bad)
+        value = lines.table.field_codes.get(b"value")
+        if value is None or lines.fields.count(value) < len(lines):
+            bad = [row for row, field in enumerate(lines.fields) if field != value]
+            if bad:
+                raise RejectedError("cc-metric-store takes the field 'value' only", bad)
+        if lines.table is not self._table:
+            self._table, self._known = lines.table, set()
+        new = set(lines.series) - self._known
+        nameless = {code for code in new if not _is_placed(lines.table.series[code].tags)}
+        if nameless:
+            bad = [row for row, code in enumerate(lines.series) if code in nameless]
+            raise RejectedError("a tag cluster or hostname is missing", bad)
+        self._known |= new
+
+
+def _is_placed(tags: Any) -> bool:
+    return "cluster" in tags and ("hostname" in tags or "host" in tags)

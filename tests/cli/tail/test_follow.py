@@ -1,0 +1,144 @@
+"""What is stored, whose job it is, and what is no line protocol: on a real broker."""
+
+import asyncio
+import json
+
+import nats
+import pytest
+from nats.js import api
+
+from ccpipe.bus.nats.server import Server
+from tests.cli.command import Ended, ccpipe
+
+SAMPLE = {
+    "meta": {"producer": "sonar", "version": "0.19.0"},
+    "data": {
+        "type": "sample",
+        "attributes": {
+            "time": "2025-02-20T06:05:51+01:00", "cluster": "fritz", "node": "e1",
+            "jobs": [{"job": 7, "user": "ann", "processes": []}],
+        },
+    },
+}  # fmt: skip
+START = {"jobId": 4711, "user": "ann", "resources": [{"hostname": "e1"}, {"hostname": "e3"}]}
+
+
+def load(node: str, value: int) -> bytes:
+    """Make one line of a node."""
+    return f"load,cluster=fritz,hostname={node},type=node value={value}.0 1740027951\n".encode()
+
+
+@pytest.fixture
+async def stored(nats_server: Server) -> Server:
+    """Store a few messages of each kind."""
+    client = await nats.connect(nats_server.url)
+    stream = client.jetstream()
+    await stream.add_stream(
+        api.StreamConfig(
+            name="all", subjects=["fritz.metrics", "fritz.events.*", "fritz.sonar.*", "fritz.dead"]
+        )
+    )
+    event = json.dumps(json.dumps(START))
+    await stream.publish(
+        "fritz.events.job",
+        f"job,cluster=fritz,function=start_job,hostname=e1,type=node event={event} 1740027951\n"
+        .encode(),
+    )  # fmt: skip
+    for number in range(1, 5):
+        await stream.publish("fritz.metrics", load(f"e{number}", number))
+    await stream.publish("fritz.sonar.sample", json.dumps(SAMPLE).encode())
+    headers = {"Ccpipe-Reason": "no good", "Ccpipe-Origin": "fritz.metrics", "Ccpipe-Line": "3"}
+    await stream.publish("fritz.dead", b"broken \x1b[31m", headers=headers)
+    await client.close()
+    return nats_server
+
+
+async def tail(server: Server, *words: str) -> Ended:
+    """Run ``ccpipe tail`` to its end."""
+    return await asyncio.to_thread(ccpipe, "tail", "--server", server.url, *words)
+
+
+async def test_all_that_is_stored_is_shown_and_then_it_ends(stored: Server) -> None:
+    """In the order in which it was stored; nothing twice."""
+    shown = await tail(stored, "--all", "--no-follow", "-o", "line")
+    assert shown.code == 0, shown.err
+    rows = shown.out.splitlines()
+    assert [row.split(",")[0] for row in rows] == ["job", "load", "load", "load", "load"]
+    assert b"".join(f"{row}\n".encode() for row in rows[1:]) == b"".join(
+        load(f"e{number}", number) for number in range(1, 5)
+    )
+
+
+async def test_a_part_of_what_is_stored(stored: Server) -> None:
+    """What was stored after a time; of an hour ago that is all, of the year 2100 nothing."""
+    recent = await tail(stored, "--last", "1h", "--no-follow", "--kind", "metric", "-o", "json")
+    assert [json.loads(row)["tags"]["hostname"] for row in recent.out.splitlines()] == [
+        "e1", "e2", "e3", "e4",
+    ]  # fmt: skip
+    none = await tail(stored, "--since", "2100-01-01", "--no-follow", "-o", "line")
+    assert (none.code, none.out) == (0, "")
+
+
+async def test_after_what_is_stored_come_new_messages(stored: Server) -> None:
+    """Without a gap and without showing any twice."""
+    client = await nats.connect(stored.url)
+    running = asyncio.create_task(
+        tail(stored, "fritz.metrics", "--all", "--count", "6", "-o", "line")
+    )
+    while not running.done():
+        for number in (5, 6):
+            await client.publish("fritz.metrics", load(f"e{number}", number))
+        await asyncio.sleep(0.3)
+    await client.close()
+    shown = await running
+    nodes = [row.split("hostname=")[1].split(",")[0] for row in shown.out.splitlines()]
+    assert nodes[:4] == ["e1", "e2", "e3", "e4"]
+    assert nodes[4:] in (["e5", "e6"], ["e6", "e5"])
+
+
+async def test_a_job_is_its_nodes(stored: Server) -> None:
+    """As its start named them, which may be long ago."""
+    shown = await tail(
+        stored, "--job", "4711", "--all", "--no-follow", "--kind", "metric", "-o", "json"
+    )
+    assert [json.loads(row)["tags"]["hostname"] for row in shown.out.splitlines()] == ["e1", "e3"]
+    missing = await tail(stored, "--job", "1", "--all", "--no-follow")
+    assert "no start of job 1 was found" in missing.err
+
+
+async def test_a_node_list_selects_nodes(stored: Server) -> None:
+    """Slurm's form."""
+    shown = await tail(
+        stored, "--node", "e[2-3]", "--kind", "metric", "--all", "--no-follow", "-o", "line"
+    )
+    assert shown.out.encode() == load("e2", 2) + load("e3", 3)
+
+
+async def test_envelopes_are_rows_or_shown_whole(stored: Server) -> None:
+    """In the table how much they hold; alone all of it; as JSON as they came."""
+    table = await tail(stored, "--all", "--no-follow", "--node", "e1")
+    assert "sonar.sample" in table.out
+    assert "jobs 1" in table.out
+    whole = await tail(stored, "--all", "--no-follow", "--kind", "sonar")
+    assert '"user": "ann"' in whole.out
+    as_json = await tail(stored, "--all", "--no-follow", "--kind", "sonar", "-o", "json")
+    assert json.loads(as_json.out) == SAMPLE
+
+
+async def test_dead_letters_are_shown_with_reason_and_origin(stored: Server) -> None:
+    """And cannot control the terminal."""
+    table = await tail(stored, "--all", "--no-follow", "--kind", "dead")
+    assert "fritz.metrics line 3: no good: broken" in table.out
+    assert "\x1b" not in table.out
+    as_json = await tail(stored, "--all", "--no-follow", "--kind", "dead", "-o", "json")
+    assert json.loads(as_json.out) == {
+        "dead": "broken \x1b[31m", "subject": "fritz.dead", "reason": "no good",
+        "origin": "fritz.metrics", "line": "3",
+    }  # fmt: skip
+
+
+async def test_a_subject_that_no_stream_stores_is_told(nats_server: Server) -> None:
+    """An empty history has a reason."""
+    shown = await tail(nats_server, "nowhere.>", "--all", "--no-follow")
+    assert shown.code == 0
+    assert "no stream stores nowhere.>" in shown.err

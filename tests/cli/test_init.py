@@ -1,0 +1,59 @@
+"""``ccpipe init``: files that work, and never over those that are there."""
+
+from pathlib import Path
+
+from ccpipe.cli.shipped import recipes
+from ccpipe.config import Site, load
+from tests.cli.command import ccpipe
+from tests.paths import ROOT
+
+
+def written(folder: Path) -> set[str]:
+    """List the files of a folder."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_site_gets_all_it_starts_with(tmp_path: Path) -> None:
+    """Configuration, server, recipes and units; each is good, and bridges run by name."""
+    target = tmp_path / "etc"
+    shown = ccpipe(
+        "init", target, "--cluster", 'fr"itz', "--server", "nats://a,nats://b", "--units"
+    )
+    assert shown.code == 0, shown.err
+    names = {f"bridges/{name}.toml" for name in recipes()}
+    units = {f"systemd/{path.name}" for path in (ROOT / "bridges/systemd").glob("*.service")}
+    assert written(target) == {"ccpipe.toml", "nats.conf"} | names | units
+    assert shown.out.splitlines() == [str(target / name) for name in (
+        "ccpipe.toml", "nats.conf", *sorted(names), *sorted(units)
+    )]  # fmt: skip
+    site = load(target / "ccpipe.toml", Site, environ={})
+    assert (site.cluster, site.bus.servers) == ('fr"itz', ["nats://a", "nats://b"])
+    assert (target / "nats.conf").read_bytes() == (ROOT / "nats.conf").read_bytes()
+    config = str(target / "ccpipe.toml")
+    assert ccpipe("validate", config, target / "bridges" / "null.toml", "--no-connect").code == 0
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    """Where one file exists none is written, and it is named."""
+    (tmp_path / "nats.conf").write_text("mine")
+    shown = ccpipe("init", tmp_path)
+    assert shown.code == 64
+    assert f"{tmp_path}/nats.conf exists; nothing was written" in shown.err
+    assert written(tmp_path) == {"nats.conf"}
+    assert (tmp_path / "nats.conf").read_text() == "mine"
+
+
+def test_a_choice_of_recipes(tmp_path: Path) -> None:
+    """By name; a mistyped one is told before anything is written."""
+    assert ccpipe("init", tmp_path, "--recipe", "parket").code == 64
+    assert written(tmp_path) == set()
+    assert ccpipe("init", tmp_path, "--recipe", "parquet").code == 0
+    assert written(tmp_path) == {"ccpipe.toml", "nats.conf", "bridges/parquet.toml"}
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """Without a traceback."""
+    (tmp_path / "file").touch()
+    shown = ccpipe("init", tmp_path / "file" / "x")
+    assert shown.code == 69
+    assert "Not a directory" in shown.err

@@ -1,0 +1,104 @@
+"""``ccpipe top`` as people use it: by keys, on a real broker."""
+
+import asyncio
+
+import nats
+from nats.aio.client import Client
+from textual.pilot import Pilot
+from textual.widgets import DataTable
+
+from ccpipe.bus.nats.server import Server
+from ccpipe.cli.top.feed import Feed
+from ccpipe.cli.top.model import Model
+from ccpipe.cli.top.screen import Top
+from ccpipe.config import Bus, Site
+from ccpipe.errors import DeniedError
+from tests.cli.top.test_model import NODE, job_event
+
+
+def app_for(server: Server, url: str = "") -> Top:
+    """Make the application."""
+    site = Site(bus=Bus(servers=[url or server.url]))
+    model = Model()
+    return Top(Feed(site, model), model, interval=0.1)
+
+
+def rows(app: Top) -> list[list[str]]:
+    """Read the table off the screen."""
+    table = app.query_one(DataTable)
+    return [[str(cell) for cell in table.get_row_at(number)] for number in range(table.row_count)]
+
+
+async def shows(pilot: Pilot[None], app: Top, *wanted: str) -> None:
+    """Wait until the table's first row holds some texts."""
+    for _ in range(600):
+        await pilot.pause(0.05)
+        if any(all(text in row for text in wanted) for row in rows(app)):
+            return
+    raise AssertionError(f"{wanted} are not in {rows(app)}")
+
+
+async def publish(client: Client) -> None:
+    """Publish nodes, a job and a dead letter, again and again."""
+    start = job_event("start_job", user="ann", resources=[{"hostname": "e1"}], startTime=900)
+    while True:
+        await client.publish("fritz.metrics", NODE)
+        await client.publish("fritz.events.job", start)
+        await client.publish("fritz.dead", b"x", headers={"Ccpipe-Reason": "no [bold]good"})
+        await asyncio.sleep(0.1)
+
+
+async def test_keys_lead_through_the_tables(nats_server: Server) -> None:
+    """Each table by its number, the nodes of a cluster by Enter, a filter, and back."""
+    client = await nats.connect(nats_server.url)
+    publishing = asyncio.create_task(publish(client))
+    app = app_for(nats_server)
+    try:
+        async with app.run_test(size=(110, 20)) as pilot:
+            await shows(pilot, app, "fritz", "2")
+            await pilot.press("enter")
+            await shows(pilot, app, "fritz", "e1", "3.5")
+            assert app.view == "nodes"
+            await pilot.press("slash", *"e2", "enter")
+            await shows(pilot, app, "e2")
+            assert len(rows(app)) == 1
+            await pilot.press("escape", "3")
+            await shows(pilot, app, "7", "ann", "running")
+            await pilot.press("enter")
+            await shows(pilot, app, "e1", "3.5")
+            await pilot.press("escape", "4")
+            await shows(pilot, app, "e1", "80 %")
+            await pilot.press("5")
+            await shows(pilot, app, "no [bold]good")
+            await pilot.press("2", "s", "r")
+            assert (app.sort["nodes"], app.reverse) == (3, True)
+            assert "2 nodes" in app.status()
+            await pilot.press("q")
+    finally:
+        publishing.cancel()
+        await asyncio.gather(publishing, return_exceptions=True)
+        await client.close()
+
+
+async def test_a_server_that_refuses_ends_it(nats_server: Server) -> None:
+    """With the reason, not an empty screen."""
+    app = app_for(nats_server, nats_server.url.replace("ccpipe:", "ccpipe:wrong"))
+    async with app.run_test() as pilot:
+        for _ in range(600):
+            await pilot.pause(0.05)
+            if app.failure is not None:
+                break
+    assert isinstance(app.failure, DeniedError)
+
+
+async def test_a_still_screen_costs_nothing_on_the_line(nats_server: Server) -> None:
+    """Cells that have not changed are not written again."""
+    app = app_for(nats_server)
+    async with app.run_test(size=(110, 20)) as pilot:
+        app.model.add_dead_letter("fritz", "x", "y")
+        await shows(pilot, app, "fritz")
+        table = app.query_one(DataTable)
+        before = table._update_count
+        app.draw()
+        app.draw()
+        assert table._update_count == before

@@ -1,0 +1,137 @@
+"""``CcMetricStoreSink`` against the real cc-metric-store, where it was built."""
+
+import base64
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.errors import DeniedError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import decode, encode
+from ccpipe.message import Message
+from ccpipe.sinks.cc_metric_store import CcMetricStoreSink
+from tests.clustercockpit import peer
+from tests.conftest import free_port, program
+from tests.sinks.answers import Answers
+from tests.sinks.conftest import NOON, SECOND, Given, carry, metric
+from tests.test_clustercockpit_backend import SECRETS
+from tests.test_clustercockpit_store import Store
+
+NOW = int(time.time()) // 60 * 60 * SECOND
+METRICS = {"cpu_load": {"frequency": 10, "aggregation": None}}
+
+
+def jwt(folder: Path, expires: int) -> str:
+    """Return a token signed with the private key of ClusterCockpit's documentation."""
+    line = next(line for line in SECRETS.splitlines() if line.startswith("JWT_PRIVATE_KEY"))
+    seed = base64.b64decode(line.partition("=")[2].strip('"'))[:32]
+    der = bytes.fromhex("302e020100300506032b657004220420") + seed
+    (folder / "key.der").write_bytes(der)
+    claims = {"sub": "bridge", "roles": ["api"], "exp": expires}
+    parts = [json.dumps(part).encode() for part in ({"alg": "EdDSA", "typ": "JWT"}, claims)]
+    text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+    (folder / "text").write_bytes(text)
+    command = ["pkeyutl", "-sign", "-rawin", "-keyform", "DER", "-inkey", folder / "key.der"]
+    signed = subprocess.run(
+        [str(program("openssl", "openssl")), *map(str, command), "-in", str(folder / "text")],
+        capture_output=True,
+        check=True,
+    )
+    return (text + b"." + base64.urlsafe_b64encode(signed.stdout).rstrip(b"=")).decode()
+
+
+class GuardedStore(Store):
+    """A store that asks for a token."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "", METRICS, "unused")
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+        del config["nats"]
+        del config["metric-store"]["nats-subscriptions"]
+        line = next(line for line in SECRETS.splitlines() if line.startswith("JWT_PUBLIC_KEY"))
+        config["main"]["jwt-public-key"] = line.partition("=")[2].strip('"')
+        (folder / "config.json").write_text(json.dumps(config))
+        self.token = jwt(folder, int(time.time()) + 3600)
+        self.headers = {"Authorization": f"Bearer {self.token}"}
+
+
+async def test_what_is_sent_is_what_it_keeps(tmp_path: Path) -> None:
+    """In seconds whatever came, with a token; what it would misfile becomes dead letters."""
+    peer("cc-metric-store")
+    store = GuardedStore(tmp_path / "store")
+    (tmp_path / "token").write_text(store.token)
+    async with store:
+        sink = CcMetricStoreSink(url=store.url, token_file=str(tmp_path / "token"))
+        times = [NOW - 40 * SECOND + n * 10 * SECOND for n in range(4)]
+        good = [Message("cpu_load", {"cluster": "fritz", "hostname": "n1", "type": "node"},
+                        n if n % 2 else n + 0.5, at) for n, at in enumerate(times)]  # fmt: skip
+        bad = [
+            metric("text", time=NOW), metric(True, time=NOW),
+            Message("cpu_load", {"hostname": "n1"}, 9.0, NOW),
+            Message("cpu_load", {"cluster": "fritz", "hostname": "n1"}, 9.0, NOW, "other"),
+        ]  # fmt: skip
+        payload = encode([*good[:2], *bad, *good[2:]], precision="ns")
+        letters = await carry(Given(decode(payload)), sink)
+        assert len(letters) == 4
+        assert await carry(Given(good), sink) == []  # once more: it replaces itself
+        begin = times[0] // SECOND
+        (values,) = store.values([good[0]], begin, begin + 40)
+        assert [value for value in values if value is not None] == [0.5, 1, 2.5, 3]
+
+
+async def test_tokens(tmp_path: Path) -> None:
+    """Without one, or with one that has expired, we are denied before anything starts."""
+    peer("cc-metric-store")
+    async with GuardedStore(tmp_path / "store") as store:
+        with pytest.raises(DeniedError, match="Use JWT"):
+            await CcMetricStoreSink(url=store.url).check()
+        (tmp_path / "old").write_text(jwt(tmp_path, 1000))
+        with pytest.raises(DeniedError, match="expired"):
+            await CcMetricStoreSink(url=store.url, token_file=str(tmp_path / "old")).check()
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (metric("text"), "numbers only"),
+        (metric(True), "numbers only"),
+        (Message("m", {"cluster": "c", "hostname": "n"}, 1.0, NOON, "x"), "field 'value' only"),
+        (Message("m", {"hostname": "n"}, 1.0, NOON), "cluster or hostname is missing"),
+        (Message("m", {"cluster": "c"}, 1.0, NOON), "cluster or hostname is missing"),
+    ],
+)
+async def test_what_would_be_misfiled(answers: Answers, record: Message, reason: str) -> None:
+    """It is named before anything is sent, each time it comes."""
+    answers.status = 200
+    async with CcMetricStoreSink(url=answers.url) as sink:
+        for _ in range(2):
+            with pytest.raises(RejectedError, match=reason) as caught:
+                await sink.write([metric(1.0), record, metric(2.0)])
+            assert caught.value.indices == [1]
+        assert len(answers.requests) == 1
+
+
+async def test_bytes(answers: Answers) -> None:
+    """Seconds pass as they came; other units are written anew, and a missing time is now's."""
+    answers.status = 200
+    line = b"m,cluster=c,host=n,type=node value=1.5 %b\n"
+    async with CcMetricStoreSink(url=answers.url) as sink:
+        await sink.write(decode(line % b"1740052800"))
+        await sink.write(decode(line % b"1740052800123456789"))
+        await sink.write(decode(line % b""))
+        answers.text = "<html>"
+        with pytest.raises(UnavailableError):
+            await sink.write([metric(1.0)])
+    assert answers.bodies[1:3] == [line % b"1740052800"] * 2
+    (sent,) = decode(answers.bodies[3])
+    assert sent.time
+    assert abs(sent.time // SECOND - time.time()) < 600
+
+
+async def test_nobody_there() -> None:
+    """Later, then."""
+    with pytest.raises(UnavailableError):
+        await CcMetricStoreSink(url=f"http://127.0.0.1:{free_port()}").check()

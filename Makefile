@@ -10,7 +10,9 @@ BIN := $(VENV)/bin
 help:
 	@echo "make up       install into $(VENV) and start everything on this machine"
 	@echo "make test     install what the tests need; lint, types, import rules, all tests"
+	@echo "make long     tests that take too long for every change"
 	@echo "make slurm    jobs of all kinds on a real Slurm, as root"
+	@echo "make chaos    kill, freeze and starve every part, and account for every line"
 	@echo "make bench    measure speed, as ratios"
 	@echo "make fuzz     hostile bytes for SECONDS=60, then sanitizers"
 
@@ -29,15 +31,17 @@ $(BIN)/python:
 	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 
 # What a new install is needed for: dependencies, entry points and the compiled kernel.
-BUILD := pyproject.toml setup.py $(wildcard ccpipe/formats/*/*.pyx ccpipe/formats/*/*.hpp)
+BUILD := pyproject.toml setup.py $(wildcard ccpipe/*/*/*.pyx ccpipe/*/*/*.pxi ccpipe/*/*/*.hpp)
 
 $(VENV)/.installed: $(BUILD) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[all]'
-	touch $@
+	@echo "installing into $(VENV): once, one or two minutes"
+	@$(PYTHON) scripts/install.py $(BIN)/python --editable '.[all]'
+	@touch $@
 
 $(VENV)/.installed-test: $(BUILD) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
-	touch $@ $(VENV)/.installed
+	@echo "installing what tests need into $(VENV): once, some minutes"
+	@$(PYTHON) scripts/install.py $(BIN)/python --editable '.[test]'
+	@touch $@ $(VENV)/.installed
 
 # Real stores for the tests: installed where we may, else their tests are skipped by name.
 debian:
@@ -58,11 +62,21 @@ imports:
 pytest:
 	$(BIN)/pytest -n 3
 
+# What takes a quarter of a minute and more.
+.PHONY: long
+long: install-test debian
+	$(BIN)/pytest -n 2 -m long
+
 # Jobs of all kinds on a real Slurm, which this starts and ends; needs root.
 .PHONY: slurm
 slurm: install-test
 	scripts/slurm_cluster.py install
 	$(BIN)/pytest -m slurm tests/slurm
+
+# Every fault, several rounds each, in some ten minutes; writes docs/reliability.md.
+.PHONY: chaos
+chaos: install-test
+	$(BIN)/pytest -m chaos tests/chaos
 
 # Speed, as ratios of one run; the tables land in benchmarks/.
 .PHONY: bench fuzz

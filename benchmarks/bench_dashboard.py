@@ -1,7 +1,7 @@
 """What the dashboard costs: python -m benchmarks.bench_dashboard [NODES [METRICS [SECONDS]]].
 
-A real broker, the real command, a real Chromium, and a made cluster that publishes every node once
-a second. Printed are CPU seconds per second and memory of the dashboard's process, how busy the
+A real broker, the real command, a real Chromium, and ``ccpipe simulate`` with every node once a
+second. Printed are CPU seconds per second and memory of the dashboard's process, how busy the
 page's main thread is, and how many frames it got.
 """
 
@@ -19,26 +19,24 @@ from typing import Any
 import aiohttp
 import psutil
 
-from benchmarks.cluster_load import MadeCluster
-from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import Server as Broker
-from ccpipe.child_process import die_with_parent
-from ccpipe.config import Bus
-from ccpipe.telemetry import Telemetry
+from ccpipe.bus.nats.server import free_port
+from ccpipe.die_with_parent import die_with_parent
 from tests.dashboard.browser import Page, chromium
 
 WARM_SECONDS = 15
+NODE = "n0001"
+"""A node of the made cluster."""
 
 
 async def main(nodes: int, metrics: int, seconds: float) -> None:
     """Measure each page for some seconds."""
-    cluster = MadeCluster(nodes=nodes, metrics=metrics, gpus=False)
     with tempfile.TemporaryDirectory(prefix="ccpipe-") as temporary:
-        async with Broker(Path(temporary, "nats")) as broker:
+        async with Broker(Path(temporary, "nats"), port=free_port(0)) as broker:
             load = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "benchmarks.bench_dashboard", "load", str(nodes),
-                str(metrics), env={**os.environ, "LOAD_URL": broker.url},
-                preexec_fn=die_with_parent,
+                sys.executable, "-m", "ccpipe", "simulate", "--nodes", str(nodes),
+                "--metrics", str(metrics), "--interval", "1s", "--cluster", "fritz",
+                env={**os.environ, "CCPIPE_BUS__SERVERS": broker.url}, preexec_fn=die_with_parent,
             )  # fmt: skip
             process, url = await dashboard(broker.url)
             try:
@@ -46,8 +44,7 @@ async def main(nodes: int, metrics: int, seconds: float) -> None:
                 results = {"no page": await cost(process, seconds)}
                 async with chromium(Path(shutil.which("chromium") or "chromium")) as page:
                     await page.call("Performance.enable")
-                    node = cluster.names[0]
-                    for name, path in (("nodes", "#/"), ("node", f"#/node/fritz/{node}")):
+                    for name, path in (("nodes", "#/"), ("node", f"#/node/fritz/{NODE}")):
                         await page.open(url + path)
                         await asyncio.sleep(WARM_SECONDS)
                         results[name] = await cost(process, seconds, page)
@@ -58,15 +55,6 @@ async def main(nodes: int, metrics: int, seconds: float) -> None:
                 await load.wait()
                 await process.wait()
     print(json.dumps(results, indent=2))
-
-
-async def publish(nodes: int, metrics: int) -> None:
-    """Publish the cluster's metrics for ever: the process of the load."""
-    cluster = MadeCluster(nodes=nodes, metrics=metrics, gpus=False)
-    bus = Connection(Bus(servers=[os.environ["LOAD_URL"]]), name="load", telemetry=Telemetry())
-    async with bus:
-        await cluster.announce(bus)
-        await cluster.publish(bus, seconds=10**6)
 
 
 async def dashboard(server: str) -> tuple[asyncio.subprocess.Process, str]:
@@ -138,8 +126,5 @@ async def all_columns(
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["load"]:
-        asyncio.run(publish(int(sys.argv[2]), int(sys.argv[3])))
-    else:
-        given = [int(each) for each in sys.argv[1:]]
-        asyncio.run(main(*(given + [1000, 40, 60][len(given) :])))  # type: ignore[arg-type]
+    given = [int(each) for each in sys.argv[1:]]
+    asyncio.run(main(*(given + [1000, 40, 60][len(given) :])))  # type: ignore[arg-type]

@@ -8,7 +8,8 @@
 | ``jobs`` | job | joined from the events of its start and its stop |
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,15 +87,22 @@ def query(folder: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer]) -> 
         where there are none.
 
     """
-    with duckdb.connect() as connection:
-        for trial in range(TRIES):
-            try:
-                _make_tables(connection, folder)
+    for trial in range(TRIES):
+        try:
+            with tables(folder) as connection:
                 return work(connection)
-            except duckdb.IOException:
-                if trial == TRIES - 1:
-                    raise
+        except duckdb.IOException:
+            if trial == TRIES - 1:
+                raise
     raise AssertionError  # the last try returns or raises
+
+
+@contextlib.contextmanager
+def tables(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a connection that has the tables, of the files that are there now."""
+    with duckdb.connect() as connection:
+        _make_tables(connection, folder)
+        yield connection
 
 
 def _make_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:

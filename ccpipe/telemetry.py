@@ -1,15 +1,18 @@
 """Counters of a running pipe, and ``/health``, ``/ready`` and ``/metrics`` over HTTP.
 
 Counters are named ``ccpipe_<what>_total`` and gauges ``ccpipe_<what>``, with the unit in the name;
-the label ``part`` is the source or sink.
+the label ``part`` is the source or sink. Counters are there from zero on for the parts that a pipe
+has. ``/metrics`` answers in OpenMetrics' format to who asks for it, else in Prometheus's.
 """
 
 import logging
+import platform
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from prometheus_client import (
@@ -17,8 +20,10 @@ from prometheus_client import (
     Counter,
     Gauge,
     disable_created_metrics,
-    generate_latest,
 )
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from ccpipe.errors import ConfigError
 
@@ -29,6 +34,14 @@ log = logging.getLogger(__name__)
 
 # They would add a gauge for each counter that nobody uses.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Connected(Protocol):
+    """A connection to a broker."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a server at the other end."""
 
 
 class Telemetry:
@@ -76,9 +89,17 @@ class Telemetry:
         self.ready = False
         """Whether the pipe runs and its last write succeeded, for ``/ready``."""
         self._due: dict[str, float] = {}  # by part, when it has to make progress again
+        self.connections: list[Connected] = []
+        """The connections to brokers that are in use."""
+        self.registry.register(_State(self))
 
     def _counter(self, name: str, what: str) -> Counter:
         return Counter(f"ccpipe_{name}", what, ["part"], registry=self.registry)
+
+    def declare(self, counter: Counter, *parts: object) -> None:
+        """Show a counter for parts from zero on."""
+        for part in parts:
+            self.count(counter, part, 0)
 
     def count(self, counter: Counter, part: object, amount: float = 1) -> None:
         """Add to a counter for a part, named by its class or by a string."""
@@ -127,9 +148,11 @@ class Telemetry:
     ) -> Iterable[bytes]:
         """Answer ``/health``, ``/ready`` and ``/metrics`` as a WSGI application."""
         status, body = "200 OK", b"ok\n"
+        content_type = "text/plain; charset=utf-8"
         match environ["PATH_INFO"]:
             case "/metrics":
-                body = generate_latest(self.registry)
+                encode, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+                body = encode(self.registry)
             case "/health":
                 pass
             case "/ready":
@@ -140,12 +163,31 @@ class Telemetry:
                     status, body = "503 Service Unavailable", text.encode()
             case _:
                 status, body = "404 Not Found", b"/health /ready /metrics\n"
-        start_response(status, [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")])
+        start_response(status, [("Content-Type", content_type)])
         return [body]
 
     def serve(self, listen: str) -> "TelemetryServer":
         """Serve HTTP at `listen` (``host:port``) until the server is closed."""
         return TelemetryServer(self, listen)
+
+
+class _State(Collector):
+    """What is looked up when somebody asks: version and connections."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self.telemetry = telemetry
+
+    def collect(self) -> Iterator[Metric]:
+        build = GaugeMetricFamily(
+            "ccpipe_build_info", "versions of ccpipe and Python", labels=["version", "python"]
+        )
+        build.add_metric([metadata.version("ccpipe"), platform.python_version()], 1)
+        yield build
+        if connections := self.telemetry.connections:
+            is_connected = all(each.is_connected for each in connections)
+            yield GaugeMetricFamily(
+                "ccpipe_connected", "whether all brokers are connected, 0 or 1", value=is_connected
+            )
 
 
 class TelemetryServer:

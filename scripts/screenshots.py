@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
-from benchmarks.cluster_load import MadeCluster
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import Server as Broker
+from ccpipe.bus.nats.server import free_port
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
 from ccpipe.dashboard.feed import Feed
@@ -24,6 +24,7 @@ from ccpipe.dashboard.server import Server
 from ccpipe.pipeline import DeadLetter, run
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
+from scripts.picture_cluster import MadeCluster
 from tests.dashboard.browser import Page, chromium
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
@@ -40,7 +41,7 @@ MESSAGES = (
 async def main(folder: Path, seconds: float, images: Path) -> None:
     """Make the pictures."""
     cluster = MadeCluster()
-    async with Broker(folder / "nats") as broker:
+    async with Broker(folder / "nats", port=free_port(0)) as broker:
         site = Site(cluster=cluster.name, hostname="mgmt", bus=Bus(servers=[broker.url]))
         telemetry = Telemetry()
         stop = asyncio.Event()
@@ -108,8 +109,6 @@ async def shoot(page: Page, url: str, cluster: MadeCluster, images: Path) -> Non
         "dashboard": "#/",
         "dashboard-node": f"#/node/{cluster.name}/{quote(gpu or node)}",
         "dashboard-job": f"#/job/{cluster.name}/{job.id}/{job.start}",
-        "dashboard-jobs": "#/jobs",
-        "dashboard-events": "#/events",
         "dashboard-pipe": "#/pipe",
     }
     await page.size(WIDTH, HEIGHT)
@@ -117,10 +116,10 @@ async def shoot(page: Page, url: str, cluster: MadeCluster, images: Path) -> Non
         await page.dark(dark=dark)
         await page.open(url)
         await page.until("document.querySelector('.map select')?.options.length > 5")
-        for name, path in pages.items():
+        for name, path in (pages if dark else {"dashboard-light": "#/"}).items():
             await page.js(f"location.hash = {path!r}")
             await asyncio.sleep(4)
-            await page.screenshot(images / f"{name}{'' if dark else '-light'}.png")
+            await page.screenshot(images / f"{name}.png")
     for problem in page.problems:
         print(problem, file=sys.stderr)
 

@@ -1,5 +1,7 @@
 """Counters, and the three pages over HTTP."""
 
+import platform
+import re
 import socket
 import threading
 import urllib.error
@@ -7,10 +9,14 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client import Counter
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from ccpipe import __version__
 from ccpipe.errors import ConfigError
 from ccpipe.telemetry import Telemetry, TelemetryServer
+from tests.paths import ROOT
 
 
 @pytest.fixture
@@ -81,7 +87,10 @@ def test_every_name_follows_the_rule(telemetry: Telemetry, server: TelemetryServ
         assert family.name.startswith("ccpipe_")
         assert family.documentation
         for sample in family.samples:
-            assert sample.labels.keys() == ({"part"} if family.type == "counter" else set())
+            if family.name == "ccpipe_build_info":
+                assert sample.labels.keys() == {"version", "python"}
+            else:
+                assert sample.labels.keys() == ({"part"} if family.type == "counter" else set())
     assert {name for name, part in samples(text) if part == "Nats"} >= {
         "ccpipe_read_records_total",
         "ccpipe_written_records_total",
@@ -223,3 +232,69 @@ def test_a_client_that_goes_away_leaves_no_mess(
     assert get(server.port, "/health")[0] == 200
     server.close()
     assert capfd.readouterr() == ("", "")
+
+
+def test_counters_are_there_from_zero(telemetry: Telemetry, server: TelemetryServer) -> None:
+    """A rate over a counter that appears with its first error would miss that error."""
+    telemetry.declare(telemetry.retries, Nats(), "other")
+    page = samples(get(server.port, "/metrics")[1])
+    assert page["ccpipe_retries_total", "Nats"] == 0
+    assert page["ccpipe_retries_total", "other"] == 0
+
+
+def test_the_version_is_a_label(server: TelemetryServer) -> None:
+    """As usual for programs, beside a value of 1."""
+    assert (
+        f'ccpipe_build_info{{python="{platform.python_version()}",version="{__version__}"}} 1.0'
+        in (get(server.port, "/metrics")[1])
+    )
+
+
+class Broker:
+    """A connection."""
+
+    def __init__(self, *, is_connected: bool) -> None:
+        """Connected or not."""
+        self.is_connected = is_connected
+
+
+def test_connected_is_all_connections(telemetry: Telemetry, server: TelemetryServer) -> None:
+    """Absent where a pipe has no broker."""
+
+    def shown() -> float | None:
+        return samples(get(server.port, "/metrics")[1]).get(("ccpipe_connected", ""))
+
+    assert shown() is None
+    telemetry.connections.append(Broker(is_connected=True))
+    assert shown() == 1
+    telemetry.connections.append(Broker(is_connected=False))
+    assert shown() == 0
+
+
+def test_openmetrics_is_for_who_asks(telemetry: Telemetry, server: TelemetryServer) -> None:
+    """By the header Accept, as Prometheus sends it; its own parser reads it."""
+    telemetry.wrote(Nats(), 3)
+    url = f"http://127.0.0.1:{server.port}/metrics"
+    accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+    asked = urllib.request.Request(url, headers={"Accept": accept})
+    with urllib.request.urlopen(asked, timeout=20) as answer:  # noqa: S310 - http
+        kind, text = answer.headers["Content-Type"], answer.read().decode()
+    assert kind.startswith("application/openmetrics-text; version=1.0.0")
+    assert text.endswith("# EOF\n")
+    read = openmetrics.text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+    families = {family.name: family for family in read}
+    assert families["ccpipe_written_records"].type == "counter"
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+
+
+def test_the_page_names_every_metric(telemetry: Telemetry, server: TelemetryServer) -> None:
+    """``docs/health.md`` has all of them and no others."""
+    telemetry.connections.append(Broker(is_connected=True))
+    telemetry.unread.labels("durable").set(0)
+    for value in vars(telemetry).values():
+        if isinstance(value, Counter):
+            telemetry.declare(value, "part")
+    names = {name for name, _ in samples(get(server.port, "/metrics")[1])}
+    page = (ROOT / "docs" / "health.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(ccpipe_\w+)`", page, re.MULTILINE)) == names

@@ -12,16 +12,18 @@ from ccpipe.errors import CcpipeError, ConfigError, OutputError
 from ccpipe.terminal import prepare_streams, printable
 
 COMMANDS = {
-    "up": "Start everything on this machine: server, publisher and a Parquet bridge.",
+    "up": "Start everything on this machine: server, publisher, Parquet bridge, dashboard.",
     "publish": "Publish this node's metrics.",
     "bridge": "Run a recipe: carry messages from a source into a store.",
     "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
     "send": "Publish lines from files or standard input.",
     "tail": "Show what is on the bus.",
+    "backfill": "Write what one store has into another.",
     "query": "Ask the Parquet files with SQL.",
     "top": "Show what the clusters do now: nodes, jobs, GPUs, message rates and errors.",
     "convert": "Convert files from one format to another.",
     "dead": "List, show and replay dead letters.",
+    "check": "Check the pipe, as a plug-in of Nagios or Icinga.",
     "validate": "Check recipes, configuration and data files.",
     "acct": "Sum up or list what Grid Engine's jobs used.",
     "step": "Run a command and show what it used, as sacct does after a step.",
@@ -39,7 +41,7 @@ COMMANDS = {
 }
 """Subcommands by name, with their summaries for the list of commands."""
 
-FOLDERS = {"acct", "convert", "dead", "profile", "step", "tail", "top"}
+FOLDERS = {"acct", "check", "convert", "dead", "profile", "step", "tail", "top"}
 """Commands that are packages."""
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

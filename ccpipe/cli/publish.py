@@ -35,7 +35,7 @@ async def publish(
     Sonar's envelopes and the publisher's own log are published too, and control
     requests to this node are answered. Samples are taken at multiples of the
     interval by the wall clock, so that all nodes of a cluster are in step. While
-    the server is away they are kept, up to 64 MiB. SIGHUP reloads the
+    the server is away they are kept on disk, up to 64 MiB. SIGHUP reloads the
     configuration. docs/node.md describes how to run it as a service.
 
     Examples:

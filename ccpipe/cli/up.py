@@ -3,32 +3,37 @@
 import asyncio
 import contextlib
 import fcntl
+import importlib.util
 import json
 import logging
 import os
+import shutil
 import sys
 import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 from cyclopts import Parameter
 
 from ccpipe import child_process as child
-from ccpipe.bus.nats.server import Running, Server, write_private
+from ccpipe.bus.nats.server import Running, Server, free_port, write_private
 from ccpipe.bus.subjects import escape
 from ccpipe.cli.options import Where, seconds
 from ccpipe.config import Site, state_folder
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.errors import ConfigError, MissingExtra, UsageError
 from ccpipe.pipeline.signals import stop_signals
 from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import note, paint
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS = {"publisher": 1.5, "bridge": 2.5}
+STOP_SECONDS = {"dashboard": 1.0, "publisher": 1.5, "bridge": 2.5}
 """How long each child may take to finish; together with the server under 5 s."""
 MAX_PAUSE = 5.0
+DASHBOARD_PORT = 8770
+"""The dashboard's port, where it is free."""
 MAX_PORT = 65535
 
 RECIPE = """\
@@ -53,12 +58,14 @@ async def up(
     dir_: Annotated[Path | None, Parameter(name="--dir")] = None,
     port: int | None = None,
     interval: str = "2s",
-    roll: str = "10s",
+    roll: str = "1m",
+    dashboard: bool = True,
+    dashboard_port: int | None = None,
     sync: str = "10s",
     for_: Annotated[str | None, Parameter(name="--for")] = None,
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Start everything on this machine: server, publisher and a Parquet bridge.
+    """Start everything on this machine: server, publisher, Parquet bridge, dashboard.
 
     Needs no configuration. The server listens on 127.0.0.1 with a password
     that only this user can read; `ccpipe tail` of the same user finds it by
@@ -79,6 +86,10 @@ async def up(
         Time between samples.
     roll
         Time after which a Parquet file is complete and the next one begins.
+    dashboard
+        Serve the dashboard, for this machine only.
+    dashboard_port
+        Port of the dashboard; without it 8770, or any free one.
     sync
         How often the server writes through to the disk; a power cut can cost what
         came since. "always" costs a disk write for each message.
@@ -90,6 +101,7 @@ async def up(
         raise UsageError(f"--port {port}: not a port (1 to {MAX_PORT})")
     site = where.site(**{"publish.interval": interval})
     seconds(roll, "--roll")
+    duration = seconds(for_, "--for")
     if sync != "always":
         sync = f"{seconds(sync, '--sync') or 0:.3f}s"
     telemetry = Telemetry()
@@ -110,13 +122,19 @@ async def up(
         recipe = _write_recipe(folder, roll, site)
         config = _write_config(folder, site, url)
         environment = _environment(site, url, folder)
-        stop = await stack.enter_async_context(stop_signals(seconds(for_, "--for")))
+        stop = await stack.enter_async_context(stop_signals())
         # Left in reverse: the publisher ends first, so that the bridge still gets its last lines.
         bridge = Child("bridge", ["bridge", str(recipe)], environment, stop, telemetry)
         publisher = Child("publisher", ["publish"], environment, stop, telemetry)
         await stack.enter_async_context(bridge)
         await stack.enter_async_context(publisher)
-        _greet(site, url, folder, "" if is_found else f" --config {config}")
+        page = _dashboard(folder, dashboard_port) if dashboard else None
+        if page is not None:
+            shown = Child("dashboard", page.arguments, environment, stop, telemetry, vital=False)
+            await stack.enter_async_context(shown)
+        _greet(site, url, folder, roll, page, "" if is_found else f" --config {config}")
+        if duration is not None:
+            asyncio.get_running_loop().call_later(duration, stop.set)
         await stop.wait()
         print("stopping …", file=sys.stderr)
         for command in (bridge, publisher):
@@ -134,8 +152,12 @@ class Child:
         environment: dict[str, str],
         stop: asyncio.Event,
         telemetry: Telemetry,
+        *,
+        vital: bool = True,
     ) -> None:
-        """Prepare to run ``ccpipe`` with `arguments`."""
+        """Prepare to run ``ccpipe`` with `arguments`; without a `vital` one the rest goes on."""
+        self.vital = vital
+        telemetry.declare(telemetry.restarts, name)
         self.stop = stop
         self.telemetry = telemetry
         self.name = name
@@ -172,6 +194,9 @@ class Child:
             code = await self.process.wait()
             pause = 0.1 if time.monotonic() - started > MAX_PAUSE else pause * 2
             if code in (UsageError.exit_code, ConfigError.exit_code):
+                if not self.vital:
+                    log.warning("%s cannot work and is left out; see above", self.name)
+                    return
                 self.failure = ConfigError(f"the {self.name} cannot work; see above")
                 self.stop.set()
                 return
@@ -195,6 +220,26 @@ def _alone_in(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise UsageError(f"another `ccpipe up` works in {folder}; give --dir") from None
         yield
+
+
+class Dashboard(NamedTuple):
+    """How the dashboard is started, and where it is."""
+
+    arguments: list[str]
+    url: str
+
+
+def _dashboard(folder: Path, port: int | None) -> Dashboard | None:
+    """Return how the dashboard is started; None, with a note, where a library is missing."""
+    missing = [name for name in ("aiohttp", "duckdb") if importlib.util.find_spec(name) is None]
+    if "aiohttp" in missing:
+        note(f"no dashboard: {MissingExtra('aiohttp', 'dashboard')}")
+        return None
+    address = f"127.0.0.1:{port or free_port(DASHBOARD_PORT)}"
+    arguments = ["dashboard", "--listen", address]
+    if not missing:
+        arguments += ["--lake", str(folder / "parquet")]
+    return Dashboard(arguments, f"http://{address}/")
 
 
 def _write_recipe(folder: Path, roll: str, site: Site) -> Path:
@@ -235,23 +280,35 @@ def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
     }
 
 
-def _greet(site: Site, url: str, folder: Path, option: str) -> None:
+def _greet(
+    site: Site, url: str, folder: Path, roll: str, page: Dashboard | None, option: str
+) -> None:
+    """Say what runs, where to look, and what to type next."""
     address = url.rpartition("@")[2].removeprefix("nats://")
+    title = f"ccpipe is up: cluster {site.cluster}, node {site.hostname}"
+    shown = paint(page.url, "bold") if page else "off"
     is_default = folder == (state_folder() / "up").absolute()
     ask = "ccpipe query" + ("" if is_default else f" --dir {folder / 'parquet'}")
     print(
         f"""\
-ccpipe is up: cluster {site.cluster}, node {site.hostname}
-  server   nats://{address}
-  Parquet  {folder / "parquet"}
-  dead     {folder / "dead.lp"} (dead letters; absent if there are none)
+{paint(title, "green")}
+  dashboard  {shown}
+  server     nats://{address}
+  Parquet    {folder / "parquet"} (a file every {roll})
+  dead       {folder / "dead.lp"} (dead letters; absent if there are none)
 
-See it live, in another shell:
+Next, in another shell ({_program()}):
   ccpipe tail{option}
   ccpipe tail{option} --name cpu_load -o line
-Ask the files:
   {ask} 'select name, avg(value) from metrics group by name'
 
 Ctrl-C stops everything.""",  # noqa: S608 - for people
         flush=True,
     )
+
+
+def _program() -> str:
+    """Say how ``ccpipe`` is called from another shell."""
+    program = Path(sys.executable).with_name("ccpipe")
+    found = shutil.which("ccpipe")
+    return "ccpipe is on your PATH" if found and Path(found) == program else f"as {program}"

@@ -1,7 +1,6 @@
 """The bus: what is heard on it fills the live state."""
 
 import asyncio
-import contextlib
 import functools
 import logging
 import time
@@ -72,10 +71,10 @@ class Feed:
 
     async def __aexit__(self, *_: object) -> None:
         """Close the connection."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.bus.__aexit__(None, None, None)
+        while left := [task for task in self._tasks if not task.done()]:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=1)  # the client now and then swallows a cancellation
 
     @property
     def is_live(self) -> bool:
@@ -95,44 +94,45 @@ class Feed:
             waiting.cancel()
 
     async def _listen(self) -> None:
-        await self.bus.__aenter__()
-        began = time.time()
-        subjects = Subjects.of(self.site)
-        patterns = subjects.patterns(("metrics", "events", "log"), "*")
-        for place, pattern in enumerate(patterns):
-            receive = functools.partial(self._receive, patterns[:place])
-            await self.bus.subscribe(pattern, receive)
-        [dead] = subjects.patterns(("dead",), "*")
-        await self.bus.subscribe(dead, self._receive_dead)
-        try:
-            if self.site.bus.jetstream:
-                async with asyncio.timeout(REPLAY_SECONDS):
-                    for name in REPLAY:
-                        for pattern in subjects.patterns((name,)):
-                            await self._replay(name, pattern, began)
-        except TimeoutError:
-            log.warning("reading recent events takes too long; going on with what came of it")
-        finally:
-            self._begin_live()
+        async with self.bus:
+            began = time.time()
+            subjects = Subjects.of(self.site)
+            patterns = subjects.patterns(("metrics", "events", "log"), "*")
+            for place, pattern in enumerate(patterns):
+                receive = functools.partial(self._receive, patterns[:place])
+                await self.bus.subscribe(pattern, receive)
+            [dead] = subjects.patterns(("dead",), "*")
+            await self.bus.subscribe(dead, self._receive_dead)
+            try:
+                if self.site.bus.jetstream:
+                    async with asyncio.timeout(REPLAY_SECONDS):
+                        for name in REPLAY:
+                            for pattern in subjects.patterns((name,)):
+                                await self._replay(name, pattern, began)
+            except (UnavailableError, DeniedError, TimeoutError) as error:
+                why = str(error) or "it takes too long"
+                log.warning("what streams hold of the last day is not shown: %s", why)
+            finally:
+                self._begin_live()
+            await asyncio.Event().wait()  # until it is cancelled
 
     async def _replay(self, name: str, pattern: str, began: float) -> None:
-        """Read what a stream holds of one pattern; one without a stream has none."""
+        """Read what a stream holds of one pattern; nothing where there is none."""
         seconds, maximum = REPLAY[name]
-        with contextlib.suppress(UnavailableError, DeniedError):
-            since = began - seconds
-            async for deliveries in replay(self.bus, pattern, since=since, maximum=maximum):
-                self._replayed.update(
-                    (each.subject, each.payload)
-                    for each in deliveries
-                    if each.arrival >= (began - OVERLAP_SECONDS) * 1e9
-                )
-                if name == "dead":
-                    for delivery in deliveries:
-                        self.health.feed_dead(delivery, delivery.arrival / 1e9)
-                    continue
-                for batch, _ in self._codec.decode(deliveries):
-                    if isinstance(batch.records, Lines):
-                        self._take_texts(batch.records, MAX_TEXTS)
+        since = began - seconds
+        async for deliveries in replay(self.bus, pattern, since=since, maximum=maximum):
+            self._replayed.update(
+                (each.subject, each.payload)
+                for each in deliveries
+                if each.arrival >= (began - OVERLAP_SECONDS) * 1e9
+            )
+            if name == "dead":
+                for delivery in deliveries:
+                    self.health.feed_dead(delivery, delivery.arrival / 1e9)
+                continue
+            for batch, _ in self._codec.decode(deliveries):
+                if isinstance(batch.records, Lines):
+                    self._take_texts(batch.records, MAX_TEXTS)
 
     def _begin_live(self) -> None:
         """Go on with what came meanwhile, without what the streams have shown already."""

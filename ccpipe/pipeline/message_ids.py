@@ -81,6 +81,16 @@ class MessageIds:
         ends = array("q", [end - bisect_left(rows, end) for end in self.ends])
         return MessageIds(self.consumers, self.numbers, self.times, ends)
 
+    def near(self, row: int) -> int:
+        """Return the end of a message near a row, for a split; the row itself where there is none.
+
+        So that only a message that is alone is ever split.
+        """
+        place = bisect_right(self.ends, row)
+        before = self.ends[place - 1] if place else 0
+        after = self.ends[place] if place < len(self.ends) else 0
+        return before or (after if after < self.ends[-1] else row)
+
     def split(self, row: int) -> "tuple[MessageIds, MessageIds]":
         """Return those of the records before a row and from it on.
 

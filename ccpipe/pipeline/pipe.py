@@ -99,6 +99,10 @@ async def run(
         tasks.add(reader := asyncio.create_task(pipe.read(), name="ccpipe-read"))
         if len(stages) or stages is translators:  # some that may be replaced may come to hold
             tasks.add(asyncio.create_task(pipe.tick(), name="ccpipe-tick"))
+        telemetry.declare(telemetry.read, source)
+        telemetry.declare(telemetry.dead, source)
+        for counter in (telemetry.written, telemetry.batches, telemetry.retries):
+            telemetry.declare(counter, sink)
         telemetry.ready = True
         try:
             await pipe.write()
@@ -160,6 +164,8 @@ class _Portion:
     def halves(self) -> "list[_Portion]":
         """Return two portions, the first one last."""
         half = len(self.records) // 2
+        if self.ids:
+            half = self.ids.near(half)
         rows = [self.rows[i] for i in range(len(self.records))]
         first, second = self.ids.split(half) if self.ids else (None, None)
         return [

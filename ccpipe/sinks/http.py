@@ -32,6 +32,7 @@ from ccpipe.errors import (
     DeniedError,
     MissingExtra,
     RejectedError,
+    TimedOutError,
     UnavailableError,
 )
 from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
@@ -223,8 +224,10 @@ class HttpSink(Sink):
 
         Raises
         ------
+        TimedOutError
+            where no answer comes in time.
         UnavailableError
-            where no answer comes.
+            where none can come.
 
         """
         assert self._session is not None, "a sink is entered before it is written to"
@@ -238,7 +241,9 @@ class HttpSink(Sink):
                 allow_redirects=False,  # a POST that is redirected would become a GET
             ) as answer:
                 text = (await answer.content.read(EXCERPT)).decode(errors="replace").strip()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except TimeoutError:
+            raise TimedOutError(f"{self.url}{path}: no answer in time") from None
+        except (aiohttp.ClientError, OSError) as error:
             raise UnavailableError(
                 f"{self.url}{path}: {str(error) or type(error).__name__}"
             ) from None

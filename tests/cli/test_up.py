@@ -74,7 +74,7 @@ async def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[U
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"),
-        "--port", str(free_port()), "--interval", "100ms", "--roll", "1s",
+        *ports(), "--interval", "100ms", "--roll", "1s",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
         env={**os.environ, "CCPIPE_PUBLISH__JITTER": "0"},
     )  # fmt: skip
@@ -86,6 +86,11 @@ async def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[U
         if process.returncode is None:
             process.kill()
             await process.communicate()
+
+
+def ports() -> list[str]:
+    """Return the options that choose ports of our own."""
+    return ["--port", str(free_port()), "--dashboard-port", str(free_port())]
 
 
 def published(said: str) -> tuple[int, int]:
@@ -132,7 +137,7 @@ async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:
     """A wrong setting is told once, with exit code 78, not over and over."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path),
-        "--port", str(free_port()), stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
+        *ports(), stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
         env={
             **os.environ,
             "XDG_STATE_HOME": str(tmp_path / "state"),
@@ -152,8 +157,8 @@ async def test_nothing_of_the_current_folder_is_executed(tmp_path: Path) -> None
         (here / name).write_text(f"open({str(seen)!r}, 'a').write('{name} ')\n")
     program = Path(sys.executable).with_name("ccpipe")
     process = await asyncio.create_subprocess_exec(
-        program, "up", "--dir", str(tmp_path / "d"), "--for", "3s", "--interval", "200ms",
-        "--port", str(free_port()), cwd=here,
+        program, "up", "--dir", str(tmp_path / "d"), "--for", "6s", "--interval", "200ms",
+        *ports(), cwd=here,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
     )  # fmt: skip
@@ -168,7 +173,7 @@ async def test_restarts_are_counted(tmp_path: Path) -> None:
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"),
-        "--port", str(free_port()), "--interval", "200ms",
+        *ports(), "--interval", "200ms", "--roll", "1s",
         stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
         preexec_fn=die_with_parent,
         env={
@@ -219,7 +224,7 @@ async def test_a_command_that_started_first_finds_it(
     await asyncio.wait_for(tail.stderr.readline(), 20)  # it cannot connect, and says so
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"), "--for", "30s",
-        "--port", str(free_port()), "--interval", "200ms",
+        *ports(), "--interval", "200ms",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
     )  # fmt: skip
     printed, said = await asyncio.wait_for(tail.communicate(), 60)
@@ -233,7 +238,7 @@ async def test_a_command_that_started_first_finds_it(
 async def test_when_it_is_killed_its_children_end_too(up: Up) -> None:
     """Kill -9 of the parent leaves no process behind."""
     children = psutil.Process(up.process.pid).children()
-    assert len(children) == 3
+    assert len(children) == 4  # server, bridge, publisher, dashboard
     up.process.kill()
     await up.process.communicate()
     await eventually(lambda: not any(child.is_running() for child in children))
@@ -245,7 +250,7 @@ async def test_it_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "d"), "--for", "8s",
-        "--interval", "200ms", "--port", str(free_port()),
+        "--interval", "200ms", *ports(),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
         env={**os.environ, "CCPIPE_PUBLISH__JITTER": "0"},
     )  # fmt: skip
@@ -254,3 +259,38 @@ async def test_it_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert b"ccpipe tail" in printed
     read, written = published(said.decode())
     assert read == written == Up(process, tmp_path / "d").stored() > 0
+
+
+async def test_the_dashboard_is_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address is printed, and what it shows are this node's metrics."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"),
+        *ports(), "--interval", "200ms",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            while not (found := re.search(rb"http://\S+", await process.stdout.readline())):
+                pass
+        await shows_a_node(found[0].decode())
+    finally:
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+    assert process.returncode == 0
+
+
+async def shows_a_node(url: str) -> None:
+    """Wait until a dashboard has heard of a node."""
+    import aiohttp
+
+    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+        while True:
+            with contextlib.suppress(aiohttp.ClientConnectorError):
+                async with session.ws_connect(f"{url}api/live") as socket:
+                    await socket.send_str('{"view": "overview"}')
+                    async for message in socket:
+                        if b'"nodes":1' in message.data:
+                            return
+            await asyncio.sleep(0.1)

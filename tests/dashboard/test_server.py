@@ -4,7 +4,6 @@ import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -17,6 +16,7 @@ from ccpipe.dashboard.server import Server, is_loopback, page_files
 from ccpipe.errors import ConfigError
 from ccpipe.telemetry import Telemetry
 from tests.dashboard.conftest import Live
+from tests.paths import ROOT
 
 TOKEN = "x" * 20
 
@@ -70,10 +70,10 @@ async def test_the_page_and_its_parts_are_in_the_package(live: Live) -> None:
 
 async def test_the_library_of_charts_is_what_the_page_on_licences_says() -> None:
     """UPlot's file names the version whose licence lies beside it."""
-    folder = Path(__file__).parents[2] / "ccpipe" / "dashboard" / "static" / "vendor"
+    folder = ROOT / "ccpipe" / "dashboard" / "static" / "vendor"
     assert "uPlot (v1.6.32)" in page_files()["vendor/uplot.js"].body.decode()[:80]
     assert "MIT License" in (folder / "LICENSE-uplot").read_text()
-    assert "1.6.32" in (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
+    assert "1.6.32" in (ROOT / "docs" / "dashboard.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,19 @@ def test_split(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
     assert names[0] + names[1] == [(c, n) for c, n, _ in chosen if c]
 
 
+@given(messages, st.data())
+def test_near(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
+    """A split near any row leaves something on both sides, and cuts no message but one alone."""
+    ids = ids_of(chosen)
+    total = len(per_record(ids))
+    if total < 2:
+        return
+    row = data.draw(st.integers(1, total - 1))
+    near = ids.near(row)
+    assert 0 < near < total
+    assert near in ids.ends or all(end in (0, total) for end in ids.ends)
+
+
 def test_numbers_alone_are_not_enough() -> None:
     """Runs overlap where number, time and consumer may be the same."""
     run = Run("c", 10, 20, 1000, 2000)

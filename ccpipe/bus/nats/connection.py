@@ -43,6 +43,8 @@ CLOSE_SECONDS = 1.0
 RECONNECT_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
 """The same trouble is told again only after so long."""
+TROUBLES = ("authorization", "connection", "permissions", "slow_consumer")
+"""Kinds of errors of the connection, as they are counted."""
 PENDING_BYTES = 128 * 2**20
 """What a source holds undecoded before it drops messages and calls itself a slow consumer."""
 
@@ -68,6 +70,7 @@ class Connection:
         """Whether the server did not answer when it was last asked by ``answers``."""
         check_urls(self.servers)
         self._options = client_options(bus)
+        telemetry.declare(telemetry.bus_errors, *TROUBLES)
         self._client = self._new_client()
         self._subscriptions: list[tuple[str, str, Receive]] = []
         self._reported: dict[str, float] = {}
@@ -110,11 +113,13 @@ class Connection:
 
         """
         deadline = math.inf if self.forever else time.monotonic() + CONNECT_SECONDS
+        self.telemetry.connections.append(self)
         try:
             while not await self._attempt(deadline):
                 self.servers, self._client = servers_of(self._bus), self._new_client()
         except BaseException:
             self._leaving = True
+            self._forget()
             await self._client.leave(flushed=False)
             raise
         return self
@@ -144,8 +149,13 @@ class Connection:
     ) -> None:
         """Send what is pending, then close; a server that does not answer is not waited for."""
         self._leaving = True
+        self._forget()
         await end_tasks([self._again, self._opening])
         await self._client.leave(flushed=await self.answers(CLOSE_SECONDS))
+
+    def _forget(self) -> None:
+        with contextlib.suppress(ValueError):  # it may not have been opened
+            self.telemetry.connections.remove(self)
 
     @property
     def url(self) -> str:

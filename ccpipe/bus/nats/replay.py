@@ -1,11 +1,11 @@
 """What a stream already holds: recent messages, read once without leaving a trace."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import nats.errors
+import nats.js.errors
 from nats.js import api
 
 from ccpipe.bus.nats.connection import Connection, Delivery
@@ -23,13 +23,13 @@ async def replay(
 ) -> AsyncIterator[Sequence[Delivery]]:
     """Yield what the stream of `pattern` holds since a time (seconds since the epoch), in order.
 
-    At most `maximum` messages, the oldest first. Nothing is acknowledged, and bridges are not
-    affected.
+    At most `maximum` messages, the oldest first; none where no stream keeps the subject. Nothing is
+    acknowledged, and bridges are not affected.
 
     Raises
     ------
     UnavailableError
-        where no stream keeps the subject, or JetStream does not answer.
+        where JetStream does not answer.
     DeniedError
         where we may not read it.
 
@@ -45,6 +45,8 @@ async def replay(
     )
     try:
         subscription = await jetstream.pull_subscribe(pattern, config=config)
+    except nats.js.errors.NotFoundError:
+        return  # no stream keeps it
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"reading {pattern}") from None
     try:
@@ -60,5 +62,5 @@ async def replay(
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"reading {pattern}") from None
     finally:
-        with contextlib.suppress(nats.errors.Error, TimeoutError, asyncio.CancelledError):
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
             await subscription.unsubscribe()

@@ -113,8 +113,9 @@ class Server:
         """
         self._sync = sync
         self.telemetry = telemetry or Telemetry()
+        self.telemetry.declare(self.telemetry.restarts, "server")
         self.folder = folder
-        self.port = port or _free_port()
+        self.port = port or free_port(PREFERRED_PORT)
         self._name = f"ccpipe-{secrets.token_hex(4)}"
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -213,9 +214,9 @@ authorization {{ user: {USER}, password: {quoted["password"]} }}
         return password
 
 
-def _free_port() -> int:
-    """Return NATS's default port where it is free, else any."""
-    for port in (PREFERRED_PORT, 0):
+def free_port(preferred: int) -> int:
+    """Return a loopback port: the preferred one where it is free, else any."""
+    for port in (preferred, 0):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))

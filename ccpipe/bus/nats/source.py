@@ -220,6 +220,7 @@ class NatsSource(Source):
         return NatsDeadLetterSink(self.bus, self.site)
 
     async def _acknowledge(self, replies: list[str]) -> None:
+        # What cannot be sent must not count as in work, or it would never come again.
         self._handed_over.pop(id(replies), None)
         # An acknowledgement lost with the connection means one more delivery, never one less.
         with contextlib.suppress(UnavailableError):

@@ -15,13 +15,14 @@ from ccpipe.cli.tail.listening import SubjectKinds, listen_to
 from ccpipe.cli.tail.options import Options, duration
 from ccpipe.cli.tail.selection import Selection
 from ccpipe.cli.tail.stats import Stats
+from ccpipe.cli.tail.stdout import Stdout
 from ccpipe.cli.tail.stored import Stored
 from ccpipe.cli.tail.view import RateLimiter, View
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import Rejected, decode
 from ccpipe.pipeline.signals import stop_signals
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import note, open_stdout, plural, printable
+from ccpipe.terminal import note, plural, printable
 
 TERMINAL_LIMIT = 200
 """Default maximum of lines per second on a terminal."""
@@ -58,17 +59,20 @@ async def follow(options: Options) -> None:
     limit = options.limit
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() else 0
-    with open_stdout() as stdout:
-        view = View(stdout, options.output, limit=limit, count=options.count, strict=options.strict)
-        listening = listen_to(
-            site, kinds=options.kinds, clusters=options.cluster, subjects=options.subjects
-        )
-        selection = Selection(options, listening.of_cluster)
-        tail = _Tail(bus, listening.patterns, view, selection, SubjectKinds(site), options)
-        stored = Stored(bus, site, options, tail.receive, selection.jobs)
-        async with stop_signals(seconds) as stop:
-            await tail.run(stop, stored)
-        tail.finish()
+    stdout = Stdout(sys.stdout.fileno())
+    view = View(stdout, options.output, limit=limit, count=options.count, strict=options.strict)
+    listening = listen_to(
+        site, kinds=options.kinds, clusters=options.cluster, subjects=options.subjects
+    )
+    selection = Selection(options, listening.of_cluster)
+    tail = _Tail(bus, listening.patterns, view, selection, SubjectKinds(site), options)
+    stored = Stored(bus, site, options, tail.receive, selection.jobs)
+    async with stop_signals(seconds) as stop:
+        await tail.run(stop, stored)
+        await stdout.drain(stop)
+    tail.finish()
+    if stdout.dropped:
+        note(f"{plural(stdout.dropped, 'line')} left out: the reader of the output was too slow")
     if seconds and not tail.idle_hint.was_connected:
         raise UnavailableError(f"no NATS server answered at {bus.url}")
 

@@ -5,7 +5,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -49,12 +49,19 @@ def sample(lines: Lines, count: int) -> Lines:
     return lines.take(keep)
 
 
+class Stream(Protocol):
+    """What is written to."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write data, or take it to be written."""
+
+
 class View:
     """Writes lines or payloads, and counts what was shown and left out."""
 
     def __init__(
         self,
-        stream: IO[bytes],
+        stream: Stream,
         output: Literal["table"] | Format,
         *,
         limit: int = 0,
@@ -138,7 +145,6 @@ class View:
 
     def _write(self, data: bytes) -> None:
         self._stream.write(data)
-        self._stream.flush()
 
     def _encoded(self, lines: Lines) -> Iterator[bytes]:
         """Encode lines; one that the format cannot represent is skipped and reported."""

@@ -39,6 +39,10 @@ _BITS = JOINED.bit_length() - 1
 LARGE = 64 * 2**20
 """Bytes from which a file is joined no more."""
 
+MANY_ROWS = 100_000
+BUSY_SECONDS = 5.0
+"""A batch of so many rows, so soon after the last one, says that more are waiting."""
+
 LEFTOVER_AGE = 600.0
 """Seconds after which an unfinished file has no writer any more.
 
@@ -78,10 +82,14 @@ class Housekeeping:
         self._stopped = threading.Event()
         self._task: asyncio.Task[None] | None = None
         self._next = 0.0
+        self._last = 0.0  # when something was written
 
-    def look_after(self, folders: Iterable[Path]) -> None:
-        """Note that folders were written to; begin to work where there is something to do."""
+    def look_after(self, folders: Iterable[Path], rows: int) -> None:
+        """Note that folders were written to, so many rows; begin to work where there is time."""
         self._written.update(folders)
+        last, self._last = self._last, time.monotonic()
+        if rows >= MANY_ROWS and self._last - last < BUSY_SECONDS:
+            return  # the bridge catches up: that comes first
         if self._task is None or self._task.done():
             work, self._written = self._written, set()
             self._task = asyncio.create_task(self._work(work), name="ccpipe-housekeeping")

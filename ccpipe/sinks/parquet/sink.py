@@ -149,11 +149,12 @@ class ParquetSink(Sink):
 
     async def _write(self, records: Sequence[Message], ids: MessageIds | None) -> None:
         try:
-            folders = await asyncio.to_thread(self._write_files, to_lines(records), ids)
+            lines = to_lines(records)
+            folders = await asyncio.to_thread(self._write_files, lines, ids)
         except OSError as error:
             place = error.filename or self.folder
             raise UnavailableError(f"{place}: {error.strerror or error}") from None
-        self._housekeeping.look_after(folders)
+        self._housekeeping.look_after(folders, len(lines))
 
     def _prepare(self) -> None:
         make_folder(self.folder)

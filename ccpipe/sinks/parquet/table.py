@@ -190,7 +190,7 @@ def _fields(lines: Lines) -> pa.Array:
 def _series_columns(series: _Series) -> dict[str, pa.Array]:
     used, codes = series
     own = {"cluster", *TAG_COLUMNS}
-    rest = [[(k, v) for k, v in each.tags.items() if k not in own] for each in used]
+    rest = [[(key, each.tags[key]) for key in sorted(each.tags.keys() - own)] for each in used]
     tags = pa.array(rest, SCHEMA.field("tags").type)
     return {
         "name": _names([each.name for each in used], codes),

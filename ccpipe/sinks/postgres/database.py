@@ -12,6 +12,7 @@ from ccpipe.errors import (
     DeniedError,
     MissingExtra,
     RejectedError,
+    TimedOutError,
     UnavailableError,
 )
 from ccpipe.sinks.postgres.migrations import may_write, migrate
@@ -148,4 +149,6 @@ class Database:
         # no such database, no such schema, tables of somebody else in our place
         if state in {"3D000", "3F000", "42P07"}:
             return ConfigError(f"url: {reason}")
+        if isinstance(error, TimeoutError | asyncpg.QueryCanceledError):
+            return TimedOutError(reason)
         return UnavailableError(reason)

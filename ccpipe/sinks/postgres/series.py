@@ -14,20 +14,34 @@ from ccpipe.sinks.postgres.rows import Pair, unknown_pairs
 TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
 """Tags that have a column of their own, named with ``_`` for ``-``; the others share ``tags``."""
 
-NEW_SERIES = """
-    INSERT INTO series
-        (key, name, field, cluster, hostname, type, type_id, stype, stype_id, tags)
-    SELECT key, name, field, tags->>'cluster', tags->>'hostname', tags->>'type',
-           tags->>'type-id', tags->>'stype', tags->>'stype-id',
-           tags - '{cluster,hostname,type,type-id,stype,stype-id}'::text[]
-    FROM (SELECT key, name, field, tags::jsonb
-          FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[])
-            AS given (key, name, field, tags)) AS new
-    ON CONFLICT (key) DO NOTHING
-    RETURNING key, id
+_KEY = 16
+"""Bytes of a key."""
+
+# One parameter for all keys and one for all series: the library takes long for lists.
+FOUND = """
+    SELECT array_agg(coalesce(id, 0) ORDER BY place)
+    FROM (SELECT place, substring($1::bytea FROM 16 * place + 1 FOR 16) AS key
+          FROM generate_series(0, length($1::bytea) / 16 - 1) AS place) AS asked
+    LEFT JOIN series USING (key)
 """
 
-FOUND = "SELECT key, id FROM series WHERE key = ANY($1::bytea[])"
+NEW_SERIES = """
+    WITH given AS (
+        SELECT place, substring($1::bytea FROM 16 * place::int - 15 FOR 16) AS key,
+               each->>0 AS name, each->>1 AS field, (each->2)::jsonb AS tags
+        FROM json_array_elements($2::json) WITH ORDINALITY AS listed (each, place)
+    ), made AS (
+        INSERT INTO series
+            (key, name, field, cluster, hostname, type, type_id, stype, stype_id, tags)
+        SELECT key, name, field, tags->>'cluster', tags->>'hostname', tags->>'type',
+               tags->>'type-id', tags->>'stype', tags->>'stype-id',
+               tags - '{cluster,hostname,type,type-id,stype,stype-id}'::text[]
+        FROM given ORDER BY place
+        ON CONFLICT (key) DO NOTHING
+        RETURNING key, id
+    )
+    SELECT array_agg(coalesce(id, 0) ORDER BY place) FROM given LEFT JOIN made USING (key)
+"""
 
 # Reading from the table keeps it from being truncated or renamed until the transaction ends.
 GENERATION = """
@@ -93,30 +107,33 @@ class SeriesIds:
         """
         refuse_nul(lines, pairs)
         keys = {digest(lines, pair): pair for pair in pairs}
-        ids = dict(await connection.fetch(FOUND, list(keys)))
+        ids = await _found(connection, list(keys))
         # In one order everywhere: no deadlocks.
-        if missing := sorted(keys.keys() - ids.keys()):
+        if missing := sorted(key for key, id_ in ids.items() if not id_):
             series, fields = lines.table.series, lines.table.fields
-            new = [(series[keys[key][0]], fields[keys[key][1]]) for key in missing]
-            made = await connection.fetch(
-                NEW_SERIES,
-                missing,
-                [each.name for each, _ in new],
-                [field for _, field in new],
-                [msgspec.json.encode(each.tags).decode() for each, _ in new],
-            )
-            ids.update(made)
-            if len(made) < len(missing):  # another bridge was first
-                ids.update(await connection.fetch(FOUND, [k for k in missing if k not in ids]))
+            new = [
+                (series[code].name, fields[field], series[code].tags)
+                for code, field in map(keys.__getitem__, missing)
+            ]
+            text = msgspec.json.encode(new).decode()
+            made = await connection.fetchval(NEW_SERIES, b"".join(missing), text)
+            ids.update(zip(missing, made, strict=True))
+            if others := [key for key in missing if not ids[key]]:  # another bridge was first
+                ids |= await _found(connection, others)
         for key, (code, field) in keys.items():
             self.by_field[field][code] = ids[key]
+
+
+async def _found(connection: Any, keys: list[bytes]) -> dict[bytes, int]:
+    """Return the numbers of series by their keys; 0 for those that there are not."""
+    return dict(zip(keys, await connection.fetchval(FOUND, b"".join(keys)), strict=True))
 
 
 def digest(lines: Lines, pair: Pair) -> bytes:
     """Return what a series and a field are known by in the database."""
     # A space in the key is escaped, so this is the only one that is not.
     key = lines.table.codes.key(pair[0]) + b" " + lines.table.fields[pair[1]].encode()
-    return hashlib.blake2b(key, digest_size=16).digest()
+    return hashlib.blake2b(key, digest_size=_KEY).digest()
 
 
 def refuse_nul(lines: Lines, pairs: Sequence[Pair]) -> None:

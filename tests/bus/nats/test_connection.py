@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import nats.errors
 import pytest
 
 from ccpipe.bus.nats.connection import DEFAULT_SERVER, Connection, Delivery, check, servers_of
@@ -100,3 +101,17 @@ def test_a_delivery_without_stored_time_arrives_now(reply: str) -> None:
     """So does one of a plain subscription, or with a reply subject that holds no number."""
     before = time.time_ns()
     assert before <= Delivery("s", b"", b"", reply).arrival <= time.time_ns()
+
+
+async def test_the_same_trouble_is_told_once_a_minute_for_hours(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not only in the first minute; another trouble in between does not bring it back."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    bus = Connection(Bus(servers=["nats://127.0.0.1:9"]), name="test", telemetry=Telemetry())
+    for second in range(3600):
+        now = 1000.0 + second
+        await bus._trouble(nats.errors.Error("it is broken"))
+        await bus._trouble(nats.errors.Error(f"another one {second // 600}"))
+    assert sum("it is broken" in record.message for record in caplog.records) == 60

@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -38,43 +38,43 @@ def broker(folder: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
         process.wait()
 
 
-async def fill(connection: Connection) -> list["asyncio.Task[None]"]:
-    """Send a frozen server more than is taken, from several tasks; return those that wait."""
-    tasks = [asyncio.create_task(connection.publish_each(ACKNOWLEDGED, b"+ACK")) for _ in range(4)]
-    _, waiting = await asyncio.wait(tasks, timeout=1)
-    assert waiting
-    return list(waiting)
+@contextlib.asynccontextmanager
+async def frozen_broker(
+    folder: Path,
+) -> AsyncIterator[tuple["subprocess.Popen[bytes]", list["asyncio.Task[None]"]]]:
+    """Send a frozen server more than it takes; yield it and the tasks that wait for that."""
+    port = free_port()
+    with broker(folder, port) as server:
+        await until_listening(port, server, folder / "log")
+        bus = Bus(servers=[f"nats://127.0.0.1:{port}"])
+        async with Connection(bus, name="t", telemetry=Telemetry()) as connection:
+            os.kill(server.pid, signal.SIGSTOP)
+            tasks = [
+                asyncio.create_task(connection.publish_each(ACKNOWLEDGED, b"+ACK"))
+                for _ in range(4)
+            ]
+            _, waiting = await asyncio.wait(tasks, timeout=1)
+            assert waiting
+            yield server, list(waiting)
 
 
 async def test_who_sends_does_not_wait_for_a_broker_that_is_gone(tmp_path: Path) -> None:
     """Several wait for their acknowledgements to be taken: all return when it is killed."""
-    port = free_port()
-    with broker(tmp_path, port) as server:
-        await until_listening(port, server, tmp_path / "log")
-        bus = Bus(servers=[f"nats://127.0.0.1:{port}"])
-        async with Connection(bus, name="t", telemetry=Telemetry()) as connection:
-            os.kill(server.pid, signal.SIGSTOP)
-            waiting = await fill(connection)
-            server.kill()
-            _, stuck = await asyncio.wait(waiting, timeout=15)
-            for task in stuck:
-                task.cancel()
-            assert not stuck
+    async with frozen_broker(tmp_path) as (server, waiting):
+        server.kill()
+        _, stuck = await asyncio.wait(waiting, timeout=15)
+        for task in stuck:
+            task.cancel()
+        assert not stuck
 
 
 async def test_who_sends_to_a_frozen_broker_can_be_cancelled(tmp_path: Path) -> None:
     """nats-py drops a cancellation there, and the task would go on for ever."""
-    port = free_port()
-    with broker(tmp_path, port) as server:
-        await until_listening(port, server, tmp_path / "log")
-        bus = Bus(servers=[f"nats://127.0.0.1:{port}"])
-        async with Connection(bus, name="t", telemetry=Telemetry()) as connection:
-            os.kill(server.pid, signal.SIGSTOP)
-            waiting = await fill(connection)
-            for task in waiting:
-                task.cancel()
-            await asyncio.wait(waiting, timeout=15)
-            assert all(task.cancelled() for task in waiting)
+    async with frozen_broker(tmp_path) as (_, waiting):
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting, timeout=15)
+        assert all(task.cancelled() for task in waiting)
 
 
 FROM_HTTP = """

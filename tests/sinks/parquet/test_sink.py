@@ -94,7 +94,10 @@ def test_what_is_written_can_be_read(messages: list[Message]) -> None:
         assert list(Path(parent).iterdir()) == [folder]
         assert all(len(path.parts) == 3 and path.suffix == ".parquet" for path in files)
         assert by_pyarrow(folder, "cluster", "name", "time", "text") == expected
-        assert by_duckdb(folder, "cluster, name, epoch_us(time) * 1000 + ns, text") == expected
+        assert (
+            by_duckdb(folder, "cluster, name, epoch_us(time)::HUGEINT * 1000 + ns, text")
+            == expected
+        )
         assert by_duckdb(folder, "date - DATE '1970-01-01'") == Counter(
             {(day,): count for day, count in days.items()}
         )

@@ -45,7 +45,7 @@ class MadeCluster:
 
     def __post_init__(self) -> None:
         """Give most nodes a job."""
-        self.random = random.Random(self.seed)
+        self.random = random.Random(self.seed)  # noqa: S311 - reproducible on purpose
         self.names = [
             f"f{1 + number // 64:02d}{number % 64 + 1:02d}" for number in range(self.nodes)
         ]

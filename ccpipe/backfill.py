@@ -1,0 +1,271 @@
+"""Stored lines as a source, in the order of their times: what ``ccpipe backfill`` reads.
+
+Readers yield windows of time, and a checkpoint says up to where everything was written.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ccpipe.config import read_secret
+from ccpipe.errors import ConfigError, MissingExtra, UnavailableError
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message, Uint, Value
+from ccpipe.pipeline import Batch, Source, wait_for_event
+
+WINDOW = 60 * 10**9
+"""Nanoseconds that are read at once; also how much is written again after a crash."""
+
+BATCH = 10_000
+"""Records handed over at once."""
+
+TAGS = ("cluster", "hostname", "type", "type_id", "stype", "stype_id")
+
+COLUMNS = 'name, field, {tags}, tags, {time}, value, "int", uint, bool, text'
+"""Of a stored row, as ``message_of`` takes them."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What to read."""
+
+    start: int
+    """Nanoseconds since the epoch."""
+    end: int
+    """The first time that is not read."""
+    nodes: frozenset[str] = frozenset()
+    """Empty for all, and for what belongs to no node."""
+
+
+Reader = Callable[[int, int], AsyncIterator[Sequence[Message]]]
+"""Yields the messages from one time up to another."""
+
+
+class Stored(NamedTuple):
+    """What can be read."""
+
+    read: Reader
+    first: int
+    """The earliest time; nanoseconds since the epoch."""
+    last: int
+
+
+class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
+    """How far a backfill is."""
+
+    source: str
+    start: int
+    end: int
+    nodes: list[str]
+    done: int
+    """Everything before this time is written; nanoseconds since the epoch."""
+
+
+def message_of(row: Sequence[Any]) -> Message:
+    """Return a stored row as the message that it was."""
+    name, field, *own, tags, time, value, exact, unsigned, boolean, text = row
+    named = {
+        tag.replace("_id", "-id"): said
+        for tag, said in zip(TAGS, own, strict=True)
+        if said is not None
+    }
+    others: Mapping[str, str] = msgspec.json.decode(tags) if isinstance(tags, str) else tags
+    found: Value = value
+    if text is not None:
+        found = text
+    elif boolean is not None:
+        found = boolean
+    elif unsigned is not None:
+        found = Uint(int(unsigned))
+    elif exact is not None:
+        found = exact
+    return Message(name, dict(sorted((named | dict(others or {})).items())), found, time, field)
+
+
+class BackfillSource(Source):
+    """Yields stored messages window by window; what was acknowledged is noted in a file."""
+
+    gives = Messages
+
+    def __init__(
+        self,
+        reader: Reader,
+        selection: Selection,
+        *,
+        name: str,
+        checkpoint: Path | None = None,
+        rate: int = 0,
+        on_progress: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """Read what is selected, `rate` records a second at most; 0 is without a limit.
+
+        `name` says what is read; `on_progress` is told which part of the time is written.
+
+        Raises
+        ------
+        ConfigError
+            where the checkpoint is of another backfill.
+
+        """
+        self.reader = reader
+        self.selection = selection
+        self.rate = rate
+        self.on_progress = on_progress
+        self._path = checkpoint
+        self._state = Checkpoint(
+            name, selection.start, selection.end, sorted(selection.nodes), selection.start
+        )
+        self._stopped = asyncio.Event()
+        if checkpoint is not None and checkpoint.exists():
+            self._resume(checkpoint)
+
+    def _resume(self, path: Path) -> None:
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+        if msgspec.structs.replace(found, done=0) != msgspec.structs.replace(self._state, done=0):
+            raise ConfigError(f"{path} is the checkpoint of another backfill; remove it, or name")
+        self._state = found
+
+    def stop(self) -> None:
+        """End after the batch in hand."""
+        self._stopped.set()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield the messages, and after each window an empty batch that notes it."""
+        for begin in range(self._state.done, self.selection.end, WINDOW):
+            end = min(begin + WINDOW, self.selection.end)
+            async for messages in self.reader(begin, end):
+                if self._stopped.is_set():
+                    return
+                yield Batch(Messages(messages), self._nothing, self._state.source)
+                if self.rate:
+                    await wait_for_event(self._stopped, len(messages) / self.rate)
+            yield Batch(Messages(), self._noting(end), self._state.source)
+
+    async def _nothing(self) -> None:
+        """Acknowledge what the end of its window notes."""
+
+    def _noting(self, done: int) -> Any:
+        async def note() -> None:
+            self._state.done = done
+            if self._path is not None:
+                await asyncio.to_thread(self._write, self._path)
+            span = self.selection.end - self.selection.start
+            self.on_progress((done - self.selection.start) / span if span else 1.0)
+
+        return note
+
+    def _write(self, path: Path) -> None:
+        aside = path.with_name(f".{path.name}.tmp")
+        try:
+            with aside.open("wb") as file:
+                file.write(msgspec.json.encode(self._state))
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(path)
+        except OSError as error:
+            raise UnavailableError(f"{path}: {error.strerror}") from None
+
+
+@contextlib.asynccontextmanager
+async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[Stored]:
+    """Yield what reads a folder of Parquet files.
+
+    Raises
+    ------
+    UnavailableError
+        where files went while they were read, since a bridge joined them: begin again.
+
+    """
+    import duckdb
+
+    from ccpipe import lake
+
+    time = "(epoch_us(time) * 1000 + coalesce(ns, 0))"
+    columns = COLUMNS.format(tags=", ".join(TAGS), time=time)
+    chosen = " AND hostname IN (SELECT unnest($nodes))" if nodes else ""
+    sql = (
+        f"SELECT {columns} FROM samples WHERE date BETWEEN $first::DATE AND $last::DATE"  # noqa: S608
+        f" AND {time} >= $begin AND {time} < $end{chosen} ORDER BY time, ns"
+    )
+
+    async def read(begin: int, end: int) -> AsyncIterator[Sequence[Message]]:
+        given: dict[str, Any] = {"begin": begin, "end": end, "first": _day(begin)}
+        given |= {"last": _day(end - 1)} | ({"nodes": sorted(nodes)} if nodes else {})
+        with lake.tables(folder) as connection:
+            try:
+                cursor = await asyncio.to_thread(connection.execute, sql, given)
+            except duckdb.IOException as error:
+                raise UnavailableError(f"{folder}: {error}") from None
+            while rows := cursor.fetchmany(BATCH):
+                yield [message_of(row) for row in rows]
+
+    with lake.tables(folder) as connection:
+        ask = f"SELECT min({time}), max({time}) FROM samples"  # noqa: S608
+        first, last = connection.execute(ask).fetchall()[0]
+    yield Stored(read, first or 0, last or 0)
+
+
+@contextlib.asynccontextmanager
+async def from_postgres(
+    url: str, password_file: str, nodes: frozenset[str]
+) -> AsyncGenerator[Stored]:
+    """Yield what reads the view ``messages`` of a database, all of it as it is now.
+
+    Raises
+    ------
+    UnavailableError
+        where the database cannot be read.
+
+    """
+    try:
+        import asyncpg
+    except ImportError:
+        raise MissingExtra("asyncpg", "postgres") from None
+    time = "((extract(epoch FROM time) * 1000000)::bigint::numeric * 1000 + ns)"
+    columns = COLUMNS.format(tags=", ".join(TAGS), time=f"{time}::bigint")
+    chosen = " AND hostname = ANY($3)" if nodes else ""
+    # The index is on `time`, which has microseconds; what is beyond is compared exactly.
+    sql = (
+        f"SELECT {columns} FROM messages WHERE time >= to_timestamp($1::bigint / 1000000000)"  # noqa: S608
+        f" AND time <= to_timestamp($2::bigint / 1000000000 + 1) AND isfinite(time)"
+        f" AND {time} >= $1 AND {time} < $2{chosen} ORDER BY time, ns"
+    )
+    password = read_secret("password_file", password_file) if password_file else None
+    try:
+        connection = await asyncpg.connect(url, password=password)
+        try:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+
+                async def read(begin: int, end: int) -> AsyncIterator[Sequence[Message]]:
+                    rows: list[Message] = []
+                    async for row in connection.cursor(
+                        sql, begin, end, *([sorted(nodes)] if nodes else []), prefetch=BATCH
+                    ):
+                        rows.append(message_of(row))
+                        if len(rows) == BATCH:
+                            yield rows
+                            rows = []
+                    if rows:
+                        yield rows
+
+                ask = f"SELECT min({time})::bigint, max({time})::bigint FROM messages"  # noqa: S608
+                first, last = await connection.fetchrow(f"{ask} WHERE isfinite(time)")
+                yield Stored(read, first or 0, last or 0)
+        finally:
+            await connection.close()
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise UnavailableError(str(error) or type(error).__name__) from None
+
+
+def _day(nanoseconds: int) -> str:
+    return f"{datetime.fromtimestamp(nanoseconds // 10**9, UTC):%Y-%m-%d}"

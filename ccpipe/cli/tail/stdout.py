@@ -1,0 +1,82 @@
+"""Standard output whose reader may be slow or stopped: writing never blocks."""
+
+import asyncio
+import os
+import threading
+from collections import deque
+
+MAX_BYTES = 64 * 2**20
+"""Bytes held for a slow reader; what comes beyond is dropped and counted."""
+LAST_SECONDS = 1.0
+"""How long a command that was told to end waits for its reader."""
+
+
+class Stdout:
+    """Writes in a thread, for which the end of the process does not wait."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Write to an open file."""
+        self.dropped = 0
+        """Lines that did not fit in what is held."""
+        self._descriptor = descriptor
+        self._held: deque[bytes] = deque()
+        self._size = 0
+        self._error: OSError | None = None
+        self._changed = threading.Condition()
+        threading.Thread(target=self._work, name="ccpipe-stdout", daemon=True).start()
+
+    def write(self, data: bytes) -> None:
+        """Take data.
+
+        Raises
+        ------
+        OSError
+            that an earlier write met, such as BrokenPipeError.
+
+        """
+        with self._changed:
+            if self._error is not None:
+                raise self._error
+            if self._size + len(data) > MAX_BYTES and self._held:
+                self.dropped += data.count(b"\n")
+                return
+            self._held.append(data)
+            self._size += len(data)
+            self._changed.notify()
+
+    async def drain(self, stop: asyncio.Event) -> None:
+        """Wait until everything is written; once `stop` is set, for a moment only.
+
+        Raises
+        ------
+        OSError
+            as ``write`` does.
+
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None
+        while self._size and self._error is None:
+            if stop.is_set():
+                deadline = deadline or loop.time() + LAST_SECONDS
+                if loop.time() >= deadline:
+                    return
+            await asyncio.sleep(0.01)
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._held:
+                    self._changed.wait()
+                data = self._held[0]
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+            except OSError as error:
+                self._error = error
+                return
+            with self._changed:
+                self._held.popleft()
+                self._size -= len(data)

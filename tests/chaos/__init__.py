@@ -1,0 +1,1 @@
+"""Faults in real processes, each with an account of every line."""

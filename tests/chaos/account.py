@@ -1,0 +1,97 @@
+"""The account of a fault: what became of each line that was published."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import nats
+
+from ccpipe.formats.lineprotocol import decode
+
+_NUMBER = re.compile(rb"value=([0-9]+)i")
+
+
+@dataclass(frozen=True)
+class Account:
+    """Lines by their fate."""
+
+    published: int
+    stored: int
+    """Different lines in the store."""
+    duplicated: int
+    """Copies in the store beyond the first."""
+    dead: int
+    """Lines among the dead letters."""
+    dropped: int = 0
+    """Lines that a limit dropped, as the counters say."""
+
+    @property
+    def lost(self) -> int:
+        """Lines that are nowhere."""
+        return self.published - self.stored - self.dead - self.dropped
+
+    @classmethod
+    def of(
+        cls, published: Iterable[int], stored: Iterable[int], dead: Iterable[int] = ()
+    ) -> "Account":
+        """Compare the ids; a line that is both stored and dead counts as stored."""
+        wanted, copies = set(published), Counter(stored)
+        kept = wanted & copies.keys()
+        return cls(
+            published=len(wanted),
+            stored=len(kept),
+            duplicated=sum(copies.values()) - len(copies),
+            dead=len((wanted & set(dead)) - kept),
+        )
+
+
+def in_lines(payload: bytes) -> list[int]:
+    """Return the ids in line protocol; a torn line at its end does not count."""
+    return [int(str(line.value)) for line in decode(payload) if line.name == "m"]
+
+
+def in_file(path: Path) -> list[int]:
+    """Return the ids in a file of the file sink."""
+    return in_lines(path.read_bytes()) if path.exists() else []
+
+
+def in_parquet(folder: Path) -> list[int]:
+    """Return the ids in the files of the Parquet sink."""
+    import pyarrow.dataset as ds
+
+    table = ds.dataset(folder, partitioning="hive").to_table(columns=["value"])
+    return [int(value) for value in table["value"].to_pylist()]
+
+
+async def in_stream(url: str, subject: str = "c.dead") -> list[int]:
+    """Return the ids on a subject, of dead letters for example."""
+    client = await nats.connect(url, connect_timeout=10)
+    try:
+        jetstream = client.jetstream(timeout=20)
+        try:
+            stream = await jetstream.find_stream_name_by_subject(subject)
+        except nats.js.errors.NotFoundError:
+            return []
+        subscription = await jetstream.subscribe(subject, stream=stream, ordered_consumer=True)
+        found: list[int] = []
+        pending = (await jetstream.stream_info(stream)).state.messages
+        while pending:
+            message = await subscription.next_msg(timeout=20)
+            found += map(int, _NUMBER.findall(message.data))
+            pending = message.metadata.num_pending
+        return found
+    finally:
+        await client.close()
+
+
+def as_row(fault: str, account: Account) -> str:
+    """Return a row of the page's table."""
+    numbers = (
+        account.published, account.stored, account.duplicated, account.dead, account.dropped,
+        account.lost,
+    )  # fmt: skip
+    return (
+        f"| {fault} | " + " | ".join(f"{number:,}".replace(",", " ") for number in numbers) + " |"
+    )

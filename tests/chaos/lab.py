@@ -1,0 +1,184 @@
+"""Real processes that can be killed, frozen and started again, on loopback ports of their own."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from ccpipe.bus.nats.server import server_program
+from ccpipe.die_with_parent import die_with_parent
+from tests.bus.nats.daemon import accepts
+from tests.cli.command import environment
+from tests.conftest import free_port
+
+CLUSTER = "c"
+
+
+class Process:
+    """A program that is started as often as it is needed."""
+
+    def __init__(self, name: str, *command: str, log: Path, **environ: str) -> None:
+        self.name = name
+        self.command = command
+        self.environ = environ
+        self.log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Start it."""
+        assert not self.is_running
+        with self.log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.command, env=environment(**self.environ), preexec_fn=die_with_parent,
+                stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        """End it as the kernel would, without a word."""
+        self.send(signal.SIGKILL)
+        await self.wait()
+
+    async def wait(self, seconds: float = 90) -> int:
+        """Wait until it has ended; return its exit code."""
+        assert self._process is not None
+        return await asyncio.wait_for(self._process.wait(), seconds)
+
+    async def end(self) -> int:
+        """Ask it to end and wait; return its exit code."""
+        self.send(signal.SIGTERM)
+        return await self.wait()
+
+    async def freeze(self, seconds: float) -> None:
+        """Stop it for a time, with its connections open."""
+        self.send(signal.SIGSTOP)
+        await asyncio.sleep(seconds)
+        self.send(signal.SIGCONT)
+
+    def text(self) -> str:
+        """Return what it said."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+class Broker(Process):
+    """A nats-server with JetStream whose port and data outlive a kill."""
+
+    def __init__(
+        self, folder: Path, name: str = "nats", routes: Sequence[int] = (), own: int = 0
+    ) -> None:
+        self.port = free_port()
+        conf = folder / f"{name}.conf"
+        cluster = ""
+        if routes:
+            urls = ", ".join(f"nats-route://127.0.0.1:{port}" for port in routes)
+            cluster = f'cluster {{ name: lab, listen: "127.0.0.1:{own}", routes: [{urls}] }}\n'
+        conf.write_text(
+            f'listen: "127.0.0.1:{self.port}"\nserver_name: {name}\n'
+            f"jetstream {{ store_dir: {json.dumps(str(folder / name))} }}\n{cluster}"
+        )
+        super().__init__(name, server_program(), "-c", str(conf), log=folder / f"{name}.log")
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Start it and wait until it answers."""
+        await super().start()
+        await accepts(self.port)
+
+
+class Lab:
+    """Brokers, and ccpipe's commands with them."""
+
+    def __init__(self, folder: Path, servers: int = 1) -> None:
+        self.folder = folder
+        if servers == 1:
+            self.brokers = [Broker(folder)]
+        else:
+            ports = [free_port() for _ in range(servers)]
+            self.brokers = [Broker(folder, f"nats{i}", ports, own) for i, own in enumerate(ports)]
+        self.settings = {
+            "CCPIPE_CLUSTER": CLUSTER,
+            "CCPIPE_HOSTNAME": "n1",
+            "CCPIPE_BUS__SERVERS": ",".join(broker.url for broker in self.brokers),
+            "CCPIPE_BUS__STREAM_REPLICAS": str(servers),
+            "XDG_STATE_HOME": str(folder / "state"),
+        }
+        self.processes: list[Process] = []
+
+    @property
+    def broker(self) -> Broker:
+        """The only one, or the first."""
+        return self.brokers[0]
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator["Lab"]:
+        """Start the brokers; in the end kill whatever still runs."""
+        try:
+            for broker in self.brokers:
+                await Process.start(broker)
+            for broker in self.brokers:
+                await accepts(broker.port)
+            yield self
+        finally:
+            for process in [*self.processes, *self.brokers]:
+                if process.is_running:
+                    process.send(signal.SIGCONT)
+                    await process.kill()
+
+    def ccpipe(self, name: str, *arguments: object, **environ: str) -> Process:
+        """Return a command that is not yet started."""
+        words = [sys.executable, "-m", "ccpipe", *map(str, arguments)]
+        log = self.folder / f"{name}.log"
+        process = Process(name, *words, log=log, **self.settings, **environ)
+        self.processes.append(process)
+        return process
+
+    def bridge(self, sink: str, *, translate: str = "", **environ: str) -> Process:
+        """Return a bridge from the stream to a sink, given as the table of a recipe."""
+        recipe = self.folder / "recipe.toml"
+        recipe.write_text(
+            f"""
+            [source]
+            use = "nats"
+            durable = "chaos"
+            subjects = ["metrics"]
+            ack_wait = "3s"
+            {translate}
+            [sink]
+            {sink}
+            [batch]
+            lines = 5000
+            age = "100ms"
+            """
+        )
+        return self.ccpipe("bridge", "bridge", recipe, **environ)
+
+    def send(self, lines: bytes, *, rate: int) -> Process:
+        """Return a command that publishes lines at a rate."""
+        path = self.folder / "lines.lp"
+        path.write_bytes(lines)
+        return self.ccpipe("send", "send", path, "--rate", rate)
+
+
+def numbered(count: int, *, first: int = 0, seconds: int = 1_740_000_000) -> bytes:
+    """Make lines whose values are their numbers: the ids of the account."""
+    return b"".join(
+        b"m,cluster=c,hostname=n1,type=node value=%di %d\n" % (number, seconds + number)
+        for number in range(first, first + count)
+    )

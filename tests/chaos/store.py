@@ -1,0 +1,54 @@
+"""An HTTP store that lies: it fails, hangs, closes, and answers as a login page would."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from tests.chaos.account import in_lines
+
+
+class LyingStore:
+    """Takes lines as VictoriaMetrics does, now and then; what it has taken is in `stored`."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.stored: list[int] = []
+        self.url = ""
+        self.is_honest = False
+        self._random = random.Random(seed)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["LyingStore"]:
+        """Listen on a free port of loopback."""
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        payload = await request.read()
+        fault = "none" if self.is_honest else self._random.choice(_FAULTS)
+        if fault == "login page":
+            return web.Response(text="<html>Please log in</html>")
+        if fault == "500":
+            return web.Response(status=500)
+        if fault == "hang":
+            await asyncio.sleep(3)
+            return web.Response(status=504)
+        if fault == "close" and request.transport is not None:
+            request.transport.close()
+        if fault in ("none", "stored, then 503"):
+            self.stored += in_lines(payload)
+        return web.Response(status=503 if fault == "stored, then 503" else 204)
+
+
+_FAULTS = ["none", "none", "login page", "500", "hang", "close", "stored, then 503"]

@@ -1,0 +1,34 @@
+"""A short set of faults, one round each: no line is lost, whatever happens to the processes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.faults import FAULTS, LINES, is_possible
+
+SHORT = (
+    "SIGKILL of the bridge",
+    "SIGKILL of the broker",
+    "the same lines published twice, every tenth broken",
+    "an HTTP store that fails, hangs, closes and shows a login page",
+    "a full disk under the store (tmpfs)",
+    "clocks that jump by a year, with a time window before the store",
+)
+"""Those that take a few seconds; `make chaos` has them all, several rounds each."""
+
+
+@pytest.mark.parametrize("name", SHORT)
+async def test_nothing_is_lost(name: str, tmp_path: Path) -> None:
+    """Published is stored, dead-lettered with a reason, or dropped by a limit and counted."""
+    if reason := is_possible(name):
+        pytest.skip(reason)
+    account = await FAULTS[name](tmp_path, 1)
+    assert account.published == LINES
+    assert account.lost == 0, account
+    if "broken" in name:
+        assert account.dead == LINES // 10
+        assert account.duplicated == 0
+    elif "clocks" in name:
+        assert account.dead == 2 * LINES // 3
+    else:
+        assert account.dead == 0

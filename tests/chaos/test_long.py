@@ -1,0 +1,53 @@
+"""All faults, several rounds each; writes ``docs/reliability.md``."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.account import Account
+from tests.chaos.contrast import CONTRAST
+from tests.chaos.faults import FAULTS, LINES, is_possible
+from tests.chaos.page import write_page
+
+ROUNDS = 5
+
+Accounts = dict[str, Account]
+
+
+@pytest.fixture(scope="module")
+def accounts() -> Iterator[tuple[Accounts, Accounts]]:
+    """Collect the accounts of ccpipe and of the contrast; write the page when all are there."""
+    ours: Accounts = {}
+    plain: Accounts = {}
+    yield ours, plain
+    if ours.keys() == FAULTS.keys() and plain.keys() == CONTRAST.keys():
+        write_page(ours, plain, ROUNDS)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", FAULTS)
+async def test_nothing_is_lost(
+    name: str, tmp_path: Path, accounts: tuple[Accounts, Accounts]
+) -> None:
+    """Whatever is done to the processes, as often as it is done."""
+    if reason := is_possible(name):
+        pytest.skip(reason)
+    account = accounts[0][name] = await FAULTS[name](tmp_path, ROUNDS)
+    assert account.lost == 0, account
+    assert account.published > 0
+    if "Parquet" in name:
+        assert account.duplicated == 0
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", CONTRAST)
+async def test_the_account_would_show_a_loss(
+    name: str, tmp_path: Path, accounts: tuple[Accounts, Accounts]
+) -> None:
+    """Without ccpipe the same faults cost lines, and the account says how many."""
+    account = accounts[1][name] = await CONTRAST[name](tmp_path, ROUNDS)
+    assert account.published == LINES * ROUNDS
+    assert account.lost > 0

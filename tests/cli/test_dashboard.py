@@ -1,0 +1,103 @@
+"""``ccpipe dashboard`` as a command."""
+
+import asyncio
+import re
+import signal
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from ccpipe.bus.nats.server import Server
+from ccpipe.die_with_parent import die_with_parent
+from tests.cli.command import ccpipe, environment
+
+
+async def started(*arguments: str, **environ: str) -> tuple[asyncio.subprocess.Process, str]:
+    """Start the command; return its process and the address that it prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "dashboard", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        preexec_fn=die_with_parent, env=environment(**environ),
+    )  # fmt: skip
+    assert process.stderr is not None
+    said = b""
+    async with asyncio.timeout(60):
+        while not (found := re.search(rb"http://\S+", said)):
+            line = await process.stderr.readline()
+            assert line, said.decode()
+            said += line
+    return process, found[0].decode()
+
+
+def get(url: str) -> tuple[int, str]:
+    """Return status and text of an answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - http
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """End it as systemd would."""
+    process.send_signal(signal.SIGTERM)
+    _, said = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 0, said.decode()
+
+
+async def test_it_serves_until_it_is_stopped(nats_server: Server) -> None:
+    """The page, and whether there is a broker is no matter of the start."""
+    for url in (nats_server.url, "nats://127.0.0.1:1"):
+        process, page = await started("--listen", "127.0.0.1:0", CCPIPE_BUS__SERVERS=url)
+        status, text = await asyncio.to_thread(get, page)
+        assert status == 200
+        assert "<title>ccpipe</title>" in text
+        await end(process)
+
+
+async def test_others_need_the_token_that_is_made(nats_server: Server, tmp_path: Path) -> None:
+    """It is kept in a file that only the user reads, and never in a log."""
+    state = {"XDG_STATE_HOME": str(tmp_path), "CCPIPE_BUS__SERVERS": nats_server.url}
+    process, page = await started("--listen", "0.0.0.0:0", **state)
+    file = tmp_path / "ccpipe" / "dashboard.token"
+    token = file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert token not in page
+    port = page.rpartition(":")[2].strip("/")
+    assert (await asyncio.to_thread(get, f"http://127.0.0.1:{port}/api/about"))[0] == 401
+    await end(process)
+    process, _ = await started("--listen", "0.0.0.0:0", **state)
+    assert file.read_text() == token
+    await end(process)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--listen", "nowhere"], 78, "cannot listen at 'nowhere'"),
+        (["--listen", "127.0.0.1:99999"], 78, "cannot listen at '127.0.0.1:99999'"),
+        (["--token-file", "/nonexistent"], 78, "--token-file: /nonexistent"),
+        (["--lake", "/etc/hostname"], 64, "is no folder"),
+        (["--for", "soon"], 64, "--for"),
+    ],
+)
+def test_what_cannot_be_is_named(arguments: list[str], code: int, said: str) -> None:
+    """By exit codes of sysexits.h."""
+    ended = ccpipe("dashboard", *arguments)
+    assert ended.code == code, ended.err
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+async def test_a_refused_password_ends_it(nats_server: Server) -> None:
+    """With exit code 77: nothing would ever come."""
+    url = nats_server.url.replace("nats://ccpipe:", "nats://ccpipe:not-")
+    ended = await asyncio.to_thread(
+        ccpipe, "dashboard", "--listen", "127.0.0.1:0", CCPIPE_BUS__SERVERS=url
+    )
+    assert ended.code == 77, ended.err
+    assert "Traceback" not in ended.err

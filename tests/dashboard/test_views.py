@@ -1,0 +1,118 @@
+"""What each view sends first, and then."""
+
+import json
+import math
+import struct
+from typing import Any
+
+import pytest
+
+from ccpipe.config import Bus, Site
+from ccpipe.dashboard.feed import Feed
+from ccpipe.dashboard.metrics import Known
+from ccpipe.dashboard.views import MAX_LINES, POWERS, view_of
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import event
+from ccpipe.telemetry import Telemetry
+
+
+@pytest.fixture
+def feed() -> Feed:
+    """Give a state that no broker fills."""
+    feed = Feed(Site(bus=Bus(servers=["nats://127.0.0.1:1"])), Telemetry())
+    feed.nodes.known = {"load": Known("", "the load"), "cpu_user": Known("percent", averaged=True)}
+    return feed
+
+
+def say(feed: Feed, at: float, *lines: str) -> None:
+    """Feed lines of the cluster c, then tick."""
+    text = "".join(f"{line} 1740027951\n" for line in lines)
+    feed.nodes.feed(decode(text.replace("@", "cluster=c,hostname=").encode()), at)
+    feed.nodes.tick(at)
+
+
+def start(feed: Feed, nodes: list[str]) -> None:
+    """Feed the start of job 5 on some nodes."""
+    payload = {
+        "jobId": 5, "cluster": "c", "startTime": 100, "resources": [{"hostname": n} for n in nodes]
+    }  # fmt: skip
+    tags = {"function": "start_job"}
+    feed.jobs.feed(event("job", "start_job", json.dumps(payload), time=1, tags=tags))
+
+
+def read(frame: bytes) -> tuple[dict[str, Any], list[float]]:
+    """Read a frame as the page does."""
+    (size,) = struct.unpack_from("<I", frame)
+    rest = frame[4 + size :]
+    return json.loads(frame[4 : 4 + size]), list(struct.unpack(f"<{len(rest) // 4}f", rest))
+
+
+def test_the_overview_names_nodes_once(feed: Feed) -> None:
+    """Then only values, until nodes or metrics come or go."""
+    say(feed, 1000, "load,@n1,type=node value=1", "load,@n2,type=node value=2")
+    view = view_of(feed, '{"view": "overview", "metrics": ["load", "none"]}')
+    header, numbers = read(view.frame())
+    assert header["first"]
+    assert header["nodes"] == [["c", "n1"], ["c", "n2"]]
+    assert header["metrics"] == {"load": 2}
+    assert header["known"] == {"load": {"unit": "", "meaning": "the load"}}
+    assert numbers[:2] == [1, 2]
+    assert all(map(math.isnan, numbers[2:]))
+    say(feed, 1001, "load,@n1,type=node value=5")
+    header, numbers = read(view.frame())
+    assert "nodes" not in header
+    assert numbers[:2] == [5, 2]
+    say(feed, 1002, "load,@n3,type=node value=7")
+    assert len(read(view.frame())[0]["nodes"]) == 3
+
+
+def test_a_node_sends_its_history_then_new_rows(feed: Feed) -> None:
+    """Everything anew when a series comes; threads are only part of their sum or mean."""
+    say(feed, 1000, "load,@n1,type=node value=1")
+    say(feed, 1002, "load,@n1,type=node value=2")
+    view = view_of(feed, '{"view": "node", "cluster": "c", "node": "n1"}')
+    header, numbers = read(view.frame())
+    assert (header["series"], header["times"], numbers) == ([["load", ""]], [1000, 1002], [1, 2])
+    assert read(view.frame())[0]["times"] == []
+    threads = [f"cpu_user,@n1,type=hwthread,type-id={n} value={n * 10}" for n in (1, 3)]
+    say(feed, 1004, *threads, "power,@n1,type=socket,type-id=0 value=9")
+    header, numbers = read(view.frame())
+    series = [["cpu_user", ""], ["load", ""], ["power", ""], ["power", "socket 0"]]
+    assert header["series"] == series
+    assert header["times"] == [1000, 1002, 1004]
+    assert numbers[-4:] == [20, 2, 9, 9]
+
+
+def test_a_large_job_is_shown_by_its_extremes(feed: Feed) -> None:
+    """Minimum, mean and maximum of each metric rather than a line for each node."""
+    names = [f"n{number}" for number in range(MAX_LINES + 3)]
+    say(feed, 1000, *[f"cpu_load,@{name},type=node value={n}" for n, name in enumerate(names)])
+    start(feed, [*names, "never-heard"])
+    query = '{"view": "job", "cluster": "c", "job": 5, "start": 100}'
+    header, numbers = read(view_of(feed, query).frame())
+    assert (header["metrics"], header["nodes"], header["count"]) == (["cpu_load"], None, 35)
+    assert numbers == [0, 17, 34]
+
+
+def test_a_small_job_has_a_line_for_each_node(feed: Feed) -> None:
+    """Its power metrics come last; the platform's power has the others in it."""
+    for at, power in enumerate(("cpu_power", "platform_power")):
+        say(feed, 1000 + 2 * at, *[f"{power},@n{n},type=node value={n}" for n in (1, 2)])
+    say(feed, 1004, "cpu_load,@n1,type=node value=8")
+    start(feed, ["n1", "n2"])
+    view = view_of(feed, '{"view": "job", "cluster": "c", "job": 5, "start": 100}')
+    header, numbers = read(view.frame())
+    assert header["metrics"] == ["cpu_load", "platform_power"]
+    assert header["powers"] == ["platform_power"]
+    assert "platform_power" in POWERS
+    assert header["nodes"] == ["n1", "n2"]
+    assert len(numbers) == 4 * len(header["times"])
+    assert numbers[-2:] == [1, 2]
+
+
+def test_running_jobs_stand_before_those_that_ended(feed: Feed) -> None:
+    """And the list is sent only when it has changed."""
+    start(feed, ["n1"])
+    view = view_of(feed, '{"view": "jobs"}')
+    assert [job["id"] for job in read(view.frame())[0]["jobs"]] == [5]
+    assert "jobs" not in read(view.frame())[0]

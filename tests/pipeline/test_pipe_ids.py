@@ -1,0 +1,97 @@
+"""A pipe hands a sink the ids of messages, however batches are joined, halved and thinned out."""
+
+from array import array
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from ccpipe.errors import RejectedError
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.pipeline import Batch, DeadLetter, DeadLetterSink, Limits, MessageIds, Sink, Source, run
+from tests.sinks.conftest import metric
+
+
+class Numbered(Source):
+    """Hands over messages of two records each; the number of the message is their value."""
+
+    gives = Messages
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        for number in self.numbers:
+            yield Batch(Messages([metric(float(number))] * 2), self.ack, ids_of=ids_of(number))
+
+    async def ack(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing: the end comes by itself."""
+
+
+def ids_of(number: int) -> Any:
+    """Return what tells the id of one message."""
+    column = array("q", [number])
+    return lambda records: MessageIds(["c"], column, column, array("q", [len(records)]))
+
+
+class Kept(DeadLetterSink):
+    """Keeps dead letters in memory."""
+
+    def __init__(self) -> None:
+        self.letters: list[DeadLetter] = []
+
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep the letters."""
+        self.letters += letters
+
+
+class Picky(Sink):
+    """Rejects writes that hold a bad record; notes what it was told of the others."""
+
+    takes = Messages
+    stores_once = True
+
+    def __init__(self, *, names_bad: bool) -> None:
+        self.names_bad = names_bad
+        self.stored: list[tuple[int, str]] = []
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Take records whose message is not known."""
+        await self.write_once(records, MessageIds.unknown(len(records)))
+
+    async def write_once(self, records: Sequence[Message], ids: MessageIds) -> None:
+        """Take records with their messages."""
+        bad = [row for row, record in enumerate(records) if record.value == 3.0]
+        if bad:
+            raise RejectedError("three", bad if self.names_bad else None)
+        begin = 0
+        for consumer, number, end in zip(ids.consumers, ids.numbers, ids.ends, strict=True):
+            assert not consumer or {record.value for record in records[begin:end]} <= {number}
+            self.stored += [(int(record.value), consumer) for record in records[begin:end]]
+            begin = end
+        assert begin == len(records)
+
+
+@pytest.mark.parametrize("names_bad", [True, False])
+async def test_records_come_with_their_messages(names_bad: bool) -> None:
+    """Whether the sink names the bad records or they are searched for by halves."""
+    sink, letters = Picky(names_bad=names_bad), Kept()
+    limits = Limits(age=0.05)
+    await run(Numbered([1, 2, 3, 4, 5]), sink, dead_letter_sink=letters, limits=limits)
+    assert sorted(sink.stored) == [(n, "c") for n in (1, 1, 2, 2, 4, 4, 5, 5)]
+    assert len(letters.letters) == 2
+
+
+async def test_after_a_function() -> None:
+    """What a translator without a state makes of a message belongs to that message."""
+    sink = Picky(names_bad=True)
+
+    def first(records: Any) -> Any:
+        return records[:1]
+
+    await run(Numbered([1, 2]), sink, translators=[first], limits=Limits(age=0.05))
+    assert sink.stored == [(1, "c"), (2, "c")]

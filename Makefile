@@ -11,6 +11,7 @@ help:
 	@echo "make up       install into $(VENV) and start everything on this machine"
 	@echo "make test     install what the tests need; lint, types, import rules, all tests"
 	@echo "make docs     the site of the pages, in build/site"
+	@echo "make long     tests that take too long for every change"
 	@echo "make slurm    jobs of all kinds on a real Slurm, as root"
 	@echo "make chaos    kill, freeze and starve every part, and account for every line"
 	@echo "make bench    measure speed, as ratios"
@@ -31,7 +32,7 @@ $(BIN)/python:
 	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 
 # What a new install is needed for: dependencies, entry points and the compiled kernel.
-BUILD := pyproject.toml setup.py $(wildcard ccpipe/formats/*/*.pyx ccpipe/formats/*/*.hpp)
+BUILD := pyproject.toml setup.py $(wildcard ccpipe/*/*/*.pyx ccpipe/*/*/*.pxi ccpipe/*/*/*.hpp)
 
 $(VENV)/.installed: $(BUILD) | $(BIN)/python
 	@echo "installing into $(VENV): once, one or two minutes"
@@ -61,6 +62,11 @@ imports:
 # Most tests wait for real programs: three workers keep two cores busy.
 pytest:
 	$(BIN)/pytest -n 3
+
+# What takes a quarter of a minute and more.
+.PHONY: long
+long: install-test debian
+	$(BIN)/pytest -n 2 -m long
 
 # Jobs of all kinds on a real Slurm, which this starts and ends; needs root.
 .PHONY: slurm

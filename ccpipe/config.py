@@ -4,6 +4,7 @@ An unknown key or a bad value is an error before anything starts. The error name
 key path and, for an unknown key, the most similar key.
 """
 
+import contextlib
 import difflib
 import functools
 import logging
@@ -378,9 +379,16 @@ def _report_unknown(name: str) -> None:
 
 
 def split(text: Any, kind: Any) -> Any:
-    """Split text at commas where a list is expected: environment variables hold only text."""
+    """Make a list of text: environment variables hold only text.
+
+    Text is split at commas where a list is expected. Where the type depends on a part, such as for
+    options of a sink, a list is written as in TOML: ``["a:1", "b:2"]``.
+    """
     if isinstance(text, str) and typing.get_origin(_bare(kind)) is list:
         return [part.strip() for part in text.split(",") if part.strip()]
+    if isinstance(text, str) and kind is Any and text.startswith("["):
+        with contextlib.suppress(ValueError):  # else it is text that begins with a bracket
+            return tomllib.loads(f"list = {text}")["list"]
     return text
 
 

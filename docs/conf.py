@@ -20,6 +20,7 @@ extensions = ["myst_parser"]
 include_patterns = ["*.md", "benchmarks/*.md", "bridges/*.md", "docs/**.md"]
 exclude_patterns = [".*", "build", "ccpipe", "dist", "tests"]
 nitpicky = True
+smartquotes = False  # two dashes begin an option
 # Pygments knows neither line protocol nor DuckDB's SQL; such blocks are shown in one colour.
 suppress_warnings = ["misc.highlighting_failure"]
 myst_heading_anchors = 4

@@ -48,7 +48,8 @@ They are those of BSD's `sysexits.h`. A message on standard error says what is w
 """
 
 AFTER_EXIT_CODES = """
-`ccpipe step` ends with the exit code of the command that it ran. What ends by itself, such as
+`ccpipe step` ends with the exit code of the command that it ran, `ccpipe check` with those of
+Nagios ([check.md](../check.md)). What ends by itself, such as
 `ccpipe bridge --for 10s`, ends with 0; so does what SIGTERM ends in order. Where several files are
 validated, the most severe of their codes is that of the command.
 """

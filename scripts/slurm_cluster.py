@@ -21,7 +21,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurmdbd", "mariadb-server", "munge")
+PACKAGES = (
+    "slurmctld", "slurmd", "slurm-client", "slurmdbd", "slurm-wlm-influxdb-plugin",
+    "mariadb-server", "munge",
+)  # fmt: skip
 PROGRAMS = ("slurmctld", "slurmd", "sacct", "slurmdbd", "mariadbd", "mariadb-install-db", "munged")
 NODES = ("c1", "c2", "c3", "gpu-1")
 DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", *(f"slurmd-{node}" for node in NODES))
@@ -68,6 +71,7 @@ AccountingStoragePass={folder}/munge.socket
 AccountingStorageTRES=gres/gpu
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
+AcctGatherProfileType=acct_gather_profile/influxdb
 NodeName=c[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port={slurmd} CPUs=4 RealMemory=2000
 NodeName=gpu-1 NodeHostname={host} NodeAddr=127.0.0.1 Port={gpu} CPUs=4 RealMemory=2000 Gres=gpu:2
 PartitionName=normal Nodes=c[1-4] Default=YES MaxTime=INFINITE DefaultTime=00:30:00
@@ -92,6 +96,13 @@ StorageUser=slurm
 StoragePass={password}
 StorageLoc=slurm_acct_db
 """
+
+ACCT_GATHER_CONF = """\
+ProfileInfluxDBHost=127.0.0.1:{profile}
+ProfileInfluxDBDatabase=slurm
+ProfileInfluxDBRTPolicy=autogen
+"""
+"""Only jobs with ``--profile`` are profiled; what listens at the port ``profile`` gets it."""
 
 
 def install() -> None:
@@ -207,18 +218,20 @@ class Cluster:
         for name in ("log", "state", "spool", "pid", "db"):
             (self.folder / name).mkdir(parents=True)
         self.folder.chmod(0o755)
-        first = _free_ports(3 + len(NODES) + 1)
-        ports = {"slurmctld": first[0], "slurmdbd": first[1], "mariadb": first[2], "gpu": first[3]}
+        names = ("slurmctld", "slurmdbd", "mariadb", "gpu", "profile")
+        first = _free_ports(len(names) + len(NODES))
+        ports = dict(zip(names, first, strict=False))
         (self.folder / "ports").write_text("\n".join(f"{k} {v}" for k, v in ports.items()))
         values = {
             **ports,
-            "slurmd": f"[{','.join(map(str, first[4:]))}]",
+            "slurmd": f"[{','.join(map(str, first[len(names) :]))}]",
             "folder": self.folder,
             "host": socket.gethostname().partition(".")[0],
             "password": secrets.token_hex(16),
         }
         self._write("slurm.conf", SLURM_CONF.format(**values), 0o644)
         self._write("slurmdbd.conf", SLURMDBD_CONF.format(**values), 0o600)
+        self._write("acct_gather.conf", ACCT_GATHER_CONF.format(**values), 0o644)
         gpus = f"NodeName=gpu-1 Name=gpu File={self.folder}/gpu[0-1]\n"
         self._write("gres.conf", gpus, 0o644)
         self._write("cgroup.conf", "CgroupPlugin=cgroup/v1\n", 0o644)

@@ -114,6 +114,19 @@ def test_a_list_in_the_environment_has_commas(text: str, servers: list[str]) -> 
     assert load(None, Site, environ={"CCPIPE_BUS__SERVERS": text}).bus.servers == servers
 
 
+@pytest.mark.parametrize(
+    ("text", "servers"), [('["a:1", "b:2"]', ["a:1", "b:2"]), ("[", "["), ("a:1,b:2", "a:1,b:2")]
+)
+def test_a_list_of_a_part_in_the_environment_is_written_as_in_toml(
+    text: str, servers: object
+) -> None:
+    """Options of sources and sinks have no type here, so a comma may belong to the text."""
+    table = '[source]\nuse = "null"\n[sink]\nuse = "kafka"\n'
+    below = tomllib.loads(table)
+    loaded = load(None, Recipe, environ={"CCPIPE_SINK__BROKER__SERVERS": text}, below=below)
+    assert loaded.sink["broker"] == {"servers": servers}
+
+
 def test_the_environment_has_only_text() -> None:
     """Numbers, booleans, durations, sizes and keys of open tables are read out of it."""
     environ = {

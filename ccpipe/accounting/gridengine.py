@@ -3,9 +3,10 @@
 from typing import Any
 
 from ccpipe.accounting.each import each
+from ccpipe.accounting.scheduler import OUTCOME, Scheduler
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.gridengine import parse_category
-from ccpipe.formats.gridengine.outcome import GRACE, classify, is_final
+from ccpipe.formats.gridengine.outcome import GRACE, Outcome, classify, is_final
 from ccpipe.formats.gridengine.record import NO_DATA
 
 try:
@@ -39,7 +40,7 @@ KEYS = {
     "name": "job_name",
     "job": "job_number",
     "task": "task_number",
-    "outcome": "outcome",
+    "outcome": OUTCOME,
     "day": "end_time",
     "month": "end_time",
 }
@@ -69,7 +70,10 @@ def job_columns(table: pa.Table) -> dict[str, Any]:
         "start_time": table["start_time"],
         "wallclock": wallclock,
         "memory": _memory(table),
-        "requested_memory": each([table["category"]], _requested_memory, pa.float64()),
+        "requested_memory": pc.multiply(
+            each([table["category"]], _requested_memory, pa.float64()),
+            pc.cast(table["slots"], pa.float64()),
+        ),
         **_outcomes(table, wallclock),
     }
 
@@ -113,3 +117,13 @@ def _outcomes(table: pa.Table, wallclock: Any) -> dict[str, Any]:
         late = pc.greater_equal(wallclock, pc.subtract(limit, _GRACE))
         outcomes = each([*status, deleter, pc.fill_null(late, _FALSE)], outcome, pa.string())
     return {"outcome": outcomes, "ends_job": each(status, ends_job, pa.bool_())}
+
+
+GRID_ENGINE = Scheduler(
+    keys=KEYS,
+    sums=SUMS,
+    cpu="CPU",
+    fields=FIELDS,
+    job_columns=job_columns,
+    good=frozenset({Outcome.COMPLETED, Outcome.REQUEUED}),
+)

@@ -39,7 +39,8 @@ def measure(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns with the contribution of each record to each sum.
 
     Takes ``is_master``, ``is_run``, ``slots``, ``submission_time`` and ``start_time`` (ns),
-    ``wallclock`` (s), ``memory`` and ``requested_memory`` (bytes), ``outcome``, ``ends_job``. A
+    ``wallclock`` (s), ``memory`` and ``requested_memory`` (bytes, of all slots together),
+    ``outcome``, ``ends_job``. A
     task of a parallel job contributes nothing: its wait, slots and requests are those of its job.
     """
     is_master, memory = columns["is_master"], columns["memory"]
@@ -59,7 +60,7 @@ def measure(columns: Mapping[str, Any]) -> dict[str, Any]:
         "slot_seconds": pc.if_else(is_master, slot_seconds, _NOTHING),
         "waited": wait,
         "started": pc.cast(pc.is_valid(wait), pa.int64()),
-        "requested": pc.if_else(has_request, pc.multiply(requested, slots), _NOTHING),
+        "requested": pc.if_else(has_request, requested, _NOTHING),
         "used": pc.if_else(has_request, memory, _NOTHING),
         "requests": pc.cast(has_request, pa.int64()),
         "outcome": columns["outcome"],

@@ -1,4 +1,4 @@
-"""Sums of accounting records: those of qacct(1) to the last digit, and more.
+"""Sums of accounting records: for Grid Engine those of qacct(1) to the last digit, and more.
 
 Records are added one by one in the order of the files, as qacct does: another order changes the
 last digits of a double, and with it now and then a printed decimal.
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ccpipe.accounting.each import each
-from ccpipe.accounting.gridengine import FIELDS, KEYS, SUMS, job_columns
+from ccpipe.accounting.gridengine import GRID_ENGINE
 from ccpipe.accounting.measures import MEASURES, buckets, measure, percentile, period
+from ccpipe.accounting.scheduler import OUTCOME, Scheduler
 from ccpipe.accounting.selection import NONE
 from ccpipe.errors import MissingExtra
-from ccpipe.formats.gridengine import Outcome
 
 try:
     import pyarrow as pa
@@ -40,23 +40,27 @@ class Total:
     """
 
     key: dict[str, str | int]
-    """The values that its records share, by the names of ``KEYS``."""
+    """The values that its records share, by the names of the scheduler's keys."""
     sums: dict[str, float]
-    """qacct's seven sums, by their names."""
+    """The scheduler's sums, by their titles: for Grid Engine qacct's seven."""
+    cpu: float = 0.0
+    """The sum of CPU time, in seconds."""
     records: int = 0
     runs: int = 0
     jobs: int = 0
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
-    """Number of runs by outcome."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Number of runs by outcome: Grid Engine's ``Outcome``, Slurm's state."""
+    failed: int = 0
+    """Runs that neither completed nor were queued again."""
     slot_seconds: float = 0.0
     """Wall-clock time times slots, of the runs."""
     waited: float = 0.0
     """Seconds between submission and start, of all runs that started."""
     started: int = 0
     requested: float = 0.0
-    """Bytes of memory requested (``h_vmem`` times slots), of the runs that requested any."""
+    """Bytes of memory requested, of the runs that requested any."""
     used: float = 0.0
-    """Peak bytes of the same runs: ``maxvmem``, or ``maxrss`` where that is 0."""
+    """Peak bytes of the same runs."""
     requests: int = 0
     percentiles: dict[str, dict[float, float | None]] = field(default_factory=dict)
     """By measure and percentage; None where no run has the measure."""
@@ -64,18 +68,12 @@ class Total:
     @property
     def efficiency(self) -> float | None:
         """CPU time over slots times wall-clock time; None where nothing ran."""
-        return self.sums["CPU"] / self.slot_seconds if self.slot_seconds else None
+        return self.cpu / self.slot_seconds if self.slot_seconds else None
 
     @property
     def wait(self) -> float | None:
         """Mean of the seconds between submission and start."""
         return self.waited / self.started if self.started else None
-
-    @property
-    def failed(self) -> int:
-        """Runs that neither completed nor were queued again."""
-        good = self.outcomes[Outcome.COMPLETED] + self.outcomes[Outcome.REQUEUED]
-        return self.runs - good
 
     @property
     def failed_share(self) -> float | None:
@@ -92,24 +90,32 @@ class Sums:
     """Sums up tables of records; memory grows with the number of groups only."""
 
     def __init__(
-        self, by: Sequence[str] = (), *, only_qacct: bool = False, percentages: Sequence[float] = ()
+        self,
+        by: Sequence[str] = (),
+        *,
+        scheduler: Scheduler = GRID_ENGINE,
+        only_qacct: bool = False,
+        percentages: Sequence[float] = (),
     ) -> None:
-        """Group by these names of ``KEYS``; `only_qacct` computes nothing but qacct's sums."""
+        """Group by these keys of the scheduler; `only_qacct` computes only the scheduler's sums."""
         self.by = tuple(by)
+        self.scheduler = scheduler
         self.percentages = tuple(percentages)
         self._is_short = only_qacct and "outcome" not in by
         self._pending: list[pa.Table] = []
         self._hosts: dict[str, str] = {}
         keys = self.by or ("all",)
-        self._sums = _Fold(keys, (*SUMS, "records", *(() if self._is_short else _BEYOND)))
-        self._ends = _Fold((*dict.fromkeys((*keys, "outcome")), "ends_job"), ("records",))
+        self._sums = _Fold(keys, (*scheduler.sums, "records", *(() if self._is_short else _BEYOND)))
+        self._ends = _Fold((*dict.fromkeys((*keys, OUTCOME)), "ends_job"), ("records",))
         self._buckets = {name: _Fold((*keys, "bucket"), ("records",)) for name in MEASURES}
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that must be read."""
-        keys = (KEYS[name] for name in self.by if name != "outcome")
-        return tuple(dict.fromkeys((*keys, *SUMS.values(), *(() if self._is_short else FIELDS))))
+        known = self.scheduler
+        keys = (known.keys[name] for name in self.by if known.keys[name] != OUTCOME)
+        fields = () if self._is_short else known.fields
+        return tuple(dict.fromkeys((*keys, *known.sums.values(), *fields)))
 
     def add(self, table: pa.Table) -> None:
         """Add records; the table has at least `columns`."""
@@ -122,19 +128,21 @@ class Sums:
         self._pending = []
         if not table:
             return
-        columns = {title: table[name] for title, name in SUMS.items()}
+        columns = {title: table[name] for title, name in self.scheduler.sums.items()}
         columns["records"] = pa.repeat(_ONE, table.num_rows)
         columns["all"] = pa.repeat(_ALL, table.num_rows)
         if not self._is_short:
-            columns |= measure(job_columns(table))
-        columns |= {name: self._key(table, name) for name in self.by if name != "outcome"}
+            columns |= measure(self.scheduler.job_columns(table))
+        for name in self.by:
+            is_outcome = self.scheduler.keys[name] == OUTCOME
+            columns[name] = columns[OUTCOME] if is_outcome else self._key(table, name)
         self._sums.add(columns)
         if not self._is_short:
             self._add_runs(columns)
 
     def _key(self, table: pa.Table, name: str) -> Any:
-        """Return the column to group by, with the values that qacct prints."""
-        column = table[KEYS[name]]
+        """Return the column to group by, with the values that are shown."""
+        column = table[self.scheduler.keys[name]]
         if name in _PERIODS:
             column = period(column, _PERIODS[name])
         if name == "host":  # the first spelling is shown, as in qacct
@@ -158,17 +166,18 @@ class Sums:
         found: dict[tuple[Any, ...], Total] = {}
         for row in self._sums.rows():
             key = tuple(row.pop(name) for name in self._sums.keys)
-            sums = {title: row.pop(title) or 0.0 for title in SUMS}
+            sums = {title: row.pop(title) or 0.0 for title in self.scheduler.sums}
             named = dict(zip(self.by, key, strict=False))
             numbers: dict[str, Any] = {name: value or 0 for name, value in row.items()}
-            found[key] = Total(key=named, sums=sums, **numbers)
+            found[key] = Total(key=named, sums=sums, cpu=sums[self.scheduler.cpu], **numbers)
             for measured in MEASURES if self.percentages else ():
                 found[key].percentiles[measured] = dict.fromkeys(self.percentages)
         for row in self._ends.rows():
             total = found[tuple(row[name] for name in self._sums.keys)]
             total.runs += row["records"]
             total.jobs += row["records"] * row["ends_job"]
-            total.outcomes[Outcome(row["outcome"])] += row["records"]
+            total.outcomes[row[OUTCOME]] += row["records"]
+            total.failed += row["records"] * (row[OUTCOME] not in self.scheduler.good)
         for name, fold in self._buckets.items():
             counts: dict[tuple[Any, ...], Counter[int]] = {}
             for row in fold.rows():

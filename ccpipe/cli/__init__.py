@@ -23,6 +23,7 @@ COMMANDS = {
     "top": "Show what the clusters do now: nodes, jobs, GPUs, message rates and errors.",
     "convert": "Convert files from one format to another.",
     "dead": "List, show and replay dead letters.",
+    "check": "Check the pipe, as a plug-in of Nagios or Icinga.",
     "validate": "Check recipes, configuration and data files.",
     "acct": "Sum up or list what Grid Engine's jobs used.",
     "step": "Run a command and show what it used, as sacct does after a step.",
@@ -40,7 +41,7 @@ COMMANDS = {
 }
 """Subcommands by name, with their summaries for the list of commands."""
 
-FOLDERS = {"acct", "convert", "dead", "profile", "step", "tail", "top"}
+FOLDERS = {"acct", "check", "convert", "dead", "profile", "step", "tail", "top"}
 """Commands that are packages."""
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

@@ -151,6 +151,12 @@ class StateStore:
         except (sqlite3.Error, msgspec.MsgspecError, UnicodeError) as error:
             raise ConfigError(f"state: {self.path}: {error}") from None
 
+    def close(self) -> None:
+        """Let go of the file, so that another process can open it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
     def _connect(self, path: Path) -> sqlite3.Connection:
         # Garbage collection may close it in any thread.
         file = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)

@@ -10,7 +10,12 @@ from ccpipe.cli.app import app
 from tests.cli.command import ccpipe
 
 SUBCOMMANDS = (
+    "acct sacct",
     "auth init",
+    "check dead",
+    "check freshness",
+    "check lag",
+    "check streams",
     "config clustercockpit",
     "config show",
     "control get",
@@ -26,7 +31,7 @@ SUBCOMMANDS = (
     "streams apply",
     "streams show",
 )
-GROUPS = {"auth", "config", "control", "dead", "profile", "streams"}
+GROUPS = {"auth", "check", "config", "control", "dead", "profile", "streams"}
 """Commands that are nothing without a subcommand."""
 
 

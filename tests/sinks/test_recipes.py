@@ -45,12 +45,20 @@ def test_a_recipe(path: Path) -> None:
 def test_what_is_commented_out(path: Path) -> None:
     """The options that a recipe shows in comments exist, and its limits are the sink's own."""
     lines = path.read_text().splitlines()
+    lines = lines[lines.index("[sink]") :]
+    written = {line.partition(" = ")[0] for line in lines}  # what a comment shows another value of
     shown = [line.removeprefix("# ") for line in lines]
-    start = shown.index("[sink]")
-    text = "\n".join(
-        line for line in shown[start:] if line.startswith("[") or " = " in line.partition("#")[0]
+    tables = tomllib.loads(
+        "\n".join(
+            text
+            for line, text in zip(lines, shown, strict=True)
+            if text.startswith("[")
+            or (
+                " = " in text.partition("#")[0]
+                and (line == text or text.partition(" = ")[0] not in written)
+            )
+        )
     )
-    tables = tomllib.loads(text)
     options = tables["sink"]
     options.pop("user", None)  # excludes the token, which is shown too
     options.pop("password_file", None)

@@ -127,8 +127,8 @@ class History:
         if inbox != self._inbox:
             return  # of a consumer that was given up
         self._heard = time.monotonic()
-        if delivery.headers.get("Status"):
-            if delivery.reply:  # flow control: the server waits until we have come this far
+        if not delivery.reply.startswith("$JS.ACK."):  # the server's own words
+            if delivery.reply:  # flow control: it waits until we have come this far
                 asyncio.get_running_loop().create_task(self._answer(delivery.reply))
             return
         sequence, pending = _position(delivery.reply)

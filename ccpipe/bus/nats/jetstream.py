@@ -156,6 +156,17 @@ async def stream_of(jetstream: JetStreamContext, name: str) -> Stream | None:
     return await _info(jetstream, f"STREAM.INFO.{name}", Stream, f"looking at the stream {name}")
 
 
+async def time_of_last(jetstream: JetStreamContext, stream: str, subject: str) -> datetime | None:
+    """Return when a stream stored the last message on a subject with wildcards; None without."""
+    try:
+        answer = await _call(jetstream, f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
+    except nats.js.errors.NotFoundError:
+        return None
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise explain(error, f"looking at {subject}") from None
+    return msgspec.convert(answer["message"]["time"], datetime)
+
+
 async def consumer_of(jetstream: JetStreamContext, stream: str, name: str) -> Consumer | None:
     """Return a consumer by its name; None where there is none."""
     subject = f"CONSUMER.INFO.{stream}.{name}"

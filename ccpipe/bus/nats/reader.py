@@ -1,4 +1,3 @@
-# ruff: noqa: SLF001 - nats-py has no interface for another parser
 """Reads what the NATS server sends, in place of nats-py's own parser.
 
 nats-py's read loop ends for good at a subject that is not UTF-8 and at a header that is none, so
@@ -6,6 +5,8 @@ that one message would stop everything that this process receives. Here such a m
 itself. And it is faster: messages go from the socket to whoever subscribed in lists, without a
 queue, a task and a future for each.
 """
+
+# ruff: noqa: SLF001 - nats-py has no interface for another parser
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""``ccpipe acct``: reports on Grid Engine's jobs from the accounting files."""
+"""``ccpipe acct``: reports on Grid Engine's jobs from the accounting files, and on Slurm's."""
 
 import itertools
 import sys
@@ -14,6 +14,7 @@ from ccpipe.accounting.records import read_records
 from ccpipe.cli.acct import qacct as layout
 from ccpipe.cli.acct import table as own
 from ccpipe.cli.acct.options import Filters, group_name
+from ccpipe.cli.acct.slurm import sacct
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
     from ccpipe.accounting.selection import Selection
 
 acct = App(name="acct", default_parameter=Parameter(negative=(), show_default=False))
+acct.command(sacct)
 
 Key = Literal[
     "host", "queue", "group", "owner", "project", "department", "pe", "slots", "ar", "account",
@@ -74,7 +76,7 @@ class Show:
         """Return the rows to show, in their order."""
         if self.top is None and self.sort is None:
             return rows
-        return own.best(rows, own.column(self.sort or "cpu"), self.top)
+        return own.best(rows, self.sort or "cpu", self.top)
 
 
 @acct.default
@@ -90,7 +92,7 @@ def sums(
     Reads accounting files of all variants, classic and JSON lines, packed or not,
     many at once. Lines that are not records are reported on stderr and skipped;
     the exit code is then 65. docs/acct.md says which flag of qacct is
-    which flag here.
+    which flag here. Slurm's jobs: ccpipe acct sacct --help.
 
     Examples:
       ccpipe acct accounting* --by owner --top 10

@@ -80,7 +80,7 @@ class Filters:
         """Return the selection; raises UsageError."""
         from ccpipe.accounting.selection import Selection
 
-        begin, end = self._times()
+        begin, end = time_limits(self.begin, self.end, self.days)
         texts = {
             "owner": self.owner,
             "group": tuple(map(group_name, self.group)),
@@ -110,18 +110,22 @@ class Filters:
             masters=self.masters,
         )
 
-    def _times(self) -> tuple[int | None, int | None]:
-        begin = parse_time(self.begin, "--begin") if self.begin else None
-        end = parse_time(self.end, "--end") if self.end else None
-        if self.days is not None and self.days < 0:
-            raise UsageError(f"--days {self.days}: must not be negative")
-        if self.days is not None and (begin is None or end is None):
-            if begin is not None:
-                end = begin + self.days * DAY
-            else:
-                begin = (int(time.time()) * SECOND if end is None else end) - self.days * DAY
-        limits = [None if t is None else max(-LIMIT, min(t, LIMIT - 1)) for t in (begin, end)]
-        return limits[0], limits[1]
+
+def time_limits(
+    begin: str | None, end: str | None, days: int | None
+) -> tuple[int | None, int | None]:
+    """Return the earliest and the latest time, in nanoseconds; raises UsageError."""
+    first = parse_time(begin, "--begin") if begin else None
+    last = parse_time(end, "--end") if end else None
+    if days is not None and days < 0:
+        raise UsageError(f"--days {days}: must not be negative")
+    if days is not None and (first is None or last is None):
+        if first is not None:
+            last = first + days * DAY
+        else:
+            first = (int(time.time()) * SECOND if last is None else last) - days * DAY
+    limits = [None if t is None else max(-LIMIT, min(t, LIMIT - 1)) for t in (first, last)]
+    return limits[0], limits[1]
 
 
 LIMIT = 2**63

@@ -108,9 +108,9 @@ def record(found: Accounting) -> Row:
         "PE": found.granted_pe or "NONE",
         "SLOTS": found.slots,
         "AR": found.arid,
-        "SUBMITTED": _time(found.submission_time),
-        "STARTED": _time(found.start_time),
-        "ENDED": _time(found.end_time),
+        "SUBMITTED": local_time(found.submission_time),
+        "STARTED": local_time(found.start_time),
+        "ENDED": local_time(found.end_time),
         "WAIT": wait,
         "WALLCLOCK": found.wallclock,
         "UTIME": usage.get("ru_utime", 0),
@@ -137,7 +137,7 @@ HIDDEN = {"GROUP", "PROJECT", "DEPARTMENT", "ACCOUNT", "PE", "AR", "SUBMITTED", 
 """Columns of a record that a table omits; CSV and JSON have all."""
 
 
-def _time(nanoseconds: int | None) -> str | None:
+def local_time(nanoseconds: int | None) -> str | None:
     """Format a time as ISO 8601 in local time."""
     if nanoseconds is None:
         return None
@@ -146,10 +146,19 @@ def _time(nanoseconds: int | None) -> str | None:
     return timestamp.replace(microsecond=rest // 1000).isoformat()
 
 
-def show(rows: Iterable[Row], output: Format, hidden: AbstractSet[str] = frozenset()) -> int:
-    """Print rows and return their number; a table omits the `hidden` columns."""
+def show(
+    rows: Iterable[Row],
+    output: Format,
+    hidden: AbstractSet[str] = frozenset(),
+    cell: Callable[[str, Any], str] | None = None,
+) -> int:
+    """Print rows and return their number.
+
+    A table omits the `hidden` columns, and shows of each column's title and value what `cell`
+    returns.
+    """
     if output == "table":
-        return _show_table(rows, hidden)
+        return _show_table(rows, hidden, cell or _cell)
     count = 0
     for count, row in enumerate(rows, 1):
         if output == "json":
@@ -181,7 +190,9 @@ def _csv(cells: Iterable[Any]) -> str:
     return line.getvalue()
 
 
-def _show_table(rows: Iterable[Row], hidden: AbstractSet[str]) -> int:
+def _show_table(
+    rows: Iterable[Row], hidden: AbstractSet[str], cell: Callable[[str, Any], str]
+) -> int:
     shown: list[list[str]] = []
     heads: tuple[str, ...] = ()
     count = 0
@@ -189,7 +200,7 @@ def _show_table(rows: Iterable[Row], hidden: AbstractSet[str]) -> int:
         if count > MAX_ROWS:
             continue
         heads = tuple(head for head in row if head not in hidden)
-        shown.append([_cell(head, row[head]) for head in heads])
+        shown.append([cell(head, row[head]) for head in heads])
     if shown:
         print_table(_aligned(shown), heads)
     if count > MAX_ROWS:
@@ -210,11 +221,11 @@ def _aligned(rows: list[list[str]]) -> list[list[str]]:
 def _cell(head: str, value: Any) -> str:
     if value is None:
         return "-"
-    plain = _PERCENTILE.sub("", head)
+    plain = PERCENTILE.sub("", head)
     if plain in SHARES:
         return f"{100 * value:.1f}%"
     if plain in BYTES:
-        return _bytes(value)
+        return format_bytes(value)
     if head == "WALLCLOCK":
         return f"{value:.0f}"
     if isinstance(value, float):
@@ -222,12 +233,13 @@ def _cell(head: str, value: Any) -> str:
     return printable(clean(value)) if isinstance(value, str) else str(value)
 
 
-_PERCENTILE = re.compile(r" P[0-9.]+$")
+PERCENTILE = re.compile(r" P[0-9.]+$")
 _EXACT = {"UTIME", "STIME", "CPU", "MEMORY", "IO", "IOW"}
 """Columns with as many decimals as in qacct."""
 
 
-def _bytes(value: float) -> str:
+def format_bytes(value: float) -> str:
+    """Format with the largest unit that fits."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:  # noqa: PLR2004 - the next unit
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
@@ -235,20 +247,21 @@ def _bytes(value: float) -> str:
     return f"{value:.1f} TiB"
 
 
-def column(title: str) -> str:
-    """Return a column title from its name on the command line: ``slot-hours`` is SLOT HOURS."""
-    return title.upper().replace("-", " ").replace("_", " ")
+def best(rows: Iterable[Row], name: str, count: int | None) -> list[Row]:
+    """Return the `count` rows (None: all) with the largest values in a column, largest first.
 
-
-def best(rows: Iterable[Row], head: str, count: int | None) -> list[Row]:
-    """Return the `count` rows (None: all) with the largest values in a column, largest first."""
+    Its `name` is that of the command line: ``slot-hours`` is the column SLOT HOURS.
+    """
     rows = iter(rows)
     first = next(rows, None)
     if first is None:
         return []
-    if head not in first:
-        known = ", ".join(title.lower().replace(" ", "-") for title in first)
-        raise UsageError(f"--sort {head.lower()}: there is no such column, only {known}")
+    titles = {title.lower().replace(" ", "-"): title for title in first}
+    head = titles.get(name.lower().replace(" ", "-").replace("_", "-"))
+    if head is None:
+        raise UsageError(
+            f"--sort {name.lower()}: there is no such column, only {', '.join(titles)}"
+        )
     rows = itertools.chain([first], rows)
 
     def value(row: Mapping[str, Any]) -> tuple[bool, Any]:

@@ -6,8 +6,9 @@ from datetime import UTC
 
 from ccpipe.config import Duration
 from ccpipe.errors import EncodeError
-from ccpipe.formats.files import Stream, read_piece
-from ccpipe.formats.slurm import Reading, SacctReader, SacctRow, read_sacct_json
+from ccpipe.formats.files import Stream
+from ccpipe.formats.slurm import SacctRow
+from ccpipe.formats.slurm.sacct_stream import read_stream
 from ccpipe.formats.sonar import WriteProfile, encode
 from ccpipe.message import Message
 from ccpipe.terminal import printable
@@ -39,7 +40,7 @@ class FromSacct:
         self, stream: Stream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
-        for reading in _read(stream):
+        for reading in read_stream(stream, zone=UTC):
             for bad in reading.rejected:
                 problem(f":{bad.line}: {printable(f'{bad.reason}: {bad.excerpt}')}")
             for at in range(0, len(reading.records), ROWS):
@@ -61,19 +62,3 @@ class FromSacct:
     def finish(self, problem: Callable[[str], None]) -> Iterator[tuple[bytes, int]]:  # noqa: ARG002 - see Converter
         """See ``Converter``."""
         return iter(())
-
-
-def _read(stream: Stream) -> Iterator[Reading[SacctRow]]:
-    """Read either format; JSON as a whole, since it is one document."""
-    piece = read_piece(stream)
-    if piece.lstrip()[:1] == b"{":
-        whole = bytearray(piece)
-        while piece := read_piece(stream):
-            whole += piece
-        yield read_sacct_json(bytes(whole))
-        return
-    reader = SacctReader(zone=UTC)
-    while piece:
-        yield reader.feed(piece)
-        piece = read_piece(stream)
-    yield reader.flush()

@@ -10,7 +10,6 @@ import msgspec
 from cyclopts import App, Parameter
 
 from ccpipe.cli.options import Where
-from ccpipe.cli.output import print_json, print_table
 from ccpipe.cli.profile.options import Several, Tables, configured_folder, parse_selections, write
 from ccpipe.errors import DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note, plural
@@ -263,6 +262,7 @@ def list_(
     output
         table or json.
     """
+    from ccpipe.cli.output import print_json, print_table
     from ccpipe.formats.slurm_profile import all_fields, common_fields, recognize
 
     with tables.open() as found:
@@ -301,13 +301,14 @@ def show(
     tables: Tables = Tables(),  # noqa: B008 - frozen
     data: Annotated[tuple[str, ...], Parameter(alias="-d", negative=())] = (),
     width: int | None = None,
+    output: Output = None,
 ) -> None:
-    """Draw series in the terminal, one line for each field of each table.
+    """Draw series in the terminal, one line for each field of each table, or in a file.
 
     Examples:
       ccpipe profile show --jobs 17
       ccpipe profile show -i job_17.h5 -s Tasks -d RSS -d CPUUtilization
-      ccpipe profile show -i 17_0_n1.h5 --width 60
+      ccpipe profile show -i job_17.h5 -s Energy -o power.svg
 
     Parameters
     ----------
@@ -315,10 +316,18 @@ def show(
         Fields; without it, all but those that are constant.
     width
         Characters of the curve; else what the terminal leaves.
+    output
+        File to draw in instead: .png, .svg or .pdf, one panel for each field.
     """
     from ccpipe.cli.output import terminal_width
     from ccpipe.cli.profile.curves import curves
 
+    if output is not None:
+        from ccpipe.cli.profile.figure import draw
+
+        with tables.open() as found:
+            note(f"{output}: {plural(draw(found, data, output), 'curve')}")
+        return
     with tables.open() as found:
         for line in curves(found, data, width, terminal_width()):
             print(line)

@@ -1,8 +1,8 @@
-"""Draws series in the terminal."""
+"""Series over time, and how they are drawn in the terminal."""
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,52 @@ from ccpipe.terminal import printable
 BARS = "▁▂▃▄▅▆▇█"
 DEFAULT_WIDTH = 60
 MIN_WIDTH = 10
+
+
+class Curve(NamedTuple):
+    """A field of a table over time."""
+
+    table: Table
+    field: str
+    unit: str
+    """Empty where there is none."""
+    elapsed: Any
+    """Seconds since the step began, of the samples that have the field."""
+    values: Any
+
+    @property
+    def place(self) -> str:
+        """The step, node and task, and the series."""
+        return printable(self.table.path.removeprefix("/Steps/").replace("/Nodes/", " "))
+
+
+def find_curves(tables: Sequence[Table], data: Sequence[str]) -> list[Curve]:
+    """Return the fields that `data` names, or without it all that are not constant.
+
+    Raises
+    ------
+    DataError
+        where no table has any of the fields
+
+    """
+    wanted = {name.lower() for name in data}
+    found = [curve for table in tables for curve in _curves_of(table, wanted)]
+    if wanted and not found:
+        raise DataError(f"no table has the field {data[0]!r:.60}")
+    return found
+
+
+def _curves_of(table: Table, wanted: set[str]) -> Iterator[Curve]:
+    records = table.read()
+    for name in table.fields:
+        if name in (ELAPSED, EPOCH) or (wanted and name.lower() not in wanted):
+            continue
+        there = ~table.type.missing(records, name)
+        values = records[name][there].astype("<f8")
+        if not len(values) or (not wanted and values.min() == values.max()):
+            continue
+        field = table.type.field(name)
+        yield Curve(table, name, (field and field.unit) or "", records[ELAPSED][there], values)
 
 
 def curves(
@@ -29,10 +75,14 @@ def curves(
         where no table has any of the fields
 
     """
-    wanted = {name.lower() for name in data}
-    rows = [row for table in tables for row in _rows(table, wanted)]
-    if wanted and not rows:
-        raise DataError(f"no table has the field {data[0]!r:.60}")
+    rows = [
+        (
+            f"{found.place} {printable(found.field)}",
+            found,
+            f"{found.values.min():g} to {found.values.max():g} {found.unit}".rstrip(),
+        )
+        for found in find_curves(tables, data)
+    ]
     if not rows:
         yield "all fields are constant"
         return
@@ -41,24 +91,8 @@ def curves(
     room = width or max(
         MIN_WIDTH, (terminal or DEFAULT_WIDTH + names + ranges) - names - ranges - 4
     )
-    for name, elapsed, values, text in rows:
-        yield f"{name:<{names}}  {curve(elapsed, values, room):<{room}}  {text}"
-
-
-def _rows(table: Table, wanted: set[str]) -> Iterator[tuple[str, Any, Any, str]]:
-    records = table.read()
-    where = table.path.removeprefix("/Steps/").replace("/Nodes/", " ")
-    for name in table.fields:
-        if name in (ELAPSED, EPOCH) or (wanted and name.lower() not in wanted):
-            continue
-        there = ~table.type.missing(records, name)
-        values = records[name][there].astype("<f8")
-        if not len(values) or (not wanted and values.min() == values.max()):
-            continue
-        field = table.type.field(name)
-        unit = f" {field.unit}" if field and field.unit else ""
-        text = f"{values.min():g} to {values.max():g}{unit}"
-        yield printable(f"{where} {name}"), records[ELAPSED][there], values, text
+    for name, found, text in rows:
+        yield f"{name:<{names}}  {curve(found.elapsed, found.values, room):<{room}}  {text}"
 
 
 def curve(elapsed: Any, values: Any, width: int) -> str:

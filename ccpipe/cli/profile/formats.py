@@ -9,12 +9,11 @@ import msgspec
 
 from ccpipe.errors import MissingExtra, UnavailableError
 from ccpipe.formats.lineprotocol import encode
-from ccpipe.formats.slurm_metrics import to_metrics
 from ccpipe.formats.slurm_profile import Level, Table, extract_records
-from ccpipe.message import Message
+from ccpipe.formats.slurm_profile.metrics import samples
 
 _ROWS = 10_000
-_KEYS = ("Run", "Step", "Node", "Series", "ElapsedTime", "EpochTime")
+_LABELS = ("Run", "Step", "Node", "Series")
 
 
 def json_lines(tables: Sequence[Table], level: Level) -> Iterator[bytes]:
@@ -29,36 +28,6 @@ def line_protocol(tables: Sequence[Table], cluster: str, job: str | None = None)
     """Yield the samples as metrics in seconds; see ``samples``."""
     for sample in samples(tables, cluster, job):
         yield encode(sample, precision="s")
-
-
-def samples(
-    tables: Sequence[Table], cluster: str, job: str | None = None
-) -> Iterator[list[Message]]:
-    """Yield each sample as metrics, tagged as ``ccpipe step --publish`` does.
-
-    `job` is the job of tables whose file does not say it.
-    """
-    for table in tables:
-        step = table.node_step
-        for record in extract_records([table]):
-            values: dict[str, Any] = {
-                name: value for name, value in record.items() if name not in _KEYS
-            }
-            seconds = record["EpochTime"]
-            if not isinstance(seconds, int):
-                continue  # a sample without a time
-            yield list(
-                to_metrics(
-                    table.series,
-                    values,
-                    seconds * 10**9,
-                    cluster=cluster,
-                    node=step.node,
-                    job=job if step.job is None else str(step.job),
-                    step=step.step,
-                    task=table.task,
-                )
-            )
 
 
 def write_parquet(tables: Sequence[Table], level: Level, path: Path) -> None:
@@ -107,7 +76,7 @@ def _batches(records: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]
 
 def _type(pa: Any, column: str, tables: Sequence[Table]) -> Any:
     """Return the type of a column: the stored one, or that of the total of a field."""
-    if column in _KEYS[:4]:
+    if column in _LABELS:
         return pa.string()
     what, _, field = column.partition("_")
     dtype = tables[0].dtype

@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.cli.profile.formats import samples
 from ccpipe.config import Site
 from ccpipe.formats.slurm_profile import Table
+from ccpipe.formats.slurm_profile.metrics import samples
 from ccpipe.message import Message
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note

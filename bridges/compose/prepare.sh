@@ -1,0 +1,51 @@
+#!/bin/sh
+# Make what compose.yaml needs, below ./deploy: keys, passwords and folders for data.
+#
+#   bridges/compose/prepare.sh CLUSTER [NODE...]
+#
+# Containers run as you and nobody else can read these files. Where the engine is rootless,
+# root in a container is you: CCPIPE_UID=0 CCPIPE_GID=0 bridges/compose/prepare.sh CLUSTER.
+# Run it again to add nodes; what exists is kept.
+set -eu
+umask 077
+cd "$(dirname "$0")/../.."
+
+[ $# -ge 1 ] || { echo "usage: $0 CLUSTER [NODE...]" >&2; exit 64; }
+cluster=$1
+shift
+host=$(uname -n)
+host=${host%%.*}
+uid=${CCPIPE_UID:-$(id -u)}
+gid=${CCPIPE_GID:-$(id -g)}
+if [ "$(id -u)" = 0 ] && [ -z "${CCPIPE_UID:-}" ]; then
+    uid=10001 gid=10001 # no container needs root
+fi
+
+for store in nats parquet publisher victoriametrics grafana postgres influxdb mosquitto kafka prometheus; do
+    mkdir -p "deploy/data/$store"
+done
+mkdir -p deploy/secrets
+for secret in grafana_password postgres_password influxdb_password influxdb_token; do
+    [ -s "deploy/secrets/$secret" ] ||
+        od -An -N24 -tx1 /dev/urandom | tr -d ' \n' >"deploy/secrets/$secret"
+done
+cat >.env <<END
+CCPIPE_UID=$uid
+CCPIPE_GID=$gid
+CCPIPE_HOSTNAME=$host
+END
+
+nodes="--node $host"
+for node in "$@"; do
+    nodes="$nodes --node $node"
+done
+# shellcheck disable=SC2086 # names of nodes hold no blanks
+if command -v ccpipe >/dev/null; then
+    ccpipe auth init deploy/keys --cluster "$cluster" $nodes
+else
+    docker compose run --rm --no-deps keys auth init /deploy/keys --cluster "$cluster" $nodes
+fi
+if [ "$(id -u)" = 0 ]; then
+    chown -R "$uid:$gid" deploy
+fi
+echo "next: docker compose up --detach; the password of Grafana's admin is in deploy/secrets" >&2

@@ -1,0 +1,295 @@
+"""``ccpipe acct sacct``: reports on Slurm's jobs from sacct's rows."""
+
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+from zoneinfo import ZoneInfo
+
+from cyclopts import Parameter
+
+from ccpipe.accounting.files import Files
+from ccpipe.cli.acct import slurm_table as own
+from ccpipe.cli.acct.options import Several, time_limits
+from ccpipe.cli.acct.table import Format, Row, best, show
+from ccpipe.errors import DataError, UsageError
+from ccpipe.formats import nodelist
+from ccpipe.formats.files import open_stream
+from ccpipe.terminal import Progress, note, printable
+
+if TYPE_CHECKING:  # it needs pyarrow
+    from ccpipe.accounting.slurm import Run
+    from ccpipe.formats.slurm import SacctRow
+
+Key = Literal[
+    "cluster", "user", "group", "account", "partition", "qos", "reservation", "wckey", "nodelist",
+    "nodes", "cpus", "name", "job", "array", "state", "day", "month",
+]  # fmt: skip
+
+COLUMNS = (
+    "JobID,JobIDRaw,Cluster,User,Group,Account,Partition,QOS,Reservation,WCKey,JobName,State,"
+    "ExitCode,Submit,Start,End,ElapsedRaw,Suspended,CPUTimeRAW,UserCPU,SystemCPU,TotalCPU,"
+    "AllocCPUS,NNodes,NTasks,ReqCPUS,ReqNodes,ReqMem,MaxRSS,TRESUsageInTot,AllocTRES,"
+    "ConsumedEnergyRaw,NodeList"
+)
+"""The columns of sacct that are read."""
+
+NOT_FOUND = 1
+ROWS = 4096
+"""Runs that are summed up at once."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SlurmFilters:
+    """Filters. Values of a repeated option are alternatives; * and ? match any text."""
+
+    user: Annotated[Several, Parameter(alias="-u")] = ()
+    """Users."""
+
+    group: Annotated[Several, Parameter(alias="-g")] = ()
+    """Unix groups of the user."""
+
+    account: Annotated[Several, Parameter(alias="-A")] = ()
+    """Accounts."""
+
+    partition: Annotated[Several, Parameter(alias="-r")] = ()
+    """Partitions."""
+
+    qos: Annotated[Several, Parameter(alias="-q")] = ()
+    """Qualities of service."""
+
+    cluster: Annotated[Several, Parameter(alias="-M")] = ()
+    """Clusters."""
+
+    reservation: Several = ()
+    """Reservations."""
+
+    wckey: Annotated[Several, Parameter(alias="-W")] = ()
+    """Workload characterization keys."""
+
+    state: Annotated[Several, Parameter(alias="-s")] = ()
+    """States, such as COMPLETED, or short as in sacct: CD."""
+
+    nodelist: Annotated[Several, Parameter(alias="-N")] = ()
+    """Nodes, of which the job had at least one: n[01-04], or patterns."""
+
+    job: Annotated[Several, Parameter(alias="-j")] = ()
+    """Jobs by number (13, 13_1, 17+1) or name; they are listed unless --by is given."""
+
+    begin: Annotated[str | None, Parameter(alias=("-S", "-b"))] = None
+    """Earliest start: 2026-11-20T10:00 or [[CC]YY]MMDDhhmm[.SS], local time."""
+
+    end: Annotated[str | None, Parameter(alias="-e")] = None
+    """Latest start."""
+
+    days: Annotated[int | None, Parameter(alias="-d")] = None
+    """Number of days from --begin, or up to --end or now."""
+
+    by_end: Annotated[bool, Parameter(alias="-E")] = False
+    """Apply --begin, --end and --days to the end of the job, not its start."""
+
+    def selection(self) -> Callable[["Run"], bool]:
+        """Return what says of a run whether it passes all filters; raises UsageError."""
+        from ccpipe.formats.slurm.states import JOB_CODES
+
+        states = tuple(JOB_CODES.get(state.upper(), state.upper()) for state in self.state)
+        texts = {
+            "user": self.user,
+            "group": self.group,
+            "account": self.account,
+            "partition": self.partition,
+            "qos": self.qos,
+            "cluster": self.cluster,
+            "reservation": self.reservation,
+            "wckey": self.wckey,
+            "state": states,
+        }
+        checks: list[Callable[[SacctRow], bool]] = [
+            _like(name, patterns) for name, patterns in texts.items() if patterns
+        ]
+        if self.job:
+            checks.append(lambda row: any(_is_job(row, wanted) for wanted in self.job))
+        if self.nodelist:
+            checks.append(_has_node(self.nodelist))
+        begin, end = time_limits(self.begin, self.end, self.days)
+        time = "end" if self.by_end else "start"
+        if begin is not None:
+            checks.append(lambda row: (getattr(row, time) or 0) >= begin)
+        if end is not None:
+            checks.append(lambda row: (getattr(row, time) or 0) <= end)
+        return lambda run: all(check(run.job) for check in checks)
+
+
+def _like(name: str, patterns: tuple[str, ...]) -> Callable[["SacctRow"], bool]:
+    return lambda row: any(fnmatchcase(getattr(row, name) or "NONE", p) for p in patterns)
+
+
+def _is_job(row: "SacctRow", wanted: str) -> bool:
+    """Whether it is the job; all tasks of an array and components of a heterogeneous job are."""
+    if re.fullmatch(r"[0-9]+", wanted):
+        return int(wanted) in (row.id.job, row.id.array_job, row.id.het_job)
+    if re.fullmatch(r"[0-9]+[_+][0-9]+", wanted):
+        return wanted == str(row.id)
+    return fnmatchcase(row.job_name or "", wanted)
+
+
+def _has_node(patterns: tuple[str, ...]) -> Callable[["SacctRow"], bool]:
+    try:
+        names = {
+            name
+            for pattern in patterns
+            for name in ([pattern] if "*" in pattern else nodelist.expand(pattern))
+        }
+    except DataError as error:
+        raise UsageError(f"--nodelist: {error}") from None
+    answers: dict[str, bool] = {}
+
+    def has_node(row: "SacctRow") -> bool:
+        nodes = row.node_list or ""
+        if nodes not in answers:
+            if len(answers) > ROWS:
+                answers.clear()
+            found = nodelist.expand(nodes) if nodes else []
+            answers[nodes] = any(fnmatchcase(node, name) for node in found for name in names)
+        return answers[nodes]
+
+    return has_node
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SlurmShow:
+    """Output options."""
+
+    by: tuple[Key, ...] = ()
+    """Group by this; several times for several columns."""
+
+    jobs: bool = False
+    """List jobs instead of summing them up."""
+
+    top: int | None = None
+    """Show so many rows, those with the most of --sort."""
+
+    sort: str | None = None
+    """Column to sort by, the largest first; with --top it is TotalCPU unless given."""
+
+    percentiles: tuple[float, ...] = ()
+    """Add percentiles of wait, elapsed time and memory, such as 50 and 95."""
+
+    output: Annotated[Format, Parameter(alias="-o")] = "table"
+    """How to show it; csv and json (one object a line) have all digits."""
+
+    def best(self, rows: Iterable[Row]) -> Iterable[Row]:
+        """Return the rows to show, in their order."""
+        if self.top is not None and self.top < 1:
+            raise UsageError(f"--top {self.top}: at least one row must be shown")
+        if self.top is None and self.sort is None:
+            return rows
+        return best(rows, self.sort or "TotalCPU", self.top)
+
+
+def sacct(
+    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    filters: SlurmFilters = SlurmFilters(),
+    options: SlurmShow = SlurmShow(),
+    zone: str | None = None,
+) -> None:
+    """Sum up or list what Slurm's jobs used, from the output of sacct.
+
+    Reads `sacct -P` with any columns and `sacct --json` of all versions. With
+    the rows of the steps, memory is known too. Rows that cannot be read are
+    reported on stderr and skipped; the exit code is then 65.
+
+    Examples:
+      sacct -aP -S 2026-11-01 -o ALL | ccpipe acct sacct --by account
+      ccpipe acct sacct jobs.txt.gz --by user --top 10 --sort efficiency
+      ccpipe acct sacct jobs.json -j 13 -o json
+
+    Parameters
+    ----------
+    files
+        Files, .gz, .bz2, .xz and .zst ones decompressed; - or none for standard input.
+    zone
+        Time zone of the times in the text, such as Europe/Oslo; else that of this machine.
+    """
+    if bad := [p for p in options.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
+        raise UsageError(f"--percentiles {bad[0]:g}: percentages lie between 0 and 100")
+    if not files and sys.stdin.isatty():
+        raise UsageError(f"which file? Or: sacct -aP -o {COLUMNS} | ccpipe acct sacct")
+    is_selected = filters.selection()
+    reading = Files()
+    runs = filter(is_selected, _read(files or (Path("-"),), _zone(zone), reading))
+    is_list = options.jobs or (bool(filters.job) and not options.by)
+    count = _list(runs, options) if is_list else _sum_up(runs, options)
+    reading.finish()
+    if not count and is_list:
+        note(f"no job {', '.join(filters.job)} found".replace("  ", " "))
+        sys.exit(NOT_FOUND)
+
+
+def _zone(name: str | None) -> tzinfo:
+    try:
+        if name := name or os.environ.get("TZ"):
+            return ZoneInfo(name.removeprefix(":"))
+        with Path("/etc/localtime").open("rb") as file:
+            return ZoneInfo.from_file(file)
+    except FileNotFoundError:
+        return UTC
+    except (ValueError, KeyError, OSError):
+        raise UsageError(f"--zone {name}: no such time zone (expected e.g. Europe/Oslo)") from None
+
+
+def _read(paths: Iterable[Path], zone: tzinfo, reading: Files) -> Iterator["Run"]:
+    """Yield the runs of all files; report what cannot be read."""
+    from ccpipe.accounting.slurm import group_steps
+
+    progress = Progress()
+    for path in paths:
+        name = "stdin" if str(path) == "-" else printable(str(path))
+
+        def report(text: str, name: str = name) -> None:
+            reading.report(f"{name}: {printable(text)}")
+
+        for number, run in enumerate(group_steps(_rows(path, zone, report), report)):
+            yield run
+            if not number % ROWS:
+                progress.show(f"{name}: {number} jobs read")
+    progress.clear()
+
+
+def _rows(path: Path, zone: tzinfo, report: Callable[[str], None]) -> Iterator["SacctRow"]:
+    from ccpipe.formats.slurm.sacct_stream import read_stream
+
+    try:
+        with open_stream(path) as stream:
+            for part in read_stream(stream, zone=zone):
+                yield from part.records
+                for bad in part.rejected:
+                    report(f"line {bad.line}: {bad.reason}: {bad.excerpt}")
+    except DataError as error:
+        report(str(error))
+
+
+def _list(runs: Iterable["Run"], options: SlurmShow) -> int:
+    rows = options.best(map(own.record, runs))
+    return show(rows, options.output, own.HIDDEN, own.cell)
+
+
+def _sum_up(runs: Iterator["Run"], options: SlurmShow) -> int:
+    from ccpipe.accounting.slurm import SLURM, to_table
+    from ccpipe.accounting.sums import Sums
+
+    sums = Sums(options.by, scheduler=SLURM, percentages=options.percentiles)
+    while some := list(itertools.islice(runs, ROWS)):
+        sums.add(to_table(some, sums.columns))
+    totals = sums.totals()
+    if not show(options.best(own.sums(totals)), options.output, own.HIDDEN_SUMS, own.cell):
+        note("no job is what was asked for", "yellow")
+    return len(totals)

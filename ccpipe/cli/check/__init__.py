@@ -1,0 +1,1 @@
+"""``ccpipe check``: the state of the pipe, for Nagios, Icinga and other monitors."""

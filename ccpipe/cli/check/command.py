@@ -1,0 +1,288 @@
+"""``ccpipe check freshness|lag|dead|streams``: for Nagios, Icinga and other monitors."""
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+
+from ccpipe.cli.check.result import Finding, Status, check_thresholds, compare, line, worst
+from ccpipe.cli.options import Where, seconds
+from ccpipe.cli.output import TableOrJson, print_json
+from ccpipe.errors import CcpipeError, UnavailableError, UsageError
+from ccpipe.terminal import in_bytes, lasting, plural
+
+if TYPE_CHECKING:  # the broker's client takes its time
+    from ccpipe.bus.nats.connection import Connection
+    from ccpipe.bus.nats.reconcile import Survey
+    from ccpipe.config import Site
+
+check = App(
+    name="check",
+    help="""Check the pipe, as a plug-in of Nagios or Icinga.
+
+The exit code is 0 for OK, 1 for a warning, 2 for critical and 3 for unknown; the
+line on stdout ends with performance data.
+
+Examples: ccpipe check lag --warning 1000 --critical 10000
+          ccpipe check freshness --node 'f[01-88]' --critical 5m
+          ccpipe check streams -o json | jq .status""",
+    help_format="plaintext",
+)
+
+Form = Annotated[TableOrJson, Parameter(alias="-o")]
+FULL_WARNING, FULL_CRITICAL = 75.0, 90.0
+"""Percent of a stream that unread messages take."""
+
+
+@check.command
+async def freshness(
+    *,
+    node: Annotated[list[str] | None, Parameter(negative=())] = None,
+    warning: str = "1m",
+    critical: str = "5m",
+    output: Form = "table",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Check how old the newest metrics are, of the cluster or of each node.
+
+    It looks at what JetStream stores. Nodes can be told apart where subjects name
+    them, as `ccpipe auth init` configures it.
+
+    Examples:
+      ccpipe check freshness
+      ccpipe check freshness --node 'f[01-88]' --warning 2m --critical 10m
+      ccpipe check freshness --cluster fritz -o json
+
+    Parameters
+    ----------
+    node
+        Nodes, or lists of them such as f[01-88]; may be repeated.
+    warning
+        Age above which there is a warning.
+    critical
+        Age above which it is critical.
+    output
+        A line for monitors, or JSON.
+    """
+    limits = seconds(warning, "--warning") or 0.0, seconds(critical, "--critical") or 0.0
+    check_thresholds(*limits)
+    async with _reporting("freshness", output, where) as (bus, site, findings):
+        from ccpipe.bus.nats.newest import newest
+
+        for label, patterns in _patterns(site, node).items():
+            age = await newest(bus, patterns)
+            findings.append(_aged(label, age, *limits))
+
+
+def _patterns(site: "Site", nodes: list[str] | None) -> dict[str, list[str]]:
+    """Return where metrics are published, by what they are of."""
+    from ccpipe.bus.subjects import Subjects
+    from ccpipe.formats.nodelist import expand
+    from ccpipe.message import metric
+
+    subjects = Subjects.of(site)
+    if nodes is None:
+        return {site.cluster: subjects.patterns(["metrics"])}
+    if "{hostname}" not in subjects.templates["metrics"]:
+        raise UsageError('--node: needs [bus.subjects] metrics = "{cluster}.metrics.{hostname}"')
+    return {
+        name: [subjects.of_message(metric("x", 0, time=0, tags={"hostname": name}))]
+        for text in nodes
+        for name in expand(text)
+    }
+
+
+def _aged(label: str, age: float | None, warning: float, critical: float) -> Finding:
+    if age is None:
+        return Finding(label, Status.CRITICAL, f"no metrics of {label} are stored")
+    status = compare(age, warning, critical)
+    text = f"metrics of {label} are {lasting(age)} old"
+    return Finding(label, status, text, age, "s", warning, critical)
+
+
+@check.command
+async def lag(
+    *durable: str,
+    warning: float = 1000,
+    critical: float = 10_000,
+    output: Form = "table",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Check how many messages bridges have not read yet.
+
+    Examples:
+      ccpipe check lag
+      ccpipe check lag victoriametrics parquet --critical 100000
+      ccpipe check lag --server nats://10.0.0.1:4222 -o json
+
+    Parameters
+    ----------
+    durable
+        Durable names of bridges, each of which must exist; without any, all.
+    warning
+        Unread messages above which there is a warning.
+    critical
+        Unread messages above which it is critical.
+    output
+        A line for monitors, or JSON.
+    """
+    check_thresholds(warning, critical)
+    async with _surveyed("lag", output, where) as (found, findings):
+        known = {each.name: each for each in found.consumers}
+        for name in durable or known:
+            consumer = known.get(name)
+            if consumer is None:
+                findings.append(Finding(name, Status.CRITICAL, f"{name} has never run"))
+                continue
+            behind = consumer.num_pending
+            status = compare(behind, warning, critical)
+            text = f"{name} has {plural(behind, 'unread message')}"
+            findings.append(Finding(name, status, text, behind, "", warning, critical))
+
+
+@check.command
+async def dead(
+    *,
+    warning: float = 0,
+    critical: float = 1000,
+    output: Form = "table",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Check how many dead letters are stored.
+
+    Examples:
+      ccpipe check dead
+      ccpipe check dead --warning 100 --critical 10000
+      ccpipe check dead --cluster fritz -o json
+
+    Parameters
+    ----------
+    warning
+        Dead letters above which there is a warning.
+    critical
+        Dead letters above which it is critical.
+    output
+        A line for monitors, or JSON.
+    """
+    check_thresholds(warning, critical)
+    async with _reporting("dead", output, where) as (bus, site, findings):
+        from ccpipe.bus.nats.jetstream import stream_of
+        from ccpipe.bus.nats.stream import stream_name
+        from ccpipe.bus.subjects import Subjects
+
+        stream = await stream_of(bus.jetstream(), stream_name(Subjects.of(site), dead=True))
+        count = stream.state.messages if stream else 0
+        status = compare(count, warning, critical)
+        text = f"{plural(count, 'dead letter')} of {site.cluster}"
+        findings.append(Finding("dead_letters", status, text, count, "", warning, critical))
+
+
+@check.command
+async def streams(
+    *,
+    warning: float = FULL_WARNING,
+    critical: float = FULL_CRITICAL,
+    output: Form = "table",
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Check that streams are as configured, read by bridges, and lose nothing unread.
+
+    Thresholds are percent of what a stream keeps, in bytes or time, that the
+    unread messages of one bridge take. Beyond that the stream deletes them.
+
+    Examples:
+      ccpipe check streams
+      ccpipe check streams --warning 50 --critical 80
+      ccpipe check streams --server nats://10.0.0.1:4222 -o json
+
+    Parameters
+    ----------
+    warning
+        Percent above which there is a warning.
+    critical
+        Percent above which it is critical.
+    output
+        A line for monitors, or JSON.
+    """
+    from ccpipe.bus.nats.stream import ABSENT
+
+    check_thresholds(warning, critical)
+    async with _surveyed("streams", output, where) as (found, findings):
+        findings.extend(_shares(found, warning, critical))
+        findings.extend(Finding(text, Status.CRITICAL, text) for text in found.overlaps)
+        findings.extend(
+            Finding(each.stream, Status.WARNING, str(each))
+            for each in found.differences
+            if each.now != ABSENT  # the first bridge makes it
+        )
+        for stream in found.streams:
+            size = f"{stream.name} holds {in_bytes(stream.state.bytes)}"
+            amount = stream.state.bytes
+            maximum = stream.max_bytes
+            findings.append(Finding(stream.name, Status.OK, size, amount, "B", maximum=maximum))
+
+
+def _shares(found: "Survey", warning: float, critical: float) -> list[Finding]:
+    """Return how much of its stream each bridge has not read."""
+    from ccpipe.bus.nats.unread import forecast
+
+    streams = {stream.name: stream for stream in found.streams}
+    findings = []
+    for consumer in found.consumers:
+        stream = streams[consumer.stream_name]
+        percent = 100 * forecast(stream, consumer)[0]
+        status = compare(percent, warning, critical)
+        text = f"unread messages of {consumer.name} take {percent:.0f} % of {stream.name}"
+        if lost := consumer.dropped(stream) if consumer.num_pending else 0:
+            status = Status.CRITICAL
+            text = (
+                f"{stream.name} may have deleted {lost} messages that {consumer.name} had not read"
+            )
+        elif not consumer.num_waiting:
+            status = max(status, Status.WARNING)
+            text = f"no bridge {consumer.name} runs; {text}"
+        findings.append(Finding(consumer.name, status, text, percent, "%", warning, critical))
+    return findings
+
+
+@contextlib.asynccontextmanager
+async def _surveyed(
+    name: str, output: TableOrJson, where: Where
+) -> "AsyncIterator[tuple[Survey, list[Finding]]]":
+    from ccpipe.bus.nats.reconcile import survey
+
+    async with _reporting(name, output, where) as (bus, site, findings):
+        yield await survey(bus, site), findings
+
+
+@contextlib.asynccontextmanager
+async def _reporting(
+    name: str, output: TableOrJson, where: Where
+) -> "AsyncIterator[tuple[Connection, Site, list[Finding]]]":
+    """Connect; print what was found and exit with its status, whatever happens."""
+    from ccpipe.bus.nats.connection import Connection
+    from ccpipe.telemetry import Telemetry
+
+    findings: list[Finding] = []
+    try:
+        site = where.site()
+        opened = Connection(site.bus, name="check", telemetry=Telemetry(), forever=False)
+        async with opened as bus:
+            yield bus, site, findings
+    except CcpipeError as error:
+        # Without a broker nothing flows; everything else is a matter of the check's own set-up.
+        away = isinstance(error, UnavailableError)
+        findings = [Finding(name, Status.CRITICAL if away else Status.UNKNOWN, str(error))]
+    _print(name, findings, output)
+    sys.exit(worst(findings))
+
+
+def _print(name: str, findings: Sequence[Finding], output: TableOrJson) -> None:
+    if output == "json":
+        rows = [{**msgspec.structs.asdict(each), "status": each.status.name} for each in findings]
+        print_json({"check": name, "status": worst(findings).name, "findings": rows})
+    else:
+        print(line(name, findings))

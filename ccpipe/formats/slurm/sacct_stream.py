@@ -1,0 +1,35 @@
+"""sacct's output in either format, from a stream."""
+
+from collections.abc import Iterator
+from datetime import tzinfo
+
+from ccpipe.formats.files import Stream, read_piece
+from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.sacct import SacctReader
+from ccpipe.formats.slurm.sacct_json import read_json
+from ccpipe.formats.slurm.sacct_row import SacctRow
+
+
+def read_stream(stream: Stream, *, zone: tzinfo | None = None) -> Iterator[Reading[SacctRow]]:
+    """Read ``sacct -P`` piece by piece, or ``sacct --json`` as a whole, since it is one document.
+
+    Local times of the text are those of `zone`.
+
+    Raises
+    ------
+    DataError
+        where it is neither, and where the stream is damaged.
+
+    """
+    piece = read_piece(stream)
+    if piece.lstrip()[:1] == b"{":
+        whole = bytearray(piece)
+        while piece := read_piece(stream):
+            whole += piece
+        yield read_json(bytes(whole))
+        return
+    reader = SacctReader(zone=zone)
+    while piece:
+        yield reader.feed(piece)
+        piece = read_piece(stream)
+    yield reader.flush()

@@ -1,0 +1,193 @@
+"""The folder of Slurm's plug-in acct_gather_profile/hdf5, followed: new samples as metrics.
+
+A file is read again when its size or its time of change is another, so that samples of steps that
+run are sent as soon as the plug-in's file shows them. It is known by its device and inode:
+a step that is started anew on the same node has a file of its own.
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+
+from ccpipe.config import Interval, Site
+from ccpipe.errors import ConfigError, DataError
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.slurm_profile import Records, Table, open_profile, parse_file_name
+from ccpipe.formats.slurm_profile.errors import LiveProfileError
+from ccpipe.formats.slurm_profile.metrics import samples
+from ccpipe.formats.slurm_profile.table import RowsInMemory
+from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.pipeline.state import StateStore, StateTable
+
+log = logging.getLogger(__name__)
+
+MAX_FILES = 100_000
+"""Files that are remembered."""
+
+
+class Sent(msgspec.Struct):
+    """How far a file was sent."""
+
+    rows: dict[str, int] = {}
+    """By path of a table."""
+
+
+class _Rest:
+    """The rows of a table from some row on."""
+
+    def __init__(self, table: Table, start: int) -> None:
+        self._source, self._start = table.source, start
+        self.dtype = table.source.dtype
+
+    def __len__(self) -> int:
+        return max(0, len(self._source) - self._start)
+
+    def read(self, start: int, stop: int) -> Records:
+        return self._source.read(self._start + start, self._start + stop)
+
+
+class Hdf5Dir(Source):
+    """Publishes the samples of node-step files, each once, as ``ccpipe step --publish`` does."""
+
+    gives = Messages
+
+    def __init__(
+        self,
+        *,
+        site: Site,
+        dir: str,  # noqa: A002 - the recipe's word
+        poll: Interval = Interval(10),  # noqa: B008 - immutable
+        state: str = "",
+        follow: bool = True,
+        batch_size: int = 1000,
+    ) -> None:
+        """Choose the folder.
+
+        Parameters
+        ----------
+        dir
+            ``ProfileHDF5Dir`` of acct_gather.conf; it has a folder for each user.
+        poll
+            Time between two looks.
+        state
+            The file, on a local disk, that keeps what was sent. Without it all that is in the
+            folder is sent again after a restart.
+        follow
+            Whether to wait for more; if not, the source ends when all was sent.
+        batch_size
+            Maximum of samples in one batch.
+
+        Raises
+        ------
+        ConfigError
+            where the size is not positive.
+
+        """
+        if batch_size < 1:
+            raise ConfigError(f"batch_size is {batch_size}: it must be positive")
+        self.site = site
+        self.folder = Path(dir).expanduser()
+        self.poll = float(poll)
+        self.follow = follow
+        self.batch_size = batch_size
+        self._state = StateStore(state)
+        self._sent: StateTable[str, Sent] = self._state.table(
+            "hdf5_dir", str, Sent, maximum=MAX_FILES
+        )
+        self._given: dict[str, dict[str, int]] = {}
+        """Rows by file and table that were handed over, acknowledged or not."""
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Size and time of change of a file when it was read last."""
+        self._reported: dict[str, str] = {}
+        self._stopped = asyncio.Event()
+
+    async def check(self) -> None:
+        """Check that the folder is there; raises ConfigError."""
+        if not self.folder.is_dir():
+            raise ConfigError(f"dir: {self.folder} is not a folder")
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Close the state's file."""
+        self._state.close()
+
+    def stop(self) -> None:
+        """End after the batch in hand."""
+        self._stopped.set()
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield what is new, file by file."""
+        await self.check()
+        self._state.open()
+        while not self._stopped.is_set():
+            files = await asyncio.to_thread(lambda: list(self._changed()))
+            for key, path, stat in files:
+                batches = self._batches(key, path)
+                while not self._stopped.is_set():
+                    batch = await asyncio.to_thread(next, batches, None)
+                    if batch is None:
+                        self._seen[key] = stat
+                        break
+                    yield batch
+            if not self.follow:
+                return
+            await wait_for_event(self._stopped, self.poll)
+
+    def _changed(self) -> Iterator[tuple[str, Path, tuple[int, int]]]:
+        """Yield the files that are not as they were when they were read last."""
+        known = set()
+        for path in sorted(self.folder.glob("**/*.h5")):
+            try:
+                stat = path.stat()
+            except OSError:
+                continue  # it was merged and deleted
+            if parse_file_name(path.name) is None:
+                continue  # a job file, of rows that are in others too
+            key = f"{stat.st_dev}:{stat.st_ino}:{path.name}"
+            known.add(key)
+            if self._seen.get(key) != (stat.st_size, stat.st_mtime_ns):
+                yield key, path, (stat.st_size, stat.st_mtime_ns)
+        for key in self._seen.keys() - known:
+            del self._seen[key]
+            self._given.pop(key, None)
+            self._reported.pop(key, None)
+
+    def _batches(self, key: str, path: Path) -> Iterator[Batch]:
+        """Yield the new samples of a file."""
+        if key not in self._given:
+            sent = self._sent.get(key)
+            self._given[key] = dict(sent.rows) if sent else {}
+        try:
+            with open_profile(path) as profile:
+                for damage in profile.damage:
+                    self._report(key, str(damage))
+                for table in profile.tables:
+                    yield from self._rest(key, path, table)
+        except (LiveProfileError, FileNotFoundError):
+            return  # nothing in it yet, or merged and deleted
+        except (DataError, OSError) as error:
+            self._report(key, str(error))
+
+    def _rest(self, key: str, path: Path, table: Table) -> Iterator[Batch]:
+        done = self._given[key].get(table.path, 0)
+        rest = Table(table.node_step, table.series, _Rest(table, done), task=table.task)
+        for rows in rest.blocks(self.batch_size):
+            done += len(rows)
+            self._given[key][table.path] = done
+            part = Table(table.node_step, table.series, RowsInMemory(rows), task=table.task)
+            metrics = [one for sample in samples([part], self.site.cluster) for one in sample]
+            ack = functools.partial(self._acknowledge, key, table.path, done)
+            yield Batch(Messages(metrics), ack, f"{path}{table.path}")
+
+    def _report(self, key: str, text: str) -> None:
+        if self._reported.get(key) != text:
+            self._reported[key] = text
+            log.warning("%s", text)
+
+    async def _acknowledge(self, key: str, table: str, rows: int) -> None:
+        sent = self._sent.get(key) or Sent()
+        self._sent.put(key, Sent({**sent.rows, table: rows}))
+        self._state.commit(is_durable=True)

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Write bridges/kubernetes/bridges/*.yaml: a Deployment and its ConfigMap for each recipe.
+
+    scripts/generate_kubernetes.py           # a test holds the files equal to this
+
+What differs between bridges is in the table BRIDGES; all else is the same for each.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "bridges/kubernetes/bridges"
+
+TELEMETRY_PORT = 9400
+NATS_PORT = 4222
+USER = 10001
+"""The user of the image."""
+LAG = 1000
+"""Unread messages for each bridge above which another one is started."""
+MAX_BRIDGES = 4
+
+
+class Bridge(NamedTuple):
+    """What a bridge has beside its recipe."""
+
+    environ: Mapping[str, str] = {}
+    port: int | None = None
+    """Of the store, which the bridge may then reach."""
+    scales: bool = False
+    """Whether several may share the work: no translator needs to see all messages."""
+    volume: str = ""
+    """Where it keeps what must outlive it."""
+    secrets: tuple[str, ...] = ()
+    """Keys of the Secret ccpipe-stores."""
+
+
+BRIDGES = {
+    "cc-to-sonar": Bridge(),
+    "clustercockpit": Bridge(),
+    "from-kafka": Bridge({"CCPIPE_SOURCE__BROKER__SERVERS": '["kafka:9092"]'}, 9092),
+    "from-mqtt": Bridge({"CCPIPE_SOURCE__BROKER__URL": "mqtt://mosquitto:1883"}, 1883),
+    "influxdb": Bridge({"CCPIPE_SINK__URL": "http://influxdb:8086"}, 8086, scales=True),
+    "kafka": Bridge({"CCPIPE_SINK__BROKER__SERVERS": '["kafka:9092"]'}, 9092, scales=True),
+    "mqtt": Bridge({"CCPIPE_SINK__BROKER__URL": "mqtt://mosquitto:1883"}, 1883),
+    "parquet": Bridge({"CCPIPE_SINK__DIR": "/data"}, volume="/data"),
+    "postgres": Bridge(
+        {
+            "CCPIPE_SINK__URL": "postgresql://ccpipe@postgres:5432/ccpipe",
+            "CCPIPE_SINK__PASSWORD_FILE": "/etc/ccpipe/stores/postgres_password",
+        },
+        5432,
+        scales=True,
+        secrets=("postgres_password",),
+    ),
+    "prometheus": Bridge({"CCPIPE_SINK__URL": "http://prometheus:9090"}, 9090),
+    "sonar-to-cc": Bridge(volume="/var/lib/ccpipe"),
+    "victoriametrics": Bridge(
+        {"CCPIPE_SINK__URL": "http://victoriametrics:8428"}, 8428, scales=True
+    ),
+}
+
+
+def objects(name: str, bridge: Bridge) -> list[dict[str, Any]]:
+    """Return the objects of one bridge."""
+    recipe = (ROOT / f"bridges/{name}.toml").read_text()
+    digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    made = [
+        _object("v1", "ConfigMap", f"recipe-{name}", name, data={f"{name}.toml": recipe}),
+        _deployment(name, bridge, digest),
+        _network_policy(name, bridge),
+    ]
+    if bridge.volume:
+        claim = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "10Gi"}},
+        }
+        made.append(_object("v1", "PersistentVolumeClaim", f"bridge-{name}", name, spec=claim))
+    return made
+
+
+def _labels(name: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "ccpipe", "app.kubernetes.io/component": f"bridge-{name}"}
+
+
+def _object(api: str, kind: str, name: str, bridge: str, **rest: Any) -> dict[str, Any]:
+    metadata = {"name": name, "labels": _labels(bridge)}
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **rest}
+
+
+def _deployment(name: str, bridge: Bridge, digest: str) -> dict[str, Any]:
+    # Where a translator must see all messages, or a volume is for one, no two run side by side.
+    strategy = {"type": "RollingUpdate" if bridge.scales else "Recreate"}
+    spec = {
+        "replicas": 1,
+        "strategy": strategy,
+        "selector": {"matchLabels": _labels(name)},
+        "template": {
+            "metadata": {
+                "labels": _labels(name),
+                # A recipe that is changed is a new pod.
+                "annotations": {"ccpipe/recipe": digest, **_scraped()},
+            },
+            "spec": {
+                "automountServiceAccountToken": False,
+                "enableServiceLinks": False,
+                "terminationGracePeriodSeconds": 60,
+                "securityContext": {
+                    "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [_container(name, bridge)],
+                "volumes": _volumes(name, bridge),
+            },
+        },
+    }  # fmt: skip
+    return _object("apps/v1", "Deployment", f"bridge-{name}", name, spec=spec)
+
+
+def _scraped() -> dict[str, str]:
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": f"{TELEMETRY_PORT}"}
+
+
+def _container(name: str, bridge: Bridge) -> dict[str, Any]:
+    environ = {
+        "CCPIPE_BUS__NKEY_FILE": "/etc/ccpipe/keys/bridge.nk",
+        "CCPIPE_TELEMETRY__LISTEN": f"0.0.0.0:{TELEMETRY_PORT}",
+        "XDG_STATE_HOME": "/tmp",  # noqa: S108 - an emptyDir of its own
+        **bridge.environ,
+    }
+    mounts = [
+        {"name": "site", "mountPath": "/etc/ccpipe/ccpipe.toml", "subPath": "ccpipe.toml"},
+        {"name": "recipe", "mountPath": "/etc/ccpipe/bridges"},
+        {"name": "keys", "mountPath": "/etc/ccpipe/keys"},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+    ]
+    if bridge.secrets:
+        mounts.append({"name": "stores", "mountPath": "/etc/ccpipe/stores"})
+    if bridge.volume:
+        mounts.append({"name": "data", "mountPath": bridge.volume})
+    for mount in mounts[:3]:
+        mount["readOnly"] = True
+    return {
+        "name": "bridge",
+        "image": "ccpipe",
+        "args": ["bridge", f"/etc/ccpipe/bridges/{name}.toml"],
+        "env": [{"name": key, "value": value} for key, value in environ.items()],
+        "ports": [{"name": "telemetry", "containerPort": TELEMETRY_PORT}],
+        "startupProbe": _probe("/health", failureThreshold=30, periodSeconds=2),
+        "livenessProbe": _probe("/health", failureThreshold=3, periodSeconds=20),
+        "readinessProbe": _probe("/ready", failureThreshold=3, periodSeconds=10),
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+    }
+
+
+def _probe(path: str, **often: int) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": "telemetry"}, "timeoutSeconds": 3, **often}
+
+
+def _volumes(name: str, bridge: Bridge) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = [
+        {"name": "site", "configMap": {"name": "ccpipe-site"}},
+        {"name": "recipe", "configMap": {"name": f"recipe-{name}"}},
+        {"name": "keys", "secret": {"secretName": "ccpipe-bridge-key", "defaultMode": 0o440}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+    ]
+    if bridge.secrets:
+        items = [{"key": key, "path": key} for key in bridge.secrets]
+        secret = {"secretName": "ccpipe-stores", "defaultMode": 0o440, "items": items}
+        volumes.append({"name": "stores", "secret": secret})
+    if bridge.volume:
+        claim = {"claimName": f"bridge-{name}"}
+        volumes.append({"name": "data", "persistentVolumeClaim": claim})
+    return volumes
+
+
+def _network_policy(name: str, bridge: Bridge) -> dict[str, Any]:
+    """It answers probes and Prometheus, and reaches names, the broker and its store."""
+    broker = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "nats"}}}
+    egress: list[dict[str, Any]] = [
+        {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},
+        {"to": [broker], "ports": [{"port": NATS_PORT, "protocol": "TCP"}]},
+    ]
+    if bridge.port:
+        egress.append({"ports": [{"port": bridge.port, "protocol": "TCP"}]})
+    spec = {
+        "podSelector": {"matchLabels": _labels(name)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"ports": [{"port": TELEMETRY_PORT, "protocol": "TCP"}]}],
+        "egress": egress,
+    }
+    return _object("networking.k8s.io/v1", "NetworkPolicy", f"bridge-{name}", name, spec=spec)
+
+
+def scaled(name: str) -> dict[str, Any]:
+    """Return KEDA's object that starts more bridges when a consumer falls behind."""
+    durable = tomllib.loads((ROOT / f"bridges/{name}.toml").read_text())["source"]["durable"]
+    cluster = tomllib.loads((FOLDER.parent / "ccpipe.toml").read_text())["cluster"]
+    trigger = {
+        "natsServerMonitoringEndpoint": "nats-headless.ccpipe.svc:8222",
+        "account": cluster,
+        "stream": f"ccpipe-{cluster}",
+        "consumer": durable,
+        "lagThreshold": f"{LAG}",
+    }
+    spec = {
+        "scaleTargetRef": {"name": f"bridge-{name}"},
+        "minReplicaCount": 1,
+        "maxReplicaCount": MAX_BRIDGES,
+        "cooldownPeriod": 300,
+        "triggers": [{"type": "nats-jetstream", "metadata": trigger}],
+    }
+    return _object("keda.sh/v1alpha1", "ScaledObject", f"bridge-{name}", name, spec=spec)
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        """Write everything out."""
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+HEAD = "# Written by scripts/generate_kubernetes.py.\n"
+
+
+def _yaml(documents: list[dict[str, Any]]) -> str:
+    return HEAD + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=100)
+
+
+def pages() -> dict[Path, str]:
+    """Return the contents of each file."""
+    made = {FOLDER / f"{name}.yaml": _yaml(objects(name, each)) for name, each in BRIDGES.items()}
+    scaling = [scaled(name) for name, bridge in BRIDGES.items() if bridge.scales]
+    return {**made, FOLDER.parent / "autoscaling.yaml": _yaml(scaling)}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text)

@@ -1,0 +1,117 @@
+"""``ccpipe acct sacct``: the rows of a real Slurm, summed, selected and listed."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.acct.acct_command import Acct, rows
+from tests.paths import TEST_DATA
+
+DATA = TEST_DATA / "slurm" / "sacct"
+ROWS = DATA / "phase1_linux.all_fields_D.txt.gz"
+JSON = DATA / "phase1_linux.json.gz"
+
+
+def jobs() -> list[dict[str, Any]]:
+    """Read the jobs of the JSON plainly."""
+    found: list[dict[str, Any]] = json.loads(gzip.decompress(JSON.read_bytes()))["jobs"]
+    return found
+
+
+def cpu_seconds(job: dict[str, Any]) -> float:
+    """Sum the CPU time of a job's steps."""
+    totals = [step["time"]["total"] for step in job["steps"]]
+    return sum(float(total["seconds"] + total["microseconds"] / 1e6) for total in totals)
+
+
+def cpus(job: dict[str, Any]) -> int:
+    """Return the number of CPUs allocated."""
+    return sum(int(tres["count"]) for tres in job["tres"]["allocated"] if tres["type"] == "cpu")
+
+
+def test_sums_are_those_of_the_raw_document(acct: Acct) -> None:
+    """Per user: elapsed, allocated and used CPU time, and how many jobs; from either dialect."""
+    for file in (JSON, ROWS):
+        found = {str(row["User"]): row for row in rows(acct("sacct", file, "--by=user", "-o=json"))}
+        assert found.keys() == {job["user"] for job in jobs()} == {"alice", "bob"}
+        for user, row in found.items():
+            own = [job for job in jobs() if job["user"] == user]
+            assert row["Rows"] == len(own)
+            assert row["ElapsedRaw"] == sum(job["time"]["elapsed"] for job in own)
+            allocated = sum(job["time"]["elapsed"] * cpus(job) for job in own)
+            assert row["CPUTimeRAW"] == allocated
+            used = sum(map(cpu_seconds, own))
+            assert row["TotalCPU"] == pytest.approx(used, abs=0.05)  # text has milliseconds
+            assert row["Efficiency"] == pytest.approx(used / allocated, rel=0.001)
+
+
+def test_states_are_the_outcomes(acct: Acct) -> None:
+    """A requeued run is no job's end and no failure; a pending job has not run."""
+    found = {str(row["State"]): row for row in rows(acct("sacct", ROWS, "--by=state", "-o=json"))}
+    assert found.keys() == {job["state"]["current"] for job in jobs()}
+    assert [found["REQUEUED"][name] for name in ("Runs", "Jobs", "Failed")] == [1, 0, 0]
+    assert [found["PENDING"][name] for name in ("Runs", "Jobs", "Failed")] == [0, 0, 0]
+    assert [found["TIMEOUT"][name] for name in ("Runs", "Jobs", "Failed")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("filters", "wanted"),
+    [
+        (["-j", "13"], ["13_1", "13_3", "13_5", "13_6"]),
+        (["-j", "13_3", "-j", "17+1"], ["13_3", "17+1"]),
+        (["-j", "17"], ["17+0", "17+1"]),
+        (["-j", "22"], ["22", "22"]),
+        (["--jobs", "-s", "to", "-s", "NODE_FAIL"], ["7", "32"]),
+        (["--jobs", "-N", "c[2-3]", "-s", "NF"], ["32"]),
+        (["--jobs", "-r", "accel", "-u", "al*"], ["17+1"]),
+        (["--jobs", "-S", "2026-11-20T10:37:15", "--zone", "UTC"], ["35"]),
+        (["--jobs", "-S", "2026-11-20T10:38:00", "-E"], ["22", "35"]),
+    ],
+)
+def test_filters_select_jobs(
+    acct: Acct, monkeypatch: pytest.MonkeyPatch, filters: list[str], wanted: list[str]
+) -> None:
+    """Values of one filter are alternatives, different filters must all hold."""
+    monkeypatch.setenv("TZ", "UTC")
+    shown = acct("sacct", ROWS, *filters, "-o", "json")
+    assert [row["JobID"] for row in rows(shown)] == wanted
+
+
+def test_a_table_is_for_people(acct: Acct) -> None:
+    """Times as sacct prints them, memory with its unit, shares in percent."""
+    head, line = acct("sacct", ROWS, "-j", "3").out.splitlines()
+    shown = dict(zip(head.split(), line.replace(" MiB", "MiB").replace(" GiB", "GiB").split(),
+                     strict=True))  # fmt: skip
+    assert shown["ElapsedRaw"] == "00:00:55"
+    assert (shown["ReqMem"], shown["Efficiency"], shown["ExitCode"]) == ("1.6GiB", "12.9%", "0:0")
+
+
+def test_the_top_are_those_with_the_most(acct: Acct) -> None:
+    """By CPU time unless said otherwise."""
+    most = rows(acct("sacct", ROWS, "--jobs", "--top=2", "-o=json"))
+    assert [row["JobID"] for row in most] == ["22", "23"]
+    longest = rows(acct("sacct", ROWS, "--jobs", "--top=1", "--sort=elapsedraw", "-o=csv"))
+    assert longest[0]["JobName"] == "nodefail"
+    assert acct("sacct", ROWS, "--sort=speed").code == 64
+
+
+def test_a_bad_row_costs_that_row(
+    acct: Acct, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is named with its line, the others count, and the exit code is 65."""
+    text = b"JobID|State|ElapsedRaw\n1|COMPLETED|5\n2|COMPLETED|long\n3|COMPLETED|6\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    ended = acct("sacct", "-", "-o=json")
+    assert ended.code == 65
+    assert "stdin: line 3: " in ended.err
+    assert rows(ended)[0]["ElapsedRaw"] == 11
+    assert acct("sacct", tmp_path / "missing").code != 0
+
+
+def test_a_job_that_is_not_there(acct: Acct) -> None:
+    """The exit code is 1, as for Grid Engine's jobs."""
+    assert acct("sacct", ROWS, "-j", "4711").code == 1

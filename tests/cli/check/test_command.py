@@ -1,0 +1,179 @@
+"""``ccpipe check``: the real command on a real broker, as a monitor runs it."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, stream_name
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Bus, Site
+from tests.bus.nats.conftest import connected
+from tests.cli.command import Ended, ccpipe
+
+LINE = re.compile(
+    r"CCPIPE [A-Z]+ (OK|WARNING|CRITICAL|UNKNOWN) - [^|\n]+(?: \| ('[^']+'=\S+ ?)+)?\n"
+)
+"""Output as the Nagios plug-in guidelines have it."""
+
+
+async def run(server: Server, *arguments: object, **environ: str) -> Ended:
+    """Run a check to its end beside the server of this loop; its output must be one line."""
+    where = ("--server", server.url, "--cluster", "fritz")
+    done = await asyncio.to_thread(
+        lambda: ccpipe("check", *arguments, *where, stdin=b"", **environ)
+    )
+    if "json" not in arguments:
+        assert LINE.fullmatch(done.out), done
+    return done
+
+
+@pytest.fixture
+async def bus(nats_server: Server) -> AsyncIterator[Connection]:
+    """Connect to a broker that stores a cluster's messages, and has one bridge's consumer."""
+    async with connected(Bus(servers=[nats_server.url])) as bus:
+        yield bus
+
+
+def site_of(server: Server) -> Site:
+    """Return the cluster of these tests."""
+    return Site(cluster="fritz", bus=Bus(servers=[server.url]))
+
+
+async def filled(server: Server, bus: Connection, count: int = 5) -> None:
+    """Make stream and consumer as a bridge does, and store metrics."""
+    site = site_of(server)
+    jetstream = bus.jetstream()
+    patterns = Subjects.of(site).patterns(["metrics"])
+    stream = await ensure_stream(jetstream, site.bus, Subjects.of(site), patterns)
+    await ensure_consumer(jetstream, stream, "parquet", patterns, 30)
+    for _ in range(count):
+        await jetstream.publish("fritz.metrics.f01", b"x value=1")
+
+
+async def test_lag(nats_server: Server, bus: Connection) -> None:
+    """Unread messages decide, by the thresholds that are given; they are performance data."""
+    await filled(nats_server, bus)
+    fine = await run(nats_server, "lag")
+    assert (fine.code, fine.out) == (
+        0, "CCPIPE LAG OK - parquet has 5 unread messages | 'parquet'=5;1000;10000;0\n"
+    )  # fmt: skip
+    assert (await run(nats_server, "lag", "--warning", "4")).code == 1
+    bad = await run(nats_server, "lag", "parquet", "--warning", "1", "--critical", "4")
+    assert (bad.code, bad.out[:19]) == (2, "CCPIPE LAG CRITICAL")
+
+
+async def test_a_bridge_that_never_ran_is_critical(nats_server: Server, bus: Connection) -> None:
+    """Where a durable name is given it must exist; without any there is nothing to know."""
+    await filled(nats_server, bus)
+    done = await run(nats_server, "lag", "postgres", "parquet")
+    assert done.code == 2
+    assert "postgres has never run" in done.out
+
+
+async def test_without_bridges_lag_is_unknown(nats_server: Server) -> None:
+    """No finding is no good news."""
+    done = await run(nats_server, "lag")
+    assert (done.code, done.out) == (3, "CCPIPE LAG UNKNOWN - nothing to check\n")
+
+
+async def test_freshness(nats_server: Server, bus: Connection) -> None:
+    """The newest metric decides; its age is compared with both thresholds."""
+    assert (await run(nats_server, "freshness")).code == 2  # nothing is stored
+    await filled(nats_server, bus)
+    fine = await run(nats_server, "freshness", "--warning", "1h", "--critical", "2h")
+    assert fine.code == 0
+    assert re.search(r"\| 'fritz'=[\d.]+s;3600;7200;0\n", fine.out)
+    assert (await run(nats_server, "freshness", "--warning", "0s", "--critical", "1h")).code == 1
+    assert (await run(nats_server, "freshness", "--warning", "0s", "--critical", "0s")).code == 2
+
+
+async def test_freshness_of_nodes(nats_server: Server, bus: Connection) -> None:
+    """Where subjects name nodes, each is checked, and the silent one is named."""
+    await filled(nats_server, bus)
+    subjects = {"CCPIPE_BUS__SUBJECTS__METRICS": "{cluster}.metrics.{hostname}"}
+    command = (
+        "freshness",
+        "--node",
+        "f[01-02]",
+        "--warning",
+        "1h",
+        "--critical",
+        "1h",
+        "-o",
+        "json",
+    )
+    done = await run(nats_server, *command, **subjects)
+    assert done.code == 2
+    found = {each["label"]: each["status"] for each in json.loads(done.out)["findings"]}
+    assert found == {"f01": "OK", "f02": "CRITICAL"}
+    vague = await run(nats_server, "freshness", "--node", "f01")
+    assert vague.code == 3
+    assert "--node: needs" in vague.out
+
+
+async def test_dead_letters(nats_server: Server, bus: Connection) -> None:
+    """None is fine, one is a warning, and many are critical."""
+    assert (await run(nats_server, "dead")).out.startswith("CCPIPE DEAD OK - 0 dead letters")
+    site = site_of(nats_server)
+    subjects = Subjects.of(site)
+    await ensure_stream(bus.jetstream(), site.bus, subjects, [subjects.dead()])
+    assert stream_name(subjects, dead=True) == "ccpipe-fritz-dead"
+    for _ in range(2):
+        await bus.jetstream().publish(subjects.dead(), b"bad")
+    assert (await run(nats_server, "dead")).code == 1
+    bad = await run(nats_server, "dead", "--critical", "1", "-o", "json")
+    assert bad.code == 2
+    assert json.loads(bad.out)["findings"][0]["value"] == 2
+
+
+async def test_streams(nats_server: Server, bus: Connection) -> None:
+    """A bridge that does not run is a warning, so is a stream that is not as configured."""
+    await filled(nats_server, bus)
+    done = await run(nats_server, "streams")
+    assert done.code == 1
+    assert "no bridge parquet runs" in done.out
+    assert "'parquet'=" in done.out
+    changed = await run(nats_server, "streams", CCPIPE_BUS__STREAM_SIZE="5GiB")
+    assert "max_bytes is 1GiB, not 5GiB" in changed.out
+
+
+async def test_messages_that_were_deleted_unread_are_critical(
+    nats_server: Server, bus: Connection
+) -> None:
+    """What a stream deleted after the last message that a bridge got is lost to it."""
+    await filled(nats_server, bus)
+    jetstream = bus.jetstream()
+    config = (await jetstream.stream_info("ccpipe-fritz")).config
+    await jetstream.update_stream(config.evolve(max_msgs=2))
+    done = await run(nats_server, "streams")
+    assert done.code == 2
+    assert "may have deleted 3 messages that parquet had not read" in done.out
+
+
+@pytest.mark.parametrize("name", ["freshness", "lag", "dead", "streams"])
+def test_a_broker_that_is_away_is_critical(name: str, unused_port: int) -> None:
+    """A monitor is told in its own terms; nothing waits."""
+    done = ccpipe("check", name, "--server", f"nats://127.0.0.1:{unused_port}")
+    assert done.code == 2
+    assert LINE.fullmatch(done.out), done.out
+    assert str(unused_port) in done.out
+
+
+@pytest.mark.parametrize("name", ["freshness", "lag", "dead", "streams"])
+def test_what_is_asked_wrongly_is_unknown_or_usage(name: str) -> None:
+    """Thresholds in the wrong order are an error of the command line."""
+    done = ccpipe("check", name, "--warning", "9", "--critical", "1")
+    assert done.code == 64
+    assert "--warning must not be above --critical" in done.err
+
+
+def test_a_configuration_that_is_wrong_is_unknown(tmp_path: object) -> None:
+    """It says nothing about the pipe."""
+    done = ccpipe("check", "lag", CCPIPE_BUS__STREAM_AGE="soon")
+    assert done.code == 3
+    assert "UNKNOWN" in done.out

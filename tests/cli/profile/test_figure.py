@@ -1,0 +1,50 @@
+"""Series as a figure."""
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from ccpipe.cli.profile.figure import draw
+from ccpipe.errors import DataError, UnavailableError, UsageError
+from ccpipe.formats.slurm_profile import open_profile
+
+DATA = Path(__file__).parents[2] / "data" / "slurm_profile"
+JOB = DATA / "merged" / "job_17.h5"
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")]
+)
+def test_the_name_says_the_format(tmp_path: Path, name: str, begin: bytes) -> None:
+    """The file is whole, and nothing else is left."""
+    with open_profile(JOB) as profile:
+        tasks = [table for table in profile.tables if table.series == "Tasks"]
+        assert draw(tasks, ["RSS"], tmp_path / name) == len(tasks) > 1
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes().startswith(begin)
+
+
+def test_each_field_has_a_panel_and_each_table_a_curve(tmp_path: Path) -> None:
+    """Panels are as many as fields; all points of a series stand in its curve."""
+    path = tmp_path / "curves.svg"
+    with open_profile(JOB) as profile:
+        tables = [table for table in profile.tables if table.series in ("Tasks", "Energy")]
+        count = draw(tables, ["RSS", "Power"], path)
+        assert count == len(tables)
+    groups = [one.get("id", "") for one in ET.parse(path).iter("{http://www.w3.org/2000/svg}g")]  # noqa: S314 - our own
+    assert sum(name.startswith("axes_") for name in groups) == 2
+
+
+def test_what_cannot_be_drawn_is_named(tmp_path: Path) -> None:
+    """A format that is none, a field that no table has, a folder that is not there."""
+    with open_profile(JOB) as profile:
+        with pytest.raises(UsageError, match=r"a\.gif"):
+            draw(profile.tables, [], tmp_path / "a.gif")
+        with pytest.raises(DataError, match="Speed"):
+            draw(profile.tables, ["Speed"], tmp_path / "a.svg")
+        with pytest.raises(DataError, match="constant"):
+            draw([], [], tmp_path / "a.svg")
+        with pytest.raises(UnavailableError, match="No such file"):
+            draw(profile.tables, ["RSS"], tmp_path / "none" / "a.svg")
+    assert not list(tmp_path.iterdir())

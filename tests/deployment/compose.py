@@ -1,0 +1,75 @@
+"""compose.yaml as an engine would read it: variables replaced, files found."""
+
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cli.command import environment
+from tests.paths import ROOT
+
+COMPOSE: Mapping[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
+SERVICES: Mapping[str, Mapping[str, Any]] = COMPOSE["services"]
+CCPIPE = [name for name, service in SERVICES.items() if service.get("image") == "ccpipe"]
+BRIDGES = [name for name in CCPIPE if name.startswith("bridge-")]
+
+
+class Prepared:
+    """A copy of what compose.yaml needs of the project, after ``prepare.sh`` has run in it."""
+
+    def __init__(self, folder: Path, *arguments: str, **environ: str) -> None:
+        self.folder = folder
+        shutil.copy(ROOT / "compose.yaml", folder)
+        shutil.copytree(ROOT / "bridges", folder / "bridges")
+        path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+        self.done = subprocess.run(
+            [folder / "bridges/compose/prepare.sh", *arguments],
+            env=environment(PATH=path, **environ),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the variables of ``.env``."""
+        lines = (self.folder / ".env").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def resolve(self, text: str) -> str:
+        """Replace ``${NAME:?message}`` and ``$$``."""
+        text = re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda found: self.variables[found[1]], text)
+        return text.replace("$$", "$")
+
+    def path(self, text: str) -> Path:
+        """Return a path on the host."""
+        return self.folder / self.resolve(text)
+
+    def command(self, name: str) -> list[str]:
+        """Return what follows ``ccpipe`` in a container, with the recipe's path on the host."""
+        command: list[str] = SERVICES[name]["command"]
+        return [word.replace("/bridges/", f"{ROOT}/bridges/") for word in command]
+
+    def environ(self, name: str, **hosts: str) -> dict[str, str]:
+        """Return a container's environment with addresses and paths as they are on the host."""
+        secrets = {name: str(self.path(each["file"])) for name, each in COMPOSE["secrets"].items()}
+        environ = {}
+        for key, text in SERVICES[name]["environment"].items():
+            value = re.sub(r"/run/secrets/(\w+)", lambda found: secrets[found[1]], text)
+            for host, address in hosts.items():
+                value = value.replace(host, address)
+            environ[key] = self.resolve(value)
+        for mount in SERVICES[name].get("volumes", ()):
+            for key, value in environ.items():
+                if value == mount["target"]:
+                    environ[key] = str(self.path(mount["source"]))
+        environ["CCPIPE_TELEMETRY__LISTEN"] = ""
+        config = self.path(COMPOSE["configs"]["ccpipe_toml"]["file"])
+        return {**environ, "CCPIPE_CONFIG": str(config)}

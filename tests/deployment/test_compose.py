@@ -1,0 +1,216 @@
+"""compose.yaml: engines accept it, every file is there, and its commands do what they shall.
+
+No container runs here: the commands that containers would run are run as they are.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from ccpipe.bus.nats.server import server_program
+from tests.cli.command import ccpipe, command, environment
+from tests.conftest import eventually, free_port, program, until_listening
+from tests.deployment.compose import BRIDGES, CCPIPE, COMPOSE, SERVICES, Prepared
+from tests.paths import ROOT
+from tests.sinks.store import Store
+
+HARDENED = ("user", "read_only", "cap_drop", "security_opt", "restart")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Run ``prepare.sh`` once for all tests that only read."""
+    return Prepared(tmp_path_factory.mktemp("compose"), "fritz", "f[01-02]")
+
+
+@pytest.fixture
+async def broker(prepared: Prepared, tmp_path: Path) -> AsyncIterator[str]:
+    """Run nats-server with the configuration that the container gets."""
+    port, log = free_port(), tmp_path / "nats.log"
+    text = prepared.path(COMPOSE["configs"]["nats_conf"]["file"]).read_text()
+    text = text.replace("0.0.0.0:4222", f"127.0.0.1:{port}").replace('http: "127.0.0.1:8222"', "")
+    (tmp_path / "nats.conf").write_text(text.replace("/var/lib/nats", f"{tmp_path}/jetstream"))
+    with log.open("wb") as file:
+        words = [server_program(), *SERVICES["nats"]["command"]]
+        words[-1] = str(tmp_path / "nats.conf")
+        process = subprocess.Popen(words, stdout=file, stderr=file)
+    try:
+        await until_listening(port, process, log)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_it_is_what_the_specification_allows() -> None:
+    """The schema of the Compose Specification, as check-jsonschema brings it, accepts it."""
+    checked = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec",
+         ROOT / "compose.yaml"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_prepare_makes_every_file_that_containers_are_given(prepared: Prepared) -> None:
+    """A file that is missing would be a folder, or keep a container from starting."""
+    assert prepared.done.returncode == 0, prepared.done.stderr
+    for kind in ("configs", "secrets"):
+        for each in COMPOSE[kind].values():
+            assert prepared.path(each["file"]).is_file(), each
+    for service in SERVICES.values():
+        for mount in service.get("volumes", ()):
+            assert prepared.path(mount["source"]).is_dir(), mount
+            assert mount["bind"] == {"create_host_path": False}
+
+
+def test_prepare_writes_for_us_alone_and_keeps_what_exists(tmp_path: Path) -> None:
+    """No secret can be read by others; a second run changes none, and adds nodes."""
+    prepared = Prepared(tmp_path, "fritz", CCPIPE_UID="4711", CCPIPE_GID="4712")
+    assert prepared.variables["CCPIPE_UID"] == "4711"
+    secret = prepared.path("deploy/secrets/grafana_password")
+    assert re.fullmatch("[0-9a-f]{48}", secret.read_text())
+    for path in prepared.folder.glob("deploy/**/*"):
+        assert not path.stat().st_mode & 0o077, path
+    before = {path: path.read_bytes() for path in prepared.folder.glob("deploy/**/*.nk")}
+    again = subprocess.run(
+        [prepared.folder / "bridges/compose/prepare.sh", "fritz", "f01"],
+        env=environment(PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin"),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    after = {path: path.read_bytes() for path in prepared.folder.glob("deploy/**/*.nk")}
+    assert before.items() < after.items()
+    assert {path.name for path in after.keys() - before.keys()} == {"f01.nk"}
+
+
+def test_prepare_says_what_it_needs(tmp_path: Path) -> None:
+    """Without a cluster's name it makes nothing."""
+    prepared = Prepared(tmp_path)
+    assert prepared.done.returncode == 64
+    assert "usage" in prepared.done.stderr
+    assert not (tmp_path / "deploy").exists()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_containers_may_do_little(name: str) -> None:
+    """None runs as root or with capabilities, or writes but where its data lie."""
+    service = SERVICES[name]
+    assert [service[key] for key in HARDENED[2:4]] == [["ALL"], ["no-new-privileges:true"]]
+    assert service["user"].startswith("${CCPIPE_UID:?")
+    assert service["read_only"] or name == "kafka"
+    assert name == "keys" or "healthcheck" in service
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_a_container_is_given_is_declared(name: str) -> None:
+    """Secrets, configurations and dependencies exist; who is waited for has a health check."""
+    service = SERVICES[name]
+    assert set(service.get("secrets", ())) <= set(COMPOSE["secrets"])
+    assert {each["source"] for each in service.get("configs", ())} <= set(COMPOSE["configs"])
+    secrets = re.findall(r"/run/secrets/(\w+)", json.dumps(service))
+    assert set(secrets) <= set(service.get("secrets", ()))
+    for other, how in service.get("depends_on", {}).items():
+        assert how == {"condition": "service_healthy"}
+        assert SERVICES[other]["healthcheck"]["test"][0] == "CMD"
+    profiles = set(service.get("profiles", ()))
+    for other in service.get("depends_on", ()):
+        assert set(SERVICES[other].get("profiles", ())) <= profiles
+
+
+@pytest.mark.parametrize("name", BRIDGES)
+async def test_bridges_are_let_in_and_know_every_setting(
+    name: str, prepared: Prepared, broker: str, tmp_path: Path
+) -> None:
+    """Each bridge's own command reads the bus by its own key, with its container's environment."""
+    environ = prepared.environ(name, **{"nats:4222": broker})
+    words = [*prepared.command(name), "--dry-run", "--for", "1s"]
+    done = await asyncio.to_thread(lambda: ccpipe(*words, stdin=b"", **environ))
+    assert done.code == 0, done.err
+    assert "ERROR" not in done.err
+    assert "0 dead letters" in done.err
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Run VictoriaMetrics with the flags that its container gets."""
+    flags = [
+        flag.replace("/etc/prometheus", f"{ROOT}/bridges/prometheus")
+        for flag in SERVICES["victoriametrics"]["command"]
+        if not re.match("-(storageDataPath|promscrape|retentionPeriod|influxSkip)", flag)
+    ]
+    store = Store(tmp_path / "store", *flags)
+    store.start()
+    yield store
+    store.stop()
+
+
+async def test_metrics_of_the_publisher_reach_the_store(
+    prepared: Prepared, broker: str, store: Store
+) -> None:
+    """Publisher, broker, bridge and store, each with its container's command and settings."""
+    addresses = {
+        "nats:4222": broker,
+        "127.0.0.1:4222": broker,
+        "http://victoriametrics:8428": store.url,
+    }
+    bridge = await asyncio.create_subprocess_exec(
+        *command(*prepared.command("bridge-victoriametrics")),
+        env=environment(**prepared.environ("bridge-victoriametrics", **addresses)),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        environ = prepared.environ("publisher", **addresses)
+        words = [*prepared.command("publisher"), "--once"]
+        done = await asyncio.to_thread(lambda: ccpipe(*words, stdin=b"", **environ))
+        assert done.code == 0, done.err
+        await eventually(lambda: bool(store.samples("cpu_load")))
+    finally:
+        bridge.terminate()
+        await bridge.wait()
+    [(_, labels, _, _)] = store.samples("cpu_load")
+    host = prepared.variables["CCPIPE_HOSTNAME"]
+    assert dict(labels) == {"cluster": "fritz", "hostname": host, "type": "node"}
+    assert any("stype_id" in dict(labels) for _, labels, _, _ in store.samples())
+
+
+def test_victoriametrics_accepts_its_flags_and_files() -> None:
+    """It reads what it scrapes from Prometheus' file, and leaves the rules to Prometheus."""
+    flags = [
+        flag.replace("/etc/prometheus", f"{ROOT}/bridges/prometheus")
+        for flag in SERVICES["victoriametrics"]["command"]
+    ]
+    checked = subprocess.run(
+        [program("victoria-metrics", "victoria-metrics"), "-dryRun", *flags],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+    assert "cannot" not in checked.stderr
+
+
+def test_the_image_copies_what_exists() -> None:
+    """Every path that the Dockerfile takes from the project is there."""
+    text = (ROOT / "bridges/Dockerfile").read_text()
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE)
+    for pattern in " ".join(copied).split():
+        assert list(ROOT.glob(pattern)), pattern
+
+
+def test_the_image_has_what_its_recipes_need() -> None:
+    """Each extra that a recipe asks for is installed in the image."""
+    text = (ROOT / "bridges/Dockerfile").read_text()
+    [installed] = re.findall(r"\.whl\)\[([\w,]+)\]", text)
+    recipes = [SERVICES[name]["command"][1] for name in CCPIPE if name in BRIDGES]
+    needed = {
+        extra
+        for recipe in recipes
+        for extras in re.findall(r"ccpipe\[([\w,]+)\]", (ROOT / recipe.lstrip("/")).read_text())
+        for extra in extras.split(",")
+    }
+    assert needed | {"nkeys"} <= set(installed.split(","))

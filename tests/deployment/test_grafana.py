@@ -1,0 +1,239 @@
+"""Grafana's dashboards: every metric exists, and every query has an answer in the real stores.
+
+Both stores hold what ``ccpipe simulate`` makes of a cluster.
+"""
+
+import asyncio
+import itertools
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import generate_latest
+
+from ccpipe.formats.lineprotocol import decode, to_lines
+from ccpipe.message import Kind, Message
+from ccpipe.node.collectors.slurm_cgroup import METRICS as OF_JOBS
+from ccpipe.node.sampling.metrics import declared
+from ccpipe.sinks.victoriametrics import VictoriaMetricsSink
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import ccpipe
+from tests.deployment.compose import SERVICES
+from tests.deployment.test_prometheus import names_of_telemetry
+from tests.paths import ROOT
+from tests.sinks.postgres.conftest import server as postgres_server  # noqa: F401 - a fixture
+from tests.sinks.postgres.server import Server
+from tests.sinks.store import Store
+
+GRAFANA = ROOT / "bridges/grafana"
+DASHBOARDS = {
+    path.stem: json.loads(path.read_text()) for path in sorted(GRAFANA.glob("dashboards/*.json"))
+}
+SOURCES = yaml.safe_load((GRAFANA / "provisioning/datasources/ccpipe.yml").read_text())[
+    "datasources"
+]
+PANELS = [
+    pytest.param(panel, id=f"{name}-{panel['title']}")
+    for name, dashboard in DASHBOARDS.items()
+    for panel in dashboard["panels"]
+]
+OF_METRICS = [each for each in PANELS if each.values[0]["datasource"]["type"] == "prometheus"]  # type: ignore[index]
+OF_SQL = [each for each in PANELS if each not in OF_METRICS]
+MINUTE = 60 * 10**9
+
+
+@pytest.fixture(scope="module")
+def made() -> list[Message]:
+    """Make a cluster's messages of half an hour that ends now, and two jobs' cgroups."""
+    # fmt: off
+    done = ccpipe("simulate", "--dry-run", "--cluster", "fritz", "--nodes", "2", "--metrics", "400",
+                  "--hwthreads", "2", "--gpus", "1", "--for", "30m", "--interval", "60s",
+                  "--speed", "max", "--failures", "0")
+    # fmt: on
+    assert done.code == 0, done.err
+    now = time.time_ns()
+    jobs = [
+        Message(
+            row.name,
+            {
+                "cluster": "fritz",
+                "hostname": "n0001",
+                "type": "node",
+                "stype": "job",
+                "stype-id": job,
+            },
+            row.kind(1000 * minute),
+            now - (30 - minute) * MINUTE,
+        )
+        for row, job, minute in itertools.product(OF_JOBS, ("1001", "1002"), range(31))
+    ]
+    return [*decode(done.out.encode()), *jobs]
+
+
+@pytest.fixture(scope="module")
+def store(made: Sequence[Message], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """Fill VictoriaMetrics, with the labels that compose.yaml gives it, and what /metrics shows."""
+    relabel = f"-relabelConfig={ROOT}/bridges/prometheus/relabel.yml"
+    assert relabel.replace(f"{ROOT}/bridges", "/etc") in SERVICES["victoriametrics"]["command"]
+    store = Store(tmp_path_factory.mktemp("store") / "data", relabel, "-search.latencyOffset=0s")
+    store.start()
+
+    async def fill() -> None:
+        numbers = [message for message in made if message.kind is Kind.METRIC]
+        async with VictoriaMetricsSink(url=store.url) as sink:
+            await sink.write(to_lines(numbers))
+
+    try:
+        asyncio.run(fill())
+        for minutes, text in telemetry().items():
+            stamp = time.time_ns() // 10**6 - minutes * 60_000
+            url = f"{store.url}/api/v1/import/prometheus?timestamp={stamp}"
+            urllib.request.urlopen(url, data=text).close()  # noqa: S310 - our own address
+        store.get("/internal/force_flush")
+        yield store
+    finally:
+        store.stop()
+
+
+def telemetry() -> dict[int, bytes]:
+    """Return /metrics of a pipe in which everything has happened, by minutes ago."""
+    shown, page = Telemetry(), {}
+    for minutes in (3, 2, 1, 0):
+        for part in vars(shown).values():
+            if hasattr(part, "inc"):
+                (part.labels("parquet") if part._labelnames else part).inc(10)
+        shown.last_write.set(time.time() - 5)
+        page[minutes] = generate_latest(shown.registry)
+    return page
+
+
+def asked(text: str) -> str:
+    """Replace Grafana's variables in PromQL as Grafana does."""
+    for name, value in (
+        ("$cluster", "fritz"), ("$hostname", "n0001"), ("$job", "1001"),
+        ("$__rate_interval", "4m"), ("$__interval", "1m"),
+    ):  # fmt: skip
+        text = text.replace(name, value)
+    return text
+
+
+@pytest.mark.parametrize("panel", OF_METRICS)
+def test_every_panel_of_metrics_has_data(panel: dict[str, Any], store: Store) -> None:
+    """Each query of a panel, asked as Grafana asks it, has at least one number."""
+    for target in panel["targets"]:
+        query = asked(target["expr"])
+        assert "$" not in query
+        body = store.get(
+            "/api/v1/query_range", query=query, start=str(time.time() - 300), end=str(time.time()),
+            step="30", nocache="1",
+        )  # fmt: skip
+        series = json.loads(body)["data"]["result"]
+        values = [float(value) for each in series for _, value in each["values"]]
+        assert values, query
+        assert not any(math.isnan(value) for value in values), query
+        for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+            if label != "instance":  # which scraping adds
+                assert label in series[0]["metric"], (query, label)
+
+
+@pytest.fixture(scope="module")
+def database(made: Sequence[Message], postgres_server: Server) -> str:  # noqa: F811
+    """Fill PostgreSQL with the same."""
+
+    async def fill() -> str:
+        name = await postgres_server.database()
+        async with postgres_server.sink(name) as sink:
+            await sink.write(to_lines(made))
+        return name
+
+    return asyncio.run(fill())
+
+
+@pytest.mark.parametrize("panel", OF_SQL)
+async def test_every_panel_of_postgresql_has_rows(
+    panel: dict[str, Any],
+    database: str,
+    postgres_server: Server,  # noqa: F811
+) -> None:
+    """Each query, with Grafana's macros replaced as Grafana does, has a row."""
+    for target in panel["targets"]:
+        query = target["rawSql"].replace("$cluster", "'fritz'")
+        query = query.replace("$__timeFilter(time)", "time > now() - interval '1 hour'")
+        query = query.replace(
+            "$__timeGroupAlias(time, $__interval)",
+            'floor(extract(epoch from time) / 60) * 60 AS "time"',
+        )
+        assert "$_" not in query
+        rows = await postgres_server.ask(database, query)
+        assert rows
+        assert all(value is not None for value in rows[0])
+
+
+def test_every_metric_exists() -> None:
+    """Each name in PromQL and SQL is one of a collector's table or of /metrics."""
+    known = names_of_telemetry() | {row.name for row in declared()} | {"job"}
+    for name, dashboard in DASHBOARDS.items():
+        for panel in dashboard["panels"]:
+            for target in panel["targets"]:
+                if "expr" in target:
+                    names = set(re.findall(r"\b[a-z]\w+(?=\{)|\bccpipe_\w+", target["expr"]))
+                else:
+                    names = set(re.findall(r"name = '(\w+)'", target["rawSql"]))
+                assert names, (name, panel["title"])
+                assert names <= known, (name, panel["title"])
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_dashboards_use_what_is_provisioned(name: str) -> None:
+    """Each data source is there, each variable is declared, and panels do not overlap."""
+    dashboard = DASHBOARDS[name]
+    uids = {source["uid"]: source["type"] for source in SOURCES}
+    variables = {each["name"] for each in dashboard["templating"]["list"]}
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        assert uids[panel["datasource"]["uid"]] == panel["datasource"]["type"]
+        for target in panel["targets"]:
+            text = target.get("expr") or target["rawSql"]
+            assert set(re.findall(r"\$([a-z]\w*)", text)) - {"resources"} <= variables
+        place = panel["gridPos"]
+        cells = set(
+            itertools.product(
+                range(place["x"], place["x"] + place["w"]),
+                range(place["y"], place["y"] + place["h"]),
+            )
+        )
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+
+
+def test_dashboards_are_what_the_script_writes() -> None:
+    """bridges/grafana/dashboards is generated, by scripts/generate_dashboards.py."""
+    code = (
+        "import json, generate_dashboards as g;"
+        "print(json.dumps({path.name: text for path, text in g.pages().items()}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT / "scripts",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    files = {path.name: path.read_text() for path in GRAFANA.glob("dashboards/*.json")}
+    assert files == json.loads(done.stdout)
+
+
+def test_dashboards_lie_where_grafana_looks() -> None:
+    """The folder of the provider is the one that compose.yaml mounts."""
+    providers = yaml.safe_load((GRAFANA / "provisioning/dashboards/ccpipe.yml").read_text())
+    mounts = {each["target"]: each["source"] for each in SERVICES["grafana"]["volumes"]}
+    assert mounts[providers["providers"][0]["options"]["path"]] == "./bridges/grafana/dashboards"

@@ -1,0 +1,227 @@
+"""bridges/kubernetes: what Kubernetes' own schemas allow, and nothing that is not there.
+
+No cluster runs here. Manifests are checked by the schemas of Kubernetes as kubernetes-validate
+brings them, and recipes with their containers' settings by ccpipe itself.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from ccpipe.bus.nats.server import server_program
+from ccpipe.cli.bridge import parts
+from ccpipe.config import Recipe, Site, load, read_toml
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import ccpipe
+from tests.paths import ROOT
+
+FOLDER = ROOT / "bridges/kubernetes"
+KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+FILES = sorted([*FOLDER.glob("*.yaml"), *FOLDER.glob("bridges/*.yaml")])
+NOT_OBJECTS = {"kustomization.yaml", "nats-values.yaml"}
+OBJECTS: list[dict[str, Any]] = [
+    each
+    for path in FILES
+    if path.name not in NOT_OBJECTS
+    for each in yaml.safe_load_all(path.read_text())
+]
+WORKLOADS = [each for each in OBJECTS if each["kind"] in ("Deployment", "DaemonSet")]
+SECRETS = {"ccpipe-bridge-key", "ccpipe-node-keys", "ccpipe-stores"}
+"""Those that docs/kubernetes.md says how to make."""
+
+
+def called(each: dict[str, Any]) -> str:
+    """Name an object in a test's id."""
+    return f"{each['kind']}-{each['metadata']['name']}"
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    """Return an object by its name."""
+    [found] = [e for e in OBJECTS if (e["kind"], e["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+@pytest.mark.parametrize("version", ["1.31", "1.37"])
+@pytest.mark.parametrize("each", [e for e in OBJECTS if e["kind"] != "ScaledObject"], ids=called)
+def test_objects_are_what_kubernetes_takes(each: dict[str, Any], version: str) -> None:
+    """Every key is known and has the right type, in an older version and in the newest."""
+    kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_the_schemas_refuse_a_typing_error() -> None:
+    """The test above would see a key that is misspelt."""
+    broken = json.loads(json.dumps(WORKLOADS[0]).replace("readOnlyRootFilesystem", "readOnlyRoot"))
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, "1.31", strict=True)
+
+
+@pytest.mark.parametrize("each", WORKLOADS, ids=called)
+def test_pods_may_do_little_and_refer_to_what_exists(each: dict[str, Any]) -> None:
+    """They are hardened, probed and bounded, and each volume has what it is made of."""
+    template = each["spec"]["template"]
+    pod = template["spec"]
+    [container] = pod["containers"]
+    labels = template["metadata"]["labels"]
+    assert each["spec"]["selector"]["matchLabels"] == labels
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"]["memory"]
+    probes = {key: container[key]["httpGet"]["path"] for key in container if key.endswith("Probe")}
+    assert probes == {
+        "startupProbe": "/health", "livenessProbe": "/health", "readinessProbe": "/ready"
+    }  # fmt: skip
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
+    for volume in volumes.values():
+        if secret := volume.get("secret"):
+            assert secret["secretName"] in SECRETS
+        elif configuration := volume.get("configMap"):
+            name = configuration["name"]
+            generated = {made["name"] for made in KUSTOMIZATION["configMapGenerator"]}
+            assert name in generated or named("ConfigMap", name)
+        elif claim := volume.get("persistentVolumeClaim"):
+            assert named("PersistentVolumeClaim", claim["claimName"])
+    if each["kind"] == "Deployment":
+        policy = named("NetworkPolicy", each["metadata"]["name"])
+        assert policy["spec"]["podSelector"]["matchLabels"] == labels
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a site's keys and configuration."""
+    folder = tmp_path_factory.mktemp("site") / "keys"
+    done = ccpipe("auth", "init", folder, "--cluster", "local", "--node", "n1")
+    assert done.code == 0, done.err
+    return folder
+
+
+@pytest.mark.parametrize("each", [e for e in WORKLOADS if e["kind"] == "Deployment"], ids=called)
+def test_bridges_know_every_setting(
+    each: dict[str, Any], keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ConfigMap's recipe is the project's, and takes the settings of the container."""
+    [container] = each["spec"]["template"]["spec"]["containers"]
+    [command, path] = container["args"]
+    assert command == "bridge"
+    name = Path(path).name
+    text = named("ConfigMap", f"recipe-{Path(name).stem}")["data"][name]
+    assert text == (ROOT / "bridges" / name).read_text()
+    environ = {row["name"]: row["value"] for row in container["env"]}
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    for value in environ.values():
+        if value.startswith("/"):
+            assert any(value.startswith(mount) for mount in mounts), value
+    for file in re.findall(r'^(?:state|checkpoint) = "(.+)"', text, re.MULTILINE):
+        assert any(file.startswith(mount) for mount in mounts), file
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    places = {
+        "/etc/ccpipe/keys": f"{keys}/nkeys/bridge",
+        "/etc/ccpipe/stores/postgres_password": str(secret),
+        "/data": str(tmp_path),
+    }
+    for place, here in places.items():
+        environ = {key: value.replace(place, here) for key, value in environ.items()}
+    monkeypatch.chdir(tmp_path)
+    local = tmp_path / name
+    local.write_text(text.replace("/var/lib/ccpipe", str(tmp_path)))
+    loaded = load(local, Recipe, environ=environ, below=read_toml(FOLDER / "ccpipe.toml"))
+    source, _, sink = parts(loaded, local, Telemetry())
+    assert source
+    assert sink
+
+
+def test_publishers_know_every_setting() -> None:
+    """The DaemonSet's environment is a configuration."""
+    [publisher] = [each for each in WORKLOADS if each["kind"] == "DaemonSet"]
+    [container] = publisher["spec"]["template"]["spec"]["containers"]
+    environ = {row["name"]: row.get("value", "n1") for row in container["env"]}
+    site = load(FOLDER / "ccpipe.toml", Site, environ=environ)
+    assert site.hostname == "n1"
+    assert site.telemetry.listen == "0.0.0.0:9400"
+
+
+def test_what_kustomize_lists_exists() -> None:
+    """Each resource, in force or offered in a comment, is a file; every bridge is listed."""
+    text = (FOLDER / "kustomization.yaml").read_text()
+    listed = set(re.findall(r"^  (?:# )?- ([\w/-]+\.yaml)$", text, re.MULTILINE))
+    assert listed == {
+        str(path.relative_to(FOLDER)) for path in FILES if path.name not in NOT_OBJECTS
+    }
+    for made in KUSTOMIZATION["configMapGenerator"]:
+        assert all((FOLDER / file).is_file() for file in made["files"])
+    images = {row["name"] for row in KUSTOMIZATION["images"]}
+    assert images == {
+        container["image"]
+        for each in WORKLOADS
+        for container in each["spec"]["template"]["spec"]["containers"]
+    }
+
+
+@pytest.mark.parametrize("each", [e for e in OBJECTS if e["kind"] == "ScaledObject"], ids=called)
+def test_bridges_are_scaled_by_the_lag_of_their_consumer(each: dict[str, Any]) -> None:
+    """Stream and consumer are those that the bridge itself makes; KEDA takes texts only."""
+    name = each["spec"]["scaleTargetRef"]["name"]
+    strategy = named("Deployment", name)["spec"]["strategy"]["type"]
+    assert strategy == "RollingUpdate"  # others must not run side by side
+    [trigger] = each["spec"]["triggers"]
+    recipe = tomllib.loads((ROOT / f"bridges/{name.removeprefix('bridge-')}.toml").read_text())
+    assert trigger["metadata"]["consumer"] == recipe["source"]["durable"]
+    assert trigger["metadata"]["stream"] == "ccpipe-local"
+    assert all(isinstance(value, str) for value in trigger["metadata"].values())
+
+
+def test_the_site_is_what_auth_init_writes(keys: Path) -> None:
+    """Cluster and subjects are those for which keys and permissions are made."""
+    written = tomllib.loads((keys / "ccpipe.toml").read_text())
+    shipped = tomllib.loads((FOLDER / "ccpipe.toml").read_text())
+    assert shipped["cluster"] == written["cluster"]
+    assert shipped["bus"]["subjects"] == written["bus"]["subjects"]
+
+
+def test_accounts_for_the_chart_of_nats(keys: Path, tmp_path: Path) -> None:
+    """The page's own command takes from nats.conf what nats-server takes as an include."""
+    page = (ROOT / "docs/kubernetes.md").read_text()
+    [command] = re.findall(r"^(sed .*nats\.conf) > accounts\.conf$", page, re.MULTILINE)
+    cut = subprocess.run(["sh", "-c", command], cwd=keys.parent, capture_output=True, check=True)
+    (tmp_path / "accounts.conf").write_bytes(cut.stdout)
+    config = tmp_path / "nats.conf"
+    config.write_text(f'jetstream {{ store_dir: "{tmp_path}/js" }}\ninclude ./accounts.conf\n')
+    checked = subprocess.run(
+        [server_program(), "-t", "-c", str(config)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+    values = yaml.safe_load((FOLDER / "nats-values.yaml").read_text())
+    mounted = values["container"]["patch"][0]["value"]["mountPath"]
+    included = Path("/etc/nats-config", values["config"]["merge"]["zz$include"])
+    assert included.parts[-2:] == (Path(mounted).name, "accounts.conf")
+
+
+def test_manifests_are_what_the_script_writes() -> None:
+    """bridges/kubernetes/bridges is generated, by scripts/generate_kubernetes.py."""
+    code = (
+        "import json, generate_kubernetes as g;"
+        "print(json.dumps({path.name: text for path, text in g.pages().items()}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT / "scripts",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [*FOLDER.glob("bridges/*.yaml"), FOLDER / "autoscaling.yaml"]
+    assert {path.name: path.read_text() for path in paths} == json.loads(done.stdout)

@@ -1,0 +1,76 @@
+"""bridges/prometheus: promtool accepts it, the rules' own tests pass, and the metrics exist."""
+
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from ccpipe.node.sampling.metrics import declared
+from ccpipe.telemetry import Telemetry
+from tests.conftest import program
+from tests.deployment.compose import BRIDGES
+from tests.paths import ROOT
+
+FOLDER = ROOT / "bridges/prometheus"
+RULES = sorted((FOLDER / "rules").glob("*.yml"))
+ALERTS = [
+    rule
+    for path in RULES
+    for group in yaml.safe_load(path.read_text())["groups"]
+    for rule in group["rules"]
+]
+SCRAPED = {"up"}
+
+
+def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Prometheus' own tool."""
+    command = [str(program("promtool", "prometheus")), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def names_of_telemetry() -> set[str]:
+    """Return the names of all metrics that /metrics shows."""
+    return {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in Telemetry().registry.collect()
+    }
+
+
+def test_prometheus_accepts_the_configuration() -> None:
+    """Keys, expressions and templates are what Prometheus knows."""
+    done = promtool("check", "config", FOLDER / "prometheus.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_rules_fire_when_they_shall_and_only_then() -> None:
+    """Prometheus' own rule tests pass."""
+    done = promtool("test", "rules", FOLDER / "tests.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_tested_with_and_without_its_cause() -> None:
+    """Each alert of the rules has a test in which it fires."""
+    tests = yaml.safe_load((FOLDER / "tests.yml").read_text())["tests"]
+    fired = {
+        case["alertname"]
+        for test in tests
+        for case in test["alert_rule_test"]
+        if "exp_alerts" in case
+    }
+    assert fired == {alert["alert"] for alert in ALERTS}
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_alerts_are_on_metrics_that_exist(alert: dict[str, str]) -> None:
+    """Each metric is one of /metrics, or one that a collector declares."""
+    expression = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\([a-z, ]*\)(?= \()", "", alert["expr"])
+    names = set(re.findall(r"[a-z]+(?:_[a-z]+)+|\bup\b", expression)) - {"cluster", "hostname"}
+    assert names
+    assert names <= names_of_telemetry() | {row.name for row in declared()} | SCRAPED
+
+
+def test_every_bridge_of_compose_is_scraped() -> None:
+    """A bridge that is added to compose.yaml is watched as well."""
+    scraped = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
+    assert sorted(BRIDGES) == scraped[0]["dns_sd_configs"][0]["names"]

@@ -1,0 +1,63 @@
+"""The systemd units: systemd accepts them, they are hardened, and their settings are known."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ccpipe.config import Site, load
+from tests.conftest import program
+from tests.paths import ROOT
+
+UNITS = sorted((ROOT / "bridges/systemd").glob("*.service"))
+
+
+@pytest.fixture(params=UNITS, ids=lambda unit: unit.stem)
+def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a copy of a unit whose command is one that every machine has."""
+    path: Path = request.param
+    copy = tmp_path / path.name
+    copy.write_text(path.read_text().replace("/usr/local/bin/ccpipe", "/bin/true"))
+    return copy
+
+
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Ask systemd's own program about a unit."""
+    command = [str(program("systemd-analyze", "systemd")), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_units_say_what_systemd_knows(unit: Path) -> None:
+    """A setting that is misspelt would only be a warning in a log, and harden nothing."""
+    done = analyze("verify", "--man=no", str(unit))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_units_are_hardened(unit: Path) -> None:
+    """The exposure that systemd reckons, from 0 to 100, stays low."""
+    done = analyze("security", "--offline=true", "--threshold=25", str(unit))
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda unit: unit.stem)
+def test_units_name_settings_that_are_known(path: Path) -> None:
+    """Every variable of ours, in force or offered, sets a key of the configuration."""
+    text = path.read_text()
+    assert (ROOT / "docs/node.md").read_text().count(path.name)
+    given = dict(re.findall(r"^#?Environment=(CCPIPE_\w+)=(.+)$", text, re.MULTILINE))
+    given.pop("CCPIPE_CONFIG")
+    loaded = load(None, Site, environ={**given, "CCPIPE_BUS__USER": "node"})
+    assert Path(loaded.bus.password_file).name == "nats-password"
+
+
+def test_units_that_share_a_folder_share_its_user() -> None:
+    """The folder is given to the unit that starts: two users would take it in turns."""
+    owners = {
+        (found["StateDirectory"], found["User"])
+        for path in UNITS
+        for found in [
+            dict(re.findall(r"^(StateDirectory|User)=(.+)$", path.read_text(), re.MULTILINE))
+        ]
+    }
+    assert len(owners) == 1

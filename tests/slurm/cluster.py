@@ -1,0 +1,106 @@
+"""A cluster of ``scripts/slurm_cluster.py`` for tests, and a bridge beside it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message
+from tests.paths import ROOT
+
+SCRIPT = ROOT / "scripts" / "slurm_cluster.py"
+
+RECIPE = """
+cluster = "fox"
+hostname = "master"
+[source]
+use = "slurm"
+state = "{folder}/slurm.state"
+poll = "3s"
+nodes = "3s"
+[[translate]]
+use = "sonar_to_cc"
+state = "{folder}/jobs.state"
+envelopes = true
+stop_delay = "100ms"
+gpu_ids = {{ "gpu-1" = ["0000:49:00.0", "0000:4a:00.0"] }}
+[sink]
+use = "file"
+path = "{folder}/out.line"
+"""
+
+
+class Cluster:
+    """The cluster of ``scripts/slurm_cluster.py``, and a bridge that watches it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.slurm = folder / "slurm"
+        self.environment = {**os.environ, "SLURM_CONF": str(self.slurm / "slurm.conf"), "TZ": "UTC"}
+        self.recipe = folder / "slurm.toml"
+        self.recipe.write_text(RECIPE.format(folder=folder))
+        self.bridge: subprocess.Popen[bytes] | None = None
+        self.log = (folder / "bridge.log").open("ab")
+
+    def control(self, *words: str) -> None:
+        """Run the script."""
+        what, *rest = words
+        subprocess.run(
+            [sys.executable, str(SCRIPT), what, str(self.slurm), *rest], check=True, timeout=200
+        )
+
+    def run(self, *words: str) -> str:
+        """Run one of Slurm's commands."""
+        return subprocess.run(
+            words, env=self.environment, check=True, capture_output=True, text=True, timeout=60,
+            cwd="/",
+        ).stdout  # fmt: skip
+
+    def submit(self, *words: str, wrap: str = "sleep 3") -> int:
+        """Submit a job and return its number."""
+        options = ("--parsable", "--output", "/dev/null", *words, "--wrap", wrap)
+        return int(self.run("sbatch", *options).partition(";")[0])
+
+    def state(self, job: int) -> str:
+        """Return a job's state."""
+        return self.run("squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T").strip()
+
+    def start_bridge(self) -> None:
+        """Start the bridge."""
+        self.bridge = subprocess.Popen(
+            [sys.executable, "-m", "ccpipe", "bridge", str(self.recipe)],
+            env=self.environment, stdout=self.log, stderr=self.log, cwd=ROOT,
+        )  # fmt: skip
+
+    def end_bridge(self, with_signal: signal.Signals) -> None:
+        """End the bridge, softly or not."""
+        assert self.bridge is not None
+        self.bridge.send_signal(with_signal)
+        self.bridge.wait(30)
+        self.bridge = None
+
+    def messages(self) -> list[Message]:
+        """Return what the bridge has written."""
+        path = self.folder / "out.line"
+        return list(decode(path.read_bytes())) if path.exists() else []
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Return the payloads of the events of a class, each with its function."""
+        return [
+            {**json.loads(str(message.value)), "function": message.tags["function"]}
+            for message in self.messages()
+            if message.name == name
+        ]
+
+    def wait(self, condition: Callable[[], bool], seconds: float = 90) -> None:
+        """Wait until a condition holds."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, (self.folder / "bridge.log").read_text()[-3000:]
+            time.sleep(0.3)

@@ -1,0 +1,135 @@
+"""A folder of profile files, followed: each sample once, whatever happens in between."""
+
+import asyncio
+import contextlib
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ccpipe.config import Interval, Site
+from ccpipe.errors import ConfigError
+from ccpipe.formats.slurm_metrics import Value, from_metric
+from ccpipe.formats.slurm_profile import NodeStep, open_profile
+from ccpipe.formats.slurm_profile.metrics import samples
+from ccpipe.formats.slurm_profile.writer import NodeStepWriter
+from ccpipe.message import Message
+from ccpipe.sources.hdf5_dir import Hdf5Dir
+from tests.paths import TEST_DATA
+
+FILES = sorted((TEST_DATA / "slurm_profile").glob("node-step/**/[0-9]*_c1.h5"))
+SITE = Site(cluster="fox", hostname="bridge")
+
+
+def source(folder: Path, state: str = "", *, follow: bool = False, batch: int = 7) -> Hdf5Dir:
+    """Return a source of the folder that looks often."""
+    return Hdf5Dir(
+        site=SITE, dir=str(folder), state=state, follow=follow, poll=Interval(0.05),
+        batch_size=batch,
+    )  # fmt: skip
+
+
+async def read(made: Hdf5Dir, *, batches: int = 10**6, ack: bool = True) -> list[Message]:
+    """Take so many batches."""
+    found: list[Message] = []
+    async with made, contextlib.aclosing(aiter(made)) as iterator:  # type: ignore[type-var]
+        async for batch in iterator:
+            found += batch.records
+            if ack:
+                await batch.ack()
+            batches -= 1
+            if not batches:
+                break
+    return found
+
+
+def messages_of(path: Path) -> list[Message]:
+    """Return all samples of a file."""
+    with open_profile(path) as profile:
+        return [one for sample in samples(profile.tables, "fox") for one in sample]
+
+
+async def test_each_sample_of_slurms_files_is_sent_once(tmp_path: Path) -> None:
+    """Files lie in the users' folders; merged files are left out."""
+    assert len(FILES) > 1
+    wanted: list[Message] = []
+    for number, path in enumerate(FILES):
+        user = tmp_path / f"user{number}"
+        user.mkdir()
+        shutil.copy(path, user)
+        wanted += messages_of(path)
+    shutil.copy(TEST_DATA / "slurm_profile" / "merged" / "job_17.h5", tmp_path)
+    found = await read(source(tmp_path))
+    assert Counter(map(str, found)) == Counter(map(str, wanted))
+    assert {message.tags["cluster"] for message in found} == {"fox"}
+
+
+@pytest.mark.parametrize("taken", [1, 2, 5])
+async def test_after_a_restart_what_was_acknowledged_is_not_sent_again(
+    tmp_path: Path, taken: int
+) -> None:
+    """What was not acknowledged is: nothing is lost and nothing comes twice."""
+    folder, state = tmp_path / "profiles", str(tmp_path / "state")
+    folder.mkdir()
+    shutil.copy(FILES[0], folder)
+    first = await read(source(folder, state), batches=taken)
+    await read(source(folder, state), batches=1, ack=False)
+    rest = await read(source(folder, state))
+    assert first
+    assert Counter(map(str, first + rest)) == Counter(map(str, messages_of(FILES[0])))
+    assert not await read(source(folder, state))
+
+
+async def test_samples_of_a_step_that_runs_come_as_they_are_written(tmp_path: Path) -> None:
+    """A file that grows is read from where the last look ended."""
+    found: list[Value] = []
+    made = source(tmp_path, follow=True)
+
+    async def follow() -> None:
+        async for batch in made:
+            found.extend(map(from_metric, batch.records))
+            await batch.ack()
+
+    task = asyncio.create_task(follow())
+    path = tmp_path / "17_0_c1.h5"
+    with NodeStepWriter(path, NodeStep(step="0", node="c1", job=17, tasks=1)) as writer:
+        for second in range(3):
+            writer.append("Energy", {"Power": 100 + second}, 1000 + second)
+            writer.flush()
+            async with asyncio.timeout(60):
+                while len(found) <= second:
+                    await asyncio.sleep(0.02)
+    made.stop()
+    await task
+    assert [(one.job, one.value, one.time) for one in found] == [
+        ("17", 100 + second, (1000 + second) * 10**9) for second in range(3)
+    ]
+
+
+async def test_a_damaged_file_costs_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is reported once, by name, and the others are sent."""
+    (tmp_path / "1_0_c1.h5").write_bytes(b"no HDF5 at all" * 100)
+    shutil.copy(FILES[0], tmp_path)
+    found = await read(source(tmp_path))
+    assert len(found) == len(messages_of(FILES[0]))
+    assert [one.message.count("1_0_c1.h5") > 0 for one in caplog.records] == [True]
+
+
+async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """It is an error of the configuration, and so is a size of none."""
+    with pytest.raises(ConfigError, match="dir: "):
+        await read(source(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="batch_size"):
+        source(tmp_path, batch=0)
+
+
+async def test_a_file_that_slurm_has_only_begun_is_no_problem(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its samples come when they are on disk."""
+    shutil.copy(TEST_DATA / "slurm_profile" / "live" / "35_0_c1.h5", tmp_path)
+    assert not await read(source(tmp_path))
+    assert not caplog.records

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol, Self
 
 from ccpipe.bus.nats.claims import Claims, Observer, Table
+from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.jetstream import Stream, consumer_of, consumers_of, stream_of
 from ccpipe.bus.nats.partitions import Partition, former_counts, partitions, partitions_of
@@ -109,9 +110,7 @@ class Replicas:
         """Give back what is still claimed; what was not acknowledged is delivered again."""
         tasks = [reading.task for reading in self._readings.values()]
         tasks += [self._keeper] if self._keeper else []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
         with contextlib.suppress(UnavailableError, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._leave()

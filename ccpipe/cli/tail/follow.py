@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
+from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.subjects import matches
 from ccpipe.cli.login import site_for
@@ -121,9 +122,7 @@ class _Tail:
             for task in done:
                 task.result()
         finally:
-            for task in (*tasks, units):
-                task.cancel()
-            await asyncio.gather(*tasks, units, return_exceptions=True)
+            await end_tasks([*tasks, units])
 
     async def listen(self, stored: Stored) -> None:
         async with self.bus:
@@ -142,8 +141,7 @@ class _Tail:
                 else:
                     self.ended.result()
             finally:
-                reading.cancel()
-                await asyncio.gather(reading, return_exceptions=True)
+                await end_tasks([reading])
 
     def receive(self, earlier: Sequence[str], delivery: Delivery) -> None:
         """Handle one payload, once, even if several patterns match its subject."""

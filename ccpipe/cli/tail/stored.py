@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.tail.jobs import JobNodes
@@ -68,9 +69,11 @@ class Stored:
             )
             for stream, patterns in self._streams.items()
         ]  # fmt: skip
-        async with asyncio.TaskGroup() as group:
-            for reader in readers:
-                group.create_task(reader.run(follow=self.options.follow))
+        tasks = [asyncio.create_task(each.run(follow=self.options.follow)) for each in readers]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await end_tasks(tasks)
 
     async def _search(self, jobs: JobNodes) -> None:
         """Look for starts in what is stored; without JetStream only new ones are seen."""
@@ -85,7 +88,7 @@ class Stored:
                 await asyncio.wait({reading}, timeout=SEARCH_SECONDS)
                 if reading.done():
                     reading.result()
-                reading.cancel()
+                await end_tasks([reading])
         except (UnavailableError, DeniedError) as error:
             note(f"starts of jobs that are stored cannot be read: {error}", "yellow")
         if not jobs.nodes:

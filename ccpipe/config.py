@@ -101,6 +101,16 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     new messages, which publishers then hold as long as they can."""
     stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
     """Servers of a JetStream cluster that each store all messages; see ``docs/nats.md``."""
+    stream_sources: list[str] = []
+    """Where the stream gets its messages from: JetStream domains that have a stream of the same
+    name, or ``domain/stream``. It then stores nothing that is published here."""
+    stream_mirror: str = ""
+    """Domain, or ``domain/stream``, of which the stream is an exact copy."""
+    domain: str = ""
+    """JetStream's domain, such as that of a leaf node; empty: the one that we are connected to."""
+    stream_partitions: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    """Parts of the stream that several bridges of one recipe share, each part read in order by one
+    of them; see ``docs/scale.md``."""
 
 
 class SonarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -80,7 +80,9 @@ async def run(
 
     """
     stages = check_fit(source, translators, sink)
-    source.exclusive |= any(each.is_stateful for each in stages.translators)
+    for each in filter(lambda each: each.is_stateful, stages.translators):
+        source.keeps_nodes = True
+        source.exclusive |= not (each.is_per_node and source.shares_by_node)
     dead_letter_sink = dead_letter_sink or source.dead_letter_sink
     limits, telemetry, stop = (
         limits or sink.limits,

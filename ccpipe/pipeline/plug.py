@@ -159,6 +159,10 @@ class Source(_Part):
     ``run()`` sets it where a translator is stateful, before the source is entered. A source that
     could share its work then raises ConfigError where another process takes part.
     """
+    shares_by_node: bool = False
+    """Whether of several processes that share the work each sees all messages of its nodes."""
+    keeps_nodes: bool = False
+    """Whether a process keeps its nodes until it ends; ``run()`` sets it as it sets `exclusive`."""
 
     @property
     def dead_letter_sink(self) -> DeadLetterSink | None:
@@ -188,6 +192,8 @@ class Translator(ABC):
     gives: RecordType
     is_stateful: bool = False
     """Whether what it gives depends on earlier records, so that it must see all of them."""
+    is_per_node: bool = False
+    """Whether it depends on records of the same node only: of those it must see all."""
 
     @abstractmethod
     def feed(self, records: Any) -> Any:

@@ -134,7 +134,13 @@ def permissions(user: User, cluster: str) -> dict[str, Any]:
         }
     if user.role == "bridge":
         return {
-            "publish": ["$JS.API.>", "$JS.ACK.>", f"{cluster}.dead", *heard],
+            "publish": [
+                "$JS.API.>",
+                "$JS.ACK.>",
+                f"{cluster}.dead",
+                f"{cluster}.replicas.*",
+                *heard,
+            ],
             "subscribe": [inbox, *heard],
         }
     if user.role == "operator":

@@ -172,7 +172,12 @@ class Connection:
 
     def jetstream(self, timeout: float = 5.0) -> JetStreamContext:
         """Return JetStream as seen through this connection."""
-        return self._client.jetstream(timeout=timeout)
+        return self._client.jetstream(timeout=timeout, domain=self._bus.domain or None)
+
+    @property
+    def api_prefix(self) -> str:
+        """What the subjects of JetStream's API begin with."""
+        return f"$JS.{self._bus.domain}.API" if self._bus.domain else "$JS.API"
 
     def new_inbox(self) -> str:
         """Return a subject of our own for replies."""

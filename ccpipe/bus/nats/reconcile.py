@@ -11,12 +11,14 @@ from ccpipe.bus.nats.jetstream import (
     names_of,
     stream_of,
 )
+from ccpipe.bus.nats.partitions import with_former
 from ccpipe.bus.nats.stream import (
     ABSENT,
     KEPT,
     SETTINGS,
     Difference,
     differences,
+    has_upstream,
     stream_name,
     wanted_stream,
 )
@@ -47,7 +49,8 @@ async def survey(bus: Connection, site: Site) -> Survey:
     """
     jetstream = bus.jetstream()
     subjects = Subjects.of(site)
-    patterns = [*minimal(subjects.patterns(KEPT)), subjects.dead()]
+    kept = [] if has_upstream(site.bus) else minimal(subjects.patterns(KEPT))
+    patterns = [*kept, subjects.dead()]
     names = [stream_name(subjects), stream_name(subjects, dead=True)]
     found: dict[str, Stream] = {}
     for pattern in patterns:
@@ -67,6 +70,10 @@ async def survey(bus: Connection, site: Site) -> Survey:
         if free := [p for p in missing if not any(_overlaps(found, p, own))]:
             now = ", ".join(found[own].subjects) if own in found else ABSENT
             wrong.append(Difference(own, "subjects", "subjects", now, ", ".join(free)))
+    own = stream_name(subjects)
+    if has_upstream(site.bus) and own not in found:
+        upstream = ", ".join([*site.bus.stream_sources, site.bus.stream_mirror]).strip(", ")
+        wrong.append(Difference(own, "sources", "stream_sources", ABSENT, upstream))
     return Survey(list(found.values()), consumers, wrong, overlaps)
 
 
@@ -120,13 +127,16 @@ async def apply(bus: Connection, site: Site, found: Survey, *, drop: bool) -> No
         added = [s for each in own if each.setting == "subjects" for s in each.wanted.split(", ")]
         if name in there:
             kept = there[name].config
-            changed = {key: wanted[key] for key in SETTINGS}
+            changed = {key: wanted.get(key) for key in SETTINGS}
             window = min(kept["duplicate_window"], wanted["duplicate_window"])
             update = {**kept, **changed, "duplicate_window": window}
-            update["subjects"] = minimal([*there[name].subjects, *added])
+            if any(each.setting in ("subject_transform", "sources") for each in own):
+                update["metadata"] = with_former(kept)
+            stored = minimal([*there[name].subjects, *added])
+            update["subjects"] = None if has_upstream(site.bus) and not dead else stored
             await call(jetstream, f"STREAM.UPDATE.{name}", update, f"changing the stream {name}")
         else:
-            create = {**wanted, "subjects": minimal(added)}
+            create = {**wanted, "subjects": minimal(added) or None}
             await call(jetstream, f"STREAM.CREATE.{name}", create, f"making the stream {name}")
 
 

@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 
 import nats.errors
 import nats.js.errors
-from nats.js import api
+from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.explain import explain
 from ccpipe.bus.nats.frames import write_header
+from ccpipe.bus.nats.jetstream import names_of, stream_of
+from ccpipe.bus.nats.partitions import all_counts, published
 
 FETCH = 500
 FETCH_SECONDS = 2.0
@@ -35,12 +37,14 @@ async def replay(
 
     """
     jetstream = bus.jetstream()
+    stored = await _stored(jetstream, pattern)
     config = api.ConsumerConfig(
         deliver_policy=api.DeliverPolicy.BY_START_TIME,
         opt_start_time=datetime.fromtimestamp(since, UTC),
         ack_policy=api.AckPolicy.NONE,
         inactive_threshold=ABANDONED_SECONDS,
         mem_storage=True,
+        filter_subjects=stored if len(stored) > 1 else None,
         description="a reader of recent messages",
     )
     try:
@@ -55,8 +59,9 @@ async def replay(
         while left > 0:
             messages = await subscription.fetch(min(left, FETCH), timeout=FETCH_SECONDS)
             left -= len(messages)
+            subject_of = published if len(stored) > 1 else str
             yield [
-                Delivery(m.subject, m.data, write_header(m.headers or {}), m.reply)
+                Delivery(subject_of(m.subject), m.data, write_header(m.headers or {}), m.reply)
                 for m in messages
             ]
     except (nats.errors.Error, TimeoutError) as error:
@@ -64,3 +69,11 @@ async def replay(
     finally:
         with contextlib.suppress(nats.errors.Error, TimeoutError):
             await subscription.unsubscribe()
+
+
+async def _stored(jetstream: JetStreamContext, pattern: str) -> list[str]:
+    """Return the pattern as the stream stores it: with partitions, with each count it has had."""
+    names = await names_of(jetstream, pattern)
+    stream = await stream_of(jetstream, names[0]) if names else None
+    counts = all_counts(stream.config) if stream else [1]
+    return [f"p{count}.*.{pattern}" if count > 1 else pattern for count in counts]

@@ -18,7 +18,14 @@ from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.message_ids import give_ids
-from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, refuse_others
+from ccpipe.bus.nats.partitions import Partition
+from ccpipe.bus.nats.replicas import Replicas
+from ccpipe.bus.nats.stream import (
+    ensure_consumer,
+    ensure_stream,
+    refuse_others,
+    require_unpartitioned,
+)
 from ccpipe.bus.nats.unread import UnreadWatch
 from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects
 from ccpipe.config import Duration, Site
@@ -115,10 +122,34 @@ class NatsSource(Source):
         self._owner = ""  # of an exclusive consumer: this process
         self._unread = UnreadWatch(self.bus, durable, telemetry)
         self._tasks: list[asyncio.Task[None]] = []
+        self._partition = Partition(durable)
+        self._is_ours = True  # the connection
+        self.shares_by_node = bool(durable) and site.bus.stream_partitions > 1
+        self._replicas: Replicas | None = None
+
+    def _of_partition(self, partition: Partition) -> "NatsSource":
+        """Return a source that reads one partition over the same connection."""
+        reader = NatsSource(
+            site=self.site, telemetry=self.telemetry, durable=partition.consumer,
+            ack_wait=Duration(self.ack_wait), drain=Duration(self.drain),
+        )  # fmt: skip
+        reader.bus, reader._is_ours = self.bus, False
+        reader._unread = UnreadWatch(self.bus, partition.consumer, self.telemetry)
+        reader.codec, reader.patterns = self.codec, self.patterns
+        reader._partition, reader.shares_by_node = partition, False
+        return reader
 
     async def __aenter__(self) -> Self:
         """Connect and subscribe."""
-        await self.bus.__aenter__()
+        if self._is_ours:
+            await self.bus.__aenter__()
+        if self.shares_by_node:
+            self._replicas = Replicas(
+                self.bus, self.site, self.durable, self.patterns, self.ack_wait,
+                self._of_partition, exclusive=self.exclusive, sticky=self.keeps_nodes,
+            )  # fmt: skip
+            await self._replicas.__aenter__()
+            return self
         self.telemetry.expect(self, STUCK_SECONDS)
         if self.durable:
             if self.exclusive:
@@ -141,10 +172,14 @@ class NatsSource(Source):
 
     async def __aexit__(self, *exit_: object) -> None:
         """Close the connection; what was not acknowledged is delivered again."""
+        if self._replicas is not None:
+            await self._replicas.__aexit__(None, None, None)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.bus.__aexit__(None, None, None)
+        self.telemetry.expect_nothing(self)
+        if self._is_ours:
+            await self.bus.__aexit__(None, None, None)
 
     async def check(self) -> None:
         """Check that the broker accepts our credentials; takes no message."""
@@ -152,13 +187,29 @@ class NatsSource(Source):
 
     def stop(self) -> None:
         """End the iteration when what was received has been handed over; see `drain`."""
+        if self._replicas is not None:
+            self._replicas.stop()
         self._stopped.set()
         self._changed.set()
         self._served.set()
         self._emptied.set()
 
+    def release(self) -> None:
+        """End as ``stop`` does, but only when the open request has brought what it may bring."""
+        self._stopped.set()
+        self._emptied.set()
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether all messages that came were acknowledged."""
+        return not (self._waiting or self._taken or self._handed_over)
+
     async def __aiter__(self) -> AsyncIterator[Batch]:
         """Yield batches until stopped."""
+        if self._replicas is not None:
+            async for batch in self._replicas:
+                yield batch
+            return
         while True:
             while self._waiting:
                 self._taken = self._take()
@@ -233,6 +284,8 @@ class NatsSource(Source):
                 code, words = delivery.status
                 if code:
                     self._end_request(code, words)
+        if prefix := self._partition.prefix:
+            messages = [m._replace(subject=m.subject.removeprefix(prefix)) for m in messages]
         self._keep(messages)
         self._asked -= len(messages)
         if self._asked <= 0:
@@ -290,8 +343,11 @@ class NatsSource(Source):
                 stream = await ensure_stream(jetstream, self.site.bus, subjects, self.patterns)
                 if self.exclusive:
                     await refuse_others(jetstream, stream, self.durable)
+                if self._is_ours:
+                    await require_unpartitioned(jetstream, stream)
+                stored = self._partition.stored(self.patterns)
                 self._consumer = await ensure_consumer(
-                    jetstream, stream, self.durable, self.patterns, self.ack_wait, owner=self._owner
+                    jetstream, stream, self.durable, stored, self.ack_wait, owner=self._owner
                 )
                 await self._unread.poll(stream)  # what was dropped while no bridge was running
                 self._stream = stream
@@ -304,7 +360,7 @@ class NatsSource(Source):
     async def _ask(self, how: dict[str, object], seconds: float) -> None:
         """Send one request and wait until it is served, closed by the broker or lost."""
         request = {"batch": PULL, "max_bytes": PULL_BYTES, **how}
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self.durable}"
+        subject = f"{self.bus.api_prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self.durable}"
         if not self._stopped.is_set():
             self._served.clear()
         self._asked = PULL

@@ -10,6 +10,7 @@ from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.explain import explain
 from ccpipe.bus.nats.jetstream import NANOSECONDS, Stream, call, names_of, stream_of
+from ccpipe.bus.nats.partitions import partitions_of, transform
 from ccpipe.bus.subjects import Subjects, covers, escape, minimal
 from ccpipe.config import Bus, Duration, Size
 from ccpipe.config_dump import measure
@@ -55,10 +56,13 @@ async def ensure_stream(
         where we may not see or make a stream.
 
     """
+    dead = patterns == [subjects.dead()]
+    if has_upstream(bus) and not dead:
+        return await _ensure_downstream(jetstream, wanted_stream(bus, subjects))
     streams = {pattern: await find_home(jetstream, pattern) for pattern in patterns}
     homes = {pattern: stream.name for pattern, stream in streams.items() if stream}
     if missing := [pattern for pattern in patterns if pattern not in homes]:
-        config = wanted_stream(bus, subjects, dead=patterns == [subjects.dead()])
+        config = wanted_stream(bus, subjects, dead=dead)
         others = [each for each in config.subjects or [] if each not in homes]
         missing += [each for each in others if await find_home(jetstream, each) is None]
         ours = await _store_subjects(jetstream, config.evolve(subjects=minimal(missing)))
@@ -69,6 +73,16 @@ async def ensure_stream(
             log.warning("%s; `ccpipe streams apply` changes it", difference)
     if elsewhere := [pattern for pattern in patterns if homes[pattern] != name]:
         log.warning("the stream %s does not store %s", name, ", ".join(elsewhere))
+    return name
+
+
+async def _ensure_downstream(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
+    """Make the stream that gets its messages from others, where it does not exist."""
+    name = str(config.name)
+    if await stream_of(jetstream, name) is None:
+        doing = f"making the stream {name}"
+        await call(jetstream, f"STREAM.CREATE.{name}", config.as_dict(), doing)
+        log.info("the stream %s gets its messages from other streams", name)
     return name
 
 
@@ -96,18 +110,59 @@ def stream_name(subjects: Subjects, *, dead: bool = False) -> str:
 def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.StreamConfig:
     """Return the stream of a cluster, or of its dead letters, as it is configured."""
     max_age = DEAD_SECONDS if dead else float(bus.stream_age)
+    name = stream_name(subjects, dead=dead)
+    upstream = has_upstream(bus) and not dead
+    stored = [subjects.dead()] if dead else minimal(subjects.patterns(KEPT))
+    sources = [_upstream(bus, name, each) for each in bus.stream_sources]
     return api.StreamConfig(
-        name=stream_name(subjects, dead=dead),
-        subjects=[subjects.dead()] if dead else minimal(subjects.patterns(KEPT)),
+        name=name,
+        subjects=None if upstream else stored,
+        sources=sources if upstream and not bus.stream_mirror else None,
+        mirror=_upstream(bus, name, bus.stream_mirror) if upstream and bus.stream_mirror else None,
         retention=api.RetentionPolicy.LIMITS,
         storage=api.StorageType.FILE,
         discard=api.DiscardPolicy.OLD if dead else api.DiscardPolicy(bus.stream_discard),
         max_age=max_age,
         max_bytes=int(bus.stream_size),
         num_replicas=bus.stream_replicas,
+        subject_transform=None if dead or upstream else _partitioned(bus.stream_partitions),
         duplicate_window=min(DUPLICATE_SECONDS, max_age or DUPLICATE_SECONDS),
         description=DESCRIPTION,
     )
+
+
+def has_upstream(bus: Bus) -> bool:
+    """Say whether our stream gets its messages from other streams, and stores no subject itself."""
+    return bool(bus.stream_sources or bus.stream_mirror)
+
+
+def _upstream(bus: Bus, name: str, source: str) -> api.StreamSource:
+    """Return a stream of another domain, of the same name where `source` names none."""
+    domain, _, other = source.partition("/")
+    wanted = _partitioned(bus.stream_partitions)
+    return api.StreamSource(
+        name=other or name,
+        external=api.ExternalStream(api=f"$JS.{domain}.API"),
+        subject_transforms=[wanted] if wanted else None,
+    )
+
+
+def _upstream_text(sources: list[dict[str, Any]] | dict[str, Any] | None) -> str:
+    """Write where a stream gets its messages from: ``rack1/ccpipe-fritz``, and its partitions."""
+    each = sources if isinstance(sources, list) else [sources] if sources else []
+    texts = []
+    for one in each:
+        api_prefix = (one.get("external") or {}).get("api", "")
+        domain = api_prefix.removeprefix("$JS.").removesuffix(".API")
+        count = partitions_of({"mirror": one})
+        parts = f" in {count} partitions" if count > 1 else ""
+        texts.append(f"{domain}/{one['name']}{parts}")
+    return ", ".join(sorted(texts)) or "none"
+
+
+def _partitioned(count: int) -> api.SubjectTransform | None:
+    wanted = transform(count)
+    return api.SubjectTransform(**wanted) if wanted else None
 
 
 class Difference(NamedTuple):
@@ -132,8 +187,14 @@ class Difference(NamedTuple):
 SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "max_age": ("stream_age", lambda value: str(measure(Duration(value / NANOSECONDS)))),
     "max_bytes": ("stream_size", lambda value: str(measure(Size(value)))),
-    "discard": ("stream_discard", str),
+    "discard": ("stream_discard", lambda value: api.DiscardPolicy(value).value),
     "num_replicas": ("stream_replicas", str),
+    "sources": ("stream_sources", _upstream_text),
+    "mirror": ("stream_mirror", _upstream_text),
+    "subject_transform": (
+        "stream_partitions",
+        lambda value: str(partitions_of({"subject_transform": value})),
+    ),
 }
 """What is kept as configured: the key of ``[bus]``, and how to write a value."""
 
@@ -150,10 +211,10 @@ def differences(stream: Stream, bus: Bus, subjects: Subjects) -> list[Difference
             setting,
             "" if dead and setting in ("max_age", "discard") else key,
             write(stream.config.get(setting, 0)),
-            write(wanted[setting]),
+            write(wanted.get(setting)),
         )
         for setting, (key, write) in SETTINGS.items()
-        if stream.config.get(setting) != wanted[setting]
+        if write(stream.config.get(setting, 0)) != write(wanted.get(setting))
     ]
 
 
@@ -173,6 +234,15 @@ async def _store_subjects(jetstream: JetStreamContext, config: api.StreamConfig)
         raise explain(error, f"making the stream {name}") from None
     log.info("the stream %s stores %s", name, ", ".join(subjects))
     return name
+
+
+async def require_unpartitioned(jetstream: JetStreamContext, name: str) -> None:
+    """Raise ConfigError where a stream has partitions, which a single consumer cannot read."""
+    stream = await stream_of(jetstream, name)
+    if stream is not None and (count := partitions_of(stream.config)) > 1:
+        raise ConfigError(
+            f"the stream {name} has {count} partitions: set bus.stream_partitions = {count}"
+        )
 
 
 async def ensure_consumer(

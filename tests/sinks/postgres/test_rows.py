@@ -1,6 +1,7 @@
 """Rows of the kernel are those of its twin, whatever the lines."""
 
 from array import array
+from collections.abc import Callable
 from itertools import compress
 
 import pytest
@@ -15,13 +16,21 @@ from tests.conftest import needs_kernel
 from tests.sinks.conftest import messages_with, times
 
 
+def numbers(lines: Lines, number: Callable[[int, int], int]) -> Ids:
+    """Number the series and fields of some lines only: the table has those of all other tests."""
+    ids: Ids = {}
+    for code, field in zip(lines.series, lines.fields, strict=True):
+        column = ids.setdefault(field, array("i", bytes(4 * len(lines.table))))
+        column[code] = number(code, field)
+    return ids
+
+
 def numbered(lines: Lines) -> Ids:
     """Give each series and field a number of its own."""
-    count = len(lines.table)
-    return {
-        field: array("i", range(1 + field * count, 1 + (field + 1) * count))
-        for field in range(len(lines.table.fields))
+    places = {
+        pair: place for place, pair in enumerate(zip(lines.series, lines.fields, strict=True))
     }
+    return numbers(lines, lambda code, field: 1 + places[code, field])
 
 
 def by_type(lines: Lines) -> Lines:
@@ -58,10 +67,7 @@ def test_days(chosen: list[int | None]) -> None:
 def test_unknown_pairs(messages: list[Message], known: int) -> None:
     """They name each series without a number once, and change nothing."""
     lines = to_lines(messages)
-    ids = {
-        field: array("i", [(code + field) % known for code in range(len(lines.table))])
-        for field in range(len(lines.table.fields))
-    }
+    ids = numbers(lines, lambda code, field: (code + field) % known)
     before = {field: column[:] for field, column in ids.items()}
     found = unknown_pairs(lines, ids)
     assert ids == before

@@ -1,0 +1,91 @@
+"""Partitions of a stream: the broker puts all messages of one subject into the same one.
+
+A stream of N partitions stores what is published on ``fritz.metrics.n0001`` under
+``p8.3.fritz.metrics.n0001``: the number of partitions, the number of this one, which is a hash of
+the subject, and the subject. A partition has a consumer of its own, which one process reads at a
+time, so that the order of each subject holds however many processes share the work.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+FORMER = "ccpipe.partitions"
+"""Metadata of a stream: the numbers of partitions that it has had, in their order."""
+
+_DESTINATION = re.compile(r"p(\d+)\.\{\{partition\((\d+)\)\}\}\.>")
+
+_STORED = re.compile(r"^p\d+\.\d+\.")
+
+
+def transform(count: int) -> dict[str, str] | None:
+    """Return the ``subject_transform`` of a stream of `count` partitions; None for one."""
+    return {"src": ">", "dest": f"p{count}.{{{{partition({count})}}}}.>"} if count > 1 else None
+
+
+def partitions_of(config: Mapping[str, Any]) -> int:
+    """Return the number of partitions of a stream, by its configuration as the broker has it."""
+    upstream = [config.get("mirror") or {}, *(config.get("sources") or ())]
+    transforms = [each for one in upstream for each in one.get("subject_transforms") or ()]
+    for each in [config.get("subject_transform") or {}, *transforms]:
+        if found := _DESTINATION.fullmatch(each.get("dest", "")):
+            return int(found[1])
+    return 1
+
+
+def former_counts(config: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of partitions that a stream has had, in their order; 1 is among them."""
+    noted = (config.get("metadata") or {}).get(FORMER, "").split(",")
+    return [int(each) for each in noted if each.isdecimal()] or [1]
+
+
+def all_counts(config: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of partitions under which a stream may hold messages."""
+    now = partitions_of(config)
+    return [*(count for count in former_counts(config) if count != now), now]
+
+
+def published(subject: str) -> str:
+    """Return the subject on which a message was published, from that in a stream of partitions."""
+    return _STORED.sub("", subject)
+
+
+def with_former(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the metadata of a stream that is about to have another number of partitions."""
+    counts = ",".join(map(str, all_counts(config)))
+    return {**(config.get("metadata") or {}), FORMER: counts}
+
+
+class Partition(NamedTuple):
+    """One of the partitions of a stream, as a bridge of some durable name reads it."""
+
+    durable: str
+    number: int = 0
+    total: int = 1
+
+    @classmethod
+    def of_consumer(cls, name: str, durable: str) -> "Partition | None":
+        """Return the partition that a consumer reads; None for another bridge's consumer."""
+        if name == durable:
+            return cls(durable)
+        found = re.fullmatch(re.escape(durable) + r"-(\d+)-of-(\d+)", name)
+        return cls(durable, int(found[1]), int(found[2])) if found else None
+
+    @property
+    def consumer(self) -> str:
+        """The name of its consumer: the durable name itself where the stream has one partition."""
+        return self.durable if self.total == 1 else f"{self.durable}-{self.number}-of-{self.total}"
+
+    @property
+    def prefix(self) -> str:
+        """What the subjects of its messages begin with."""
+        return "" if self.total == 1 else f"p{self.total}.{self.number}."
+
+    def stored(self, patterns: list[str]) -> list[str]:
+        """Return the subjects under which the stream stores what was published on others."""
+        return [self.prefix + pattern for pattern in patterns]
+
+
+def partitions(durable: str, total: int) -> list[Partition]:
+    """Return all partitions of a stream that has so many."""
+    return [Partition(durable, number, total) for number in range(total)]

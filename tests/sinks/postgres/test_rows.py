@@ -18,7 +18,7 @@ from tests.sinks.conftest import messages_with, times
 
 def numbers(lines: Lines, number: Callable[[int, int], int]) -> Ids:
     """Number the series and fields of some lines only: the table has those of all other tests."""
-    ids: Ids = {}
+    ids: dict[int, array[int]] = {}
     for code, field in zip(lines.series, lines.fields, strict=True):
         column = ids.setdefault(field, array("i", bytes(4 * len(lines.table))))
         column[code] = number(code, field)

@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 help:
 	@echo "make up       install into $(VENV) and start everything on this machine"
 	@echo "make test     install what the tests need; lint, types, import rules, all tests"
+	@echo "make docs     the site of the pages, in build/site"
 	@echo "make long     tests that take too long for every change"
 	@echo "make slurm    jobs of all kinds on a real Slurm, as root"
 	@echo "make chaos    kill, freeze and starve every part, and account for every line"
@@ -87,6 +88,12 @@ bench: install-test
 fuzz: install-test
 	$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
 	fuzz/run.sh $(or $(SECONDS),60) $(BIN)/python
+
+# The site of the pages; warnings are errors.
+.PHONY: docs
+docs: install-test
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -c docs -d build/doctrees . build/site
+	@echo "build/site/index.html"
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

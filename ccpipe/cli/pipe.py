@@ -1,7 +1,9 @@
 """Running a pipe, for ``publish`` and ``bridge``."""
 
+import contextlib
+import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ccpipe.pipeline import DeadLetterSink, Limits, Sink, Source, Stages, run
 from ccpipe.pipeline.signals import stop_signals
@@ -9,6 +11,26 @@ from ccpipe.pipeline.stages import AnyTranslator
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
+
+GARBAGE_THRESHOLDS = 100_000, 50, 50
+"""See ``gc.set_threshold``."""
+
+
+@contextlib.contextmanager
+def rare_garbage_collection() -> Iterator[None]:
+    """Have Python look for cycles rarely, and never in what was there at the start.
+
+    A pipe's batches hold many objects and no cycles: reference counts free them. By Python's own
+    thresholds each few hundred messages would have all of them, and what was imported, looked at.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 async def run_pipe(
@@ -27,15 +49,16 @@ async def run_pipe(
     server = telemetry.serve(listen) if listen else None
     try:
         async with stop_signals(seconds) as stop:
-            await run(
-                source,
-                sink,
-                translators=translators,
-                dead_letter_sink=dead_letter_sink,
-                limits=limits,
-                telemetry=telemetry,
-                stop=stop,
-            )
+            with rare_garbage_collection():
+                await run(
+                    source,
+                    sink,
+                    translators=translators,
+                    dead_letter_sink=dead_letter_sink,
+                    limits=limits,
+                    telemetry=telemetry,
+                    stop=stop,
+                )
     finally:
         if server is not None:
             server.close()

@@ -39,7 +39,7 @@ class Attempts:
         """Try from now on for the grace only; a write that takes longer is given up."""
         self.ending.set()
         self._grace_end = now() + self.limits.grace
-        if self._current is not None and self.limits.timeout:
+        if self._current is not None:
             when = self._current.when()
             self._current.reschedule(min(math.inf if when is None else when, self._last_moment()))
 
@@ -77,7 +77,7 @@ class Attempts:
             reraise=True,
         ):
             with trial:
-                await self._bounded(attempt)
+                await self.bounded(attempt, self.limits.timeout)
 
     def _report(self, reason: str) -> None:
         """Log why a write failed; the same reason once a minute."""
@@ -86,11 +86,21 @@ class Attempts:
             self._reported = reason, now()
             log.warning("%s; trying again", reason)
 
-    async def _bounded(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        limit = asyncio.timeout_at(self._deadline())
+    async def bounded(
+        self, attempt: Callable[[], Awaitable[None]], seconds: float, last: float = LAST_SECONDS
+    ) -> None:
+        """Try once for `seconds`, 0 being without end; `last` for one that begins after the grace.
+
+        Raises
+        ------
+        TimedOutError
+            where it takes longer.
+
+        """
+        limit = asyncio.timeout_at(self._deadline(seconds, last))
         try:
             async with limit:
-                self._current = limit
+                self._current = limit if seconds else None
                 await attempt()
         except TimeoutError:
             if not limit.expired():
@@ -99,14 +109,11 @@ class Attempts:
         finally:
             self._current = None
 
-    def _deadline(self) -> float | None:
-        if not self.limits.timeout:
-            return None
-        first = min(now() + self.limits.timeout, self._last_moment())
-        return None if math.isinf(first) else first
+    def _deadline(self, seconds: float, last: float) -> float | None:
+        return min(now() + seconds, self._last_moment(last)) if seconds else None
 
-    def _last_moment(self) -> float:
-        return max(self._grace_end, now() + LAST_SECONDS)
+    def _last_moment(self, last: float = LAST_SECONDS) -> float:
+        return max(self._grace_end, now() + last)
 
     async def pause(self, seconds: float) -> None:
         """Sleep, but only briefly once the pipe is ending."""

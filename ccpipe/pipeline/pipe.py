@@ -20,7 +20,7 @@ from ccpipe.errors import (
     TimedOutError,
     UnavailableError,
 )
-from ccpipe.pipeline.attempts import Attempts
+from ccpipe.pipeline.attempts import LAST_SECONDS, Attempts
 from ccpipe.pipeline.letters import portions, rejected_letters
 from ccpipe.pipeline.message_ids import MessageIds
 from ccpipe.pipeline.plug import (
@@ -50,6 +50,9 @@ TICK_SECONDS = 1.0
 """How often translators that hold something back are fed where no batch comes."""
 WRITE_SECONDS = 300.0
 """A write that takes longer is stuck, says ``/ready``; sinks give up by themselves before."""
+
+ACKNOWLEDGE_SECONDS = 60.0
+"""How long the acknowledgement of what was written may take."""
 
 
 async def run(
@@ -211,6 +214,7 @@ class _Pipe:
         self.queue = Queue(limits, telemetry)
         self.translating = asyncio.Lock()
         self.unwritten: list[_Portion] = []  # of what was taken off the queue; the next one last
+        self.is_upstream_silent = False  # and no acknowledgement is waited for after the grace
         self.max_records = math.inf  # of a write, while the sink is slow
 
     async def watch(self, stop: asyncio.Event) -> None:
@@ -373,11 +377,21 @@ class _Pipe:
             await self.sink.write_once(portion.records, portion.ids)
 
     async def acknowledge(self, items: Sequence[Item]) -> None:
+        """Tell upstream what is safe; one that does not listen is not waited for at the end."""
         try:
             commit([item.batch for item in items])
+            await self.attempts.bounded(
+                functools.partial(self.acknowledge_each, items),
+                ACKNOWLEDGE_SECONDS,
+                last=0.0 if self.is_upstream_silent else LAST_SECONDS,
+            )
+        except TimedOutError:
+            self.is_upstream_silent = True
+            log.warning("the source takes no acknowledgement; what was written comes again")
         except UnavailableError as error:
             log.warning("%s; what was written will be delivered again", error)
-            return
+
+    async def acknowledge_each(self, items: Sequence[Item]) -> None:
         for item in items:
             try:
                 await item.batch.ack()

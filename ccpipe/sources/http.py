@@ -37,6 +37,8 @@ _PRECISIONS: dict[str, Precision] = {
     "": "ns", "n": "ns", "ns": "ns", "u": "us", "us": "us", "ms": "ms", "s": "s",
 }  # fmt: skip
 _TYPES = frozenset({"sample", "sysinfo", "job", "jobs", "cluster"})
+CLOSE_SECONDS = 2.0
+"""How long an answer may take at the end, when nothing that is still sent can be written."""
 _REASONS = 10
 """Reasons that an answer names."""
 
@@ -124,7 +126,7 @@ class HttpSource(Source):
         else:
             app.router.add_post("/{path:.*}", self._post)
         self._runner = web.AppRunner(
-            app, access_log=None, auto_decompress=False, shutdown_timeout=self.timeout
+            app, access_log=None, auto_decompress=False, shutdown_timeout=CLOSE_SECONDS
         )
         await self._runner.setup()
         tls = tls_context(self.cert_file, self.key_file)
@@ -218,6 +220,8 @@ class HttpSource(Source):
         return lines.fill_missing_times(time.time_ns())
 
     async def _until_safe(self, records: Messages | Lines | Envelopes, origin: str) -> None:
+        if self._stopping:  # since its first byte came
+            raise Refused(503, "about to end")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def ack() -> None:

@@ -1,10 +1,11 @@
 """Running a pipe for a command: totals in the log, telemetry while it runs."""
 
+import gc
 import urllib.request
 
 import pytest
 
-from ccpipe.cli.pipe import run_pipe
+from ccpipe.cli.pipe import GARBAGE_THRESHOLDS, rare_garbage_collection, run_pipe
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.pipeline import Sink
@@ -59,3 +60,13 @@ async def test_it_ends_after_its_time() -> None:
     """A source without end is stopped."""
     source = NullSource(batches=10**9, lines=1)
     await run_pipe(source, NullSink(), name="bridge", telemetry=Telemetry(), seconds=0.2)
+
+
+def test_garbage_is_collected_rarely_while_a_pipe_runs_and_as_before_after_it() -> None:
+    """What was there at the start is not looked at; the process gets its own settings back."""
+    before = gc.get_threshold()
+    with rare_garbage_collection():
+        assert gc.get_threshold() == GARBAGE_THRESHOLDS
+        assert gc.get_freeze_count() > 0
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0

@@ -1,7 +1,9 @@
 """nats-py's client, made safe where it matters: nothing before TLS, no wait for a frozen server."""
 
+import asyncio
 import contextlib
 import ssl
+from collections.abc import Iterable
 from typing import Any
 
 import nats.errors
@@ -12,6 +14,10 @@ from ccpipe.bus.nats.reader import RobustClient
 PING_SECONDS = 8
 UNANSWERED_PINGS = 2
 """A connection is given up at the ping after so many that were not answered: within 24 s."""
+
+
+CLOSE_SECONDS = 2.0
+"""How long closing a connection may take before it is cut off."""
 
 
 class TlsError(nats.errors.Error):
@@ -53,6 +59,39 @@ class Client(RobustClient):
             self.loss = f"it answered no ping for {PING_SECONDS * (UNANSWERED_PINGS + 1)} s"
         self.abort()
         await super()._process_op_err(e)
+        self._release_senders()
+
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        """Have the flusher send what is pending; with `force_flush` wait until it has.
+
+        nats-py's own drops a cancellation, and waits without end for a flusher that has ended
+        with its connection.
+        """
+        if self.is_connected and (self._flusher_task is None or self._flusher_task.done()):
+            return await super()._flush_pending(force_flush)
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.is_connected:
+            assert self._flush_queue is not None
+            await self._flush_queue.put(sent)
+            if force_flush and self.is_connected:
+                await sent
+        else:
+            sent.set_result(None)
+        return sent
+
+    def _release_senders(self) -> None:
+        """Let go on who waits for the flusher: the connection is lost."""
+        queue = self._flush_queue
+        while queue is not None and not queue.empty():
+            sent = queue.get_nowait()
+            if not sent.done():
+                sent.set_result(None)
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        try:
+            await super()._close(status, do_cbs)
+        finally:
+            self._release_senders()
 
     def abort(self) -> None:
         """Cut the connection off; what was not sent yet is discarded."""
@@ -65,8 +104,39 @@ class Client(RobustClient):
         if not flushed:
             self._pending, self._pending_data_size = [], 0
             self.abort()
-        with contextlib.suppress(ConnectionError):
-            await self.close()
+        try:
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self.close()
+        finally:
+            self.abort()
+            await end_tasks(
+                (
+                    self._reading_task,
+                    self._ping_interval_task,
+                    self._flusher_task,
+                    self._reconnection_task,
+                )
+            )
+
+
+async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
+    """Cancel tasks until they have ended: nats-py now and then swallows a cancellation.
+
+    It does so where Python 3.11's ``asyncio.wait_for`` does: where what it waits for, such as a
+    connection that is refused, ends at the same moment. Our own cancellation waits for the tasks.
+    """
+    cancelled = None
+    left = {task for task in tasks if task is not None and task is not asyncio.current_task()}
+    while left := {task for task in left if not task.done()}:
+        for task in left:
+            task.cancel()
+        try:
+            await asyncio.wait(left, timeout=0.1)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def tls_problem(error: BaseException) -> str:

@@ -13,7 +13,13 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
-from ccpipe.bus.nats.client import PING_SECONDS, UNANSWERED_PINGS, Client, tls_problem
+from ccpipe.bus.nats.client import (
+    PING_SECONDS,
+    UNANSWERED_PINGS,
+    Client,
+    end_tasks,
+    tls_problem,
+)
 from ccpipe.bus.nats.credentials import (
     check_urls,
     client_options,
@@ -133,9 +139,7 @@ class Connection:
             await attempt
             return True
         finally:
-            while not attempt.done():  # the client now and then swallows a cancellation
-                attempt.cancel()
-                await asyncio.wait({attempt}, timeout=0.1)
+            await end_tasks([attempt])
 
     async def __aexit__(
         self,
@@ -146,9 +150,7 @@ class Connection:
         """Send what is pending, then close; a server that does not answer is not waited for."""
         self._leaving = True
         self._forget()
-        for task in (self._again, self._opening):
-            if task is not None:
-                task.cancel()
+        await end_tasks([self._again, self._opening])
         await self._client.leave(flushed=await self.answers(CLOSE_SECONDS))
 
     def _forget(self) -> None:
@@ -252,10 +254,10 @@ class Connection:
             as ``publish`` does.
 
         """
-        if not self._client.is_connected:
-            raise UnavailableError(f"not connected to {self.url}")
         end = f" {len(payload)}\r\n{payload.decode()}\r\n"
         for first in range(0, len(subjects), EACH):
+            if not self._client.is_connected:
+                raise UnavailableError(f"not connected to {self.url}")
             part = subjects[first : first + EACH]
             commands = f"PUB {f'{end}PUB '.join(part)}{end}"
             await self._client.send(commands.encode())

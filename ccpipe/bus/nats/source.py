@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Self
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.identity import HeldToSubject
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
+from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.message_ids import give_ids
@@ -40,6 +41,8 @@ PULL = 2000
 PULL_BYTES = 16 * 2**20
 PULL_SECONDS = 3.0
 """How long the broker keeps a request open while it has no messages."""
+SILENT_SECONDS = 5.0
+"""Without an answer for so long the broker is away, and a source that is to end does not wait."""
 PROBE_SECONDS = 10.0
 """How often a plain subscription asks the broker whether it is still there."""
 STUCK_SECONDS = 30.0
@@ -174,9 +177,7 @@ class NatsSource(Source):
         """Close the connection; what was not acknowledged is delivered again."""
         if self._replicas is not None:
             await self._replicas.__aexit__(None, None, None)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
         self.telemetry.expect_nothing(self)
         if self._is_ours:
             await self.bus.__aexit__(None, None, None)
@@ -326,11 +327,24 @@ class NatsSource(Source):
                 self._emptied.clear()
                 await self._emptied.wait()
                 self.telemetry.expect(self, STUCK_SECONDS)
-        deadline = time.monotonic() + self.drain
+        await self._empty(time.monotonic() + self.drain)
+
+    async def _empty(self, deadline: float) -> None:
+        """Read until the stream is empty; a broker that is away is not waited for."""
         self._is_empty = False
-        while self._stream and not self._is_empty and time.monotonic() < deadline:
+        answered = time.monotonic()
+        while self._stream and not self._is_empty and (now := time.monotonic()) < deadline:
+            if now - answered >= SILENT_SECONDS:
+                log.warning("NATS at %s does not answer: what it has is read later", self.bus.url)
+                return
             self._served.clear()
-            await self._ask({"no_wait": True}, deadline - time.monotonic())
+            await self._ask({"no_wait": True}, min(deadline - now, SILENT_SECONDS))
+            if self._waiting_count >= PULL:
+                self._emptied.clear()
+                await wait_for_event(self._emptied, deadline - time.monotonic())
+                answered = time.monotonic()
+            elif self._served.is_set():
+                answered = time.monotonic()
 
     async def _is_prepared(self) -> bool:
         """Find or create stream and consumer; return whether they exist."""
@@ -367,7 +381,7 @@ class NatsSource(Source):
         try:
             await self.bus.publish(subject, json.dumps(request).encode(), reply=self._inbox)
         except UnavailableError:
-            await wait_for_event(self._stopped, 0.1)
+            await asyncio.sleep(0.1)
         else:
             await wait_for_event(self._served, seconds)
             if self._served.is_set():

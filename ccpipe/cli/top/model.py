@@ -191,7 +191,7 @@ class Model:
         heard: dict[str, int] = {}
         for row, (code, number) in enumerate(zip(lines.series, lines.numbers, strict=True)):
             if code >= len(self._targets):
-                self._targets.extend([None] * (len(lines.table.series) - len(self._targets)))
+                self._targets.extend([None] * (len(lines.table) - len(self._targets)))
             target = self._targets[code]
             if target is None:
                 target = self._targets[code] = self._target(*lines.table.series[code][:2])

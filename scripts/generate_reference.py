@@ -1,0 +1,175 @@
+"""Write ``docs/reference/`` and the manual page ``docs/ccpipe.1`` from the code.
+
+::
+
+    python scripts/generate_reference.py docs
+"""
+
+import importlib
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from command_tree import Command, Option, commands
+from manual_page import manual_page
+
+from ccpipe import errors
+from ccpipe.bus.subjects import TEMPLATES, Subjects
+from ccpipe.config import Site
+from ccpipe.errors import CcpipeError
+from ccpipe.node.sampling.metrics import Metric
+
+GENERATED = """\
+This page is generated from the code (`python scripts/generate_reference.py docs`), and a test
+checks that it is current.
+"""
+
+COMMANDS = f"""\
+# Commands
+
+{GENERATED}
+`ccpipe COMMAND --help` shows the same, and so does the manual page `ccpipe(1)`. Options that take a
+value that ends in dots may be repeated. Data goes to standard output, the rest to standard error;
+the [exit codes](exit-codes.md) are those of `sysexits.h`.
+"""
+
+EXIT_CODES = f"""\
+# Exit codes
+
+{GENERATED}
+They are those of BSD's `sysexits.h`. A message on standard error says what is wrong and where.
+
+| code | error | when |
+| --- | --- | --- |
+| 0 | | the command did what it was told to |
+"""
+
+AFTER_EXIT_CODES = """
+`ccpipe step` ends with the exit code of the command that it ran, `ccpipe check` with those of
+Nagios ([check.md](../check.md)). What ends by itself, such as
+`ccpipe bridge --for 10s`, ends with 0; so does what SIGTERM ends in order. Where several files are
+validated, the most severe of their codes is that of the command.
+"""
+
+SUBJECTS = f"""\
+# Subjects
+
+{GENERATED}
+[wire.md](../wire.md#subjects) explains them. `[bus.subjects]` replaces the templates; the examples
+are those of the cluster `fox.edu`, whose dot is escaped.
+
+| template | default | sources listen to |
+| --- | --- | --- |
+"""
+
+METRICS = f"""\
+# Metrics of nodes
+
+{GENERATED}
+All metrics that a collector declares, by name; the collectors' pages say more. Those of
+[portable](../collectors/portable.md) are for systems without `/proc`. Not listed are the metrics of
+jobs that ended ([gridengine.md](../gridengine.md)), those made of Sonar's envelopes
+([sonar-metrics.md](../sonar-metrics.md)), and the counters of ccpipe's programs
+([health.md](../health.md)).
+
+| metric | unit | `type` | collector | meaning |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return the texts of all files, by their paths below ``docs/``."""
+    tree = list(commands())
+    codes = list(exit_codes())
+    return {
+        "ccpipe.1": manual_page(tree, codes),
+        "reference/commands.md": COMMANDS + "".join(map(_command, tree)),
+        "reference/exit-codes.md": EXIT_CODES + "".join(map(_exit_code, codes)) + AFTER_EXIT_CODES,
+        "reference/metrics.md": METRICS + "".join(_metrics()),
+        "reference/subjects.md": SUBJECTS + "".join(_subjects()),
+    }
+
+
+def exit_codes() -> Iterator[tuple[int, str, str]]:
+    """Yield each code, the error that it stands for, and what that says of itself."""
+    found = [
+        (error.exit_code, name, _sentence(error))
+        for name, error in vars(errors).items()
+        if isinstance(error, type) and issubclass(error, CcpipeError)
+    ]
+    base = (CcpipeError.exit_code, "CcpipeError")
+    yield from sorted(
+        (code, name, "An error that has no code of its own." if (code, name) == base else what)
+        for code, name, what in found
+    )
+    yield 128 + signal.SIGINT, "", "Interrupted by Ctrl-C."
+
+
+def _sentence(error: type) -> str:
+    """Return the first sentence of a docstring."""
+    return " ".join((error.__doc__ or "").split("\n\n", maxsplit=1)[0].split())
+
+
+def _exit_code(row: tuple[int, str, str]) -> str:
+    code, error, meaning = row
+    return f"| {code} | {f'`{error}`' if error else ''} | {_escape(meaning)} |\n"
+
+
+def _command(command: Command) -> str:
+    level = "##" if " " not in command.name else "###"
+    parts = [f"\n{level} ccpipe {command.name}\n\n```text\n{command.usage}\n```\n"]
+    parts += [f"\n{_escape(text)}\n" for text in (command.summary, *command.paragraphs)]
+    if command.subcommands:
+        names = (f"{command.name} {each}" for each in command.subcommands)
+        links = ", ".join(f"[{name}](#ccpipe-{name.replace(' ', '-')})" for name in names)
+        parts.append(f"\nSubcommands: {links}.\n")
+    if command.arguments or command.options:
+        parts.append("\n| option | value | default | meaning |\n| --- | --- | --- | --- |\n")
+        parts += map(_option, [*command.arguments, *command.options])
+    parts.append("\n```sh\n" + "".join(f"{line}\n" for line in command.examples) + "```\n")
+    return "".join(parts)
+
+
+def _option(option: Option) -> str:
+    names = ", ".join(f"`{name}`" for name in option.names)
+    value = ", ".join(f"`{choice}`" for choice in option.choices) or option.value
+    if option.choices and option.value.endswith("..."):
+        value += " ..."
+    default = "required" if option.required else f"`{option.default}`" if option.default else ""
+    return f"| {names} | {value} | {default} | {_escape(option.meaning)} |\n"
+
+
+def _subjects() -> Iterator[str]:
+    subjects = Subjects.of(Site(cluster="fox.edu", hostname="n1"))
+    for name, template in TEMPLATES.items():
+        heard = ", ".join(f"`{pattern}`" for pattern in subjects.patterns([name]))
+        yield f"| `{name}` | `{template}` | {heard} |\n"
+
+
+def _metrics() -> Iterator[str]:
+    found: dict[tuple[str, str], list[Metric]] = {}
+    for entry in metadata.entry_points(group="ccpipe.collectors"):
+        if entry.value.startswith("ccpipe."):  # plug-ins have pages of their own
+            for metric in getattr(importlib.import_module(entry.module), "METRICS", ()):
+                found.setdefault((metric.name, entry.name), []).append(metric)
+    for (name, collector), rows in sorted(found.items()):
+        types = ", ".join(dict.fromkeys(f"`{each}`" for row in rows for each in row.types))
+        link = f"[{collector}](../collectors/{collector}.md)"
+        yield f"| `{name}` | {rows[0].unit} | {types} | {link} | {_escape(rows[0].meaning)} |\n"
+
+
+def _escape(text: str) -> str:
+    """Write plain text as Markdown, also within a table."""
+    parts = re.split(r"(`[^`]+`)", text)
+    parts[::2] = [re.sub(r"([\\*<>\[\]])", r"\\\1", part) for part in parts[::2]]
+    return "".join(parts).replace("|", r"\|")
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    (folder / "reference").mkdir(exist_ok=True)
+    for path, text in pages().items():
+        (folder / path).write_text(text, encoding="utf-8")

@@ -1,0 +1,216 @@
+"""What waits for a broker ends when it is asked to, or when the broker is gone for good."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from nats.js.errors import NotFoundError
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.server import server_program
+from ccpipe.config import Bus
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import command, environment
+from tests.conftest import eventually, free_port, until_listening
+
+EX_UNAVAILABLE = 69
+
+ACKNOWLEDGED = [f"$JS.ACK.s.c.1.{i}.{i}.1740000000000000000.0" for i in range(100_000)]
+"""More than nats-py sends without waiting for it to be taken."""
+
+
+@contextlib.contextmanager
+def broker(folder: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a nats-server that nobody starts again, without waiting until it listens."""
+    command = [server_program(), "-a", "127.0.0.1", "-p", f"{port}", "-js", "-sd", str(folder)]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.asynccontextmanager
+async def frozen_broker(
+    folder: Path,
+) -> AsyncIterator[tuple["subprocess.Popen[bytes]", list["asyncio.Task[None]"]]]:
+    """Send a frozen server more than it takes; yield it and the tasks that wait for that."""
+    port = free_port()
+    with broker(folder, port) as server:
+        await until_listening(port, server, folder / "log")
+        bus = Bus(servers=[f"nats://127.0.0.1:{port}"])
+        async with Connection(bus, name="t", telemetry=Telemetry()) as connection:
+            os.kill(server.pid, signal.SIGSTOP)
+            tasks = [
+                asyncio.create_task(connection.publish_each(ACKNOWLEDGED, b"+ACK"))
+                for _ in range(4)
+            ]
+            _, waiting = await asyncio.wait(tasks, timeout=1)
+            assert waiting
+            yield server, list(waiting)
+
+
+async def test_who_sends_does_not_wait_for_a_broker_that_is_gone(tmp_path: Path) -> None:
+    """Several wait for their acknowledgements to be taken: all return when it is killed."""
+    async with frozen_broker(tmp_path) as (server, waiting):
+        server.kill()
+        _, stuck = await asyncio.wait(waiting, timeout=15)
+        for task in stuck:
+            task.cancel()
+        assert not stuck
+
+
+async def test_who_sends_to_a_frozen_broker_can_be_cancelled(tmp_path: Path) -> None:
+    """nats-py drops a cancellation there, and the task would go on for ever."""
+    async with frozen_broker(tmp_path) as (_, waiting):
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting, timeout=15)
+        assert all(task.cancelled() for task in waiting)
+
+
+FROM_HTTP = """
+[source]
+use = "http"
+listen = "127.0.0.1:{port}"
+[sink]
+use = "nats"
+"""
+FROM_NATS = """
+[source]
+use = "nats"
+durable = "d"
+subjects = ["metrics"]
+drain = "600s"
+[sink]
+use = "null"
+"""
+
+
+@contextlib.contextmanager
+def bridge(
+    tmp_path: Path, recipe: str, broker_port: int, *arguments: str
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run ``ccpipe bridge``; it says what it does in the file ``said``."""
+    (tmp_path / "r.toml").write_text(recipe)
+    environ = environment(
+        CCPIPE_BUS__SERVERS=f"nats://127.0.0.1:{broker_port}",
+        CCPIPE_CLUSTER="c", XDG_STATE_HOME=str(tmp_path),
+    )  # fmt: skip
+    with (tmp_path / "said").open("wb") as said:
+        process = subprocess.Popen(
+            command("bridge", tmp_path / "r.toml", *arguments), env=environ, stderr=said
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def until_said(tmp_path: Path, text: str) -> None:
+    """Wait until the bridge has said something."""
+    await eventually(lambda: text in (tmp_path / "said").read_text())
+
+
+async def until_reading(tmp_path: Path, connection: Connection) -> None:
+    """Wait until the bridge asks the broker for messages."""
+    await until_said(tmp_path, "the stream ccpipe-c stores")
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(NotFoundError):
+                if (await connection.jetstream().consumer_info("ccpipe-c", "d")).num_waiting:
+                    return
+            await asyncio.sleep(0.05)
+
+
+async def ends(process: "subprocess.Popen[bytes]", *codes: int) -> None:
+    """Wait until a process has ended with one of these exit codes, else 0."""
+    await eventually(lambda: process.poll() is not None, 60)
+    assert process.returncode in (codes or (0,))
+
+
+@pytest.mark.parametrize("moment", ["always", "again"])
+async def test_a_bridge_into_an_absent_broker_ends(tmp_path: Path, moment: str) -> None:
+    """It is absent at the start, and at SIGTERM still or again, while a request waits."""
+    port, listen = free_port(), free_port()
+    with bridge(tmp_path, FROM_HTTP.format(port=listen), port) as process:
+        await until_listening(listen, process, tmp_path / "said")
+        if moment == "again":
+            with broker(tmp_path, port) as server:
+                await until_listening(port, server, tmp_path / "log")
+                assert await post(listen) == 204
+            await until_said(tmp_path, "is lost")
+        sending = asyncio.create_task(post(listen))
+        await asyncio.wait({sending}, timeout=1)
+        process.terminate()
+        await ends(process, 0, EX_UNAVAILABLE)  # the first where the request came too late
+        assert await sending == 503
+
+
+async def post(port: int) -> int:
+    """Send a line; return the status of the answer."""
+    async with (
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
+        session.post("/write", data=b"m,hostname=n1,type=node value=1 1740000000000000000") as got,
+    ):
+        return got.status
+
+
+@pytest.mark.parametrize("moment", ["before", "at", "after"])
+async def test_a_bridge_does_not_wait_for_a_broker_to_drain_from(
+    tmp_path: Path, moment: str
+) -> None:
+    """The broker is killed before it is told to end, at that moment, or while it drains."""
+    port = free_port()
+    with broker(tmp_path, port) as server:
+        await until_listening(port, server, tmp_path / "log")
+        bus = Bus(servers=[f"nats://127.0.0.1:{port}"])
+        with bridge(tmp_path, FROM_NATS, port) as process:
+            async with Connection(bus, name="t", telemetry=Telemetry()) as connection:
+                await until_reading(tmp_path, connection)
+            if moment == "after":
+                os.kill(server.pid, signal.SIGSTOP)  # so that it goes on draining
+                process.terminate()
+                await asyncio.sleep(1)
+            server.kill()
+            if moment == "before":
+                await until_said(tmp_path, "is lost")
+            if moment != "after":
+                process.terminate()
+            await ends(process)
+            assert "what it has is read later" in (tmp_path / "said").read_text()
+
+
+async def test_a_bridge_for_a_time_ends_though_no_broker_ever_came(tmp_path: Path) -> None:
+    """``--for`` counts from the start."""
+    with bridge(tmp_path, FROM_NATS, free_port(), "--for", "1s") as process:
+        await ends(process)
+
+
+async def test_a_bridge_ends_with_acknowledgements_that_a_frozen_broker_does_not_take(
+    tmp_path: Path,
+) -> None:
+    """Of messages of one line; the broker is frozen amid them and then killed."""
+    port = free_port()
+    with broker(tmp_path, port) as server:
+        await until_listening(port, server, tmp_path / "log")
+        bus = Bus(servers=[f"nats://127.0.0.1:{port}"])
+        with bridge(tmp_path, FROM_NATS, port) as process:
+            async with Connection(bus, name="t", telemetry=Telemetry()) as connection:
+                await until_reading(tmp_path, connection)
+                line = b"m,hostname=n1,type=node value=1 1740000000"
+                for _ in range(20):
+                    await connection.publish_each(["c.metrics"] * 5000, line)
+                    await connection.flush()
+            os.kill(server.pid, signal.SIGSTOP)
+            process.terminate()
+            await ends(process)

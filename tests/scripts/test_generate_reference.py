@@ -1,0 +1,114 @@
+"""``docs/reference/`` and ``docs/ccpipe.1``: written from the code."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ccpipe import errors
+from ccpipe.bus.subjects import TEMPLATES
+from ccpipe.cli import COMMANDS
+from ccpipe.node.sampling.metrics import declared
+from tests.cli.command import ccpipe
+from tests.conftest import program
+from tests.paths import ROOT
+
+SCRIPT = ROOT / "scripts/generate_reference.py"
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+MANUAL = DOCS / "ccpipe.1"
+
+
+def rows(page: str) -> list[list[str]]:
+    """Return the cells of a page's tables."""
+    lines = (REFERENCE / page).read_text().splitlines()
+    return [re.split(r"(?<!\\) *\| *", line)[1:-1] for line in lines if line.startswith("| ")]
+
+
+def test_the_pages_are_as_the_script_would_write_them(tmp_path: Path) -> None:
+    """By the command that each of them names."""
+    subprocess.run([sys.executable, SCRIPT, tmp_path], check=True)
+    written = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert [path.relative_to(tmp_path) for path in written] == sorted(
+        path.relative_to(DOCS) for path in [MANUAL, *REFERENCE.iterdir()]
+    )
+    for path in written:
+        text = path.read_text()
+        assert text == (DOCS / path.relative_to(tmp_path)).read_text()
+        assert "python scripts/generate_reference.py docs" in text
+
+
+@pytest.mark.parametrize(
+    "command", ["tail", "nodelist", "dead replay", "profile extract", "completion"]
+)
+def test_what_help_shows_is_there(command: str) -> None:
+    """Every argument and option, on the page and in the manual."""
+    shown = ccpipe(*command.split(), "--help", COLUMNS="300").out
+    found = [
+        name
+        for row in re.findall(r"^│ [* ]*((?:--|-|[A-Z]).*)│$", shown, re.MULTILINE)
+        for name in re.findall(r"(?<!\S)(?:-{1,2}[\w-]+|^[A-Z]+)(?!\S)", row.partition("  ")[0])
+    ]
+    assert found
+    text = (REFERENCE / "commands.md").read_text()
+    section = re.search(rf"^##+ ccpipe {command}\n(.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE)
+    assert section
+    manual = MANUAL.read_text().replace(r"\-", "-")
+    part = re.search(rf"^\.SS ccpipe {command}\b(.*?)(?=^\.S)", manual, re.DOTALL | re.MULTILINE)
+    assert part
+    for name in found:
+        assert f"`{name}`" in section[1]
+        assert rf"\fB{name}\fR" in part[1]
+
+
+def test_every_command_is_there() -> None:
+    """In the order of ``ccpipe --help``."""
+    headings = re.findall(
+        r"^## ccpipe (\S+)$", (REFERENCE / "commands.md").read_text(), re.MULTILINE
+    )
+    assert headings == list(COMMANDS)
+
+
+def test_every_error_has_its_code() -> None:
+    """As the tree in ``errors.py`` says."""
+    tree = dict(
+        re.findall(r"(\w+Error|MissingExtra)\b.*exit (\d+)$", errors.__doc__ or "", re.MULTILINE)
+    )
+    found = {name.strip("`"): code for code, name, _ in rows("exit-codes.md")}
+    assert len(tree) >= 8
+    assert tree.items() <= found.items()
+
+
+def test_every_subject_is_there() -> None:
+    """With its template."""
+    found = {name.strip("`"): template.strip("`") for name, template, _ in rows("subjects.md")}
+    assert TEMPLATES.items() <= found.items()
+
+
+def test_every_metric_is_there() -> None:
+    """With its unit."""
+    found = {(name.strip("`"), unit) for name, unit, *_ in rows("metrics.md")}
+    assert {(metric.name, metric.unit) for metric in declared()} <= found
+
+
+def test_the_manual_page_has_no_errors() -> None:
+    """Groff formats it without a warning, and shows what was written."""
+    groff = program("groff", "groff-base")
+    shown = subprocess.run(
+        [groff, "-man", "-ww", "-Tascii", "-P-c", MANUAL],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stderr == ""
+    text = re.sub(r".\x08", "", shown.stdout)
+    assert "ccpipe tail --node 'f[0101-0164]' --name 'cpu_*' --for 30s -o csv > cpu.csv" in text
+    assert "CCPIPE_SINK__URL=http://db:8428 ccpipe bridge victoriametrics" in text
+
+
+def test_the_manual_page_is_part_of_an_installation() -> None:
+    """It goes to where ``man`` looks beside the command."""
+    text = (ROOT / "pyproject.toml").read_text()
+    assert '"share/man/man1" = ["docs/ccpipe.1"]' in text

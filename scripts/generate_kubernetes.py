@@ -60,6 +60,7 @@ BRIDGES = {
     ),
     "prometheus": Bridge({"CCPIPE_SINK__URL": "http://prometheus:9090"}, 9090),
     "sonar-to-cc": Bridge(volume="/var/lib/ccpipe"),
+    "tree": Bridge({"CCPIPE_SINK__DIR": "/data"}, volume="/data"),
     "victoriametrics": Bridge(
         {"CCPIPE_SINK__URL": "http://victoriametrics:8428"}, 8428, scales=True
     ),

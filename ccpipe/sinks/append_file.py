@@ -44,7 +44,7 @@ class AppendFile:
         with self._busy:
             file = self._current()
             with _locked(file):
-                self._mark_torn_line(file)
+                self.mend(file)
                 size = os.fstat(file).st_size
                 try:
                     rest = memoryview(payload)
@@ -74,11 +74,12 @@ class AppendFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         file = self._file = os.open(self.path, flags, self.mode)
         with _locked(file):
-            self._mark_torn_line(file)
+            self.mend(file)
         sync_folder(self.path.parent)
         return file
 
-    def _mark_torn_line(self, file: int) -> None:
+    def mend(self, file: int) -> None:
+        """Mark a line that a crash cut off; called with the file locked."""
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
             log.warning("%s ended in the middle of a line, which is now marked as torn", self.path)

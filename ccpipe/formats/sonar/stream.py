@@ -147,6 +147,11 @@ class Decoder:
         self._enough = 0
         return self._run(final=True)
 
+    @property
+    def complete(self) -> int:
+        """Bytes of the stream that are decoded or rejected; the rest waits for more."""
+        return self._offset
+
     def _run(self, *, final: bool) -> Decoded:
         buffer = self._buffer
         position: int | None = 0

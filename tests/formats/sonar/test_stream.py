@@ -237,3 +237,17 @@ def test_any_valid_envelope_survives(members: list[Envelope], strict: bool) -> N
     """Encoded, joined, decoded: the same, held to all rules or not."""
     decoded = decode(b"".join(map(sonar.encode, members)), strict=strict)
     assert decoded == Decoded(members, [])
+
+
+def test_how_far_the_stream_is_complete() -> None:
+    """Whoever stops there and begins a new stream there later loses and doubles nothing."""
+    payload = b"\n".join([GOOD[0], b"broken", GOOD[2], b""])
+    whole = decode(payload)
+    for cut in range(0, len(payload), 7):
+        first = Decoder()
+        before = first.feed(payload[:cut])
+        assert first.complete <= cut
+        after = decode(payload[first.complete :])
+        assert before.envelopes + after.envelopes == whole.envelopes
+        rejected = [bad.original for bad in before.rejected + after.rejected]
+        assert rejected == [bad.original for bad in whole.rejected] == [b"broken"]

@@ -1,0 +1,169 @@
+"""Jobanalyzer's directory tree: Sonar's envelopes by cluster, day, type and node."""
+
+import asyncio
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from ccpipe.errors import DeniedError, EncodeError, RejectedError, UnavailableError
+from ccpipe.formats.sonar import Envelope, Envelopes, WriteProfile, encode
+from ccpipe.formats.sonar.file_tree import path_of
+from ccpipe.pipeline import Limits, Sink
+from ccpipe.sinks.append_file import AppendFile
+from ccpipe.sinks.disk import check_folder, make_folder
+
+log = logging.getLogger(__name__)
+
+MAX_TORN = 64 * 2**20
+"""Bytes at the end of a file in which the start of a torn line is looked for."""
+
+
+class TreeSink(Sink):
+    """Appends each envelope to the file of its cluster, day, type and node, synced to the disk.
+
+    Several processes may write to one tree.
+    """
+
+    takes = Envelopes
+
+    limits = Limits(lines=10_000, age=5.0, timeout=0.0)
+
+    def __init__(
+        self,
+        *,
+        dir: str,  # noqa: A002 - the recipe's word
+        cluster_folders: bool = True,
+        profile: WriteProfile = "jobanalyzer",
+    ) -> None:
+        """Choose the tree.
+
+        Parameters
+        ----------
+        dir
+            The root: for Jobanalyzer the folder ``data`` of its directory. Missing folders are
+            created.
+        cluster_folders
+            Whether there is a folder for each cluster, as Jobanalyzer has it; without them the
+            root holds the years, as Sonar writes it for its one cluster.
+        profile
+            For whom envelopes are written: ``jobanalyzer``, ``sonar``, or ``spec``, which leaves
+            nothing out.
+
+        """
+        self.root = Path(dir).expanduser()
+        self.cluster_folders = cluster_folders
+        self.profile = profile
+        self._busy = threading.Lock()  # the thread of a cancelled write may still run
+        self._written: set[bytes] = set()
+        """Digests of the lines that a write appended before it failed at another file."""
+
+    async def check(self) -> None:
+        """Check whether the tree can be written, for ``ccpipe validate``; change nothing."""
+        check_folder(self.root)
+
+    async def __aenter__(self) -> Self:
+        """Create the root; raises DeniedError or UnavailableError."""
+        try:
+            await asyncio.to_thread(make_folder, self.root)
+        except PermissionError as error:
+            raise DeniedError(f"{self.root}: {error.strerror}") from None
+        except OSError as error:
+            raise UnavailableError(f"{self.root}: {error.strerror}") from None
+        return self
+
+    async def write(self, records: Sequence[Envelope]) -> None:
+        """Append the envelopes and sync them to the disk.
+
+        What was appended before an error is not appended again when the write is repeated.
+
+        Raises
+        ------
+        UnavailableError
+            where the disk is full or broken.
+        RejectedError
+            naming the envelopes that have no file or cannot be encoded, of one reason at a time;
+            nothing was written then.
+
+        """
+        await asyncio.to_thread(self._write, self._by_file(records))
+
+    def _by_file(self, records: Sequence[Envelope]) -> dict[Path, list[bytes]]:
+        """Return the lines of each file."""
+        found: dict[Path, list[bytes]] = {}
+        bad: dict[int, str] = {}
+        for index, envelope in enumerate(records):
+            try:
+                path = self.root / path_of(envelope, cluster_folders=self.cluster_folders)
+                found.setdefault(path, []).append(encode(envelope, profile=self.profile))
+            except EncodeError as error:
+                bad[index] = str(error)
+        if bad:
+            reason = next(iter(bad.values()))
+            raise RejectedError(reason, [index for index in bad if bad[index] == reason])
+        return found
+
+    def _write(self, files: dict[Path, list[bytes]]) -> None:
+        with self._busy:
+            mine: set[bytes] = set()
+            for path, lines in files.items():
+                ids = [_digest(path, line) for line in lines]
+                rest = [
+                    line for line, id_ in zip(lines, ids, strict=True) if id_ not in self._written
+                ]
+                if rest:
+                    _append(path, b"".join(rest))
+                self._written.update(ids)
+                mine.update(ids)
+            self._written -= mine
+
+
+def _digest(path: Path, line: bytes) -> bytes:
+    return hashlib.blake2b(os.fsencode(path) + b"\0" + line, digest_size=16).digest()
+
+
+def _append(path: Path, payload: bytes) -> None:
+    file = _EnvelopeFile(path)
+    try:
+        file.append(payload)
+    except OSError as error:
+        raise UnavailableError(f"{path}: {error.strerror}") from None
+    finally:
+        file.close()
+
+
+class _EnvelopeFile(AppendFile):
+    """A file of envelopes, of which a torn one would cost Jobanalyzer the whole file."""
+
+    def mend(self, file: int) -> None:
+        """Remove the start of an envelope at the end; end another line that has no end."""
+        size = os.fstat(file).st_size
+        start = max(0, size - MAX_TORN)
+        if not size or os.pread(file, 1, size - 1) == b"\n":
+            return
+        end = os.pread(file, size - start, start)
+        tail = end[end.rfind(b"\n") + 1 :]
+        if _is_torn(tail):
+            log.warning("%s: removed %d bytes of an envelope cut off", self.path, len(tail))
+            os.ftruncate(file, size - len(tail))
+        else:
+            os.write(file, b"\n")
+
+
+def _is_torn(line: bytes) -> bool:
+    """Return whether a line is the start of an envelope; it was not acknowledged, so comes again.
+
+    The last line of one that is written over several lines is not.
+    """
+    if not line.startswith(b"{"):
+        return False
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return True
+    return False

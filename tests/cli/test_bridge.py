@@ -281,6 +281,9 @@ async def test_a_dry_run_works_with_every_recipe(
     }
     if path.stem != "gridengine":
         del given["CCPIPE_SOURCE__CHECKPOINT"]
+    if path.stem in ("from-tree", "hdf5-dir"):
+        (tmp_path / "input").mkdir()
+        given["CCPIPE_SOURCE__DIR"] = str(tmp_path / "input")
     if path.stem == "files":
         (tmp_path / "corrected.lp").touch()
         given["CCPIPE_SOURCE__PATHS"] = str(tmp_path / "corrected.lp")

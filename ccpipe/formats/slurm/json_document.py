@@ -179,7 +179,7 @@ class JsonObject:
     def whole(self, *path: str) -> int | None:
         """Return a whole number; None also for one without bound."""
         found = self.amount(*path)
-        if found is None or math.isinf(found):
+        if found is None or not math.isfinite(found):
             return None
         if found != int(found):
             raise DataError(f"{_name(path)} is no whole number")

@@ -85,7 +85,8 @@ PARENT = """
 import sys, threading
 from ccpipe.child_process import run
 for name in ("one", "two"):
-    script = f"sleep 600 & echo $! > {sys.argv[1]}/{name}; sleep 600"
+    # The guard learns of a program just after its start; only then it can be relied on.
+    script = f"sleep 2; sleep 600 & echo $! > {sys.argv[1]}/{name}; sleep 600"
     threading.Thread(target=run, args=(["sh", "-c", script],), kwargs={"timeout": 500}).start()
 """
 

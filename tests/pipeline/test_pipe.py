@@ -76,6 +76,37 @@ def test_nothing_is_acknowledged_before_its_write_returned() -> None:
     ]
 
 
+def test_a_source_without_end_is_not_read_beyond_memory() -> None:
+    """While the sink is stuck, what is held stays bounded; when it goes on, so does reading."""
+
+    async def main() -> None:
+        telemetry, go, stop = Telemetry(), asyncio.Event(), asyncio.Event()
+
+        class Stuck(ListSink):
+            async def write(self, records: Sequence[Message]) -> None:
+                await go.wait()
+                await super().write(records)
+
+        source = ListSource(made(n) for n in range(10**9))
+        sink = Stuck()
+        limits = Limits(lines=4, memory=16 * 1024, timeout=0.0)  # one try, so no pause to wait for
+        piping = asyncio.create_task(
+            run(source, sink, limits=limits, telemetry=telemetry, stop=stop)
+        )
+        await asyncio.sleep(3600)
+        assert source.handed == 16 + 1  # one in the reader's hand
+        assert telemetry.registry.get_sample_value("ccpipe_queued_bytes") == 16 * 1024
+        go.set()
+        while source.handed < 1000:
+            await asyncio.sleep(0)  # a timer would never come: virtual time stands while others run
+        stop.set()
+        await piping
+        assert values(sink.written) == list(range(source.handed))
+        assert source.acked == list(range(source.handed))
+
+    play(main())
+
+
 def test_a_source_that_never_waits_does_not_starve_the_writer() -> None:
     """A full batch is written before more is read, though the source never gives way."""
     handed: list[int] = []

@@ -32,7 +32,7 @@ $(BIN)/python:
 	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 
 # What a new install is needed for: dependencies, entry points and the compiled kernel.
-BUILD := pyproject.toml setup.py $(wildcard ccpipe/*/*/*.pyx ccpipe/*/*/*.pxi ccpipe/*/*/*.hpp)
+BUILD := pyproject.toml setup.py $(shell find ccpipe -name "*.pyx" -o -name "*.pxi" -o -name "*.hpp")
 
 $(VENV)/.installed: $(BUILD) | $(BIN)/python
 	@echo "installing into $(VENV): once, one or two minutes"

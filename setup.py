@@ -12,9 +12,16 @@ from setuptools.command.build_py import build_py
 
 FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
 KERNELS = {
-    "bus/nats/_frames": (),
-    "formats/gridengine/_kernel": ("scan", "columns", "search"),
-    "formats/lineprotocol/_kernel": ("encodings", "index", "samples", "scan", "utf8", "write"),
+    "bus/nats/protocol/_frames": (),
+    "formats/gridengine/kernel/_kernel": ("scan", "columns", "search"),
+    "formats/lineprotocol/kernel/_kernel": (
+        "encodings",
+        "index",
+        "samples",
+        "scan",
+        "utf8",
+        "write",
+    ),
     "sinks/postgres/_kernel": (),
 }
 """The headers of each kernel."""
@@ -38,7 +45,7 @@ def kernel(path: str) -> Extension:
     return Extension(
         ".".join(source.parts),
         [f"{source}.pyx"],
-        depends=[*headers, "ccpipe/formats/lineprotocol/scan.hpp"],
+        depends=[*headers, "ccpipe/formats/lineprotocol/kernel/scan.hpp"],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
         extra_link_args=FLAGS,
         language="c++",
@@ -62,7 +69,7 @@ def kernels() -> list[Extension]:
 
 
 class BuildWithShippedFiles(build_py):
-    """Copies what a site needs beside the code into the wheel: ``ccpipe/cli/shipped.py`` finds it.
+    """Copies what a site needs into the wheel: ``ccpipe/cli/recipe/shipped.py`` finds it.
 
     An editable install needs no copy.
     """

@@ -143,11 +143,12 @@ def joined(size: int) -> Callable[[bytes], int]:
     return take
 
 
-class _Counting:
+class _Counting(Sink):
     """A sink around another that ends the source when everything has arrived."""
 
     def __init__(self, sink: Sink, expected: int, stop: asyncio.Event) -> None:
         self.sink, self.expected, self.stop = sink, expected, stop
+        self.takes, self.limits = sink.takes, sink.limits
         self.done = 0.0
 
     async def __aenter__(self) -> Self:
@@ -177,7 +178,9 @@ async def bridge(url: str, count: int, sink: Sink, limits: Limits) -> float:
     )
     counting = _Counting(sink, count * LINES, stop)
     pipe = asyncio.create_task(run(source, counting, limits=limits, telemetry=telemetry, stop=stop))
-    while not telemetry.ready:  # noqa: ASYNC110 - it is a plain flag
+    while not telemetry.ready:  # it is a plain flag
+        if pipe.done():
+            await pipe  # to raise what ended it
         await asyncio.sleep(0.01)
     sender = asyncio.create_task(publish(url, count))
     begin = time.process_time()

@@ -10,8 +10,8 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["ccpipe.bus.nats"]):
-    from ccpipe.bus.nats.frames import BrokenFrame, Delivery, split_in_python
-    from ccpipe.bus.nats.splitter import KERNEL, Splitter
+    from ccpipe.bus.nats.protocol.frames import BrokenFrame, Delivery, split_in_python
+    from ccpipe.bus.nats.protocol.splitter import KERNEL, Splitter
 
 
 def outcome(split: object, data: bytes) -> object:

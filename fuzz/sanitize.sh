@@ -19,5 +19,5 @@ CCPIPE_KERNEL_FLAGS="$flags" "$python" setup.py --quiet build_ext --inplace
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
 ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONMALLOC=malloc PYTHONPATH="$into" CCPIPE_KERNEL=compiled \
     "$python" -m pytest -s -p no:cacheprovider tests/formats/lineprotocol \
-        tests/bus/nats/test_frames.py tests/bus/nats/test_splitter.py \
+        tests/bus/nats/protocol/test_frames.py tests/bus/nats/protocol/test_splitter.py \
         tests/formats/test_gridengine_columns.py tests/formats/test_gridengine_plain_lines.py

@@ -17,11 +17,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ccpipe.formats.sonar import cluster, envelope, job, meta, primitives, profiles, sample, sysinfo
-from ccpipe.formats.sonar.extended import UINT64_MAX, ExtendedUint
+from ccpipe.formats.sonar import profiles
 from ccpipe.formats.sonar.layout import Field, fields
-from ccpipe.formats.sonar.primitives import Primitive, Record
-from ccpipe.formats.sonar.sample import (
+from ccpipe.formats.sonar.types import cluster, envelope, job, meta, primitives, sample, sysinfo
+from ccpipe.formats.sonar.types.extended import UINT64_MAX, ExtendedUint
+from ccpipe.formats.sonar.types.primitives import Primitive, Record
+from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleDisk,
     SampleGpu,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.log_format import PrintableFormatter
+from ccpipe.cli.console.log_format import PrintableFormatter
 from ccpipe.terminal import (
     Progress,
     has_colour,

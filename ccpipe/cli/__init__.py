@@ -41,7 +41,7 @@ COMMANDS = {
 }
 """Subcommands by name, with their summaries for the list of commands."""
 
-FOLDERS = {"acct", "check", "convert", "dead", "profile", "step", "tail", "top"}
+FOLDERS = {"acct", "check", "config", "convert", "dead", "profile", "step", "tail", "top"}
 """Commands that are packages."""
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -114,7 +114,7 @@ def _run(words: list[str], interrupt: object) -> None:
 def _start_logging() -> None:
     import logging
 
-    from ccpipe.cli.log_format import PrintableFormatter
+    from ccpipe.cli.console.log_format import PrintableFormatter
 
     level = os.environ.get("CCPIPE_LOGLEVEL", "INFO")
     if level.upper() not in LEVELS:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from ccpipe.cli.options import Where
-from ccpipe.cli.output import TableOrJson, print_json, print_table
+from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.formats.nodelist import compress, expand
 from ccpipe.terminal import note

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from ccpipe.cli.options import Where, seconds
-from ccpipe.cli.pipe import run_pipe
-from ccpipe.cli.shipped import find_recipe
+from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Batching, Recipe, load, read_toml
 from ccpipe.errors import ConfigError
 from ccpipe.node.agent.parts import translators
@@ -57,7 +57,7 @@ async def bridge(
     for_
         End after this time, such as 30s.
     """
-    from ccpipe.cli.dead_letters import Discarded, dead_letter_sink
+    from ccpipe.cli.recipe.dead_letters import Discarded, dead_letter_sink
 
     recipe = find_recipe(recipe)
     telemetry = Telemetry()

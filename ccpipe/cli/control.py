@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from ccpipe.cli.options import Where, seconds
-from ccpipe.cli.output import print_json, print_table
+from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.console.output import print_json, print_table
 from ccpipe.errors import (
     CcpipeError,
     DataError,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ccpipe.cli.shipped import folder, recipes
+from ccpipe.cli.recipe.shipped import folder, recipes
 from ccpipe.errors import UnavailableError, UsageError
 from ccpipe.terminal import listed
 

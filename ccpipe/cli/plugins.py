@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from ccpipe.cli.output import TableOrJson, print_json, print_table
+from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.config import Duration, Size
 from ccpipe.config_dump import plain
 from ccpipe.errors import MissingExtra, UsageError

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.options import Where, seconds
-from ccpipe.cli.pipe import run_pipe
+from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.errors import UsageError
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Sink
@@ -75,7 +75,7 @@ async def publish(
 
 
 async def _explain(agent: "Agent", output: Output) -> None:
-    from ccpipe.cli.explain import explain
+    from ccpipe.cli.config.explain import explain
     from ccpipe.formats.lineprotocol.messages import Messages
 
     if not agent.once or output == "sonar":
@@ -106,7 +106,7 @@ def _printer(output: Output) -> Sink:
     if output == "sonar":
         return EnvelopePrinter()
     if output == "table":
-        from ccpipe.cli.output import TableSink
+        from ccpipe.cli.console.output import TableSink
 
         return TableSink()
     from ccpipe.sinks.stdout import StdoutSink

@@ -9,9 +9,9 @@ from cyclopts import Parameter
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.cli.dead_letters import Discarded
-from ccpipe.cli.options import Where
-from ccpipe.cli.pipe import run_pipe
+from ccpipe.cli.console.options import Where
+from ccpipe.cli.recipe.dead_letters import Discarded
+from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.errors import DataError, MissingInputError, UsageError
 from ccpipe.pipeline import DeadLetterSink, Limits
 from ccpipe.sinks.dead_letter_file import DeadLetterFile

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.options import Where, seconds
+from ccpipe.cli.console.options import Where, seconds
 from ccpipe.errors import UsageError
 from ccpipe.pipeline import wait_for_event
 from ccpipe.simulate import Payload, Shape, SimulatedCluster

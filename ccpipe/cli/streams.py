@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from ccpipe.cli.options import Where
-from ccpipe.cli.output import TableOrJson, print_json, print_table
+from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.terminal import in_bytes, lasting, note, printable
 
 if TYPE_CHECKING:  # the broker's client takes its time
     from ccpipe.bus.nats.connection import Connection
-    from ccpipe.bus.nats.jetstream import Consumer, Stream
-    from ccpipe.bus.nats.reconcile import Survey
+    from ccpipe.bus.nats.streams.jetstream import Consumer, Stream
+    from ccpipe.bus.nats.streams.reconcile import Survey
     from ccpipe.config import Site
 
 streams = App(
@@ -94,7 +94,7 @@ async def apply_(
     output
         How to show what is changed.
     """
-    from ccpipe.bus.nats.reconcile import apply
+    from ccpipe.bus.nats.streams.reconcile import apply
 
     async with _surveyed(where) as (bus, site, found):
         if not dry_run:
@@ -113,7 +113,7 @@ async def apply_(
 @contextlib.asynccontextmanager
 async def _surveyed(where: Where) -> "AsyncIterator[tuple[Connection, Site, Survey]]":
     from ccpipe.bus.nats.connection import Connection
-    from ccpipe.bus.nats.reconcile import survey
+    from ccpipe.bus.nats.streams.reconcile import survey
     from ccpipe.telemetry import Telemetry
 
     site = where.site()

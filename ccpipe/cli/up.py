@@ -20,7 +20,7 @@ from cyclopts import Parameter
 from ccpipe import child_process as child
 from ccpipe.bus.nats.server import Running, Server, free_port, write_private
 from ccpipe.bus.subjects import escape
-from ccpipe.cli.options import Where, seconds
+from ccpipe.cli.console.options import Where, seconds
 from ccpipe.config import Site, state_folder
 from ccpipe.errors import ConfigError, MissingExtra, UsageError
 from ccpipe.pipeline.signals import stop_signals

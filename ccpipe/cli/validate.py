@@ -12,8 +12,8 @@ import msgspec
 from cyclopts import Parameter
 
 from ccpipe.cli.bridge import load_recipe
-from ccpipe.cli.options import Where, seconds
-from ccpipe.cli.shipped import find_recipe
+from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (
     CcpipeError,
@@ -212,7 +212,7 @@ class _Check:
         A publisher's user may not, and a broker without JetStream has none.
         """
         from ccpipe.bus.nats.connection import Connection
-        from ccpipe.bus.nats.reconcile import check_streams
+        from ccpipe.bus.nats.streams.reconcile import check_streams
 
         if self.timeout is None or self.codes or not site.bus.jetstream:
             return

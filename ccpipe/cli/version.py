@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ccpipe import __version__
-from ccpipe.cli.output import TableOrJson, print_json, print_table
+from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.formats.kernel import kernels
 
 

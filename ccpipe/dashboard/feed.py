@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.replay import replay
 from ccpipe.bus.nats.state import streams_and_consumers
+from ccpipe.bus.nats.streams.replay import replay
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.config import Site
 from ccpipe.dashboard.health import Consumer, Health, Stream

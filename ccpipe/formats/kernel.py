@@ -39,6 +39,6 @@ def load(name: str) -> ModuleType | None:
 def kernels() -> dict[str, str]:
     """Say of each format what reads it here: ``compiled`` or ``python``."""
     return {
-        name: "python" if load(f"ccpipe.formats.{name}._kernel") is None else "compiled"
+        name: "python" if load(f"ccpipe.formats.{name}.kernel._kernel") is None else "compiled"
         for name in FORMATS
     }

@@ -2,9 +2,9 @@
 
 import ccpipe
 from ccpipe.formats.sonar import encode, timestamp
-from ccpipe.formats.sonar.envelope import SampleData, SampleEnvelope
-from ccpipe.formats.sonar.meta import MetadataObject
-from ccpipe.formats.sonar.sample import (
+from ccpipe.formats.sonar.types.envelope import SampleData, SampleEnvelope
+from ccpipe.formats.sonar.types.meta import MetadataObject
+from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleJob,
     SampleProcess,

@@ -14,8 +14,8 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
+from ccpipe.cli.console.options import Where
 from ccpipe.cli.control import _as_json, _rows, get
-from ccpipe.cli.options import Where
 from ccpipe.config import Bus, ControlOptions, Publish, Site
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode

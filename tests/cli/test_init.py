@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ccpipe.cli.shipped import recipes
+from ccpipe.cli.recipe.shipped import recipes
 from ccpipe.config import Site, load
 from tests.cli.command import ccpipe
 from tests.paths import ROOT

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.bus.nats.stream import ensure_stream
+from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.options import Where
+from ccpipe.cli.console.options import Where
 from ccpipe.cli.streams import apply_, show
 from ccpipe.config import Bus, Site
 from ccpipe.errors import UnavailableError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.cli.options import Where
+from ccpipe.cli.console.options import Where
 from ccpipe.cli.validate import _Check
 from ccpipe.errors import DeniedError
 from tests.cli.command import Ended, ccpipe

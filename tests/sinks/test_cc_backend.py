@@ -12,11 +12,11 @@ from ccpipe.errors import ConfigError, DeniedError, RejectedError, UnavailableEr
 from ccpipe.message import Message, event
 from ccpipe.sinks.cc_backend import CcBackendSink
 from ccpipe.telemetry import Telemetry
-from tests.clustercockpit import peer
+from tests.bridges.clustercockpit import peer
+from tests.bridges.test_clustercockpit_backend import CLUSTER, Backend
 from tests.conftest import eventually
 from tests.sinks.answers import Answers
 from tests.sinks.conftest import NOON, SECOND, Given, carry, metric
-from tests.test_clustercockpit_backend import CLUSTER, Backend
 
 START = int(time.time()) - 3600
 

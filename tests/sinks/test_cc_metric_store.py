@@ -13,12 +13,12 @@ from ccpipe.errors import DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import Message
 from ccpipe.sinks.cc_metric_store import CcMetricStoreSink
-from tests.clustercockpit import peer
+from tests.bridges.clustercockpit import peer
+from tests.bridges.test_clustercockpit_backend import SECRETS
+from tests.bridges.test_clustercockpit_store import Store
 from tests.conftest import free_port, program
 from tests.sinks.answers import Answers
 from tests.sinks.conftest import NOON, SECOND, Given, carry, metric
-from tests.test_clustercockpit_backend import SECRETS
-from tests.test_clustercockpit_store import Store
 
 NOW = int(time.time()) // 60 * 60 * SECOND
 METRICS = {"cpu_load": {"frequency": 10, "aggregation": None}}

@@ -253,7 +253,7 @@ def check_envelopes(cluster: Cluster) -> None:
 
 def seconds(text: str) -> str:
     """Return a time as sacct prints it."""
-    from ccpipe.formats.sonar.timestamp import parse
+    from ccpipe.formats.sonar.types.timestamp import parse
 
     return "" if not text else str((parse(text) or 0) // 10**9)
 

@@ -9,7 +9,7 @@ from typing import Any
 import nats.errors
 from nats.aio.client import Srv
 
-from ccpipe.bus.nats.reader import RobustClient
+from ccpipe.bus.nats.protocol.reader import RobustClient
 
 PING_SECONDS = 8
 UNANSWERED_PINGS = 2

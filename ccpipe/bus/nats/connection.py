@@ -27,8 +27,8 @@ from ccpipe.bus.nats.credentials import (
     requires_tls,
     without_secrets,
 )
-from ccpipe.bus.nats.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
-from ccpipe.bus.nats.reader import FlawedMessage, Receive
+from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
+from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
 from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError

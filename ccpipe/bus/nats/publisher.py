@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.store import MESSAGE_ID, NoStreamError, digest, store
-from ccpipe.bus.nats.stream import KEPT, ensure_stream
+from ccpipe.bus.nats.streams.stream import KEPT, ensure_stream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus
 

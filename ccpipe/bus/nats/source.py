@@ -19,15 +19,15 @@ from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.message_ids import give_ids
-from ccpipe.bus.nats.partitions import Partition
-from ccpipe.bus.nats.replicas import Replicas
-from ccpipe.bus.nats.stream import (
+from ccpipe.bus.nats.streams.partitions import Partition
+from ccpipe.bus.nats.streams.replicas import Replicas
+from ccpipe.bus.nats.streams.stream import (
     ensure_consumer,
     ensure_stream,
     refuse_others,
     require_unpartitioned,
 )
-from ccpipe.bus.nats.unread import UnreadWatch
+from ccpipe.bus.nats.streams.unread import UnreadWatch
 from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError, UnavailableError

@@ -7,7 +7,7 @@ from nats.js.errors import NoStreamResponseError
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.explain import CURE, explain
-from ccpipe.bus.nats.jetstream import names_of
+from ccpipe.bus.nats.streams.jetstream import names_of
 from ccpipe.errors import DeniedError, EncodeError, RejectedError, UnavailableError
 
 HEADER_ROOM = 1024

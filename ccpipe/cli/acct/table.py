@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ccpipe.cli.acct.qacct import TITLES
-from ccpipe.cli.output import print_table
+from ccpipe.cli.console.output import print_table
 from ccpipe.errors import UsageError
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, plural, printable

@@ -9,14 +9,14 @@ import msgspec
 from cyclopts import App, Parameter
 
 from ccpipe.cli.check.result import Finding, Status, check_thresholds, compare, line, worst
-from ccpipe.cli.options import Where, seconds
-from ccpipe.cli.output import TableOrJson, print_json
+from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.console.output import TableOrJson, print_json
 from ccpipe.errors import CcpipeError, UnavailableError, UsageError
 from ccpipe.terminal import in_bytes, lasting, plural
 
 if TYPE_CHECKING:  # the broker's client takes its time
     from ccpipe.bus.nats.connection import Connection
-    from ccpipe.bus.nats.reconcile import Survey
+    from ccpipe.bus.nats.streams.reconcile import Survey
     from ccpipe.config import Site
 
 check = App(
@@ -70,7 +70,7 @@ async def freshness(
     limits = seconds(warning, "--warning") or 0.0, seconds(critical, "--critical") or 0.0
     check_thresholds(*limits)
     async with _reporting("freshness", output, where) as (bus, site, findings):
-        from ccpipe.bus.nats.newest import newest
+        from ccpipe.bus.nats.streams.newest import newest
 
         for label, patterns in _patterns(site, node).items():
             age = await newest(bus, patterns)
@@ -169,8 +169,8 @@ async def dead(
     """
     check_thresholds(warning, critical)
     async with _reporting("dead", output, where) as (bus, site, findings):
-        from ccpipe.bus.nats.jetstream import stream_of
-        from ccpipe.bus.nats.stream import stream_name
+        from ccpipe.bus.nats.streams.jetstream import stream_of
+        from ccpipe.bus.nats.streams.stream import stream_name
         from ccpipe.bus.subjects import Subjects
 
         stream = await stream_of(bus.jetstream(), stream_name(Subjects.of(site), dead=True))
@@ -207,7 +207,7 @@ async def streams(
     output
         A line for monitors, or JSON.
     """
-    from ccpipe.bus.nats.stream import ABSENT
+    from ccpipe.bus.nats.streams.stream import ABSENT
 
     check_thresholds(warning, critical)
     async with _surveyed("streams", output, where) as (found, findings):
@@ -227,7 +227,7 @@ async def streams(
 
 def _shares(found: "Survey", warning: float, critical: float) -> list[Finding]:
     """Return how much of its stream each bridge has not read."""
-    from ccpipe.bus.nats.unread import forecast
+    from ccpipe.bus.nats.streams.unread import forecast
 
     streams = {stream.name: stream for stream in found.streams}
     findings = []
@@ -252,7 +252,7 @@ def _shares(found: "Survey", warning: float, critical: float) -> list[Finding]:
 async def _surveyed(
     name: str, output: TableOrJson, where: Where
 ) -> "AsyncIterator[tuple[Survey, list[Finding]]]":
-    from ccpipe.bus.nats.reconcile import survey
+    from ccpipe.bus.nats.streams.reconcile import survey
 
     async with _reporting(name, output, where) as (bus, site, findings):
         yield await survey(bus, site), findings

@@ -8,7 +8,7 @@ from typing import IO, Annotated, Literal, Protocol, cast, get_args
 
 from cyclopts import Parameter
 
-from ccpipe.cli.output import Format, encoder
+from ccpipe.cli.console.output import Format, encoder
 from ccpipe.errors import DataError, EncodeError, UnavailableError, UsageError
 from ccpipe.formats import sonar
 from ccpipe.formats.files import Block, Stream, open_stream, read_blocks, report_rejected

@@ -12,9 +12,9 @@ from cyclopts import App, Parameter
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.letters import BusLetters
 from ccpipe.bus.subjects import Subjects
+from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.output import TableOrJson, table, terminal_width
 from ccpipe.cli.dead.letters import FileLetters, Filter, Letters
-from ccpipe.cli.options import Where
-from ccpipe.cli.output import TableOrJson, table, terminal_width
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.dead_letters import StoredLetter
 from ccpipe.formats.rfc3339 import rfc3339

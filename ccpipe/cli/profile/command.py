@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from cyclopts import App, Parameter
 
-from ccpipe.cli.options import Where
+from ccpipe.cli.console.options import Where
 from ccpipe.cli.profile.options import Several, Tables, configured_folder, parse_selections, write
 from ccpipe.errors import DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note, plural
@@ -262,7 +262,7 @@ def list_(
     output
         table or json.
     """
-    from ccpipe.cli.output import print_json, print_table
+    from ccpipe.cli.console.output import print_json, print_table
     from ccpipe.formats.slurm_profile import all_fields, common_fields, recognize
 
     with tables.open() as found:
@@ -319,7 +319,7 @@ def show(
     output
         File to draw in instead: .png, .svg or .pdf, one panel for each field.
     """
-    from ccpipe.cli.output import terminal_width
+    from ccpipe.cli.console.output import terminal_width
     from ccpipe.cli.profile.curves import curves
 
     if output is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.options import Where
+from ccpipe.cli.console.options import Where
 from ccpipe.cli.step.report import write_report
 from ccpipe.cli.step.run import StepRun
 from ccpipe.errors import ConfigError, UsageError

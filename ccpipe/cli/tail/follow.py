@@ -10,7 +10,7 @@ from typing import Literal
 from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.subjects import matches
-from ccpipe.cli.login import site_for
+from ccpipe.cli.console.login import site_for
 from ccpipe.cli.tail.idle_hint import IdleHint
 from ccpipe.cli.tail.listening import SubjectKinds, listen_to
 from ccpipe.cli.tail.options import Options, duration
@@ -237,7 +237,7 @@ class _Tail:
     def finish(self) -> None:
         """Print statistics that were not shown yet, and a summary on stderr."""
         if self.mode == "stats" and self.options.output == "json":
-            from ccpipe.cli.output import print_json
+            from ccpipe.cli.console.output import print_json
 
             print_json(self.stats.as_json())
         elif self.mode == "stats" and not self.redraws:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ccpipe.cli.output import table
+from ccpipe.cli.console.output import table
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Kind
 from ccpipe.terminal import plural, printable

@@ -46,7 +46,7 @@ class Stored:
             await self._search(self.jobs)
         if not self.options.is_history:
             return list(patterns)
-        from ccpipe.bus.nats.history import streams_of
+        from ccpipe.bus.nats.streams.history import streams_of
 
         self._streams = await streams_of(self.bus.jetstream(), patterns)
         stored = {pattern for found in self._streams.values() for pattern in found}
@@ -60,7 +60,7 @@ class Stored:
             if self.options.follow:
                 await asyncio.Event().wait()
             return
-        from ccpipe.bus.nats.history import History
+        from ccpipe.bus.nats.streams.history import History
 
         readers = [
             History(
@@ -77,7 +77,7 @@ class Stored:
 
     async def _search(self, jobs: JobNodes) -> None:
         """Look for starts in what is stored; without JetStream only new ones are seen."""
-        from ccpipe.bus.nats.history import History, streams_of
+        from ccpipe.bus.nats.streams.history import History, streams_of
 
         patterns = Subjects.of(self.site).patterns(["events"], "*")
         try:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from ccpipe.bus.nats.connection import Delivery
-from ccpipe.cli.output import Format, MessageTable, encoder
+from ccpipe.cli.console.output import Format, MessageTable, encoder
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.login import site_for
-from ccpipe.cli.options import seconds
-from ccpipe.cli.output import print_json, print_table
+from ccpipe.cli.console.login import site_for
+from ccpipe.cli.console.options import seconds
+from ccpipe.cli.console.output import print_json, print_table
 from ccpipe.cli.top.feed import Feed
 from ccpipe.cli.top.model import Model
 from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, cells, select

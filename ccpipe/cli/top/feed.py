@@ -41,7 +41,7 @@ class Feed:
 
     async def _replay_jobs(self) -> None:
         """Learn the jobs that run already; without JetStream only new ones are known."""
-        from ccpipe.bus.nats.history import History, streams_of
+        from ccpipe.bus.nats.streams.history import History, streams_of
         from ccpipe.errors import DeniedError
 
         receive = functools.partial(self._receive, ())

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.cli.quantity import SCALED
+from ccpipe.cli.console.quantity import SCALED
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.lineprotocol.series import SeriesTable
 from ccpipe.message import Kind, Message

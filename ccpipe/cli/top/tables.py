@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ccpipe.cli.quantity import short
+from ccpipe.cli.console.quantity import short
 from ccpipe.cli.top.model import Model
 from ccpipe.terminal import printable
 

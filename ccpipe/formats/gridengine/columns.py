@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.formats.files import Stream, read_full
-from ccpipe.formats.gridengine.plain_lines import KERNEL, MAX_PAYLOAD, plain_lines
+from ccpipe.formats.gridengine.kernel import KERNEL
+from ccpipe.formats.gridengine.plain_lines import MAX_PAYLOAD, plain_lines
 from ccpipe.formats.gridengine.reader import Rejected, blocks, parse, parse_last, read
 from ccpipe.formats.gridengine.table import COLUMNS, PLACE, SCHEMA, from_records
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ccpipe.errors import MissingExtra
-from ccpipe.formats import kernel
 from ccpipe.formats.gridengine.classic import FIELDS, RUSAGE, SIGNED
 from ccpipe.formats.gridengine.jsonl import KEYS
+from ccpipe.formats.gridengine.kernel import KERNEL
 from ccpipe.formats.gridengine.record import Variant
 from ccpipe.formats.gridengine.table import EUSAGE, JSON, SCHEMA, TEXTS, TIMES, WHOLE
 
@@ -20,7 +20,6 @@ try:
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
-KERNEL = kernel.load("ccpipe.formats.gridengine._kernel")
 
 MAX_PAYLOAD = 2**31 - 1
 """Bytes of a payload; the offsets of Arrow's strings are 32-bit integers."""

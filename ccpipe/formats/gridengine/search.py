@@ -7,10 +7,8 @@
 import re
 from collections.abc import Collection
 
-from ccpipe.formats import kernel
+from ccpipe.formats.gridengine.kernel import KERNEL
 from ccpipe.formats.gridengine.reader import split_lines
-
-KERNEL = kernel.load("ccpipe.formats.gridengine._kernel")
 
 _NUMBERED = re.compile(
     rb'(?:\{"job_number":(?P<json>0|[1-9][0-9]{0,14}),)'

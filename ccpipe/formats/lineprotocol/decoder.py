@@ -29,7 +29,7 @@ from ccpipe.formats.lineprotocol.texts import Texts
 from ccpipe.formats.lineprotocol.values import ValueType, signed
 
 if TYPE_CHECKING:
-    from ccpipe.formats.lineprotocol._kernel import Scanner
+    from ccpipe.formats.lineprotocol.kernel._kernel import Scanner
 
 Dialect = Literal["cc", "influx"]
 """ClusterCockpit's line protocol or InfluxDB's own."""

@@ -12,7 +12,7 @@ from ccpipe.formats.lineprotocol.grammar import CC, KEY_ESCAPE, MEASUREMENT_ESCA
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 
 if TYPE_CHECKING:
-    from ccpipe.formats.lineprotocol._kernel import Scanner
+    from ccpipe.formats.lineprotocol.kernel._kernel import Scanner
 
 MAX_SERIES = 1_000_000
 """Encodings of series, or fields, that a table holds before a fresh one replaces it."""

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from datetime import tzinfo
 
 from ccpipe.formats.files import Stream, read_piece
+from ccpipe.formats.slurm.json.sacct import read_json
 from ccpipe.formats.slurm.reading import Reading
 from ccpipe.formats.slurm.sacct import SacctReader
-from ccpipe.formats.slurm.sacct_json import read_json
 from ccpipe.formats.slurm.sacct_row import SacctRow
 
 

@@ -10,10 +10,25 @@ Source: Sonar JSON format output specification (0.16), and what Sonar 0.19 adds 
 has its name and its text; ``docs/sonar.md`` is written from them.
 """
 
-from ccpipe.formats.sonar import timestamp
-from ccpipe.formats.sonar.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
 from ccpipe.formats.sonar.encoder import encode
-from ccpipe.formats.sonar.envelope import (
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.formats.sonar.identity import (
+    EPOCH_ZERO,
+    GAP,
+    JobId,
+    JobIdentity,
+    JobObservation,
+    JobTracker,
+    group_by_job,
+    job_observations,
+)
+from ccpipe.formats.sonar.profiles import ReadProfile, WriteProfile
+from ccpipe.formats.sonar.rollup import roll_up
+from ccpipe.formats.sonar.rules import Problem, problems
+from ccpipe.formats.sonar.stream import Decoded, Decoder, RejectedEnvelope, decode
+from ccpipe.formats.sonar.types import timestamp
+from ccpipe.formats.sonar.types.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
+from ccpipe.formats.sonar.types.envelope import (
     ClusterData,
     ClusterEnvelope,
     Data,
@@ -25,24 +40,10 @@ from ccpipe.formats.sonar.envelope import (
     SysinfoData,
     SysinfoEnvelope,
 )
-from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.formats.sonar.extended import INFINITE, UNSET, ExtendedUint
-from ccpipe.formats.sonar.identity import (
-    EPOCH_ZERO,
-    GAP,
-    JobId,
-    JobIdentity,
-    JobObservation,
-    JobTracker,
-    group_by_job,
-    job_observations,
-)
-from ccpipe.formats.sonar.job import JobsAttributes, SacctData, SlurmJob
-from ccpipe.formats.sonar.meta import ErrorObject, KVPair, MetadataObject
-from ccpipe.formats.sonar.profiles import ReadProfile, WriteProfile
-from ccpipe.formats.sonar.rollup import roll_up
-from ccpipe.formats.sonar.rules import Problem, problems
-from ccpipe.formats.sonar.sample import (
+from ccpipe.formats.sonar.types.extended import INFINITE, UNSET, ExtendedUint
+from ccpipe.formats.sonar.types.job import JobsAttributes, SacctData, SlurmJob
+from ccpipe.formats.sonar.types.meta import ErrorObject, KVPair, MetadataObject
+from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleDisk,
     SampleGpu,
@@ -51,8 +52,7 @@ from ccpipe.formats.sonar.sample import (
     SampleProcessGpu,
     SampleSystem,
 )
-from ccpipe.formats.sonar.stream import Decoded, Decoder, RejectedEnvelope, decode
-from ccpipe.formats.sonar.sysinfo import SysinfoAttributes, SysinfoGpuCard
+from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes, SysinfoGpuCard
 
 __all__ = [
     "EPOCH_ZERO",

@@ -13,22 +13,9 @@ import msgspec
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar.envelope import (
-    ENVELOPES,
-    ClusterData,
-    Envelope,
-    JobsData,
-    Path,
-    SampleData,
-    SysinfoData,
-)
-from ccpipe.formats.sonar.extended import ExtendedUint
-from ccpipe.formats.sonar.job import JobsAttributes
 from ccpipe.formats.sonar.layout import fields
-from ccpipe.formats.sonar.meta import ErrorObject, MetadataObject
 from ccpipe.formats.sonar.older_json import upgrade
 from ccpipe.formats.sonar.older_variants import check_depth, modern, unwrap
-from ccpipe.formats.sonar.primitives import Record
 from ccpipe.formats.sonar.profiles import (
     Numbers,
     ReadProfile,
@@ -37,6 +24,19 @@ from ccpipe.formats.sonar.profiles import (
     unmark,
 )
 from ccpipe.formats.sonar.rules import Problem, beyond_64_bits, problems, written
+from ccpipe.formats.sonar.types.envelope import (
+    ENVELOPES,
+    ClusterData,
+    Envelope,
+    JobsData,
+    Path,
+    SampleData,
+    SysinfoData,
+)
+from ccpipe.formats.sonar.types.extended import ExtendedUint
+from ccpipe.formats.sonar.types.job import JobsAttributes
+from ccpipe.formats.sonar.types.meta import ErrorObject, MetadataObject
+from ccpipe.formats.sonar.types.primitives import Record
 
 
 class Malformed(NamedTuple):

@@ -10,10 +10,7 @@ import msgspec
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.decoder import decode_types
-from ccpipe.formats.sonar.envelope import Envelope, JobsData
-from ccpipe.formats.sonar.extended import ExtendedUint
 from ccpipe.formats.sonar.layout import Field, fields
-from ccpipe.formats.sonar.primitives import Record
 from ccpipe.formats.sonar.profiles import (
     STYLES,
     WriteProfile,
@@ -22,6 +19,9 @@ from ccpipe.formats.sonar.profiles import (
     to_sonar,
 )
 from ccpipe.formats.sonar.rules import written
+from ccpipe.formats.sonar.types.envelope import Envelope, JobsData
+from ccpipe.formats.sonar.types.extended import ExtendedUint
+from ccpipe.formats.sonar.types.primitives import Record
 
 
 def encode(envelope: Envelope, *, profile: WriteProfile = "spec") -> bytes:

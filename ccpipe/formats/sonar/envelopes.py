@@ -5,8 +5,8 @@ from typing import ClassVar, Self, SupportsIndex, overload
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.encoder import encode
-from ccpipe.formats.sonar.envelope import Envelope
 from ccpipe.formats.sonar.stream import RejectedEnvelope
+from ccpipe.formats.sonar.types.envelope import Envelope
 
 ESTIMATED_SIZE = 512
 """Bytes counted for an envelope whose payload is not known."""

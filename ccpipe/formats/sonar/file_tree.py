@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ccpipe.errors import DataError, EncodeError
-from ccpipe.formats.sonar import timestamp
-from ccpipe.formats.sonar.envelope import Envelope
+from ccpipe.formats.sonar.types import timestamp
+from ccpipe.formats.sonar.types.envelope import Envelope
 
 SPELLINGS = {"sample": "sample", "sysinfo": "sysinfo", "job": "job", "cluster": "cluzter"}
 """How file names spell each type."""

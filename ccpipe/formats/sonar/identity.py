@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ccpipe.errors import DataError
-from ccpipe.formats.sonar.job import SlurmJob
-from ccpipe.formats.sonar.sample import SampleAttributes
-from ccpipe.formats.sonar.timestamp import parse as parse_time
+from ccpipe.formats.sonar.types.job import SlurmJob
+from ccpipe.formats.sonar.types.sample import SampleAttributes
+from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 
 GAP = 3 * 3600 * 10**9
 """Nanoseconds without records after which the same number is another job: "on the order of a few

@@ -11,8 +11,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from ccpipe.formats.sonar.extended import UINT64_MAX
-from ccpipe.formats.sonar.primitives import Primitive, Record
+from ccpipe.formats.sonar.types.extended import UINT64_MAX
+from ccpipe.formats.sonar.types.primitives import Primitive, Record
 
 
 class Field(NamedTuple):

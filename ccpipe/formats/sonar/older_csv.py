@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ccpipe.formats.sonar.decoder import decode_tree
-from ccpipe.formats.sonar.envelope import Envelope
-from ccpipe.formats.sonar.extended import UINT64_MAX
 from ccpipe.formats.sonar.older_json import upgrade
 from ccpipe.formats.sonar.profiles import ReadProfile, numbers_of
 from ccpipe.formats.sonar.rules import Problem
 from ccpipe.formats.sonar.stream import LARGEST, Decoded, RejectedEnvelope
+from ccpipe.formats.sonar.types.envelope import Envelope
+from ccpipe.formats.sonar.types.extended import UINT64_MAX
 
 MAX_RECORDS = 10_000
 """Records of one envelope; more begin another one."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ccpipe.formats.sonar.profiles import Numbers
-from ccpipe.formats.sonar.timestamp import is_readable, parse
+from ccpipe.formats.sonar.types.timestamp import is_readable, parse
 
 
 def upgrade(old: Any, numbers: Numbers) -> Any:

@@ -11,9 +11,9 @@ from typing import Any
 
 from ccpipe.errors import DataError
 from ccpipe.formats.nodelist import split
-from ccpipe.formats.sonar.extended import INFINITE, UINT64_MAX, UNSET, ExtendedUint
 from ccpipe.formats.sonar.identity import JobId
-from ccpipe.formats.sonar.timestamp import is_readable
+from ccpipe.formats.sonar.types.extended import INFINITE, UINT64_MAX, UNSET, ExtendedUint
+from ccpipe.formats.sonar.types.timestamp import is_readable
 
 
 def modern_job(job: dict[str, Any], *, minute: int) -> None:

@@ -36,13 +36,13 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from ccpipe.errors import EncodeError
-from ccpipe.formats.sonar.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
-from ccpipe.formats.sonar.envelope import ClusterData, Envelope, JobsData, SampleData
-from ccpipe.formats.sonar.extended import UINT64_MAX, UNSET, ExtendedUint
-from ccpipe.formats.sonar.job import JobsAttributes, SlurmJob
-from ccpipe.formats.sonar.meta import MetadataObject
-from ccpipe.formats.sonar.primitives import Record
-from ccpipe.formats.sonar.sample import (
+from ccpipe.formats.sonar.types.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
+from ccpipe.formats.sonar.types.envelope import ClusterData, Envelope, JobsData, SampleData
+from ccpipe.formats.sonar.types.extended import UINT64_MAX, UNSET, ExtendedUint
+from ccpipe.formats.sonar.types.job import JobsAttributes, SlurmJob
+from ccpipe.formats.sonar.types.meta import MetadataObject
+from ccpipe.formats.sonar.types.primitives import Record
+from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleDisk,
     SampleGpu,
@@ -51,7 +51,7 @@ from ccpipe.formats.sonar.sample import (
     SampleProcessGpu,
     SampleSystem,
 )
-from ccpipe.formats.sonar.sysinfo import SysinfoAttributes, SysinfoGpuCard
+from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes, SysinfoGpuCard
 
 WriteProfile = Literal["spec", "sonar", "jobanalyzer", "slurm-monitor"]
 """For whom an envelope is written."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar.sample import (
+from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleJob,
     SampleProcess,

@@ -11,16 +11,16 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from ccpipe.formats.sonar.cluster import ClusterNodes
-from ccpipe.formats.sonar.envelope import Envelope, Path
-from ccpipe.formats.sonar.extended import UINT64_MAX
-from ccpipe.formats.sonar.job import SlurmJob
 from ccpipe.formats.sonar.layout import fields
-from ccpipe.formats.sonar.meta import MetadataObject
-from ccpipe.formats.sonar.primitives import Primitive, Record
 from ccpipe.formats.sonar.profiles import Numbers
-from ccpipe.formats.sonar.sample import SampleJob
-from ccpipe.formats.sonar.sysinfo import SysinfoAttributes
+from ccpipe.formats.sonar.types.cluster import ClusterNodes
+from ccpipe.formats.sonar.types.envelope import Envelope, Path
+from ccpipe.formats.sonar.types.extended import UINT64_MAX
+from ccpipe.formats.sonar.types.job import SlurmJob
+from ccpipe.formats.sonar.types.meta import MetadataObject
+from ccpipe.formats.sonar.types.primitives import Primitive, Record
+from ccpipe.formats.sonar.types.sample import SampleJob
+from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes
 
 JOB_STATES = (
     "PENDING",

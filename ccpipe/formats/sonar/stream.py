@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ccpipe.formats.sonar.decoder import TOO_EARLY, TRAILING, Malformed, decode_value, malformed
-from ccpipe.formats.sonar.envelope import Envelope
 from ccpipe.formats.sonar.profiles import ReadProfile
 from ccpipe.formats.sonar.rules import Problem
+from ccpipe.formats.sonar.types.envelope import Envelope
 
 LARGEST = 16 * 2**20
 """Maximum bytes of an envelope."""

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat, zip_longest
 
-from ccpipe.formats.sonar.sample import SampleProcess
+from ccpipe.formats.sonar.types.sample import SampleProcess
 
 ProcessKey = int | tuple[int, str]
 """A process ID; where it is zero, as old Sonar wrote it for rolled-up processes, parent and

@@ -9,9 +9,9 @@ import msgspec
 
 from ccpipe.formats.lineprotocol.precision import INT64_MAX
 from ccpipe.formats.sonar import Envelope, ExtendedUint, timestamp
-from ccpipe.formats.sonar.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
-from ccpipe.formats.sonar.job import JobsAttributes, SlurmJob
-from ccpipe.formats.sonar.sample import (
+from ccpipe.formats.sonar.types.cluster import ClusterAttributes, ClusterNodes, ClusterPartition
+from ccpipe.formats.sonar.types.job import JobsAttributes, SlurmJob
+from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleDisk,
     SampleGpu,
@@ -19,7 +19,7 @@ from ccpipe.formats.sonar.sample import (
     SampleProcessGpu,
     SampleSystem,
 )
-from ccpipe.formats.sonar.sysinfo import SysinfoAttributes, SysinfoGpuCard
+from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes, SysinfoGpuCard
 
 _TIMES = frozenset({"boot", "submit_time", "start_time", "end_time"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -18,8 +18,8 @@ from ccpipe.formats.sonar import (
     timestamp,
 )
 from ccpipe.formats.sonar.layout import fields
-from ccpipe.formats.sonar.primitives import Record
 from ccpipe.formats.sonar.rollup import synthetic_pid
+from ccpipe.formats.sonar.types.primitives import Record
 from ccpipe.message import Kind
 from ccpipe.translate.sonar.cc_to_sonar_cpu_time import CpuTimes, NodeJob
 from ccpipe.translate.sonar.sonar_metrics import (

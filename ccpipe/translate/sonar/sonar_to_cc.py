@@ -32,7 +32,7 @@ from ccpipe.formats.sonar import (
     encode,
 )
 from ccpipe.formats.sonar.envelopes import Envelopes
-from ccpipe.formats.sonar.timestamp import parse as parse_time
+from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 from ccpipe.jobs import Lifecycle, Outbox
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message

@@ -8,7 +8,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.nodelist import expand
 from ccpipe.formats.slurm import gres, index_list
 from ccpipe.formats.sonar import JobId, SlurmJob
-from ccpipe.formats.sonar.timestamp import parse as parse_time
+from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 from ccpipe.jobs import PENDING, RUNNING, Job, Node, is_final
 
 Shared = Literal["none", "single_user", "multi_user"]

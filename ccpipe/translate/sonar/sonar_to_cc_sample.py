@@ -16,7 +16,7 @@ from ccpipe.formats.sonar import (
     SampleSystem,
 )
 from ccpipe.formats.sonar.sums import Seen, add_up, shares
-from ccpipe.formats.sonar.timestamp import parse as parse_time
+from ccpipe.formats.sonar.types.timestamp import parse as parse_time
 from ccpipe.translate.sonar.sonar_metrics import (
     BOOT,
     CPU_USED,

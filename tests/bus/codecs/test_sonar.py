@@ -3,7 +3,7 @@
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Delivery
 from ccpipe.formats.sonar import ErrorObject, MetadataObject, encode
-from ccpipe.formats.sonar.envelope import Envelope
+from ccpipe.formats.sonar.types.envelope import Envelope
 
 
 def test_envelopes_keep_their_bad_neighbours_apart() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.reader import RobustClient
+from ccpipe.bus.nats.protocol.reader import RobustClient
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site

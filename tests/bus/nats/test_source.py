@@ -9,7 +9,7 @@ from ccpipe.bus.nats import source as module
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.bus.nats.stream import ensure_consumer
+from ccpipe.bus.nats.streams.stream import ensure_consumer
 from ccpipe.config import Bus, Duration, Site
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import decode, encode

@@ -9,7 +9,7 @@ import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import Server
-from ccpipe.bus.nats.stream import ensure_consumer, ensure_stream, stream_name
+from ccpipe.bus.nats.streams.stream import ensure_consumer, ensure_stream, stream_name
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from tests.bus.nats.conftest import connected

@@ -17,7 +17,7 @@ from ccpipe.formats.gridengine.columns import (
     read_compiled,
     read_in_python,
 )
-from ccpipe.formats.gridengine.plain_lines import KERNEL
+from ccpipe.formats.gridengine.kernel import KERNEL
 from tests.conftest import needs_kernel
 from tests.formats.gridengine.accounting_samples import CLASSIC, DATA, SAMPLES, TAIL, mutated
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.gridengine import read
-from ccpipe.formats.gridengine.search import KERNEL, lines_of_jobs, search_in_python
+from ccpipe.formats.gridengine.kernel import KERNEL
+from ccpipe.formats.gridengine.search import lines_of_jobs, search_in_python
 from tests.conftest import needs_kernel
 from tests.formats.gridengine.accounting_samples import SAMPLES, mutated
 

@@ -20,10 +20,10 @@ from ccpipe.formats.sonar import (
     SysinfoEnvelope,
     timestamp,
 )
-from ccpipe.formats.sonar.envelope import ENVELOPES
 from ccpipe.formats.sonar.layout import Field, fields
-from ccpipe.formats.sonar.primitives import Record
 from ccpipe.formats.sonar.rules import JOB_STATES
+from ccpipe.formats.sonar.types.envelope import ENVELOPES
+from ccpipe.formats.sonar.types.primitives import Record
 
 offsets = st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda m: timezone(timedelta(minutes=m)))
 timestamps = st.builds(timestamp.write, st.integers(0, 4 * 10**18), offsets)

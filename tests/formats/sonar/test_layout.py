@@ -1,10 +1,10 @@
 """The fields read from the types are the specification's: each one, with its type."""
 
 from ccpipe.formats.sonar import UNSET, ExtendedUint, SampleAttributes, SampleProcess
-from ccpipe.formats.sonar.envelope import ENVELOPES
 from ccpipe.formats.sonar.layout import Field, fields
-from ccpipe.formats.sonar.sample import SampleGpu, SampleJob, SampleSystem
-from ccpipe.formats.sonar.sysinfo import SysinfoAttributes
+from ccpipe.formats.sonar.types.envelope import ENVELOPES
+from ccpipe.formats.sonar.types.sample import SampleGpu, SampleJob, SampleSystem
+from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes
 from scripts import sonar_pages
 from tests.paths import TEST_DATA
 

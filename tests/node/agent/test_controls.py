@@ -12,7 +12,7 @@ import pytest
 from ccpipe.config import Bus, Interval, Publish, Site
 from ccpipe.errors import ConfigError, DataError, UnavailableError
 from ccpipe.formats.sonar import Envelope, ErrorObject, SysinfoAttributes, SysinfoData
-from ccpipe.formats.sonar.meta import MetadataObject
+from ccpipe.formats.sonar.types.meta import MetadataObject
 from ccpipe.node.agent.controls import controls
 from ccpipe.node.controls.control import Change, Control
 from tests.node.conftest import PACKED, unpack

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ccpipe.cli.clustercockpit import AVERAGED as AVERAGED_MEASURES
+from ccpipe.cli.config.clustercockpit import AVERAGED as AVERAGED_MEASURES
 from ccpipe.config import Publish, Site, load
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import to_lines

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ccpipe.formats.sonar import Envelope, MetadataObject, SampleData, SampleEnvelope
-from ccpipe.formats.sonar.sample import (
+from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleJob,
     SampleProcess,

@@ -9,7 +9,7 @@ from ccpipe.formats.sonar import (
     SampleProcessGpu,
     SampleSystem,
 )
-from ccpipe.formats.sonar.primitives import Record
+from ccpipe.formats.sonar.types.primitives import Record
 from ccpipe.node.sampling.metrics import units
 from ccpipe.translate.sonar.sonar_metrics import (
     BOOT,

@@ -1,5 +1,0 @@
-# What ``_frames.pyx`` offers.
-
-from ccpipe.bus.nats.frames import Frame
-
-def split(store: bytearray, start: int, end: int) -> tuple[list[Frame], int, int]: ...

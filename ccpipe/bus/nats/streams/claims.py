@@ -1,0 +1,156 @@
+"""Who reads which partition: one table, which all processes of a durable name change in turn.
+
+The table is the last message of a subject. A process writes it only on top of the message that it
+has read, so that of two that write at once one fails and reads again. No clock is compared: a
+process is dead when its count of beats has not changed for a time that the others measure.
+"""
+
+import math
+import time
+from typing import NamedTuple
+
+import msgspec
+import nats.errors
+import nats.js.errors
+from nats.js import JetStreamContext, api
+
+from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.streams.stream import DESCRIPTION, NAME_IN_USE, stream_name
+from ccpipe.bus.subjects import Subjects, escape
+from ccpipe.config import Bus
+from ccpipe.errors import UnavailableError
+
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+WRONG_SEQUENCE = 10071
+"""JetStream's error code for a message that was not expected as the last one."""
+
+
+class Table(msgspec.Struct):
+    """Processes by name with their beats, in the order in which they came, and what each reads."""
+
+    members: dict[str, int] = {}
+    owners: dict[str, str] = {}
+    """The owner of each partition, by the name of its consumer."""
+
+    def of(self, member: str) -> list[str]:
+        """Return the partitions of a process."""
+        return [partition for partition, owner in self.owners.items() if owner == member]
+
+    def share(self, member: str, partitions: int) -> int:
+        """Return how many partitions a process shall have: equal parts, the rest to the first."""
+        place = list(self.members).index(member)
+        return partitions // len(self.members) + (place < partitions % len(self.members))
+
+    def remove(self, members: set[str]) -> None:
+        """Forget processes and free what they had."""
+        self.members = {name: n for name, n in self.members.items() if name not in members}
+        self.owners = {p: owner for p, owner in self.owners.items() if owner not in members}
+
+    def claim(self, member: str, partitions: list[str], preferred: list[str]) -> list[str]:
+        """Give a process its share of what is free, first what it prefers; return what is new."""
+        free = [each for each in partitions if each not in self.owners]
+        free.sort(key=lambda each: each not in preferred)
+        missing = self.share(member, len(partitions)) - len(self.of(member))
+        new = free[: max(0, missing)]
+        self.owners |= dict.fromkeys(new, member)
+        return new
+
+
+class Observer:
+    """Measures for how long each process has not changed its count of beats."""
+
+    def __init__(self, max_gap: float) -> None:
+        """Begin anew where `max_gap` seconds pass without a look: nobody is blamed for a gap.
+
+        Then this process was held up, or the broker was away and nobody could write.
+        """
+        self._max_gap = max_gap
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._last = -math.inf
+
+    def silent(self, table: Table) -> dict[str, float]:
+        """Return seconds by process; 0 for one that has changed, or is seen for the first time."""
+        now = time.monotonic()
+        before = self._seen if now - self._last < self._max_gap else {}
+        self._last = now
+        self._seen = {
+            name: before[name] if name in before and before[name][0] == beats else (beats, now)
+            for name, beats in table.members.items()
+        }
+        return {name: now - since for name, (_, since) in self._seen.items()}
+
+
+class Version(NamedTuple):
+    """The table and the number of its message, on top of which the next one is written."""
+
+    table: Table
+    sequence: int
+
+
+class Claims:
+    """The table of one durable name, in a stream of the cluster's own."""
+
+    def __init__(self, bus: Bus, subjects: Subjects, durable: str) -> None:
+        self._bus = bus
+        self._stream = f"{stream_name(subjects)}-replicas"
+        self._prefix = f"{escape(subjects.cluster)}.replicas"
+        self._subject = f"{self._prefix}.{escape(durable)}"
+
+    async def read(self, jetstream: JetStreamContext) -> Version:
+        """Return the table, empty where nobody has written it; makes its stream.
+
+        Raises
+        ------
+        UnavailableError, DeniedError
+            where JetStream does not answer, or not to us.
+
+        """
+        try:
+            message = await jetstream.get_last_msg(self._stream, self._subject)
+        except nats.js.errors.NotFoundError:
+            await self._ensure_stream(jetstream)
+            return Version(Table(), 0)
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            raise explain(error, f"reading {self._subject}") from None
+        try:
+            table = msgspec.json.decode(message.data or b"", type=Table)
+        except msgspec.MsgspecError as error:
+            raise UnavailableError(f"{self._subject}: cannot be read: {error}") from None
+        return Version(table, message.seq or 0)
+
+    async def write(self, jetstream: JetStreamContext, table: Table, sequence: int) -> bool:
+        """Write the table on top of what was read; false where another process was faster.
+
+        Raises
+        ------
+        UnavailableError, DeniedError
+            as ``read`` does.
+
+        """
+        headers = {EXPECTED: str(sequence)}
+        try:
+            await jetstream.publish(self._subject, msgspec.json.encode(table), headers=headers)
+        except nats.js.errors.APIError as error:
+            if error.err_code == WRONG_SEQUENCE:
+                return False
+            raise explain(error, f"writing {self._subject}") from None
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            raise explain(error, f"writing {self._subject}") from None
+        return True
+
+    async def _ensure_stream(self, jetstream: JetStreamContext) -> None:
+        config = api.StreamConfig(
+            name=self._stream,
+            subjects=[f"{self._prefix}.*"],
+            max_msgs_per_subject=1,
+            num_replicas=self._bus.stream_replicas,
+            storage=api.StorageType.FILE,
+            description=DESCRIPTION,
+        )
+        try:
+            await jetstream.add_stream(config)
+        except nats.js.errors.BadRequestError as error:
+            if error.err_code != NAME_IN_USE:
+                raise explain(error, f"making the stream {self._stream}") from None
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            raise explain(error, f"making the stream {self._stream}") from None

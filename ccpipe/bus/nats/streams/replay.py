@@ -1,0 +1,79 @@
+"""What a stream already holds: recent messages, read once without leaving a trace."""
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+
+import nats.errors
+import nats.js.errors
+from nats.js import JetStreamContext, api
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.protocol.frames import write_header
+from ccpipe.bus.nats.streams.jetstream import names_of, stream_of
+from ccpipe.bus.nats.streams.partitions import all_counts, published
+
+FETCH = 500
+FETCH_SECONDS = 2.0
+ABANDONED_SECONDS = 30.0
+"""After so long the broker removes a consumer whose reader died."""
+
+
+async def replay(
+    bus: Connection, pattern: str, *, since: float, maximum: int
+) -> AsyncIterator[Sequence[Delivery]]:
+    """Yield what the stream of `pattern` holds since a time (seconds since the epoch), in order.
+
+    At most `maximum` messages, the oldest first; none where no stream keeps the subject. Nothing is
+    acknowledged, and bridges are not affected.
+
+    Raises
+    ------
+    UnavailableError
+        where JetStream does not answer.
+    DeniedError
+        where we may not read it.
+
+    """
+    jetstream = bus.jetstream()
+    stored = await _stored(jetstream, pattern)
+    config = api.ConsumerConfig(
+        deliver_policy=api.DeliverPolicy.BY_START_TIME,
+        opt_start_time=datetime.fromtimestamp(since, UTC),
+        ack_policy=api.AckPolicy.NONE,
+        inactive_threshold=ABANDONED_SECONDS,
+        mem_storage=True,
+        filter_subjects=stored if len(stored) > 1 else None,
+        description="a reader of recent messages",
+    )
+    try:
+        subscription = await jetstream.pull_subscribe(pattern, config=config)
+    except nats.js.errors.NotFoundError:
+        return  # no stream keeps it
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"reading {pattern}") from None
+    try:
+        pending = (await subscription.consumer_info()).num_pending or 0
+        left = min(pending, maximum)
+        while left > 0:
+            messages = await subscription.fetch(min(left, FETCH), timeout=FETCH_SECONDS)
+            left -= len(messages)
+            subject_of = published if len(stored) > 1 else str
+            yield [
+                Delivery(subject_of(m.subject), m.data, write_header(m.headers or {}), m.reply)
+                for m in messages
+            ]
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"reading {pattern}") from None
+    finally:
+        with contextlib.suppress(nats.errors.Error, TimeoutError):
+            await subscription.unsubscribe()
+
+
+async def _stored(jetstream: JetStreamContext, pattern: str) -> list[str]:
+    """Return the pattern as the stream stores it: with partitions, with each count it has had."""
+    names = await names_of(jetstream, pattern)
+    stream = await stream_of(jetstream, names[0]) if names else None
+    counts = all_counts(stream.config) if stream else [1]
+    return [f"p{count}.*.{pattern}" if count > 1 else pattern for count in counts]

@@ -1,0 +1,319 @@
+"""JetStream: the streams that store a cluster's messages, and the consumers that read them."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import nats.errors
+import nats.js.errors
+from nats.js import JetStreamContext, api
+
+from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.streams.jetstream import NANOSECONDS, Stream, call, names_of, stream_of
+from ccpipe.bus.nats.streams.partitions import partitions_of, transform
+from ccpipe.bus.subjects import Subjects, covers, escape, minimal
+from ccpipe.config import Bus, Duration, Size
+from ccpipe.config_dump import measure
+from ccpipe.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+KEPT = ("metrics", "events", "log", "sonar")
+"""What the stream of a cluster stores. Control is request and reply: nothing to store."""
+
+DUPLICATE_SECONDS = 120.0
+"""How long the broker recognises a message that is published again."""
+
+DEAD_SECONDS = 30 * 86400.0
+"""How long dead letters are kept."""
+
+ABSENT = "absent"
+"""What a difference says of a stream that does not exist."""
+
+DESCRIPTION = "kept by ccpipe"
+
+OTHER_CONSUMER = 10012
+"""JetStream's error code for a consumer that exists and reads in another way."""
+
+NAME_IN_USE = 10058
+"""JetStream's error code for a stream whose name is taken by one that is not the same."""
+
+
+async def ensure_stream(
+    jetstream: JetStreamContext, bus: Bus, subjects: Subjects, patterns: list[str]
+) -> str:
+    """Return the name of the stream that stores the first of `patterns`.
+
+    What no stream stores is added to ours, which is created where it does not exist. A stream that
+    a site made itself is used as it is, whatever its name; what it does not store of `patterns` is
+    reported. Dead letters have a stream of their own, so that metrics cannot push them out.
+
+    Raises
+    ------
+    UnavailableError
+        where JetStream does not answer (yet).
+    DeniedError
+        where we may not see or make a stream.
+
+    """
+    dead = patterns == [subjects.dead()]
+    if has_upstream(bus) and not dead:
+        return await _ensure_downstream(jetstream, wanted_stream(bus, subjects))
+    streams = {pattern: await find_home(jetstream, pattern) for pattern in patterns}
+    homes = {pattern: stream.name for pattern, stream in streams.items() if stream}
+    if missing := [pattern for pattern in patterns if pattern not in homes]:
+        config = wanted_stream(bus, subjects, dead=dead)
+        others = [each for each in config.subjects or [] if each not in homes]
+        missing += [each for each in others if await find_home(jetstream, each) is None]
+        ours = await _store_subjects(jetstream, config.evolve(subjects=minimal(missing)))
+        homes |= dict.fromkeys(missing, ours)
+    name = homes[patterns[0]]
+    if stream := streams[patterns[0]]:
+        for difference in differences(stream, bus, subjects):
+            log.warning("%s; `ccpipe streams apply` changes it", difference)
+    if elsewhere := [pattern for pattern in patterns if homes[pattern] != name]:
+        log.warning("the stream %s does not store %s", name, ", ".join(elsewhere))
+    return name
+
+
+async def _ensure_downstream(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
+    """Make the stream that gets its messages from others, where it does not exist."""
+    name = str(config.name)
+    if await stream_of(jetstream, name) is None:
+        doing = f"making the stream {name}"
+        await call(jetstream, f"STREAM.CREATE.{name}", config.as_dict(), doing)
+        log.info("the stream %s gets its messages from other streams", name)
+    return name
+
+
+async def find_home(jetstream: JetStreamContext, pattern: str) -> Stream | None:
+    """Return the stream that stores all subjects of a pattern; None where none does.
+
+    Raises
+    ------
+    UnavailableError, DeniedError
+        as ``ensure_stream`` does.
+
+    """
+    for name in await names_of(jetstream, pattern):
+        stream = await stream_of(jetstream, name)
+        if stream is not None and any(covers(subject, pattern) for subject in stream.subjects):
+            return stream
+    return None
+
+
+def stream_name(subjects: Subjects, *, dead: bool = False) -> str:
+    """Return the name of the stream that we make for a cluster, or for its dead letters."""
+    return f"ccpipe-{escape(subjects.cluster)}" + ("-dead" if dead else "")
+
+
+def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.StreamConfig:
+    """Return the stream of a cluster, or of its dead letters, as it is configured."""
+    max_age = DEAD_SECONDS if dead else float(bus.stream_age)
+    name = stream_name(subjects, dead=dead)
+    upstream = has_upstream(bus) and not dead
+    stored = [subjects.dead()] if dead else minimal(subjects.patterns(KEPT))
+    sources = [_upstream(bus, name, each) for each in bus.stream_sources]
+    return api.StreamConfig(
+        name=name,
+        subjects=None if upstream else stored,
+        sources=sources if upstream and not bus.stream_mirror else None,
+        mirror=_upstream(bus, name, bus.stream_mirror) if upstream and bus.stream_mirror else None,
+        retention=api.RetentionPolicy.LIMITS,
+        storage=api.StorageType.FILE,
+        discard=api.DiscardPolicy.OLD if dead else api.DiscardPolicy(bus.stream_discard),
+        max_age=max_age,
+        max_bytes=int(bus.stream_size),
+        num_replicas=bus.stream_replicas,
+        subject_transform=None if dead or upstream else _partitioned(bus.stream_partitions),
+        duplicate_window=min(DUPLICATE_SECONDS, max_age or DUPLICATE_SECONDS),
+        description=DESCRIPTION,
+    )
+
+
+def has_upstream(bus: Bus) -> bool:
+    """Say whether our stream gets its messages from other streams, and stores no subject itself."""
+    return bool(bus.stream_sources or bus.stream_mirror)
+
+
+def _upstream(bus: Bus, name: str, source: str) -> api.StreamSource:
+    """Return a stream of another domain, of the same name where `source` names none."""
+    domain, _, other = source.partition("/")
+    wanted = _partitioned(bus.stream_partitions)
+    return api.StreamSource(
+        name=other or name,
+        external=api.ExternalStream(api=f"$JS.{domain}.API"),
+        subject_transforms=[wanted] if wanted else None,
+    )
+
+
+def _upstream_text(sources: list[dict[str, Any]] | dict[str, Any] | None) -> str:
+    """Write where a stream gets its messages from: ``rack1/ccpipe-fritz``, and its partitions."""
+    each = sources if isinstance(sources, list) else [sources] if sources else []
+    texts = []
+    for one in each:
+        api_prefix = (one.get("external") or {}).get("api", "")
+        domain = api_prefix.removeprefix("$JS.").removesuffix(".API")
+        count = partitions_of({"mirror": one})
+        parts = f" in {count} partitions" if count > 1 else ""
+        texts.append(f"{domain}/{one['name']}{parts}")
+    return ", ".join(sorted(texts)) or "none"
+
+
+def _partitioned(count: int) -> api.SubjectTransform | None:
+    wanted = transform(count)
+    return api.SubjectTransform(**wanted) if wanted else None
+
+
+class Difference(NamedTuple):
+    """A setting of a stream that is not as it is configured."""
+
+    stream: str
+    setting: str
+    key: str
+    """The key of ``[bus]`` that says how it shall be; empty for a constant."""
+    now: str
+    wanted: str
+
+    def __str__(self) -> str:
+        if self.now == ABSENT:
+            return f"stream {self.stream} does not exist yet; it will store {self.wanted}"
+        if self.setting == "subjects":
+            return f"stream {self.stream} does not store {self.wanted}"
+        reason = f"bus.{self.key}" if self.key else "ccpipe's own limit"
+        return f"stream {self.stream}: {self.setting} is {self.now}, not {self.wanted} ({reason})"
+
+
+SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "max_age": ("stream_age", lambda value: str(measure(Duration(value / NANOSECONDS)))),
+    "max_bytes": ("stream_size", lambda value: str(measure(Size(value)))),
+    "discard": ("stream_discard", lambda value: api.DiscardPolicy(value).value),
+    "num_replicas": ("stream_replicas", str),
+    "sources": ("stream_sources", _upstream_text),
+    "mirror": ("stream_mirror", _upstream_text),
+    "subject_transform": (
+        "stream_partitions",
+        lambda value: str(partitions_of({"subject_transform": value})),
+    ),
+}
+"""What is kept as configured: the key of ``[bus]``, and how to write a value."""
+
+
+def differences(stream: Stream, bus: Bus, subjects: Subjects) -> list[Difference]:
+    """Return what of our own stream is not as configured; a site's own is as it should be."""
+    dead = stream.name == stream_name(subjects, dead=True)
+    if not dead and stream.name != stream_name(subjects):
+        return []
+    wanted = wanted_stream(bus, subjects, dead=dead).as_dict()
+    return [
+        Difference(
+            stream.name,
+            setting,
+            "" if dead and setting in ("max_age", "discard") else key,
+            write(stream.config.get(setting, 0)),
+            write(wanted.get(setting)),
+        )
+        for setting, (key, write) in SETTINGS.items()
+        if write(stream.config.get(setting, 0)) != write(wanted.get(setting))
+    ]
+
+
+async def _store_subjects(jetstream: JetStreamContext, config: api.StreamConfig) -> str:
+    """Create our stream, or add subjects to it; what is configured otherwise stays as it is."""
+    name, subjects = str(config.name), list(config.subjects or ())
+    try:
+        await jetstream.add_stream(config)
+    except nats.js.errors.BadRequestError as error:
+        if error.err_code != NAME_IN_USE:
+            raise explain(error, f"making the stream {name} for {', '.join(subjects)}") from None
+        there = await stream_of(jetstream, name)
+        subjects = minimal([*(there.subjects if there else ()), *subjects])
+        update = {**(there.config if there else {}), "subjects": subjects}
+        await call(jetstream, f"STREAM.UPDATE.{name}", update, f"changing the stream {name}")
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"making the stream {name}") from None
+    log.info("the stream %s stores %s", name, ", ".join(subjects))
+    return name
+
+
+async def require_unpartitioned(jetstream: JetStreamContext, name: str) -> None:
+    """Raise ConfigError where a stream has partitions, which a single consumer cannot read."""
+    stream = await stream_of(jetstream, name)
+    if stream is not None and (count := partitions_of(stream.config)) > 1:
+        raise ConfigError(
+            f"the stream {name} has {count} partitions: set bus.stream_partitions = {count}"
+        )
+
+
+async def ensure_consumer(
+    jetstream: JetStreamContext,
+    stream: str,
+    durable: str,
+    patterns: list[str],
+    ack_wait: float,
+    *,
+    owner: str = "",
+) -> str:
+    """Create the durable consumer that remembers how far a bridge has read, or find it.
+
+    Returns what tells it from any other, one of its name that comes later included.
+
+    Raises
+    ------
+    UnavailableError, DeniedError
+        as ``ensure_stream`` does.
+    ConfigError
+        where a consumer of that name exists and reads other subjects in another way.
+
+    """
+    config = api.ConsumerConfig(
+        durable_name=durable,
+        ack_policy=api.AckPolicy.EXPLICIT,
+        ack_wait=ack_wait,
+        max_ack_pending=-1,  # what is unacknowledged is bounded by the pipe's own memory
+        filter_subjects=patterns,
+        description=owner or "a ccpipe bridge",
+    )
+    try:
+        info = await jetstream.add_consumer(stream, config)
+    except nats.js.errors.BadRequestError as error:
+        raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
+    except nats.js.errors.ServerError as error:
+        if error.err_code != OTHER_CONSUMER:
+            raise explain(error, f"making the consumer {durable}") from None
+        raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"making the consumer {durable}") from None
+    made = f" {info.created:%Y-%m-%dT%H:%M:%S.%fZ}" if info.created else ""
+    return f"{stream} {durable}{made}"
+
+
+async def refuse_others(
+    jetstream: JetStreamContext, stream: str, durable: str, owner: str = ""
+) -> None:
+    """Refuse a durable consumer that belongs to another process.
+
+    Before the consumer is ours (`owner` is empty) that is one with an open pull request: the
+    broker drops the request with the connection, so that a bridge which was killed does not keep
+    its successor out. Afterwards it is one whose description names another owner.
+
+    Raises
+    ------
+    ConfigError
+        where it does.
+    UnavailableError, DeniedError
+        as ``ensure_stream`` does.
+
+    """
+    try:
+        info = await jetstream.consumer_info(stream, durable)
+    except nats.js.errors.NotFoundError:
+        return
+    except (nats.errors.Error, TimeoutError) as error:
+        raise explain(error, f"looking at the consumer {durable}") from None
+    other = info.config.description if info.config else ""
+    if other != owner if owner else info.num_waiting:
+        raise ConfigError(
+            f"the durable name {durable!r} is in use by {other}, and a translator of this recipe "
+            "must see all messages: stop the other bridge, or choose another `durable`"
+        )

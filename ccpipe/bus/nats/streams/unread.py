@@ -1,0 +1,139 @@
+"""Messages that a stream is about to delete before they are read, or has deleted."""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.streams.jetstream import Consumer, Stream, consumer_of, consumers_of, stream_of
+from ccpipe.errors import DeniedError, UnavailableError
+from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import lasting
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 10.0
+WARN_SHARE = 0.75
+"""From which share of a stream's limits on, taken by unread messages, there is a warning."""
+REPEAT_SECONDS = 300.0
+"""The same warning is repeated only after so long."""
+
+
+class UnreadWatch:
+    """Watches how far the durable consumer of one bridge is behind.
+
+    It warns before the stream deletes what was not read, for this bridge and for those that are
+    not running; what was deleted unread is counted in ``telemetry.unread_dropped`` and logged.
+    """
+
+    def __init__(self, bus: Connection, durable: str, telemetry: Telemetry) -> None:
+        """Watch the consumer `durable` over a connection that somebody else opens and closes."""
+        self._bus = bus
+        self._durable = durable
+        self._telemetry = telemetry
+        self._before: Consumer | None = None
+        self._counted = 0  # up to which message of the stream
+        self._warned: dict[str, float] = {}
+
+    async def run(self, stream: Callable[[], str]) -> None:
+        """Poll without end the stream that `stream` names; an empty name is none."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if name := stream():
+                await self.poll(name)
+
+    async def poll(self, name: str) -> None:
+        """Look once; what cannot be seen now is seen the next time."""
+        if not self._bus.is_connected:
+            return
+        with contextlib.suppress(UnavailableError, DeniedError):
+            jetstream = self._bus.jetstream()
+            # In this order: what is dropped in between is then counted the next time.
+            stream = await stream_of(jetstream, name)
+            own = await consumer_of(jetstream, name, self._durable)
+            if stream is None or own is None:
+                self._before, self._counted = None, 0  # made again: its numbers begin anew
+                return
+            self._count(stream, own)
+            self._warn(stream, own)
+            async for other in consumers_of(jetstream, name):
+                if not other.num_waiting and other.name != self._durable:
+                    self._warn(stream, other)
+
+    def _count(self, stream: Stream, own: Consumer) -> None:
+        self._telemetry.unread.labels(self._durable).set(own.num_pending)
+        dropped = self._dropped(stream, own)
+        self._before = own
+        if dropped:
+            # A stream's numbers do not say which of its subjects a deleted message had.
+            about = "up to " if own.subjects and set(stream.subjects) - set(own.subjects) else ""
+            self._telemetry.count(self._telemetry.unread_dropped, self._durable, dropped)
+            log.error(
+                "the stream %s has deleted %s%d messages that %s had not read: it keeps %s",
+                stream.name, about, dropped, self._durable, limits(stream),
+            )  # fmt: skip
+
+    def _dropped(self, stream: Stream, own: Consumer) -> int:
+        """Count what was deleted since the last poll and was not delivered before."""
+        before = self._before or own
+        start = max(before.delivered.stream_seq, self._counted)
+        end = stream.state.first_seq - 1
+        if end <= start:
+            return 0
+        self._counted = end
+        # Messages that were delivered meanwhile lie between the two positions, too.
+        delivered = max(0, own.delivered.consumer_seq - before.delivered.consumer_seq)
+        return max(0, max(end, own.delivered.stream_seq) - start - delivered)
+
+    def _warn(self, stream: Stream, consumer: Consumer) -> None:
+        share, left = forecast(stream, consumer)
+        now = time.monotonic()
+        if share < WARN_SHARE:
+            self._warned.pop(consumer.name, None)
+        elif now - self._warned.get(consumer.name, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+            self._warned[consumer.name] = now
+            absent = "" if consumer.num_waiting else ", and no bridge of that name is running"
+            when = f"in about {lasting(left)}" if math.isfinite(left) else "soon"
+            what = "refuses new messages" if is_refusing(stream) else "deletes the oldest unread"
+            log.warning(
+                "%s has %d unread messages, %.0f %% of what the stream %s keeps (%s)%s: %s it %s",
+                consumer.name, consumer.num_pending, 100 * share, stream.name, limits(stream),
+                absent, when, what,
+            )  # fmt: skip
+
+
+def is_refusing(stream: Stream) -> bool:
+    """Whether a full stream refuses new messages rather than to delete old ones."""
+    return bool(stream.config.get("discard") == "new")
+
+
+def limits(stream: Stream) -> str:
+    """Write the limits of a stream."""
+    size = f"{stream.max_bytes} bytes" if stream.max_bytes else "any number of bytes"
+    return size + (f" for {lasting(stream.max_age)}" if stream.max_age else "")
+
+
+def forecast(stream: Stream, consumer: Consumer) -> tuple[float, float]:
+    """Return the share of the limits that unread messages take, and the seconds until they do.
+
+    Where the oldest unread message lies in time and bytes is interpolated from its number.
+    """
+    state = stream.state
+    if not consumer.num_pending or not state.messages:
+        return 0.0, math.inf
+    span = state.last_seq - state.first_seq + 1
+    unread = min(1.0, (state.last_seq - consumer.delivered.stream_seq) / span)
+    share, left = 0.0, math.inf
+    if stream.max_bytes:
+        taken = unread * state.bytes
+        share = taken / stream.max_bytes
+        left = (stream.max_bytes - taken) / stream.rate if stream.rate else math.inf
+    if stream.max_age and stream.ts:
+        first = state.first_ts + (1 - unread) * (state.last_ts - state.first_ts)
+        age = (stream.ts - first).total_seconds()
+        share = max(share, age / stream.max_age)
+        left = min(left, max(0.0, stream.max_age - age))
+    return share, left

@@ -1,0 +1,185 @@
+"""``ccpipe config clustercockpit``: configuration for ClusterCockpit's programs."""
+
+import importlib
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from ccpipe.cli.console.options import Where
+from ccpipe.cli.console.output import print_json
+from ccpipe.config import Site
+from ccpipe.errors import DataError, UsageError
+from ccpipe.formats.units import parse_unit
+from ccpipe.node.agent.parts import intervals, is_enabled
+from ccpipe.node.agent.profiles import with_profile
+from ccpipe.node.linux import proc
+from ccpipe.node.sampling.metrics import Metric
+from ccpipe.registry import names
+from ccpipe.terminal import listed, note
+
+FINER_TYPES = {"hwthreads": "hwthread", "domains": "memoryDomain"}
+"""Options of collectors that add metrics of a finer type than the node."""
+
+BASES = {
+    "byte": "B", "byte/second": "B/s", "flop": "F", "flop/second": "F/s", "hertz": "Hz",
+    "watt": "W", "joule": "J", "temperature": "°C",
+}  # fmt: skip
+"""Base units that cc-backend knows, by what is measured; others have an empty base."""
+
+PREFIXES = {Fraction(1000**i): prefix for i, prefix in enumerate(("", "K", "M", "G", "T", "P"))}
+
+AVERAGED = {"percent", "temperature", "hertz", "revolution", "volt"}
+"""What is averaged over parts of a node; other measures are summed."""
+
+FOOTPRINTS = {"cpu_load": "avg", "mem_used": "max", "flops_any": "avg", "mem_bw": "avg"}
+"""Metrics that characterise a job, and which of their statistics does."""
+
+POWERS = {"cpu_power", "mem_power", "nv_power_usage", "rocm_avg_power"}
+"""Metrics from which cc-backend computes the energy of a job."""
+
+
+class Sampled(NamedTuple):
+    """A metric as the configured publisher samples it."""
+
+    row: Metric
+    type: str
+    """The finest tag ``type`` that it has."""
+    seconds: int
+    """Time between two samples, rounded up."""
+
+
+def clustercockpit(
+    *patterns: str,
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Print the metrics of the collectors as ClusterCockpit's programs configure them.
+
+    One JSON object: metricConfig is for cc-backend's cluster.json, metrics for
+    cc-metric-store's configuration. Scopes and time steps are those of the
+    collectors as ccpipe.toml configures them. Thresholds (peak, normal, caution,
+    alert) that depend on the hardware are 0 and must be filled in.
+
+    Without patterns, metrics of devices (tag stype) are left out: the store
+    would write all devices of a node into one series. With [publish]
+    profile = "clustercockpit", which adds them up, they are printed too.
+
+    Examples: ccpipe config clustercockpit | jq .metricConfig
+              ccpipe config clustercockpit 'cpu_*' mem_used | jq .metrics
+              ccpipe config clustercockpit --config site.toml > metrics.json
+
+    Parameters
+    ----------
+    patterns
+        Names of metrics, with * ? [abc]; without any, all that the store keeps apart.
+    """
+    site = with_profile(where.site())
+    found = list(sampled(site))
+    is_summed = site.publish.profile == "clustercockpit"
+
+    def is_mixed(row: Metric) -> bool:
+        return row.stype == "job" if is_summed else bool(row.stype)
+
+    chosen = [
+        each
+        for each in found
+        if any(fnmatchcase(each.row.name, p) for p in patterns)
+        or not (patterns or is_mixed(each.row))
+    ]
+    if not chosen:
+        raise UsageError(f"no metric matches {listed(patterns)}; see docs/collectors/")
+    print_json(
+        {
+            "metricConfig": [metric_config(each) for each in chosen],
+            "metrics": {each.row.name: store_config(each) for each in chosen},
+        }
+    )
+    if left_out := [each.row.name for each in found if is_mixed(each.row) and not patterns]:
+        note(f"left out, because the store would mix their devices: {listed(left_out)}")
+    if unset := [each.row.name for each in chosen if _measure(each.row) != "percent"]:
+        note(f"thresholds are 0 and must be filled in: {listed(unset)}")
+
+
+def sampled(site: Site) -> Iterator[Sampled]:
+    """Yield the metrics of the collectors that a site's configuration enables."""
+    installed = names("collectors")
+    own = intervals(site, None, {name: entry.load() for name, entry in installed.items()})
+    for name, entry in installed.items():
+        given = site.publish.collectors.get(name, {})
+        if not is_enabled(site, name, "configuration"):
+            continue
+        options = _defaults(entry.load()) | given
+        seconds = math.ceil(own.get(name, site.publish.interval))
+        for row in getattr(importlib.import_module(entry.module), "METRICS", ()):
+            if row.stype == "job" and options.get("hwthreads") and "_psi_" not in row.name:
+                yield Sampled(row._replace(stype=""), "hwthread", seconds)  # shared out
+            else:
+                yield Sampled(row, _finest(row, options), seconds)
+
+
+def _defaults(cls: type[Any]) -> dict[str, Any]:
+    return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
+
+
+def _finest(row: Metric, options: Mapping[str, Any]) -> str:
+    left_out = {
+        kind
+        for option, kind in FINER_TYPES.items()
+        if not _includes(options.get(option, True), row.name)
+    }
+    return [kind for kind in row.types if kind not in left_out or len(row.types) == 1][-1]
+
+
+def _includes(option: bool | Sequence[str], name: str) -> bool:
+    """Say whether an option enables a metric: for all, or by patterns of their names."""
+    return option if isinstance(option, bool) else proc.matches(name, option)
+
+
+def metric_config(metric: Sampled) -> dict[str, Any]:
+    """Return an element of ``metricConfig`` (cc-lib's ``cluster.schema.json``)."""
+    row = metric.row
+    is_share = _measure(row) == "percent"
+    thresholds = (100, 50, 20, 10) if is_share else (0, 0, 0, 0)
+    config = {
+        "name": row.name,
+        "unit": _unit(row),
+        "scope": metric.type,
+        "aggregation": _aggregation(row),
+        "timestep": metric.seconds,
+        **dict(zip(("peak", "normal", "caution", "alert"), thresholds, strict=True)),
+    }
+    if row.name in FOOTPRINTS:
+        config["footprint"] = FOOTPRINTS[row.name]
+    if row.name in POWERS:
+        config["energy"] = "power"
+    return config
+
+
+def store_config(metric: Sampled) -> dict[str, Any]:
+    """Return a value of ``metrics`` in the configuration of cc-metric-store."""
+    return {"frequency": metric.seconds, "aggregation": _aggregation(metric.row)}
+
+
+def _measure(row: Metric) -> str:
+    """Return what is measured; empty for numbers without a unit and units that are not known."""
+    try:
+        return parse_unit(row.unit).measure if row.unit else ""
+    except DataError:
+        return ""
+
+
+def _aggregation(row: Metric) -> str:
+    is_ratio = not row.unit and row.kind is float
+    return "avg" if is_ratio or _measure(row) in AVERAGED else "sum"
+
+
+def _unit(row: Metric) -> dict[str, str]:
+    if row.name == "ipc":
+        return {"base": "IPC"}
+    base = BASES.get(_measure(row))
+    prefix = PREFIXES.get(parse_unit(row.unit).scale) if base else None
+    if base is None or prefix is None:
+        return {"base": ""}
+    return {"base": base} | ({"prefix": prefix} if prefix else {})

@@ -1,0 +1,179 @@
+"""What each rule of a processing stage does to one sample: ``ccpipe publish --once --explain``."""
+
+import sys
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from ccpipe.cli.console.output import MessageTable, encoder, print_json
+from ccpipe.message import Message
+from ccpipe.pipeline import Translator
+from ccpipe.terminal import printable
+
+_SHOWN = 8
+"""Number of a rule's changes that are listed for people; JSON has them all."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One record before and after, each as its series; with its value where that is another."""
+
+    before: str
+    after: str
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rule did to the records that reached it, each shown as its series."""
+
+    rule: int
+    """Its place in the list, from 1."""
+    use: str
+    reached: int
+    """Number of records that reached it."""
+    left: int
+    """Number of records that left it."""
+    changed: list[Change]
+    dropped: list[str]
+    added: list[str]
+    refused: list[str]
+    """What it could not translate, with the reason; these become dead letters."""
+    doubled: list[str]
+    """Series that have two values at one time since this rule: stores keep one of them."""
+
+
+def explain(
+    records: Sequence[Message],
+    translators: Sequence[Translator],
+    names: Sequence[str],
+    output: Literal["line", "json", "table"] = "line",
+) -> None:
+    """Have records pass translators, and print what each one does and what comes out.
+
+    Parameters
+    ----------
+    records
+        Those of one sample.
+    translators
+        In their order; they are fed, and flushed as at the end of a pipe.
+    names
+        What each of them is called in the configuration (``use``).
+    output
+        ``line`` prints line protocol with the explanation as comments, ``table`` a table below
+        it, ``json`` one object with ``rules`` and ``records``.
+
+    """
+    rules, left = passed(records, translators, names)
+    if output == "json":
+        _, encode = encoder("json")
+        print_json({"rules": rules, "records": list(map(msgspec.Raw, encode(left).splitlines()))})
+        return
+    mark = "# " if output == "line" else ""
+    for line in (
+        _reported(rules) if rules else ["there are no rules: [[publish.translate]] is empty"]
+    ):
+        print(mark + printable(line))
+    if output == "table":
+        print()
+        print(MessageTable(sys.stdout).render(left), end="")
+    else:
+        _, encode = encoder("line")
+        print(encode(left).decode(), end="")
+
+
+def passed(
+    records: Sequence[Message], translators: Sequence[Translator], names: Sequence[str]
+) -> tuple[list[Explained], Sequence[Message]]:
+    """Have records pass translators; return what each one did, and what came out."""
+    rules = []
+    for number, (translator, name) in enumerate(zip(translators, names, strict=True), 1):
+        before = list(records)
+        records = [*translator.feed(records), *translator.flush()]
+        refused = [f"{_record(it)}: {why}" for it, why in translator.take_rejected()]
+        rules.append(_explained(number, name, before, list(records), refused))
+    return rules, records
+
+
+def _explained(
+    number: int, name: str, before: list[Message], after: list[Message], refused: list[str]
+) -> Explained:
+    changed: list[Change] = []
+    dropped: list[str] = []
+    added: list[str] = []
+    twice_before, twice = _doubled(before), _doubled(after)
+    if len(before) == len(after):
+        changed = [
+            _change(old, new)
+            for old, new in zip(before, after, strict=True)
+            if _identity(old) != _identity(new)
+        ]
+    else:
+        dropped = list(_beyond(before, after))
+        added = list(_beyond(after, before))
+    return Explained(
+        rule=number,
+        use=name,
+        reached=len(before),
+        left=len(after),
+        changed=changed,
+        dropped=dropped,
+        added=added,
+        refused=refused,
+        doubled=sorted(twice - twice_before) if len(twice) > len(twice_before) else [],
+    )
+
+
+def _change(old: Message, new: Message) -> Change:
+    if repr(old.value) == repr(new.value):
+        return Change(_series(old), _series(new))
+    return Change(_record(old), _record(new))
+
+
+def _beyond(messages: Iterable[Message], others: Iterable[Message]) -> Iterator[str]:
+    """Yield the series of the messages that are not among others too."""
+    left = Counter(map(_identity, others))
+    for message in messages:
+        identity = _identity(message)
+        if left[identity]:
+            left[identity] -= 1
+        else:
+            yield _series(message)
+
+
+def _doubled(messages: Iterable[Message]) -> set[str]:
+    counts = Counter((_series(message), message.field, message.time) for message in messages)
+    return {series for (series, _, _), count in counts.items() if count > 1}
+
+
+def _identity(message: Message) -> Hashable:
+    """Return what two equal messages have in common; 1 and 1.0 are not written alike."""
+    return _series(message), message.field, message.time, repr(message.value)
+
+
+def _record(message: Message) -> str:
+    return f"{_series(message)} {message.value}"
+
+
+def _series(message: Message) -> str:
+    tags = sorted(message.tags.items())
+    return ",".join([message.name, *(f"{key}={value}" for key, value in tags)])
+
+
+def _reported(rules: Iterable[Explained]) -> Iterator[str]:
+    """Write the explanation for people."""
+    for rule in rules:
+        changes = [f"{change.before} -> {change.after}" for change in rule.changed]
+        parts = {
+            "changed": changes,
+            "dropped": [f"- {series}" for series in rule.dropped],
+            "added": [f"+ {series}" for series in rule.added],
+            "refused": [f"! {record}" for record in rule.refused],
+            "now twice": [f"! twice: {series}" for series in rule.doubled],
+        }
+        counts = [f"{len(lines)} {what}" for what, lines in parts.items() if lines]
+        summary = ", ".join(counts) or "nothing changed"
+        yield f"rule {rule.rule} {rule.use}: {rule.reached} in, {rule.left} out: {summary}"
+        for lines in parts.values():
+            yield from (f"  {line}" for line in lines[:_SHOWN])
+            if len(lines) > _SHOWN:
+                yield f"  and {len(lines) - _SHOWN} more"

@@ -1,0 +1,55 @@
+"""Configuration: a TOML file, the environment and flags, merged into one Struct.
+
+An unknown key or a bad value is an error before anything starts. The error names the file, the
+key path and, for an unknown key, the most similar key.
+"""
+
+from ccpipe.config.converter import convert
+from ccpipe.config.files import (
+    find_config,
+    listen_address,
+    read_secret,
+    read_text,
+    read_toml,
+    state_folder,
+)
+from ccpipe.config.loader import ENVIRONMENT, load, merge, set_at_path, split
+from ccpipe.config.site import (
+    Batching,
+    Bus,
+    ControlOptions,
+    Publish,
+    Recipe,
+    Site,
+    SonarOptions,
+    SpoolOptions,
+    TelemetryOptions,
+)
+from ccpipe.config.units import Duration, Interval, Size
+
+__all__ = [
+    "ENVIRONMENT",
+    "Batching",
+    "Bus",
+    "ControlOptions",
+    "Duration",
+    "Interval",
+    "Publish",
+    "Recipe",
+    "Site",
+    "Size",
+    "SonarOptions",
+    "SpoolOptions",
+    "TelemetryOptions",
+    "convert",
+    "find_config",
+    "listen_address",
+    "load",
+    "merge",
+    "read_secret",
+    "read_text",
+    "read_toml",
+    "set_at_path",
+    "split",
+    "state_folder",
+]

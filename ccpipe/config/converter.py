@@ -1,0 +1,110 @@
+"""Plain data to Structs, with errors that name the key path and the most similar key."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from ccpipe.config.types import bare_type, field_types, type_inside
+from ccpipe.config.units import Duration, Interval, Size
+from ccpipe.errors import ConfigError
+from ccpipe.renamed import KEYS
+
+T = TypeVar("T")
+
+
+def convert(
+    tree: Any, kind: type[T], where: str, path: str = "", origins: Mapping[str, str] | None = None
+) -> T:
+    """Turn plain data into a Struct of `kind`.
+
+    Errors begin with `where`, or with the value in `origins` for that key path, and `path`.
+
+    Raises
+    ------
+    ConfigError
+        naming the key path and, for an unknown key, the most similar one.
+
+    """
+    try:
+        return msgspec.convert(tree, kind, strict=False, dec_hook=_read_special)
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{where}: {error.object!r} is not UTF-8") from None
+    except msgspec.ValidationError as error:
+        place, reason, culprit = _explain(str(error), tree, kind)
+        for key, name in (origins or {}).items():
+            if f"{culprit}.".startswith((f"{key}.", f"{key}[")) or key.startswith(f"{culprit}."):
+                where = name
+        place = ".".join(filter(None, (path, place))) or "top level"
+        raise ConfigError(f"{where}: {place}: {reason}") from None
+
+
+def _read_special(kind: type[Any], value: Any) -> Any:
+    if issubclass(kind, Duration | Size):
+        return _measure(kind, value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise ValueError(f"not a {kind.__name__}: {value!r:.80}")
+
+
+_MEASURE = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([A-Za-z]*)")
+
+
+def _measure(kind: type[Duration | Size], value: Any) -> Duration | Size:
+    what = "an interval" if kind is Interval else f"a {kind.__name__.lower()}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        found = _MEASURE.fullmatch(str(value).strip())
+        if not found or found[2] not in kind.UNITS:
+            raise ValueError(f"not {what}: {value!r:.80} (expected e.g. {kind.EXAMPLES})")
+        value = float(found[1]) * kind.UNITS[found[2]]
+    if not 0 <= value < _LIMIT or (value == 0 and kind is Interval):
+        minimum = "more than" if kind is Interval else "at least"
+        raise ValueError(f"not {what}: {value!r:.80} (must be {minimum} 0 and finite)")
+    return kind(value)
+
+
+_LIMIT = 2**63  # of what brokers and databases count with
+
+
+def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
+    """Return the place, the reason and the key path of an error of msgspec."""
+    found = re.fullmatch(r"(.*) - at `\$(.*)`", text, re.DOTALL)
+    reason, place = found.groups() if found else (text, "")
+    place, kind = _follow(place, tree, kind)
+    key = re.search(r"(?:unknown|missing required) field `(.*)`", reason, re.DOTALL)
+    if key is None:
+        return place, reason.replace("object`", "table`"), place
+    culprit = ".".join(filter(None, (place, key[1])))
+    if "missing" in reason:
+        return place, f"the key {key[1]!r} is missing", culprit
+    if culprit in KEYS:
+        return place, f"the key {key[1]!r} was replaced by {KEYS[culprit]}", culprit
+    known = sorted(field_types(kind))
+    close = difflib.get_close_matches(key[1], known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    return place, f"unknown key {key[1]!r}; {hint}", culprit
+
+
+def _follow(place: str, tree: Any, kind: Any) -> tuple[str, Any]:
+    """Resolve msgspec's path to the type there; fill in the keys that it writes as ``[...]``."""
+    named = ""
+    for step in re.findall(r"[^.\[]+|\[[^\]]*\]", place):
+        kind = type_inside(kind, step)
+        if step == "[...]":
+            key: Any = next(key for key in tree if not _fits(tree[key], kind))
+        else:
+            key = int(step[1:-1]) if step[0] == "[" else step
+        named += step if isinstance(key, int) else f".{key}"
+        tree = tree[key]
+    return named.removeprefix("."), bare_type(kind)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind, strict=False, dec_hook=_read_special)
+    except msgspec.ValidationError:
+        return False
+    return True

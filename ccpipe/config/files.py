@@ -1,0 +1,82 @@
+"""The files that configuration is read from, and those that it names."""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ccpipe.errors import ConfigError, MissingInputError
+
+
+def find_config() -> Path | None:
+    """Return the configuration file: ``$CCPIPE_CONFIG``, else the user's, else the system's."""
+    if named := os.environ.get("CCPIPE_CONFIG"):
+        return Path(named)
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config")
+    for path in (home / "ccpipe" / "ccpipe.toml", Path("/etc/ccpipe/ccpipe.toml")):
+        if path.is_file():
+            return path
+    return None
+
+
+def state_folder() -> Path:
+    """Return the user's folder for persistent data (XDG state home)."""
+    return Path(os.environ.get("XDG_STATE_HOME") or _home() / ".local" / "state") / "ccpipe"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a container's user need not have one
+        return Path("/")
+
+
+def read_secret(option: str, path: str) -> str:
+    """Read a secret from its file, without the line end; raises ConfigError naming the option."""
+    if not path:
+        raise ConfigError(f"{option}: is missing")
+    secret = read_text(option, path).strip()
+    if not secret or not secret.isprintable():
+        raise ConfigError(f"{option}: {path} does not hold one line of text")
+    return secret
+
+
+def read_text(option: str, path: str) -> str:
+    """Read the file that an option names; raises ConfigError naming the option."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{option}: {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{option}: {path}: {error}") from None
+
+
+def listen_address(option: str, listen: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``; raises ConfigError naming the option."""
+    try:
+        address = urlsplit(f"//{listen}")
+        if address.port is None or address.path or not address.hostname:
+            raise ValueError("expected an address and a port, as in 127.0.0.1:9401")
+    except ValueError as error:
+        raise ConfigError(f"{option}: {listen!r}: {error}") from None
+    return address.hostname, address.port
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises
+    ------
+    MissingInputError
+        where it cannot be opened.
+    ConfigError
+        naming file and place, where it is not TOML.
+
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MissingInputError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # of syntax, UTF-8, endless digits or depth
+        raise ConfigError(f"{path}: not TOML: {error}") from None

@@ -1,0 +1,1 @@
+"""Slurm's JSON, in the dialects of all its versions."""

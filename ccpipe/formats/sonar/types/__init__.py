@@ -1,0 +1,1 @@
+"""The types of Sonar's specification, names exactly as it spells them."""

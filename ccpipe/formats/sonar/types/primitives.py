@@ -1,0 +1,173 @@
+"""The specification's primitive types, each with the rule for its values.
+
+The rule is in the type's annotation: msgspec reads the ranges of integers from it, ``rules`` and
+the JSON Schema the rest.
+
+Source: Sonar JSON format output specification, *Data types*.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct
+
+from ccpipe.errors import DataError
+from ccpipe.formats.nodelist import parse
+from ccpipe.formats.sonar.types import timestamp
+from ccpipe.formats.sonar.types.extended import INFINITE, UNSET, ExtendedUint
+
+__all__ = [
+    "INFINITE",
+    "UNSET",
+    "ExtendedUint",
+    "Hostname",
+    "Int64",
+    "NodeRange",
+    "NonemptyString",
+    "NonzeroUint",
+    "OptionalTimestamp",
+    "Primitive",
+    "Record",
+    "Timestamp",
+    "Uint64",
+]
+
+
+class Record(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Base of all types of the specification: immutable, and every field has a default.
+
+    An omitted field has the default value of its type: zero, the empty string, false, the empty
+    array (*Data format overall notes*).
+    """
+
+
+class Primitive(NamedTuple):
+    """A primitive type's name and rule."""
+
+    name: str
+    rule: str
+    """What a value must be, as text after the value's path."""
+    strict: Callable[[Any], bool]
+    """Whether a value conforms to the specification."""
+    tolerant: Callable[[Any], bool] | None
+    """Whether a tolerant decoder accepts a value; None where any of the JSON type is accepted."""
+    required: bool
+    """Whether the default value, hence a missing field, breaks the rule."""
+    schema: dict[str, Any]
+    """The rule, as far as JSON Schema can say it."""
+    sonar: Callable[[Any], bool] | None = None
+    """Whether Sonar itself writes such a value, where it departs from its specification."""
+
+
+_HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?+"
+                       r"(?:\.[A-Za-z0-9](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?+)*+\Z")  # fmt: skip
+
+
+def _is_hostname(text: str) -> bool:
+    return _HOSTNAME.match(text) is not None
+
+
+def _is_node_range(text: str) -> bool:
+    try:
+        parse(text)
+    except DataError:
+        return False
+    return True
+
+
+def _is_readable_or_empty(text: str) -> bool:
+    return not text or timestamp.is_readable(text)
+
+
+def _is_timestamp_or_empty(text: str) -> bool:
+    return not text or timestamp.is_strict(text)
+
+
+def _is_sonars_timestamp_or_empty(text: str) -> bool:
+    return not text or timestamp.is_sonars(text)
+
+
+Uint64 = Annotated[int, Meta(ge=0)]
+"""Unsigned 64-bit integer."""
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""Signed 64-bit integer."""
+
+NonemptyString = Annotated[
+    str,
+    Primitive(
+        "NonemptyString", "must not be empty", bool, None, required=True, schema={"minLength": 1}
+    ),
+]
+"""String value where an empty value is an error, not simply absence of data."""
+
+NonzeroUint = Annotated[
+    int,
+    Meta(ge=0),
+    Primitive("NonzeroUint", "must not be zero", bool, None, required=True, schema={"minimum": 1}),
+]
+"""Uint64 value where zero is an error, not simply absence of data."""
+
+Timestamp = Annotated[
+    str,
+    Primitive(
+        "Timestamp",
+        "must be a time yyyy-mm-ddThh:mm:ss±hh:mm, with Z for +00:00",
+        timestamp.is_strict,
+        _is_readable_or_empty,
+        required=True,
+        schema={"pattern": timestamp.PATTERN},
+        sonar=timestamp.is_sonars,
+    ),
+]
+"""RFC3339 localtime+TZO with no sub-second precision: yyyy-mm-ddThh:mm:ss+hh:mm, "Z" for
++00:00."""
+
+OptionalTimestamp = Annotated[
+    str,
+    Primitive(
+        "OptionalTimestamp",
+        "must be empty or a time yyyy-mm-ddThh:mm:ss±hh:mm, with Z for +00:00",
+        _is_timestamp_or_empty,
+        _is_readable_or_empty,
+        required=False,
+        schema={"pattern": f"^$|{timestamp.PATTERN}"},
+        sonar=_is_sonars_timestamp_or_empty,
+    ),
+]
+"""Timestamp, or empty string for missing data."""
+
+Hostname = Annotated[
+    str,
+    Primitive(
+        "Hostname",
+        "must be a host name: letters, digits and hyphens between dots",
+        _is_hostname,
+        None,
+        required=True,
+        schema={"format": "hostname", "minLength": 1},
+    ),
+]
+"""Dotted host name or prefix of same, with standard restrictions on character set."""
+
+NodeRange = Annotated[
+    str,
+    Primitive(
+        "NodeRange",
+        "must be a list of nodes",
+        _is_node_range,
+        None,
+        required=True,
+        schema={"minLength": 1},
+    ),
+]
+"""A nonempty string representing a list of hostnames compactly using a simple syntax: brackets
+introduce a list of individual numbered nodes and ranges, these are expanded to yield a list of
+node names.
+
+For example, `c[1-3,5]-[2-4].fox` yields `c1-2.fox`, `c1-3.fox`, `c1-4.fox`, `c2-2.fox`,
+`c2-3.fox`, `c2-4.fox`, `c3-2.fox`, `c3-3.fox`, `c3-4.fox`, `c5-2.fox`, `c5-3.fox`, `c5-4.fox`.
+In a valid range, the first number is no greater than the second number, and numbers are not
+repeated. `ccpipe.formats.nodelist` reads and writes it.
+"""

@@ -1,0 +1,179 @@
+"""The protocol of the server, from bytes to frames: the twin, and the kernel against it."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ccpipe.bus.nats.protocol.frames import (
+    BrokenFrame,
+    Delivery,
+    Frame,
+    split_in_python,
+    write_header,
+)
+from ccpipe.bus.nats.protocol.splitter import KERNEL
+from tests.conftest import needs_kernel
+
+HEADER = b"NATS/1.0\r\nNats-Msg-Id: x\r\nB:\t c d \r\n\r\n"
+
+
+def split(data: bytes) -> tuple[list[Frame], int, int]:
+    """Cut bytes that lie somewhere in a larger store."""
+    return split_in_python(bytearray(b"old" + data + b"later"), 3, 3 + len(data))
+
+
+def test_messages_come_in_runs_and_control_lines_between_them() -> None:
+    """Messages for one subscription that stand together are one list."""
+    data = b"MSG a 1 2\r\nhi\r\nMSG a 1 r 0\r\n\r\nPING\r\nMSG b 2 2\r\n\r\n\r\n-ERR 'x y'\r\n"
+    frames, start, _ = split(data)
+    assert frames == [
+        (1, [Delivery("a", b"hi"), Delivery("a", b"", b"", "r")]),
+        (0, b"PING"),
+        (2, [Delivery("b", b"\r\n")]),
+        (0, b"-ERR 'x y'"),
+    ]
+    assert start == 3 + len(data)
+
+
+def test_headers_are_read_by_name() -> None:
+    """White space around a value does not count; a line that is no header is left out."""
+    ((_, found),) = split(b"HMSG a 9 r %d %d\r\n%b12\r\n" % (len(HEADER), len(HEADER) + 2, HEADER))[
+        0
+    ]
+    (delivery,) = found
+    assert isinstance(delivery, Delivery)
+    assert (delivery.payload, delivery.reply, delivery.flaw) == (b"12", "r", "")
+    assert delivery.headers == {"Nats-Msg-Id": "x", "B": "c d"}
+    odd = b"NATS/1.0\r\n\xff: a\r\nno colon\r\na b: c\r\nd: \xff\r\n\r\n"
+    assert Delivery("s", b"", odd).headers == {"d": "\ufffd"}
+    assert Delivery("s", b"").headers == {}
+    for headers in ({}, {"A": "b"}, {"A-B": "c d", "E": "ä"}):
+        assert Delivery("s", b"", write_header(headers)).headers == headers
+
+
+@pytest.mark.parametrize(
+    ("delivery", "status"),
+    [
+        (Delivery("i", b"", b"NATS/1.0 404 No Messages\r\n\r\n"), ("404", "No Messages")),
+        (Delivery("i", b"", b"NATS/1.0 503\r\n\r\n"), ("503", "")),
+        (Delivery("i", b"", b"NATS/1.0 409 A B\r\nX: y\r\n\r\n"), ("409", "A B")),
+        (Delivery("i", b"x", b"NATS/1.0 404 No Messages\r\n\r\n"), ("", "")),
+        (Delivery("i", b"", b"NATS/1.0 404 No Messages\r\n\r\n", "$JS.ACK.a"), ("", "")),
+        (Delivery("i", b"", b"NATS/1.0\r\nStatus: 503\r\n\r\n"), ("", "")),
+        (Delivery("i", b"", b"NATS/1.0 503", "", "bad"), ("", "")),
+        (Delivery("i", b""), ("", "")),
+    ],
+)
+def test_only_the_server_has_a_status(delivery: Delivery, status: tuple[str, str]) -> None:
+    """A header of that name is a publisher's, and so is a status line with a payload or a reply."""
+    assert delivery.status == status
+
+
+@pytest.mark.parametrize("reply", ["$JS.ACK.s.c.1.2.3.17.0", "$JS.ACK.d.h.s.c.1.2.3.17.0.x"])
+def test_a_reply_subject_holds_the_time_of_arrival(reply: str) -> None:
+    """In the short form and in the one with a domain."""
+    assert Delivery("s", b"", b"", reply).arrival == 17
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"MSG \xff 1 0\r\n\r\n",
+        b"MSG a 1 \xff 0\r\n\r\n",
+        b"HMSG a 1 3 5\r\nabcde\r\n",
+        b"HMSG a 1 12 12\r\nNATS/2.0\r\n\r\n\r\n",
+        b"HMSG a 1 12 12\r\nNATS/1.0\r\nxx\r\n",
+    ],
+)
+def test_a_message_that_breaks_the_protocol_has_a_flaw(data: bytes) -> None:
+    """It is delivered with its payload and takes nothing else with it."""
+    frames, _, _ = split(data + b"PING\r\n")
+    ((_, (delivery,)), ping) = frames
+    assert isinstance(delivery, Delivery)
+    assert delivery.flaw
+    assert (delivery.subject + delivery.reply).isascii()
+    assert ping == (0, b"PING")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"MSG a 1\r\n",
+        b"MSG a 1 r s 0\r\n\r\n",
+        b"MSG  1 0\r\n\r\n",
+        b"MSG a x 0\r\n\r\n",
+        b"MSG a 0 0\r\n\r\n",
+        b"MSG a 1 -1\r\n\r\n",
+        b"MSG a 1 1_0\r\n\r\n",
+        b"MSG a 1 1234567890123456789\r\n",
+        b"MSG a 1 134217729\r\n",
+        b"MSG a 1 2\r\nabcd\r\n",
+        b"HMSG a 1 4 3\r\nabc\r\n",
+        b"HMSG a 1 4\r\nabcd\r\n",
+        b"x" * (2**20 + 1),
+    ],
+)
+def test_what_no_server_sends_is_refused(data: bytes) -> None:
+    """Where the next frame begins is then unknown."""
+    with pytest.raises(BrokenFrame):
+        split(data)
+    if KERNEL is not None:
+        with pytest.raises(BrokenFrame):
+            KERNEL.split(bytearray(data), 0, len(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "begun", "needed"),
+    [(b"PI", 0, 1), (b"PING\r\nMSG a 1 3\r\nab", 6, 16), (b"MSG a 1 3\r\nabc\r", 0, 16)],
+)
+def test_an_unfinished_frame_is_left(data: bytes, begun: int, needed: int) -> None:
+    """The caller learns where it begins and how many bytes it has at least."""
+    assert split(data)[1:] == (3 + begun, needed)
+
+
+TOKEN = st.binary(max_size=6).map(lambda raw: re.sub(rb"[ \t\r\n]", b".", raw) or b"s")
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> bytes:
+    """Draw what a server might send, and here and there what it would not."""
+    parts = []
+    for _ in range(draw(st.integers(0, 6))):
+        words = [draw(TOKEN), b"%d" % draw(st.integers(0, 3)), *draw(st.lists(TOKEN, max_size=1))]
+        header, payload = draw(st.sampled_from([b"", HEADER, b"abc"])), draw(st.binary(max_size=9))
+        size = b"%d" % (len(header + payload) + draw(st.sampled_from([0, 0, 0, 0, 1])))
+        kind, sizes = (b"HMSG", [b"%d" % len(header), size]) if header else (b"MSG", [size])
+        parts.append(b" ".join([kind, *words, *sizes]) + b"\r\n" + header + payload + b"\r\n")
+        parts.append(draw(st.sampled_from([b"", b"", b"PING\r\n", b"+OK\r\n", b"MSG\r\n"])))
+    return b"".join(parts) + draw(st.binary(max_size=12))
+
+
+def outcome(function: Any, data: bytes) -> object:
+    """Return what a splitter makes of bytes, also where it refuses them."""
+    try:
+        return function(bytearray(data), 0, len(data))
+    except BrokenFrame as error:
+        return str(error)
+
+
+@needs_kernel
+@given(streams())
+@example(b"HMSG a 1 0 0\r\n\r\n")
+@example(b"MSG a\xc2 1 0\r\n\r\nMSG a 1 0\r\n\r\n")
+@example(b"\r\r\n\r")
+def test_the_kernel_cuts_as_the_twin_does(data: bytes) -> None:
+    """Whatever the bytes are, also where they are refused."""
+    assert KERNEL is not None
+    assert outcome(KERNEL.split, data) == outcome(split_in_python, data)
+
+
+@needs_kernel
+def test_the_kernel_stays_within_the_store() -> None:
+    """A part that is none is refused."""
+    assert KERNEL is not None
+    for start, end in ((-1, 2), (0, 3), (2, 1)):
+        with pytest.raises(ValueError, match="store"):
+            KERNEL.split(bytearray(2), start, end)

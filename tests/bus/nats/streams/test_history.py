@@ -1,0 +1,58 @@
+"""What JetStream has stored, read in order without a durable consumer."""
+
+import asyncio
+
+import pytest
+
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.streams.history import History, overlap, streams_of
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Site
+from ccpipe.telemetry import Telemetry
+
+
+async def test_all_that_is_stored_comes_in_order_however_much_it_is(site: Site) -> None:
+    """Beyond what the server sends before it asks how far we have come."""
+    count, subjects = 3000, Subjects.of(site)
+    payloads = [b"%08d" % number + b"x" * 4096 for number in range(count)]
+    received: list[Delivery] = []
+    async with Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus:
+        publisher = Publisher(bus, site.bus, subjects)
+        subject = "fox%2Etest.metrics"
+        await publisher.publish([Outgoing.of(subject, payload) for payload in payloads])
+        [stream] = await streams_of(bus.jetstream(), [subject])
+        history = History(bus, stream, [subject], received.append, since=None)
+        async with asyncio.timeout(60):
+            await history.run(follow=False)
+    assert [delivery.payload for delivery in received] == payloads
+
+
+async def test_a_header_of_the_publisher_is_not_the_servers_word(site: Site) -> None:
+    """A message with a header ``Status`` is a message."""
+    received: list[Delivery] = []
+    subject = "fox%2Etest.metrics"
+    async with Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus:
+        publisher = Publisher(bus, site.bus, Subjects.of(site))
+        await publisher.publish([Outgoing(subject, b"x", "1", {"Status": "100"})])
+        [stream] = await streams_of(bus.jetstream(), [subject])
+        async with asyncio.timeout(60):
+            await History(bus, stream, [subject], received.append, since=0).run(follow=False)
+    assert [delivery.payload for delivery in received] == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("a.b", "a.b", True),
+        ("a.*", "*.b", True),
+        ("a.>", "a.b.c", True),
+        ("a.b", "a.c", False),
+        ("a", "a.b", False),
+    ],
+)
+def test_patterns_overlap_where_a_subject_falls_under_both(
+    one: str, other: str, expected: bool
+) -> None:
+    """Whichever comes first."""
+    assert overlap(one, other) is overlap(other, one) is expected

@@ -1,0 +1,99 @@
+"""Partitions: names, and what a real broker makes of them."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.nats.streams.jetstream import stream_of
+from ccpipe.bus.nats.streams.partitions import Partition, partitions_of, transform
+from ccpipe.bus.nats.streams.reconcile import apply, check_streams, survey
+from ccpipe.bus.nats.streams.stream import ensure_stream
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Bus, Site
+from ccpipe.errors import ConfigError
+from tests.bus.nats.conftest import connected
+from tests.bus.nats.reader import source
+
+METRICS = ["fox%2Etest.metrics", "fox%2Etest.metrics.*"]
+
+
+async def read_to_the_end(endless: NatsSource) -> None:
+    """Read until an error ends it."""
+    async with endless:
+        async for _ in endless:
+            pass
+
+
+def partitioned(site: Site, count: int, **more: object) -> Site:
+    """Ask for partitions, and for a subject of each node."""
+    subjects = {"metrics": "{cluster}.metrics.{hostname}"}
+    bus: Bus = msgspec.structs.replace(site.bus, stream_partitions=count, subjects=subjects, **more)
+    return msgspec.structs.replace(site, bus=bus)
+
+
+@given(st.text("abc-0123456789of", min_size=1), st.integers(2, 256))
+def test_a_consumer_names_its_partition(durable: str, total: int) -> None:
+    """Durable name, number and count come back from a consumer's name."""
+    for number in (0, total - 1):
+        partition = Partition(durable, number, total)
+        assert Partition.of_consumer(partition.consumer, durable) == partition
+    assert Partition.of_consumer(durable, durable) == Partition(durable)
+    assert Partition.of_consumer(f"other{durable}", durable) is None
+
+
+def test_a_transform_names_its_count() -> None:
+    """What was asked for is read from the broker's answer, also where sources do it."""
+    assert transform(1) is None
+    for count in (2, 8, 256):
+        wanted = transform(count)
+        assert partitions_of({"subject_transform": wanted}) == count
+        assert partitions_of({"sources": [{"subject_transforms": [wanted]}]}) == count
+        assert partitions_of({"mirror": {"subject_transforms": [wanted]}}) == count
+    assert partitions_of({"subject_transform": {"src": "a", "dest": "b"}}) == 1
+    assert partitions_of({}) == 1
+
+
+async def test_a_subject_stays_in_one_partition(site: Site) -> None:
+    """Nodes are spread over the partitions; a node's messages are all in the same one."""
+    wanted = partitioned(site, 4)
+    async with connected(site.bus) as bus:
+        jetstream = bus.jetstream()
+        name = await ensure_stream(jetstream, wanted.bus, Subjects.of(wanted), METRICS)
+        for count in range(40):
+            subject = f"fox%2Etest.metrics.n{count % 20}"
+            await jetstream.publish(subject, b"%d" % count)
+        stored = [(await jetstream.get_msg(name, n)).subject or "" for n in range(1, 41)]
+        assert stored[:20] == stored[20:]
+        numbers = {subject.split(".", 2)[1] for subject in stored}
+        assert numbers == {"0", "1", "2", "3"}
+        for count, subject in enumerate(stored[:20]):
+            partition = Partition("d", int(subject.split(".")[1]), 4)
+            assert [subject] == partition.stored([f"fox%2Etest.metrics.n{count}"])
+
+
+async def test_apply_changes_the_number_of_partitions(site: Site) -> None:
+    """The difference is named after its key, applied, and taken back."""
+    async with connected(site.bus) as bus:
+        for count, before in ((4, None), (8, "4"), (1, "8")):
+            wanted = partitioned(site, count)
+            found = await survey(bus, wanted)
+            if before:
+                assert [(d.key, d.now, d.wanted) for d in found.differences] == [
+                    ("stream_partitions", before, str(count))
+                ]
+            await apply(bus, wanted, found, drop=False)
+            await check_streams(bus, wanted)
+            stream = await stream_of(bus.jetstream(), "ccpipe-fox%2Etest")
+            assert stream is not None
+            assert partitions_of(stream.config) == count
+
+
+async def test_a_bridge_that_knows_nothing_of_partitions_is_refused(site: Site) -> None:
+    """Its one consumer would read nothing, for ever: the error names the key to set."""
+    wanted = partitioned(site, 4)
+    async with connected(site.bus) as bus:
+        await apply(bus, wanted, await survey(bus, wanted), drop=False)
+    with pytest.raises(ConfigError, match="set bus.stream_partitions = 4"):
+        await read_to_the_end(source(site))

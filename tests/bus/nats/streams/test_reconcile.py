@@ -1,0 +1,127 @@
+"""Streams and what the configuration asks for, on a real broker."""
+
+import msgspec
+import pytest
+from nats.js import JetStreamContext
+
+from ccpipe.bus.nats.streams.reconcile import apply, check_streams, survey
+from ccpipe.bus.nats.streams.stream import ensure_stream
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Duration, Site, Size
+from ccpipe.errors import ConfigError
+from tests.bus.nats.conftest import connected
+
+NAME = "ccpipe-fox%2Etest"
+
+
+def larger(site: Site) -> Site:
+    """Ask for more of everything than the defaults."""
+    bus = msgspec.structs.replace(
+        site.bus, stream_size=Size(5 * 2**30), stream_age=Duration(7200), stream_discard="new"
+    )
+    return msgspec.structs.replace(site, bus=bus)
+
+
+async def make(jetstream: JetStreamContext, site: Site) -> None:
+    """Make the streams of a site as a bridge does."""
+    subjects = Subjects.of(site)
+    await ensure_stream(jetstream, site.bus, subjects, ["fox%2Etest.metrics"])
+    await ensure_stream(jetstream, site.bus, subjects, [subjects.dead()])
+
+
+async def test_what_a_bridge_makes_is_as_configured(site: Site) -> None:
+    """Nothing to change, nothing to report; nor is there where no stream exists yet."""
+    async with connected(site.bus) as bus:
+        await check_streams(bus, site)
+        assert {each.now for each in (await survey(bus, site)).differences} == {"absent"}
+        await make(bus.jetstream(), site)
+        found = await survey(bus, site)
+        assert [stream.name for stream in found.streams] == [NAME, f"{NAME}-dead"]
+        assert found.differences == []
+        await check_streams(bus, site)
+
+
+async def test_changed_limits_are_told_and_applied(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bridge that starts tells them, ``validate`` too; ``apply`` changes what is stored."""
+    async with connected(site.bus) as bus:
+        await make(bus.jetstream(), site)
+        await bus.jetstream().publish("fox%2Etest.metrics", b"kept")
+        wanted = larger(site)
+        await make(bus.jetstream(), wanted)
+        assert "max_bytes is 1GiB, not 5GiB (bus.stream_size)" in caplog.text
+        with pytest.raises(ConfigError, match="max_age is 1d, not 2h"):
+            await check_streams(bus, wanted)
+        await apply(bus, wanted, await survey(bus, wanted), drop=False)
+        await check_streams(bus, wanted)
+        info = await bus.jetstream().stream_info(NAME)
+        assert (info.config.max_bytes, info.config.max_age) == (5 * 2**30, 7200)
+        assert info.config.discard == "new"
+        assert info.state.messages == 1
+        dead = (await bus.jetstream().stream_info(f"{NAME}-dead")).config
+        assert (dead.discard, dead.max_age) == ("old", 30 * 86400)
+
+
+async def test_apply_makes_what_is_absent_and_adds_what_is_missing(site: Site) -> None:
+    """Before the first bridge runs, and when a site's subjects have changed."""
+    async with connected(site.bus) as bus:
+        await apply(bus, site, await survey(bus, site), drop=False)
+        flat = msgspec.structs.replace(site.bus, subjects={"metrics": "hpc-nats"})
+        changed = msgspec.structs.replace(site, bus=flat)
+        with pytest.raises(ConfigError, match="hpc-nats"):
+            await check_streams(bus, changed)
+        await apply(bus, changed, await survey(bus, changed), drop=False)
+        await check_streams(bus, changed)
+        subjects = (await bus.jetstream().stream_info(NAME)).config.subjects or []
+        assert {"hpc-nats", "fox%2Etest.metrics"} <= set(subjects)
+
+
+async def test_no_limit_deletes_messages_unasked(site: Site) -> None:
+    """A limit below what is stored is refused until it is said that it is meant."""
+    async with connected(site.bus) as bus:
+        await make(bus.jetstream(), site)
+        for number in range(20):
+            await bus.jetstream().publish("fox%2Etest.metrics", b"%d" % number * 1000)
+        small = msgspec.structs.replace(site.bus, stream_size=Size(8192))
+        wanted = msgspec.structs.replace(site, bus=small)
+        found = await survey(bus, wanted)
+        with pytest.raises(ConfigError, match="--drop"):
+            await apply(bus, wanted, found, drop=False)
+        await apply(bus, wanted, found, drop=True)
+        assert (await bus.jetstream().stream_info(NAME)).state.bytes <= 8192
+
+
+async def test_a_stream_of_the_site_with_metrics_only_leaves_nothing_homeless(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is used as it is; the other subjects get a stream of ours, and a bridge is told."""
+    async with connected(site.bus) as bus:
+        jetstream = bus.jetstream()
+        await jetstream.add_stream(name="SITE", subjects=["fox%2Etest.metrics"])
+        subjects = Subjects.of(site)
+        patterns = subjects.patterns(["metrics", "events", "log"])
+        assert await ensure_stream(jetstream, site.bus, subjects, patterns) == "SITE"
+        assert "the stream SITE does not store fox%2Etest.metrics.*, fox%2Etest.events.*" in (
+            caplog.text
+        )
+        await jetstream.publish("fox%2Etest.events.job", b"kept")
+        assert (await jetstream.stream_info(NAME)).state.messages == 1
+        found = await survey(bus, site)
+        assert [each.stream for each in found.differences] == [f"{NAME}-dead"]
+
+
+async def test_subjects_that_are_stored_in_part_are_refused(site: Site) -> None:
+    """No second stream may store the rest: the site has to decide, and hears which and where."""
+    async with connected(site.bus) as bus:
+        await bus.jetstream().add_stream(name="JOBS", subjects=["fox%2Etest.events.job"])
+        found = await survey(bus, site)
+        [overlap] = found.overlaps
+        assert overlap.startswith("fox%2Etest.events.* is stored in part only")
+        assert overlap.endswith("the stream JOBS stores fox%2Etest.events.job")
+        with pytest.raises(ConfigError, match="in part only"):
+            await check_streams(bus, site)
+        await apply(bus, site, found, drop=False)
+        stored = (await bus.jetstream().stream_info(NAME)).config.subjects or []
+        assert "fox%2Etest.metrics" in stored
+        assert "fox%2Etest.events.*" not in stored

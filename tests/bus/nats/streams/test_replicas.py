@@ -1,0 +1,175 @@
+"""Sources that share the partitions of a stream, on a real broker."""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pytest
+
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.nats.streams.reconcile import apply, survey
+from ccpipe.bus.nats.streams.replay import replay
+from ccpipe.config import Duration, Site
+from ccpipe.errors import ConfigError
+from ccpipe.message import Message, metric
+from ccpipe.telemetry import Telemetry
+from tests.bus.nats.conftest import connected
+from tests.bus.nats.reader import SECOND, Reader, source
+from tests.bus.nats.streams.test_partitions import partitioned, read_to_the_end
+from tests.conftest import eventually
+
+NODES = 24
+LEASE = Duration(2)
+
+
+def samples(start: int, count: int = 1) -> list[Message]:
+    """Make one value of each node for each second from `start`; the value is the second."""
+    return [
+        metric(
+            "m", float(number), time=(1_740_000_000 + number) * SECOND,
+            tags={"cluster": "fox.test", "hostname": f"n{node}", "type": "node"},
+        )
+        for number in range(start, start + count)
+        for node in range(NODES)
+    ]  # fmt: skip
+
+
+def by_node(readers: Sequence[Reader]) -> dict[str, list[float]]:
+    """Return the values of each node in the order in which they came."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for reader in readers:
+        for batch in reader.batches:
+            for record in batch.records:
+                found[record.hostname].append(float(record.value))
+    return found
+
+
+def nodes_of(reader: Reader, value: float) -> set[str]:
+    """Return the nodes whose value a reader has got."""
+    return {r.hostname for batch in reader.batches for r in batch.records if r.value == value}
+
+
+def shared(site: Site, **options: object) -> NatsSource:
+    """Make a source of a site with partitions."""
+    return source(site, ack_wait=LEASE, **options)
+
+
+async def publish(site: Site, start: int, count: int = 1) -> None:
+    """Publish samples of all nodes, in order."""
+    async with NatsSink(site=site, telemetry=Telemetry()) as sink:
+        for number in range(start, start + count):
+            await sink.write(samples(number))
+
+
+async def until_all(readers: Sequence[Reader], value: int) -> None:
+    """Wait until every node's value has come."""
+    await eventually(lambda: sum(len(nodes_of(each, value)) for each in readers) >= NODES)
+
+
+async def test_one_process_reads_all_partitions_in_order(site: Site) -> None:
+    """Each node's values come once, in order, under the subject on which they were published."""
+    wanted = partitioned(site, 4)
+    await publish(wanted, 0, 20)
+    async with Reader(shared(wanted)) as reader:
+        await until_all([reader], 19)
+    assert by_node([reader]) == {f"n{n}": [float(v) for v in range(20)] for n in range(NODES)}
+    assert {batch.origin for batch in reader.batches} >= {"fox%2Etest.metrics.n0"}
+
+
+async def test_a_second_process_gets_half_without_a_repetition(site: Site) -> None:
+    """It is given partitions when all that the first one got of them is acknowledged."""
+    wanted = partitioned(site, 4)
+    await publish(wanted, 0)
+    async with Reader(shared(wanted)) as first:
+        await until_all([first], 0)
+        async with Reader(shared(wanted)) as second:
+            number = 0
+            while not nodes_of(second, number):
+                number += 1
+                await publish(wanted, number)
+                await until_all([first, second], number)
+            assert nodes_of(first, number)
+        await publish(wanted, number + 1)
+        await until_all([first], number + 1)
+    values = [float(value) for value in range(number + 2)]
+    assert all(sorted(found) == values for found in by_node([first, second]).values())
+    for reader in (first, second):
+        assert all(found == sorted(found) for found in by_node([reader]).values())
+
+
+async def test_the_next_process_begins_with_what_was_not_acknowledged(site: Site) -> None:
+    """A process that leaves gives back what it read; the next one reads that before what is new."""
+    wanted = partitioned(site, 4)
+    await publish(wanted, 0, 5)
+    async with Reader(shared(wanted), acknowledge=False) as first:
+        await until_all([first], 4)
+    await publish(wanted, 5, 5)
+    async with Reader(shared(wanted)) as second:
+        await until_all([second], 9)
+    assert by_node([second]) == {f"n{n}": [float(v) for v in range(10)] for n in range(NODES)}
+
+
+async def test_recent_messages_are_read_from_all_partitions(site: Site) -> None:
+    """The dashboard sees what was published, under the subjects on which it was."""
+    wanted = partitioned(site, 4)
+    await publish(wanted, 0)
+    async with connected(site.bus) as bus:
+        found = replay(bus, "fox%2Etest.metrics.*", since=0, maximum=100)
+        subjects = [delivery.subject async for some in found for delivery in some]
+    assert sorted(subjects) == sorted(f"fox%2Etest.metrics.n{n}" for n in range(NODES))
+
+
+async def test_another_number_of_partitions_keeps_the_order(site: Site) -> None:
+    """What was stored before is read to its end first; a bridge that runs learns the number."""
+    before = site
+    await publish(partitioned(site, 1), 0, 3)
+    for count, number in ((4, 3), (8, 6)):
+        before = partitioned(site, count)
+        async with connected(site.bus) as bus:
+            await apply(bus, before, await survey(bus, before), drop=False)
+        await publish(before, number, 3)
+    async with Reader(shared(before)) as reader:
+        await until_all([reader], 8)
+        less = partitioned(site, 2)
+        async with connected(site.bus) as bus:
+            await apply(bus, less, await survey(bus, less), drop=False)
+        await publish(less, 9, 3)
+        await until_all([reader], 11)
+    assert by_node([reader]) == {f"n{n}": [float(v) for v in range(12)] for n in range(NODES)}
+
+
+async def test_a_translator_that_must_see_everything_reads_alone(site: Site) -> None:
+    """The second such process is refused; the first one goes on."""
+    wanted = partitioned(site, 4)
+    await publish(wanted, 0)
+    first, second = shared(wanted), shared(wanted)
+    first.exclusive = second.exclusive = True
+    async with Reader(first) as reader:
+        await until_all([reader], 0)
+        with pytest.raises(ConfigError, match="in use by n1 pid"):
+            await read_to_the_end(second)
+        await publish(wanted, 1)
+        await until_all([reader], 1)
+
+
+async def test_a_process_with_a_state_keeps_its_nodes(site: Site) -> None:
+    """Two that start together get half each; one that comes later gets nothing of theirs."""
+    wanted = partitioned(site, 4)
+    sources = [shared(wanted) for _ in range(3)]
+    for each in sources:
+        each.keeps_nodes = True
+    async with contextlib.AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(Reader(each)) for each in sources[:2]]
+        await publish(wanted, 0)
+        await until_all([first, second], 0)
+        own = nodes_of(first, 0)
+        assert own
+        assert nodes_of(second, 0)
+        async with Reader(sources[2]) as third:
+            await asyncio.sleep(1.5 * float(LEASE))  # it would have claimed something by now
+            await publish(wanted, 1)
+            await until_all([first, second, third], 1)
+            assert nodes_of(first, 1) == own
+            assert not third.batches

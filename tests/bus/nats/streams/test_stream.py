@@ -1,0 +1,127 @@
+"""Streams and durable consumers on a real broker."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from nats.js import JetStreamContext, api
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.streams.stream import (
+    DEAD_SECONDS,
+    ensure_consumer,
+    ensure_stream,
+    refuse_others,
+)
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Site
+from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.telemetry import Telemetry
+
+METRICS = ["fox%2Etest.metrics"]
+
+
+@pytest.fixture
+async def jetstream(site: Site) -> AsyncIterator[JetStreamContext]:
+    """Connect to the real server's JetStream."""
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        yield bus.jetstream()
+
+
+async def test_one_stream_stores_all_but_control_and_dead_letters(
+    site: Site, jetstream: JetStreamContext
+) -> None:
+    """It is created within the configured bounds and found again; control is not stored."""
+    for _ in range(2):
+        name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
+        assert name == "ccpipe-fox%2Etest"
+    config = (await jetstream.stream_info(name)).config
+    stored = "\n".join(config.subjects or [])
+    assert all(subject in stored for subject in ("metrics", "events", "log", "sonar"))
+    assert "control" not in stored
+    assert "dead" not in stored
+    assert (config.max_age, config.max_bytes) == (float(site.bus.stream_age), site.bus.stream_size)
+
+
+async def test_dead_letters_have_a_stream_that_metrics_cannot_fill(
+    site: Site, jetstream: JetStreamContext
+) -> None:
+    """It keeps their subject alone, for longer."""
+    subjects = Subjects.of(site)
+    name = await ensure_stream(jetstream, site.bus, subjects, [subjects.dead()])
+    config = (await jetstream.stream_info(name)).config
+    assert name == "ccpipe-fox%2Etest-dead"
+    assert config.subjects == [subjects.dead()]
+    assert config.max_age == DEAD_SECONDS
+
+
+async def test_a_stream_of_the_site_is_used_as_it_is(
+    site: Site, jetstream: JetStreamContext
+) -> None:
+    """Whatever its name; nothing is created beside it."""
+    await jetstream.add_stream(name="SITE", subjects=["fox%2Etest.>"])
+    assert await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS) == "SITE"
+    assert len(await jetstream.streams_info()) == 1
+
+
+async def test_other_subjects_are_added_to_the_stream_that_exists(
+    site: Site, jetstream: JetStreamContext
+) -> None:
+    """Its name is taken, so that it is extended; what it stored before it still stores."""
+    subjects = Subjects.of(site)
+    name = await ensure_stream(jetstream, site.bus, subjects, METRICS)
+    before = (await jetstream.stream_info(name)).config.subjects or []
+    assert await ensure_stream(jetstream, site.bus, subjects, ["other.metrics"]) == name
+    after = (await jetstream.stream_info(name)).config.subjects or []
+    assert sorted(after) == sorted([*before, "other.metrics"])
+
+
+async def test_a_consumer_is_created_once(site: Site, jetstream: JetStreamContext) -> None:
+    """The second call finds the one that exists."""
+    name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
+    for _ in range(2):
+        await ensure_consumer(jetstream, name, "bridge", METRICS, 20)
+    info = await jetstream.consumer_info(name, "bridge")
+    assert info.config.ack_wait == 20
+    assert len(await jetstream.consumers_info(name)) == 1
+
+
+async def test_a_consumer_that_the_broker_refuses_is_a_mistake_in_the_recipe(
+    site: Site, jetstream: JetStreamContext
+) -> None:
+    """Subjects that overlap stay wrong: the error names the consumer and the broker's reason."""
+    name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
+    overlapping = [*METRICS, "fox%2Etest.*"]
+    with pytest.raises(ConfigError, match=r"consumer 'bridge' of stream .*overlap"):
+        await ensure_consumer(jetstream, name, "bridge", overlapping, 20)
+
+
+async def test_a_consumer_of_another_owner_is_refused(
+    site: Site, jetstream: JetStreamContext
+) -> None:
+    """Its own owner may go on, and a durable name that nobody uses is free."""
+    name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
+    await refuse_others(jetstream, name, "bridge")
+    await ensure_consumer(jetstream, name, "bridge", METRICS, 20, owner="n1 pid 1")
+    await refuse_others(jetstream, name, "bridge")  # nobody reads
+    await refuse_others(jetstream, name, "bridge", "n1 pid 1")
+    with pytest.raises(ConfigError, match="in use by n1 pid 1"):
+        await refuse_others(jetstream, name, "bridge", "n2 pid 2")
+
+
+async def test_a_broker_that_does_not_answer_is_unavailable(site: Site) -> None:
+    """The error says what was attempted."""
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        jetstream = bus.jetstream()
+    with pytest.raises(UnavailableError, match="looking for a stream"):
+        await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
+
+
+async def test_a_consumer_of_another_kind_is_a_configuration_error(
+    jetstream: JetStreamContext,
+) -> None:
+    """A consumer of that name with another acknowledgement policy: no retry helps."""
+    await jetstream.add_stream(name="s", subjects=["other.metrics"])
+    theirs = api.ConsumerConfig(durable_name="bridge", ack_policy=api.AckPolicy.NONE)
+    await jetstream.add_consumer("s", theirs)
+    with pytest.raises(ConfigError, match="consumer 'bridge' of stream s"):
+        await ensure_consumer(jetstream, "s", "bridge", ["other.metrics"], 20)

@@ -1,0 +1,110 @@
+"""Messages that a stream is about to delete unread, or has deleted, on a real broker."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from nats.js import JetStreamContext, api
+
+from ccpipe.bus.nats.streams.jetstream import Consumer, Position, State, Stream
+from ccpipe.bus.nats.streams.unread import UnreadWatch, forecast
+from ccpipe.config import Site
+from ccpipe.telemetry import Telemetry
+from tests.bus.nats.conftest import connected
+
+
+async def small_stream(jetstream: JetStreamContext) -> None:
+    """Make a stream of about 48 messages of `fill`, and a consumer of all of it."""
+    await jetstream.add_stream(name="s", subjects=["a"], max_bytes=64 * 1024)
+    config = api.ConsumerConfig(durable_name="b", ack_policy=api.AckPolicy.EXPLICIT)
+    await jetstream.add_consumer("s", config)
+
+
+async def fill(jetstream: JetStreamContext, count: int) -> None:
+    """Publish messages of 1300 bytes."""
+    for _ in range(count):
+        await jetstream.publish("a", b"x" * 1300)
+
+
+def dropped(telemetry: Telemetry) -> float:
+    """Return the counter of consumer ``b``."""
+    labels = {"part": "b"}
+    return telemetry.registry.get_sample_value("ccpipe_unread_messages_dropped_total", labels) or 0
+
+
+async def test_what_was_dropped_unread_is_counted(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, exactly: while the bridge was away, and while it reads too slowly."""
+    telemetry = Telemetry()
+    async with connected(site.bus) as bus:
+        jetstream = bus.jetstream()
+        await small_stream(jetstream)
+        await fill(jetstream, 200)
+        stored = (await jetstream.stream_info("s")).state.messages
+        watch = UnreadWatch(bus, "b", telemetry)
+        for _ in range(2):
+            await watch.poll("s")
+        assert dropped(telemetry) == 200 - stored
+        assert "has deleted" in caplog.text
+        reader = await jetstream.pull_subscribe_bind("b", "s")
+        for message in await reader.fetch(10):
+            await message.ack_sync()
+        await fill(jetstream, 100)
+        await reader.fetch(10)
+        await watch.poll("s")
+        assert dropped(telemetry) == 300 - stored - 10 - 0
+        assert telemetry.registry.get_sample_value("ccpipe_unread_messages", {"part": "b"})
+
+
+async def test_nothing_is_counted_that_was_read(site: Site) -> None:
+    """A stream that deletes what every bridge has read is as it should be."""
+    telemetry = Telemetry()
+    async with connected(site.bus) as bus:
+        jetstream = bus.jetstream()
+        await small_stream(jetstream)
+        watch = UnreadWatch(bus, "b", telemetry)
+        reader = await jetstream.pull_subscribe_bind("b", "s")
+        for _ in range(6):
+            await fill(jetstream, 20)
+            for message in await reader.fetch(20):
+                await message.ack_sync()
+            await watch.poll("s")
+        await watch.poll("none")
+        assert dropped(telemetry) == 0
+
+
+async def test_there_is_a_warning_before_anything_is_dropped(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also for a bridge that is not running; half a stream is no reason to warn."""
+    caplog.set_level(logging.WARNING)
+    async with connected(site.bus) as bus:
+        jetstream = bus.jetstream()
+        await small_stream(jetstream)
+        other = api.ConsumerConfig(durable_name="absent", ack_policy=api.AckPolicy.EXPLICIT)
+        await jetstream.add_consumer("s", other)
+        watch = UnreadWatch(bus, "b", Telemetry())
+        await fill(jetstream, 20)
+        await watch.poll("s")
+        assert not caplog.messages
+        await fill(jetstream, 22)
+        for _ in range(2):
+            await watch.poll("s")
+    mine, absent = caplog.messages
+    assert mine.startswith("b has 42 unread messages")
+    assert absent.startswith("absent has 42 unread messages")
+    assert "no bridge of that name is running" in absent
+
+
+def test_the_age_limit_is_foreseen_too() -> None:
+    """The oldest unread message is nearly as old as the stream lets it become."""
+    then = datetime(2026, 1, 1, tzinfo=UTC)
+    now = then + timedelta(seconds=90)
+    state = State(messages=90, bytes=900, first_seq=1, last_seq=90, first_ts=then, last_ts=now)
+    stream = Stream(config={"name": "s", "max_age": 100 * 10**9}, state=state, ts=now)
+    consumer = Consumer(
+        stream_name="s", name="b", config={}, delivered=Position(0, 0), ack_floor=Position(0, 0),
+        num_pending=90,
+    )  # fmt: skip
+    assert forecast(stream, consumer) == (0.9, 10)

@@ -1,0 +1,111 @@
+"""``ccpipe config show``: the configuration in force and where each value comes from."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.cli.config.command import Setting, leaves, settings, tree, write_toml
+from ccpipe.cli.console.options import Where
+from ccpipe.config import Site, load
+from tests.cli.command import ccpipe
+
+TOML = """
+cluster = "fox.a"
+[publish]
+interval = "5s"
+[publish.tags]
+room = "x # y"
+[publish.collectors.disk]
+exclude = ["a", "b"]
+[bus]
+servers = ["nats://someone:hunter2@h:4222"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Write a configuration file."""
+    path = tmp_path / "site.toml"
+    path.write_text(TOML)
+    return path
+
+
+def origins(where: Where) -> dict[str, str]:
+    """Return where each value comes from, by key path."""
+    return {".".join(s.path): s.origin for s in settings(where, where.path())}
+
+
+def test_each_value_names_its_origin(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Default, file, environment, flag: the one that won."""
+    monkeypatch.setenv("CCPIPE_PUBLISH__JITTER", "1s")
+    monkeypatch.setenv("CCPIPE_PUBLISH__TAGS__ROW", "7")
+    monkeypatch.setenv("CCPIPE_CLUSTER", "loses")
+    found = origins(Where(config=file, cluster="wins"))
+    assert found["cluster"] == "flag"
+    assert found["publish.interval"] == f"file {file}"
+    assert found["publish.collectors.disk.exclude"] == f"file {file}"
+    assert found["publish.jitter"] == "environment CCPIPE_PUBLISH__JITTER"
+    assert found["publish.tags.row"] == "environment CCPIPE_PUBLISH__TAGS__ROW"
+    assert found["publish.tags.room"] == f"file {file}"
+    assert found["bus.jetstream"] == "default"
+
+
+def test_what_it_prints_is_a_configuration_file_again(file: Path, tmp_path: Path) -> None:
+    """Every setting is shown, and reading it back gives the same, but for the masked URL."""
+    shown = ccpipe("config", "show", "--config", file, "--server", "nats://h:1")
+    assert shown.code == 0
+    again = tmp_path / "again.toml"
+    again.write_text(shown.out)
+    flags = {"bus.servers": ["nats://h:1"]}
+    assert load(again, Site, environ={}) == load(file, Site, flags=flags, environ={})
+
+
+def test_json_holds_values_and_origins_apart(file: Path) -> None:
+    """Programs need not read comments."""
+    shown = json.loads(ccpipe("config", "show", "--config", file, "-o", "json").out)
+    assert shown["file"] == str(file)
+    assert shown["configuration"]["publish"]["interval"] == "5s"
+    assert shown["origins"]["publish.interval"] == f"file {file}"
+
+
+def test_secrets_in_urls_are_masked(file: Path) -> None:
+    """A server's URL may hold a password; what is pasted into a ticket must not."""
+    for output in ("toml", "json"):
+        shown = ccpipe("config", "show", "--config", file, "-o", output).out
+        assert "nats://***@h:4222" in shown
+        assert "hunter2" not in shown
+
+
+def test_a_wrong_key_is_told_as_everywhere(tmp_path: Path) -> None:
+    """The file, the key and the key that was probably meant; exit code 78."""
+    path = tmp_path / "site.toml"
+    path.write_text("[publish]\nintervall = 1")
+    shown = ccpipe("config", "show", "--config", path)
+    assert (shown.code, shown.out) == (78, "")
+    assert f"{path}: publish: unknown key 'intervall'; did you mean 'interval'?" in shown.err
+
+
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
+SCALARS = (
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_any_tree_is_written_as_toml_that_says_the_same(whole: dict[str, object]) -> None:
+    """Whatever keys and texts a site uses, quoting is right."""
+    found = [Setting(path, value, "default") for path, value in leaves(whole)]
+    assert tomllib.loads("\n".join(write_toml(found))) == whole
+    assert tree(found) == whole

@@ -1,0 +1,175 @@
+"""``ccpipe.cli.config.explain``: what each rule did, and what comes out."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ccpipe.cli.config.explain import explain, passed
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message, metric
+from ccpipe.pipeline import Translator
+from ccpipe.translate.rules.aggregate import Aggregate
+from ccpipe.translate.rules.convert import Convert
+from ccpipe.translate.rules.rename import Rename
+from ccpipe.translate.rules.select import Drop
+from ccpipe.translate.rules.tag import Tag
+
+TAGS = {"hostname": "a", "type": "node"}
+SAMPLE = [
+    metric("cpu_load", 0.5, time=1740027951 * 10**9, tags=TAGS),
+    metric("load_five", 0.25, time=1740027951 * 10**9, tags=TAGS),
+    metric("mem_used", 2000, time=1740027951 * 10**9, tags={**TAGS, "unit": "kB"}),
+]
+RULES: dict[str, Translator] = {
+    "drop": Drop(names=["load_*"]),
+    "rename": Rename(names={"cpu_load": "load"}),
+    "convert": Convert(to="MB", names=["mem_*"]),
+    "aggregate": Aggregate(function="count", of="hwthread", per="node"),
+}
+
+
+def printed(capsys: pytest.CaptureFixture[str], output: Any, records: Any = None) -> str:
+    """Explain the rules and return what was printed."""
+    explain(SAMPLE if records is None else records, list(RULES.values()), list(RULES), output)
+    return capsys.readouterr().out
+
+
+def test_lines_are_line_protocol_with_the_explanation_as_comments(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whoever pipes it on gets the lines that would be published, and nothing else."""
+    text = printed(capsys, "line")
+    assert text == (
+        "# rule 1 drop: 3 in, 2 out: 1 dropped\n"
+        "#   - load_five,hostname=a,type=node\n"
+        "# rule 2 rename: 2 in, 2 out: 1 changed\n"
+        "#   cpu_load,hostname=a,type=node -> load,hostname=a,type=node\n"
+        "# rule 3 convert: 2 in, 2 out: 1 changed\n"
+        "#   mem_used,hostname=a,type=node,unit=kB 2000 -> "
+        "mem_used,hostname=a,type=node,unit=MB 2.0\n"
+        "# rule 4 aggregate: 2 in, 2 out: nothing changed\n"
+        "load,hostname=a,type=node value=0.5 1740027951\n"
+        "mem_used,hostname=a,type=node,unit=MB value=2.0 1740027951\n"
+    )
+    lines = decode(text.encode())
+    assert lines.rejected == []
+    assert [message.name for message in lines] == ["load", "mem_used"]
+
+
+def test_columns_are_explained_as_messages_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was decoded passes the same rules."""
+    payload = printed(capsys, "line").encode()
+    lines = decode(payload)
+    explain(lines, [], [], "line")
+    head, _, rest = capsys.readouterr().out.partition("\n")
+    assert head == "# there are no rules: [[publish.translate]] is empty"
+    assert rest.encode() == b"".join(
+        line for line in payload.splitlines(keepends=True) if not line.startswith(b"#")
+    )
+
+
+def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """One object, with every change of every rule, for scripts."""
+    reported = json.loads(printed(capsys, "json"))
+    assert [(rule["use"], rule["reached"], rule["left"]) for rule in reported["rules"]] == [
+        ("drop", 3, 2), ("rename", 2, 2), ("convert", 2, 2), ("aggregate", 2, 2),
+    ]  # fmt: skip
+    assert reported["rules"][0]["dropped"] == ["load_five,hostname=a,type=node"]
+    assert reported["rules"][1]["changed"] == [
+        {"before": "cpu_load,hostname=a,type=node", "after": "load,hostname=a,type=node"}
+    ]
+    assert [(record["name"], record["value"]) for record in reported["records"]] == [
+        ("load", 0.5),
+        ("mem_used", 2.0),
+    ]
+
+
+def test_a_table_stands_below_the_explanation(capsys: pytest.CaptureFixture[str]) -> None:
+    """As ``--dry-run -o table`` shows a sample."""
+    text, _, table = printed(capsys, "table").partition("\n\n")
+    assert text.startswith("rule 1 drop: 3 in, 2 out")
+    assert [line.split()[2:4] for line in table.splitlines()[1:]] == [
+        ["load", "0.5"],
+        ["mem_used", "2"],
+    ]
+
+
+def test_many_changes_are_cut_short_for_people_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """A node with 256 hardware threads does not scroll the rest away."""
+    records = [metric(f"m{number}", 1.0, time=1, tags={}) for number in range(20)]
+    explain(records, [Tag(add={"zone": "z"})], ["tag"], "line")
+    comments = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
+    assert comments[0] == "# rule 1 tag: 20 in, 20 out: 20 changed"
+    assert comments[-1] == "#   and 12 more"
+    assert len(comments) == 10
+    (rule,), _ = passed(records, [Tag(add={"zone": "z"})], ["tag"])
+    assert len(rule.changed) == 20
+
+
+def test_added_records_are_named() -> None:
+    """An aggregate leaves what was there and adds to it."""
+    parts = [
+        metric("ipc", 1.0, time=1, tags={"type": "hwthread", "type-id": str(n)}) for n in (0, 1)
+    ]
+    rules = [Aggregate(function="mean", of="hwthread", per="node")]
+    (rule,), left = passed(parts, rules, ["aggregate"])
+    assert (rule.added, rule.dropped, rule.changed) == (["ipc,type=node"], [], [])
+    assert len(left) == 3
+
+
+def test_series_that_became_one_are_told_of() -> None:
+    """Taking away the tag that told two devices apart loses one of them in the store.
+
+    It is told of once, by the rule that did it.
+    """
+    disks = [metric("io", n, time=1, tags={"stype-id": name}) for n, name in enumerate("ab")]
+    rules = [Tag(add={"cluster": "c"}), Tag(remove=["stype-id"]), Tag(add={"zone": "z"})]
+    reported, _ = passed(disks, rules, ["tag"] * 3)
+    assert [rule.doubled for rule in reported] == [[], ["io,cluster=c"], []]
+
+
+class Window(Translator):
+    """A translator that holds records until the end, and rejects some."""
+
+    takes = gives = Messages
+
+    def __init__(self) -> None:
+        self.held: list[Message] = []
+        self.rejected: list[tuple[Message, str]] = []
+
+    def feed(self, records: Sequence[Message]) -> list[Message]:
+        """Hold all but the first, which it refuses."""
+        self.rejected.append((records[0], "no number"))
+        self.held += records[1:]
+        return []
+
+    def flush(self) -> list[Message]:
+        """Return them."""
+        return self.held
+
+    def take_rejected(self) -> list[tuple[Message, str]]:
+        """Return what was rejected."""
+        return self.rejected
+
+
+def test_what_is_held_comes_out_and_what_is_refused_is_told_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A rule is fed and flushed, as at the end of a pipe."""
+    explain(SAMPLE, [Window(), RULES["rename"]], ["window", "rename"], "line")
+    text = capsys.readouterr().out
+    assert "# rule 1 window: 3 in, 2 out: 1 dropped, 1 refused\n" in text
+    assert "#   ! cpu_load,hostname=a,type=node 0.5: no number\n" in text
+    assert "# rule 2 rename: 2 in, 2 out: nothing changed\n" in text
+
+
+def test_what_does_not_print_cannot_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Peers choose names and tags."""
+    tags = {"x": "\x9b31m"}
+    explain([metric("m", 1.0, time=1, tags=tags)], [Drop(names=["m"])], ["drop"], "line")
+    assert "\x9b" not in capsys.readouterr().out

@@ -1,0 +1,46 @@
+"""Recipes by name."""
+
+from pathlib import Path
+
+import pytest
+
+from ccpipe.cli.recipe.shipped import find_recipe, folder, recipes
+from ccpipe.errors import MissingInputError
+from tests.cli.command import ccpipe
+from tests.paths import ROOT
+
+
+def test_all_recipes_have_a_name() -> None:
+    """Those of the project, in a working copy and in a wheel alike."""
+    assert set(recipes()) == {path.stem for path in (ROOT / "bridges").glob("*.toml")}
+    assert (folder() / "nats.conf").is_file()
+    assert (folder() / "docs" / "README.md").is_file()
+
+
+def test_a_recipe_runs_by_its_name(tmp_path: Path) -> None:
+    """From any folder."""
+    shown = ccpipe("bridge", "null", "--dry-run", "--for", "10s")
+    assert shown.code == 0
+    assert len(shown.out.splitlines()) == 50_000
+    assert ccpipe("validate", "null", "--no-connect").code == 0
+
+
+def test_a_site_s_own_recipe_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That beside its configuration file; a file of the name before both."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "etc" / "bridges").mkdir(parents=True)
+    own = tmp_path / "etc" / "bridges" / "parquet.toml"
+    own.touch()
+    monkeypatch.setenv("CCPIPE_CONFIG", str(tmp_path / "etc" / "ccpipe.toml"))
+    assert find_recipe(Path("parquet")) == own
+    assert find_recipe(Path("null")) == ROOT / "bridges" / "null.toml"
+    (tmp_path / "parquet").touch()
+    assert find_recipe(Path("parquet")) == Path("parquet")
+    assert find_recipe(Path("x/parquet")) == Path("x/parquet")
+
+
+def test_an_unknown_name_is_told_with_a_suggestion() -> None:
+    """Exit code 66: neither a file nor a recipe."""
+    with pytest.raises(MissingInputError, match="no recipe 'parket'; did you mean 'parquet'"):
+        find_recipe(Path("parket"))
+    assert ccpipe("bridge", "parket").code == 66

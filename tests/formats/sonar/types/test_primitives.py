@@ -1,0 +1,111 @@
+"""The primitive types' rules: what conforms, and what a tolerant decoder accepts."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats.sonar.layout import fields
+from ccpipe.formats.sonar.types.meta import ErrorObject, KVPair
+from ccpipe.formats.sonar.types.primitives import (
+    Hostname,
+    NodeRange,
+    NonemptyString,
+    NonzeroUint,
+    OptionalTimestamp,
+    Primitive,
+    Record,
+    Timestamp,
+)
+from tests.formats.sonar.strategies import hostnames, node_ranges, timestamps
+
+
+class Example(Record, frozen=True):
+    """One field of each primitive type."""
+
+    nonempty: NonemptyString = ""
+    nonzero: NonzeroUint = 0
+    time: Timestamp = ""
+    optional_time: OptionalTimestamp = ""
+    host: Hostname = ""
+    nodes: NodeRange = ""
+
+
+def rule(name: str) -> Primitive:
+    """Return the rule of a field of the example."""
+    primitive = fields(Example)[name].primitive
+    assert primitive is not None
+    return primitive
+
+
+CHECKS = [
+    ("nonempty", "x", True),
+    ("nonempty", "", False),
+    ("nonzero", 1, True),
+    ("nonzero", 0, False),
+    ("time", "2025-04-07T14:17:11+02:00", True),
+    ("time", "2025-04-07T14:17:11+00:00", False),
+    ("time", "2025-04-07T14:17:11", False),
+    ("time", "", False),
+    ("optional_time", "", True),
+    ("optional_time", "2025-04-31T14:17:11Z", False),
+    ("host", "c1-6.fox", True),
+    ("host", "c1-.fox", False),
+    ("host", "a" * 64, False),
+    ("host", ".".join(["a" * 63] * 4), False),
+    ("host", "", False),
+    ("nodes", "c[1-3,5]-[2-4].fox", True),
+    ("nodes", "c[3-1]", False),
+    ("nodes", "", False),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "conforms"), CHECKS)
+def test_a_value_conforms_to_its_type_or_not(name: str, value: object, *, conforms: bool) -> None:
+    """Each primitive type's rule is that of the specification's *Data types*."""
+    assert bool(rule(name).strict(value)) is conforms
+
+
+@given(timestamps, hostnames, node_ranges)
+def test_valid_values_conform(time: str, host: str, nodes: str) -> None:
+    """Any time with its offset, any host name, any compressed list of nodes."""
+    assert rule("time").strict(time)
+    assert rule("optional_time").strict(time)
+    assert rule("host").strict(host)
+    assert rule("nodes").strict(nodes)
+
+
+@given(st.text(max_size=20))
+def test_any_text_conforms_or_not(text: str) -> None:
+    """A rule raises nothing, and whatever is strictly a time is one that can be read."""
+    for name in ("nonempty", "time", "optional_time", "host", "nodes"):
+        assert rule(name).strict(text) in (True, False)
+    tolerant = rule("time").tolerant
+    assert tolerant is not None
+    assert tolerant(text) or not rule("time").strict(text)
+
+
+def test_sonar_departs_from_its_specification_in_utc() -> None:
+    """Sonar writes +00:00 where the specification requires Z; both rules say so."""
+    utc = "2025-04-07T14:17:11+00:00"
+    for name in ("time", "optional_time"):
+        sonar = rule(name).sonar
+        assert sonar is not None
+        assert sonar(utc)
+        assert not rule(name).strict(utc)
+
+
+@pytest.mark.parametrize("name", Example.__struct_fields__)
+def test_a_required_type_has_a_default_that_breaks_its_rule(name: str) -> None:
+    """A missing field is found by its default value, so both must agree."""
+    default = fields(Example)[name].default
+    assert bool(rule(name).strict(default)) is not rule(name).required
+
+
+def test_records_are_immutable_and_know_their_fields() -> None:
+    """A record is a value: it cannot be changed, and takes no field that it does not have."""
+    pair = KVPair("key", "value")
+    with pytest.raises(AttributeError, match="immutable"):
+        pair.value = "other"  # type: ignore[misc]
+    with pytest.raises(msgspec.ValidationError, match="unknown field"):
+        msgspec.json.decode(b'{"detail": "x", "more": 1}', type=ErrorObject)

@@ -1,4 +1,4 @@
-"""Write ``docs/configuration.md`` from the Structs in ``ccpipe/config.py`` and their docstrings.
+"""Write ``docs/configuration.md`` from the Structs of ``ccpipe.config.site`` and their docstrings.
 
 ::
 
@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from ccpipe import config, renamed
-from ccpipe.config import Duration, Interval, Recipe, Site, Size
+from ccpipe import renamed
+from ccpipe.config import Duration, Interval, Recipe, Site, Size, site
 
 HEAD = """\
 # Configuration
@@ -119,7 +119,7 @@ def _is_struct(kind: Any) -> bool:
 
 def _docstrings(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Read the docstring below each field of a Struct and of its bases."""
-    tree = ast.parse(Path(inspect.getfile(config)).read_text(encoding="utf-8"))
+    tree = ast.parse(Path(inspect.getfile(site)).read_text(encoding="utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     found: dict[str, str] = {}
     for cls in kind.__mro__:

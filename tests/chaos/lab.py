@@ -199,6 +199,10 @@ class Lab:
                     process.send(signal.SIGCONT)
                     await process.kill()
 
+    def process(self, name: str) -> Process | None:
+        """Return a process by its name."""
+        return next((each for each in self.processes if each.name == name), None)
+
     def ccpipe(self, name: str, *arguments: object, **environ: str) -> Process:
         """Return a command that is not yet started."""
         words = [sys.executable, "-m", "ccpipe", *map(str, arguments)]

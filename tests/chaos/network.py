@@ -5,6 +5,8 @@ import contextlib
 import random
 from collections.abc import AsyncIterator
 
+from tests.bus.nats.proxy import read_frame
+
 _LIMIT = 2**21
 QUIET_SECONDS = 0.02
 """A message that is held back goes on after so long where no other comes."""
@@ -69,9 +71,5 @@ class Muddle:
 
     async def _frame(self, source: asyncio.StreamReader) -> tuple[bool, bytes]:
         """Return the next frame of the protocol, and whether it is a message of the subject."""
-        line = await source.readuntil(b"\r\n")
-        command, *words = line.split()
-        if command not in (b"PUB", b"HPUB", b"MSG", b"HMSG"):
-            return False, line
-        payload = await source.readexactly(int(words[-1]) + 2)
-        return words[0] == self._subject, line + payload
+        words, frame, payload = await read_frame(source)
+        return bool(payload) and words[1] == self._subject, frame

@@ -61,7 +61,8 @@ async def dead_letters(lab: Lab) -> list[int]:
 
 async def sent(lab: Lab) -> None:
     """Wait until everything is published."""
-    sender = next(process for process in lab.processes if process.name == "send")
+    sender = lab.process("send")
+    assert sender is not None
     assert await sender.wait(180) == 0, sender.text()
 
 
@@ -85,8 +86,9 @@ async def repeated(folder: Path, rounds: int, act: Act) -> Account:
 async def meanwhile(lab: Lab, bridge: Process, rounds: int, act: Act) -> None:
     """Start a bridge and a publisher, and act as often as there are rounds."""
     chance = random.Random(rounds)
-    sender = lab.send(numbered(LINES * rounds), rate=RATE)
-    await bridge.start()
+    sender = lab.process("send") or lab.send(numbered(LINES * rounds), rate=RATE)
+    if not bridge.is_running:
+        await bridge.start()
     await sender.start()
     for _ in range(rounds):
         await asyncio.sleep(chance.uniform(0.5, 1.5))

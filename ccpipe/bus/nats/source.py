@@ -224,8 +224,12 @@ class NatsSource(Source):
             while self._waiting:
                 self._taken = self._take()
                 for batch in self._batches(self._taken):
+                    takes_long = bool(batch.records.rejected)
                     yield batch
+                    if takes_long:
+                        await asyncio.sleep(0)  # others get their turn
                 self._taken = []
+                await asyncio.sleep(0)
             self._emptied.set()
             if self._has_ended() and not self._waiting:
                 return

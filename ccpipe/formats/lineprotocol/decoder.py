@@ -25,7 +25,6 @@ from ccpipe.formats.lineprotocol.precision import (
 )
 from ccpipe.formats.lineprotocol.repair import repair
 from ccpipe.formats.lineprotocol.series import DuplicateTag, SeriesTable
-from ccpipe.formats.lineprotocol.texts import Texts
 from ccpipe.formats.lineprotocol.values import ValueType, signed
 
 if TYPE_CHECKING:
@@ -110,18 +109,18 @@ def decode_compiled(
     max_rejected: int | None = None,
 ) -> Lines:
     """Decode with the compiled kernel, which leaves unusual lines to Python."""
-    assert KERNEL is not None
-    if table.scanner is None:
-        table.scanner = KERNEL.Scanner(table.codes, influx=table.grammar is g.INFLUX)
-    lines: Lines = KERNEL.blank(Lines, Texts, payload, table)
-    position = table.scanner.read(lines, 0, UNIT_NUMBERS[precision])
-    lines.bare_points = table.scanner.bare_points
+    scanner = table.scanner
+    if scanner is None:
+        assert KERNEL is not None
+        scanner = KERNEL.Scanner(table.codes, influx=table.grammar is g.INFLUX)
+        table.scanner = scanner
+    lines: Lines = scanner.decode(Lines, payload, table, UNIT_NUMBERS[precision])
+    position = scanner.position
     if position == len(payload):
-        lines.precision = _UNIT_OF_BITS.get(table.scanner.units)
         return lines
     decoder = _Decoder(lines, precision, lenient=lenient)
-    decoder.scanner = table.scanner
-    decoder.units = table.scanner.units
+    decoder.scanner = scanner
+    decoder.units = scanner.units
     return decoder.run(position, max_rejected)
 
 
@@ -174,7 +173,6 @@ class _Decoder:
             elif self.reread >= 0:
                 position = self.scanner.read(self.lines, position, UNIT_NUMBERS[self.precision])
                 self.units |= self.scanner.units
-                self.lines.bare_points |= self.scanner.bare_points
             blank = g.SKIP.match(payload, position)
             assert blank is not None
             position = blank.end()

@@ -16,6 +16,7 @@ from ccpipe.errors import DataError
 _WHOLE = 65536  # bytes: more than any file of a process that is read here
 _FIELDS = 37  # that are read of those after the name
 _MAX = 2**63
+_TICKS = os.sysconf("SC_CLK_TCK")
 _SPARE = 256  # files that others may open
 
 
@@ -111,6 +112,15 @@ class ProcessTable:
                 except (ValueError, IndexError):
                     walk.errors.append(DataError(f"{place}: {text!r:.60} is not a process"))
         return walk
+
+
+def start_time(pid: int, root: str = "/") -> float | None:
+    """Return when a process started, in seconds since the boot; None where it ended."""
+    text = read(os.path.join(root, f"proc/{pid}/stat"))  # noqa: PTH118 - as above
+    try:
+        return _process(text).start / _TICKS
+    except (ValueError, IndexError):
+        return None
 
 
 def read(path: str) -> bytes:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from itertools import starmap
 from operator import add, sub
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ccpipe.node.gather.jobacct.frequency import Frequencies
@@ -22,6 +23,7 @@ Counters = tuple[int, int, int, int, int]
 """Ticks of user and system time, major page faults, bytes read and written; children included."""
 
 _NOTHING: Counters = (0, 0, 0, 0, 0)
+_NO_OTHERS: Mapping[int, int] = MappingProxyType({})
 
 
 class Member(NamedTuple):
@@ -101,8 +103,12 @@ class ProcessTree:
         self._lost.pop(task, None)
         self._members = {pid: one for pid, one in self._members.items() if one.task != task}
 
-    def poll(self, tasks: Iterable[int]) -> dict[int, TreeUsage]:
+    def poll(
+        self, tasks: Iterable[int], others: Mapping[int, int] = _NO_OTHERS
+    ) -> dict[int, TreeUsage]:
         """Return what each task uses, by the process it began as; nothing for one that ended.
+
+        `others` are processes that belong to a task wherever they descend from, with the task's.
 
         Raises
         ------
@@ -113,7 +119,7 @@ class ProcessTree:
         self._polls += 1
         table = {process.pid: process for process in self._table.at(self._polls).processes}
         roots = [pid for pid in tasks if self._is_root(table.get(pid))]
-        owners = self._owners(table, roots)
+        owners = self._owners(table, roots, others)
         now = {
             pid: self._member(table[pid], task) for pid, task in owners.items() if task is not None
         }
@@ -129,9 +135,12 @@ class ProcessTree:
             return False
         return self._starts.setdefault(process.pid, process.start) == process.start
 
-    def _owners(self, table: Mapping[int, Process], roots: list[int]) -> dict[int, int | None]:
+    def _owners(
+        self, table: Mapping[int, Process], roots: list[int], others: Mapping[int, int]
+    ) -> dict[int, int | None]:
         """Return the task of each process, None for those of no task."""
         owners: dict[int, int | None] = {0: None}
+        owners.update((pid, task) for pid, task in others.items() if pid in table)
         for pid, member in self._members.items():
             found = table.get(pid)
             if found is not None and found.start == member.process.start:

@@ -34,7 +34,7 @@ subjects.metrics = "{{cluster}}.metrics.{{hostname}}"
 [source]
 use = "nats"
 durable = "shared"
-ack_wait = "2s"
+ack_wait = "5s"
 subjects = ["metrics"]
 """
 

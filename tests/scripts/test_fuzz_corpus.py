@@ -1,0 +1,33 @@
+"""The inputs that fuzzing found: whatever raised once must not raise again."""
+
+import pytest
+
+from ccpipe.bus.nats.protocol.frames import BrokenFrame, split_in_python
+from ccpipe.bus.nats.protocol.splitter import split
+from ccpipe.formats.lineprotocol import decode
+from scripts import fuzz_corpus
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_kept_lines(lenient: bool) -> None:
+    """Rows or rejections."""
+    inputs = fuzz_corpus.read("lines")
+    assert inputs
+    for data in inputs:
+        lines = decode(data, lenient=lenient)
+        assert len(list(lines)) == len(lines)
+        assert all(bad.reason for bad in lines.rejected)
+
+
+def test_kept_frames() -> None:
+    """Frames or an error with a name, from the kernel and its twin alike."""
+    inputs = fuzz_corpus.read("frames")
+    assert inputs
+    for data in inputs:
+        outcomes: list[object] = []
+        for cut in (split, split_in_python):
+            try:
+                outcomes.append(cut(bytearray(data), 0, len(data)))
+            except BrokenFrame as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]

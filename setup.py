@@ -5,6 +5,7 @@ Everything else about the package stands in pyproject.toml.
 
 import os
 import shutil
+from glob import glob
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -22,6 +23,7 @@ KERNELS = {
         "utf8",
         "write",
     ),
+    "sinks/parquet/_kernel": ("columns",),
     "sinks/postgres/_kernel": (),
 }
 """The headers of each kernel."""
@@ -45,7 +47,7 @@ def kernel(path: str) -> Extension:
     return Extension(
         ".".join(source.parts),
         [f"{source}.pyx"],
-        depends=[*headers, "ccpipe/formats/lineprotocol/kernel/scan.hpp"],
+        depends=[*headers, *glob("ccpipe/formats/lineprotocol/kernel/*.hpp")],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
         extra_link_args=FLAGS,
         language="c++",

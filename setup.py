@@ -22,6 +22,7 @@ KERNELS = {
         "utf8",
         "write",
     ),
+    "formats/slurm/kernel/_kernel": (),
     "sinks/postgres/_kernel": (),
 }
 """The headers of each kernel."""

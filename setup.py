@@ -23,6 +23,7 @@ KERNELS = {
         "utf8",
         "write",
     ),
+    "formats/slurm/kernel/_kernel": (),
     "sinks/parquet/_kernel": ("columns",),
     "sinks/postgres/_kernel": (),
 }

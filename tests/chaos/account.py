@@ -48,6 +48,12 @@ class Account:
         )
 
 
+def is_in_order(stored: Iterable[int]) -> bool:
+    """Return whether each line came behind those before it; copies that come later do not count."""
+    first = list(dict.fromkeys(stored))
+    return first == sorted(first)
+
+
 def in_lines(payload: bytes) -> list[int]:
     """Return the ids in line protocol; a torn line at its end does not count."""
     return [int(str(line.value)) for line in decode(payload) if line.name == "m"]

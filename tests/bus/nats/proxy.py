@@ -34,6 +34,13 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def cut(self) -> None:
+        """Break all connections; what waits to be spoken is lost."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        self.speaks.set()
+
     @property
     def bus(self) -> Bus:
         """A configuration that goes through here."""

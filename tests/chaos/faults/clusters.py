@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nats.errors
 
-from tests.chaos.account import Account, in_file
+from tests.chaos.account import Account, in_file, is_in_order
 from tests.chaos.faults.flow import LINES, RATE, fault, finished
 from tests.chaos.lab import Lab, numbered
 
@@ -30,7 +30,9 @@ async def cluster(folder: Path, rounds: int) -> Account:
             await victim.start()
             await _leader(lab)
         dead = await finished(lab, bridge)
-        return Account.of(range(LINES * rounds), in_file(folder / "stored.lp"), dead)
+        stored = in_file(folder / "stored.lp")
+        assert is_in_order(stored), "a line overtook another one of its node"
+        return Account.of(range(LINES * rounds), stored, dead)
 
 
 async def _leader(lab: Lab) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nats.errors
 
-from tests.chaos.account import Account, in_file, in_stream
+from tests.chaos.account import Account, in_file, in_stream, is_in_order
 from tests.chaos.lab import Lab, Process, numbered
 
 Fault = Callable[[Path, int], Awaitable[Account]]
@@ -80,7 +80,9 @@ async def repeated(folder: Path, rounds: int, act: Act) -> Account:
         bridge = lab.bridge(f'use = "file"\npath = "{folder}/stored.lp"')
         await meanwhile(lab, bridge, rounds, act)
         dead = await finished(lab, bridge)
-        return Account.of(range(LINES * rounds), in_file(folder / "stored.lp"), dead)
+        stored = in_file(folder / "stored.lp")
+        assert is_in_order(stored), "a line overtook another one of its node"
+        return Account.of(range(LINES * rounds), stored, dead)
 
 
 async def meanwhile(lab: Lab, bridge: Process, rounds: int, act: Act) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 SCAN_SECONDS = 1.0
 """Time between two looks for steps that began or ended."""
+
+MAX_FILES = 2**16
+"""Open at once, two for each process of a task; most systems allow 1024 unless asked for more."""
 
 
 class StepDaemon:
@@ -92,6 +96,9 @@ class StepDaemon:
 
     def run(self) -> None:
         """Gather until SIGTERM or SIGINT."""
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())

@@ -6,7 +6,6 @@ Source: Linux, ``Documentation/filesystems/proc.rst``.
 
 import os
 import re
-from collections.abc import Callable
 
 from ccpipe.node.linux.process_table import read
 
@@ -17,9 +16,9 @@ _PSS = re.compile(rb"^Pss: +(\d{1,15}) kB$", re.MULTILINE)
 _STATM = re.compile(rb"\d{1,15} (\d{1,15}) (\d{1,15}) ")
 
 
-def transferred(folder: str, read: Callable[[str], bytes] = read) -> tuple[int, int] | None:
-    """Return the bytes read and written by calls, also of children that were waited for."""
-    found = _IO.match(read(f"{folder}/io"))
+def parse_transferred(text: bytes) -> tuple[int, int] | None:
+    """Read the file ``io``: bytes read and written by calls, also of children waited for."""
+    found = _IO.match(text)
     return None if found is None else (int(found[1]), int(found[2]))
 
 

@@ -60,6 +60,8 @@ class _Task:
         self.cgroup = cgroup
         self.processes: Collection[int] = ()
         """That belong to it wherever they descend from."""
+        self.tree: TreeUsage | None = None
+        """As of the last poll."""
         self.joules: int | None = None
         """Of the node when the task began."""
         self.sampled: tuple[float, int, int, int] | None = None
@@ -283,11 +285,13 @@ class TaskPoller:
 def _update(task: _Task, tree: TreeUsage | None, energy: EnergyReading | None) -> None:
     """Take new readings; what is not known now keeps its last value."""
     info, group = task.info, _read_group(task)
+    is_idle = group is None and tree is not None and tree == task.tree and not tree.weighed
+    task.tree = tree
     if energy is not None:
         task.joules = energy.joules if task.joules is None else task.joules
         info.update(ENERGY, energy.joules - task.joules)
         info.update(ENERGY, energy.watts, out=True)
-    if tree is None and group is None:
+    if is_idle or (tree is None and group is None):
         return
     if tree is not None:
         info.user = max(info.user, tree.user * 1000)

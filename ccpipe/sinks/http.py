@@ -291,7 +291,7 @@ def _payload(body: bytes) -> Any:
 def numbers(store: str, records: Iterable[Message]) -> Lines:
     """Return records as columns, for a store of numbers; raises RejectedError naming the texts."""
     lines = to_lines(records)
-    if ValueType.TEXT in lines.types.tobytes():
+    if ValueType.TEXT in lines.used_types:
         texts = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
         raise RejectedError(f"{store} stores numbers, not text", texts)
     return lines

@@ -5,7 +5,6 @@ Everything else about the package stands in pyproject.toml.
 
 import os
 import shutil
-from glob import glob
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -47,7 +46,7 @@ def kernel(path: str) -> Extension:
     return Extension(
         ".".join(source.parts),
         [f"{source}.pyx"],
-        depends=[*headers, *glob("ccpipe/formats/lineprotocol/kernel/*.hpp")],
+        depends=[*headers, *map(str, Path("ccpipe/formats/lineprotocol/kernel").glob("*.hpp"))],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
         extra_link_args=FLAGS,
         language="c++",

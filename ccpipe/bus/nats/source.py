@@ -322,12 +322,16 @@ class NatsSource(Source):
         while not self._stopped.is_set():
             if await self._is_prepared():
                 await self._ask({"expires": int(PULL_SECONDS * 1e9)}, PULL_SECONDS + 1)
-            if self._waiting_count >= PULL:
+            if self._is_full():
                 self.telemetry.expect_nothing(self)
                 self._emptied.clear()
                 await self._emptied.wait()
                 self.telemetry.expect(self, STUCK_SECONDS)
         await self._empty(time.monotonic() + self.drain)
+
+    def _is_full(self) -> bool:
+        """Return whether enough waits here, undecoded."""
+        return self._waiting_count >= PULL or self._waiting_bytes >= PULL_BYTES
 
     async def _empty(self, deadline: float) -> None:
         """Read until the stream is empty; a broker that is away is not waited for."""
@@ -339,7 +343,7 @@ class NatsSource(Source):
                 return
             self._served.clear()
             await self._ask({"no_wait": True}, min(deadline - now, SILENT_SECONDS))
-            if self._waiting_count >= PULL:
+            if self._is_full():
                 self._emptied.clear()
                 await wait_for_event(self._emptied, deadline - time.monotonic())
                 answered = time.monotonic()

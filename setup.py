@@ -23,7 +23,7 @@ KERNELS = {
         "write",
     ),
     "sinks/parquet/_kernel": ("columns",),
-    "sinks/postgres/_kernel": (),
+    "sinks/postgres/_kernel": ("series",),
 }
 """The headers of each kernel."""
 

@@ -140,14 +140,15 @@ def index(
 ) -> None:
     """Index accounting files, so that one job among millions is found at once.
 
-    The folder gets one small Parquet file for each accounting file; run it again
-    to bring it up to date, after rotation too: files are known by what they hold,
-    not by their names. Lines of packed files are kept whole, because one cannot
-    jump to a place in them.
+    The files are Grid Engine's, or what `sacct -P` printed. The folder gets one
+    small Parquet file for each; run it again to bring it up to date, after rotation
+    too: files are known by what they hold, not by their names. Lines of packed files
+    are kept whole, because one cannot jump to a place in them.
 
     Examples:
       ccpipe acct index /var/lib/gridengine/default/common/accounting* --to ~/acct
       ccpipe acct -j 4711 --index ~/acct
+      ccpipe acct index sacct-2026-*.txt --to ~/acct
 
     Parameters
     ----------
@@ -156,12 +157,16 @@ def index(
     to
         Folder for the index.
     """
+    from ccpipe.accounting import slurm_index
     from ccpipe.accounting.index import update
 
     reading = Files()
     for path in files or default_files():
         try:
-            note(update(path, to, reading))
+            if slurm_index.holds_rows(path):
+                note(slurm_index.update(path, to))
+            else:
+                note(update(path, to, reading))
         except DataError as error:
             reading.report(str(error))
     reading.finish()

@@ -200,6 +200,7 @@ def sacct(
     filters: SlurmFilters = SlurmFilters(),
     options: SlurmShow = SlurmShow(),
     zone: str | None = None,
+    index: Path | None = None,
 ) -> None:
     """Sum up or list what Slurm's jobs used, from the output of sacct.
 
@@ -218,20 +219,47 @@ def sacct(
         Files, .gz, .bz2, .xz and .zst ones decompressed; - or none for standard input.
     zone
         Time zone of the times in the text, such as Europe/Oslo; else that of this machine.
+    index
+        Folder that `ccpipe acct index` has filled, in which to look jobs up by number.
     """
     if bad := [p for p in options.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
         raise UsageError(f"--percentiles {bad[0]:g}: percentages lie between 0 and 100")
-    if not files and sys.stdin.isatty():
+    if not files and not index and sys.stdin.isatty():
         raise UsageError(f"which file? Or: sacct -aP -o {COLUMNS} | ccpipe acct sacct")
     is_selected = filters.selection()
     reading = Files()
-    runs = filter(is_selected, _read(files or (Path("-"),), _zone(zone), reading))
+    if index:
+        found = _look_up(index, files, filters.job, _zone(zone), reading)
+    else:
+        found = _read(files or (Path("-"),), _zone(zone), reading)
+    runs = filter(is_selected, found)
     is_list = options.jobs or (bool(filters.job) and not options.by)
     count = _list(runs, options) if is_list else _sum_up(runs, options)
     reading.finish()
     if not count and is_list:
         note(f"no job {', '.join(filters.job)} found".replace("  ", " "))
         sys.exit(NOT_FOUND)
+
+
+def _look_up(
+    folder: Path, paths: tuple[Path, ...], jobs: Several, zone: tzinfo, reading: Files
+) -> Iterator["Run"]:
+    """Yield the runs of jobs that an index finds, and of those that are not indexed yet."""
+    from ccpipe.accounting.slurm import group_steps
+    from ccpipe.accounting.slurm_index import look_up
+
+    numbers = [int(found[1]) if (found := _NUMBER.fullmatch(job)) else None for job in jobs]
+    if not numbers or None in numbers:
+        raise UsageError("--index finds jobs by number: `ccpipe acct sacct -j 13 --index FOLDER`")
+    wanted = [number for number in numbers if number is not None]
+
+    def report(text: str) -> None:
+        reading.report(f"{folder}: {printable(text)}")
+
+    return group_steps(look_up(folder, paths, wanted, reading, zone), report)
+
+
+_NUMBER = re.compile(r"([0-9]{1,10})(?:[_+][0-9]{1,10})?")
 
 
 def _zone(name: str | None) -> tzinfo:

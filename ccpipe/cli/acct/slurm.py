@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 from cyclopts import Parameter
 
 from ccpipe.accounting.files import Files
-from ccpipe.cli.acct import slurm_table as own
 from ccpipe.cli.acct.options import Several, time_limits
-from ccpipe.cli.acct.table import Format, Row, best, show
+from ccpipe.cli.acct.slurm_table import LAYOUT, record
+from ccpipe.cli.acct.table import Format, Row, best
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats import nodelist
 from ccpipe.formats.files import open_stream
@@ -306,8 +306,7 @@ def _rows(path: Path, zone: tzinfo, report: Callable[[str], None]) -> Iterator["
 
 
 def _list(runs: Iterable["Run"], options: SlurmShow) -> int:
-    rows = options.best(map(own.record, runs))
-    return show(rows, options.output, own.HIDDEN, own.cell)
+    return LAYOUT.show_records(options.best(map(record, runs)), options.output)
 
 
 def _sum_up(runs: Iterator["Run"], options: SlurmShow) -> int:
@@ -318,6 +317,6 @@ def _sum_up(runs: Iterator["Run"], options: SlurmShow) -> int:
     while some := list(itertools.islice(runs, ROWS)):
         sums.add(to_table(some, sums.columns))
     totals = sums.totals()
-    if not show(options.best(own.sums(totals)), options.output, own.HIDDEN_SUMS, own.cell):
+    if not LAYOUT.show_sums(options.best(LAYOUT.sums(totals)), options.output):
         note("no job is what was asked for", "yellow")
     return len(totals)

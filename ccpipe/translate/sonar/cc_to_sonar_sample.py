@@ -57,7 +57,7 @@ _CPU_USED_BY_JOB = JOB_FLOATS[0]
 _ROWS[_CPU_USED_BY_JOB.name] = _CPU_USED_BY_JOB._replace(field="cpu_util")
 _CPU_USED_IN_PARTS = ("job_user_cpu", "job_sys_cpu")
 """What the collectors of Slurm's cgroups report; together they are a job's ``cpu_util``."""
-_ROWS |= {name: _ROWS[_CPU_USED_BY_JOB.name] for name in _CPU_USED_IN_PARTS}
+_ROWS |= dict.fromkeys(_CPU_USED_IN_PARTS, _ROWS[_CPU_USED_BY_JOB.name])
 _OF_JOBS = {*(row.name for row in JOB_INTS), _CPU_USED_BY_JOB.name, *_CPU_USED_IN_PARTS}
 _OF_JOBS_ON_GPUS = {row.name for row in JOB_GPU}
 _OF_GPUS = {row.name for row in (*GPU, PERFORMANCE_STATE)}

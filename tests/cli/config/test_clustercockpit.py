@@ -100,7 +100,7 @@ def test_metrics_of_devices_are_left_out_unless_named() -> None:
 
 
 def test_a_metric_of_two_collectors_is_said_once() -> None:
-    """The collectors perf and likwid count the same; cc-backend refuses a metric that comes twice."""
+    """As perf and likwid count the same, and the keys of the store's metrics are their names."""
     names = [each["name"] for each in printed()["metricConfig"]]
     assert names.count("flops_any") == 1
     assert len(set(names)) == len(names)

@@ -99,6 +99,22 @@ def test_pods_may_do_little_and_refer_to_what_exists(each: dict[str, Any]) -> No
         assert policy["spec"]["podSelector"]["matchLabels"] == labels
 
 
+def test_what_a_publisher_spools_outlives_its_pod() -> None:
+    """Its state is on the node's disk, in a folder of its user; one container is root for that."""
+    pod = named("DaemonSet", "publisher")["spec"]["template"]["spec"]
+    [container], [first] = pod["containers"], pod["initContainers"]
+    state = next(row["value"] for row in container["env"] if row["name"] == "XDG_STATE_HOME")
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes[mounts[state]]["hostPath"]["type"] == "DirectoryOrCreate"
+    owner = f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}"
+    assert first["command"] == ["chown", owner, state]
+    assert [mount["mountPath"] for mount in first["volumeMounts"]] == [state]
+    assert first["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN"]}
+    level = "pod-security.kubernetes.io/enforce"
+    assert named("Namespace", "ccpipe")["metadata"]["labels"][level] == "privileged"
+
+
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a site's keys and configuration."""

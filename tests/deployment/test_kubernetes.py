@@ -7,7 +7,6 @@ brings them, and recipes with their containers' settings by ccpipe itself.
 import json
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from ccpipe.cli.bridge import parts
 from ccpipe.config import Recipe, Site, load, read_toml
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe
+from tests.deployment.generated import pages
 from tests.paths import ROOT
 
 FOLDER = ROOT / "bridges/kubernetes"
@@ -228,16 +228,5 @@ def test_accounts_for_the_chart_of_nats(keys: Path, tmp_path: Path) -> None:
 
 def test_manifests_are_what_the_script_writes() -> None:
     """bridges/kubernetes/bridges is generated, by scripts/generate_kubernetes.py."""
-    code = (
-        "import json, generate_kubernetes as g;"
-        "print(json.dumps({path.name: text for path, text in g.pages().items()}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT / "scripts",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     paths = [*FOLDER.glob("bridges/*.yaml"), FOLDER / "autoscaling.yaml"]
-    assert {path.name: path.read_text() for path in paths} == json.loads(done.stdout)
+    assert {path.name: path.read_text() for path in paths} == pages("generate_kubernetes")

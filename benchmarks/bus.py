@@ -61,8 +61,9 @@ async def broker() -> AsyncIterator[str]:
             yield f"nats://127.0.0.1:{port}"
 
 
-def _write(config: Path, port: int) -> Path:
-    config.write_text(f"listen: 127.0.0.1:{port}\nmax_pending: 1GB\nwrite_deadline: '60s'\n")
+def _write(config: Path, port: int, more: str = "") -> Path:
+    text = f"listen: 127.0.0.1:{port}\nmax_pending: 1GB\nwrite_deadline: '60s'\n{more}\n"
+    config.write_text(text)
     return config
 
 

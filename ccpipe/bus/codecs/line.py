@@ -23,6 +23,9 @@ _EVENTS = frozenset({Kind.EVENT, Kind.LOG, Kind.CONTROL})
 JOINED_BYTES = 2**20
 """Payloads are joined up to about this size before they are decoded."""
 
+MAX_REJECTED = 5000
+"""Lines of a message that cannot be read and are looked at one by one."""
+
 
 class LineCodec(Codec):
     """Line protocol: any number of lines in a message."""
@@ -56,7 +59,12 @@ class LineCodec(Codec):
                     yield self._single(message), 1
 
     def _single(self, message: Received) -> Batch:
-        lines = decode(message.payload, precision=self.precision, lenient=self.lenient)
+        lines = decode(
+            message.payload,
+            precision=self.precision,
+            lenient=self.lenient,
+            max_rejected=MAX_REJECTED,
+        )
         if _misses_times(lines):
             lines.fill_missing_times(message.arrival)
         return Batch(lines, origin=message.subject)
@@ -67,7 +75,8 @@ class LineCodec(Codec):
             payload if payload.endswith(b"\n") else payload + b"\n"
             for payload in (message.payload for message in messages)
         ]
-        lines = decode(b"".join(parts), precision=self.precision, lenient=self.lenient)
+        whole = b"".join(parts)
+        lines = decode(whole, precision=self.precision, lenient=self.lenient, max_rejected=1)
         if lines.rejected or _misses_times(lines):
             return None
         batch = Batch(lines, origin=messages[0].subject)

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import not_
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol.grammar import Rule
@@ -21,6 +21,13 @@ Column: TypeAlias = "array[Any]"
 
 COLUMNS = ("series", "fields", "types", "numbers", "exact", "times", "starts", "ends")
 """The names of the columns of `Lines`, in the order of a row's cells."""
+
+
+_PLACES = {name: place for place, name in enumerate(COLUMNS)}
+_SMALL = 2**16
+"""Bytes of rows of which all columns are made together: each takes longer to ask for than to make.
+"""
+_USUAL = {"bare_points": False, "verbatim": True}
 
 
 class Rejected(NamedTuple):
@@ -60,6 +67,8 @@ class Lines(Sequence[Message]):
 
     All columns are plain buffers of equal length, which NumPy and Arrow take without copying.
     ``payload[starts[i]:ends[i]]`` is the line of row `i` as it was received.
+
+    What the compiled decoder read stays rows until somebody asks for a column: few sinks need all.
     """
 
     __slots__ = (
@@ -68,6 +77,7 @@ class Lines(Sequence[Message]):
         "payload",
         "precision",
         "rejected",
+        "rows",
         "table",
         "texts",
         "verbatim",
@@ -101,6 +111,26 @@ class Lines(Sequence[Message]):
         self.verbatim = True
         """Whether the rows are exactly the lines of the payload: not so where lines were repaired,
         cut or changed, nor for rows that were added."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Make what the compiled decoder has left out, when it is first asked for."""
+            if name in _PLACES:
+                if len(self.rows) <= _SMALL:
+                    KERNEL.unpack(self)
+                    return getattr(self, name)
+                made = KERNEL.column(self.rows, _PLACES[name])
+            elif name == "texts":
+                made = Texts(self.payload, self.table.grammar.unescape)
+            elif name in _USUAL:
+                made = _USUAL[name]
+            elif name == "rejected":
+                made = []
+            else:
+                raise AttributeError(name)
+            setattr(self, name, made)
+            return made
 
     @property
     def columns(self) -> list[Column]:

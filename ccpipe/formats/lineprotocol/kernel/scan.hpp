@@ -173,20 +173,6 @@ public:
         }
     }
 
-    void columns(int32_t* series_, int32_t* fields_, uint8_t* types, double* numbers,
-                 int64_t* exact, int64_t* times, int64_t* starts, int64_t* ends) const {
-        for (const Row& row : rows) {
-            *series_++ = row.series;
-            *fields_++ = row.field;
-            *types++ = row.type;
-            *numbers++ = row.number;
-            *exact++ = row.exact;
-            *times++ = row.time;
-            *starts++ = row.start;
-            *ends++ = row.end;
-        }
-    }
-
 private:
     bool in_name_[256], in_key_[256];  // what needs no escape in a measurement, in a key
     const char *base_, *end_, *at_;

@@ -181,6 +181,6 @@ async def test_what_waits_undecoded_is_bounded(
     for start in range(40):
         await sink.write(metrics(2000, start=1_740_000_000 + 2000 * start))
     async with source(site) as read:
-        await eventually(read._is_full)
+        await eventually(lambda: read._is_full)
         await asyncio.sleep(0.2)  # for requests that must not come
         assert 2**18 <= read._waiting_bytes < 2**19

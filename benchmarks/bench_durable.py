@@ -10,16 +10,14 @@ the ratio of durable to core; rounds alternate, the best of each counts::
 import argparse
 import asyncio
 import contextlib
-import tempfile
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import nats
 
-from benchmarks.bus import LINES, SUBJECT, _await_port, _free_port, _running, _write, publish
+from benchmarks import servers
+from benchmarks.bus import LINES, SUBJECT, publish
 from benchmarks.payloads import payload, realistic
-from ccpipe.bus.nats.server import server_program
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
@@ -34,19 +32,12 @@ WAYS = ("core", "durable")
 @contextlib.asynccontextmanager
 async def broker(*, is_durable: bool) -> AsyncIterator[str]:
     """Run a nats-server, with a stream for the subject where it is durable."""
-    port = _free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        config = _write(
-            Path(folder, "nats.conf"), port, f'jetstream {{ store_dir: "{folder}/js" }}'
-        )
-        with _running([server_program(), "-c", str(config)]):
-            _await_port(port)
-            url = f"nats://127.0.0.1:{port}"
-            if is_durable:
-                client = await nats.connect(url)
-                await client.jetstream().add_stream(name="bench", subjects=[SUBJECT])
-                await client.close()
-            yield url
+    with servers.jetstream() as url:
+        if is_durable:
+            client = await nats.connect(url)
+            await client.jetstream().add_stream(name="bench", subjects=[SUBJECT])
+            await client.close()
+        yield url
 
 
 def site(url: str, *, is_durable: bool) -> Site:

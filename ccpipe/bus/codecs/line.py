@@ -27,6 +27,9 @@ JOINED_BYTES = 5 * 2**19
 With its columns that is about what ``Limits`` gather, so that a write has nothing to join.
 """
 
+MAX_REJECTED = 5000
+"""Lines of a message that cannot be read and are looked at one by one."""
+
 
 class LineCodec(Codec):
     """Line protocol: any number of lines in a message."""
@@ -63,7 +66,12 @@ class LineCodec(Codec):
                         yield self._single(message), 1
 
     def _single(self, message: Received) -> Batch:
-        lines = decode(message.payload, precision=self.precision, lenient=self.lenient)
+        lines = decode(
+            message.payload,
+            precision=self.precision,
+            lenient=self.lenient,
+            max_rejected=MAX_REJECTED,
+        )
         if _misses_times(lines):
             lines.fill_missing_times(message.arrival)
         return Batch(lines, origin=message.subject)
@@ -76,7 +84,7 @@ class LineCodec(Codec):
         if joined is None:
             return None
         payload, ends = joined
-        lines = decode(payload, precision=self.precision, lenient=self.lenient)
+        lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=1)
         if lines.rejected or _misses_times(lines):
             return None
         batch = Batch(lines, origin=messages[0].subject)

@@ -68,6 +68,8 @@ class Connection:
         self.forever = forever
         self.is_silent = False
         """Whether the server did not answer when it was last asked by ``answers``."""
+        self.connects = 0
+        """How often the connection was made."""
         check_urls(self.servers)
         self._options = client_options(bus)
         telemetry.declare(telemetry.bus_errors, *TROUBLES)
@@ -341,6 +343,7 @@ class Connection:
 
     async def _back(self) -> None:
         self._reported.clear()
+        self.connects += 1
         log.info("%s: NATS at %s is back", self.name, self.url)
 
     async def _closed(self) -> None:

@@ -10,6 +10,7 @@ import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from typing import Any, Literal, NamedTuple, Self
 
 from ccpipe.bus.codecs import Codec
@@ -19,6 +20,7 @@ from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.message_ids import give_ids
+from ccpipe.bus.nats.streams.jetstream import consumer_of
 from ccpipe.bus.nats.streams.partitions import Partition
 from ccpipe.bus.nats.streams.replicas import Replicas
 from ccpipe.bus.nats.streams.stream import (
@@ -47,6 +49,10 @@ PROBE_SECONDS = 10.0
 """How often a plain subscription asks the broker whether it is still there."""
 STUCK_SECONDS = 30.0
 """After so long without an answer of the broker ``/ready`` says that nothing comes."""
+REMEMBERED = 5000
+"""Acknowledgements that are sent again on a new connection."""
+SETTLE_SECONDS = 1.0
+"""How much longer than `ack_wait` the broker may take to hand messages over again."""
 
 
 class _Refused(NamedTuple):
@@ -113,6 +119,9 @@ class NatsSource(Source):
         self._waiting_count = self._waiting_bytes = 0
         self._taken: list[Delivery] = []  # that is being decoded and handed over
         self._handed_over: dict[int, list[str]] = {}  # replies that acknowledge, by batch
+        self._acknowledged = deque[str](maxlen=REMEMBERED)  # those that were sent, or could not be
+        self._settled = -1  # the number of the connection on which nothing older is to come
+        self._created: datetime | None = None  # when the consumer was
         self._stopped = asyncio.Event()
         self._changed = asyncio.Event()  # messages wait, or the end is reached
         self._emptied = asyncio.Event()  # there is room for more
@@ -215,8 +224,12 @@ class NatsSource(Source):
             while self._waiting:
                 self._taken = self._take()
                 for batch in self._batches(self._taken):
+                    takes_long = bool(batch.records.rejected)
                     yield batch
+                    if takes_long:
+                        await asyncio.sleep(0)  # others get their turn
                 self._taken = []
+                await asyncio.sleep(0)
             self._emptied.set()
             if self._has_ended() and not self._waiting:
                 return
@@ -273,6 +286,7 @@ class NatsSource(Source):
     async def _acknowledge(self, replies: list[str]) -> None:
         # What cannot be sent must not count as in work, or it would never come again.
         self._handed_over.pop(id(replies), None)
+        self._acknowledged += replies
         # An acknowledgement lost with the connection means one more delivery, never one less.
         with contextlib.suppress(UnavailableError):
             await self.bus.publish_each(replies, b"+ACK")
@@ -327,6 +341,8 @@ class NatsSource(Source):
         """Ask for messages whenever there is room; told to stop, empty the stream first."""
         while not self._stopped.is_set():
             if await self._is_prepared():
+                if self._settled != self.bus.connects:
+                    await self._settle(self.bus.connects)
                 await self._ask({"expires": int(PULL_SECONDS * 1e9)}, PULL_SECONDS + 1)
             if self._is_full:
                 self.telemetry.expect_nothing(self)
@@ -334,6 +350,43 @@ class NatsSource(Source):
                 await self._emptied.wait()
                 self.telemetry.expect(self, STUCK_SECONDS)
         await self._empty(time.monotonic() + self.drain)
+
+    async def _settle(self, connection: int) -> None:
+        """On a new connection, let what the broker had sent on another one come first.
+
+        It hands that over again after `ack_wait`. What is newer would overtake it: a job's stop
+        its start. Where other bridges ask for messages too, they share the work and no order holds.
+        """
+        deadline = time.monotonic() + self.ack_wait + SETTLE_SECONDS
+        is_reported = False
+        while not self._stopped.is_set() and time.monotonic() < deadline:
+            with contextlib.suppress(UnavailableError):
+                found = await consumer_of(self.bus.jetstream(), self._stream, self.durable)
+                if found is None:
+                    self._stream = ""
+                    return
+                self.telemetry.expect(self, STUCK_SECONDS)
+                await self._acknowledge_again(found.created)
+                missing = found.num_ack_pending - len(self._held())
+                if missing <= 0 or found.num_waiting:
+                    break
+                if not is_reported:
+                    log.info(
+                        "%s: %d messages come again, then what is newer", self.durable, missing
+                    )
+                    is_reported = True
+            await wait_for_event(self._stopped, 0.2)
+        self._settled = connection
+
+    async def _acknowledge_again(self, created: datetime) -> None:
+        """Send again what may have been lost with a connection, or with a broker that was killed.
+
+        A consumer that was made anew gives the same numbers to other messages.
+        """
+        if self._created == created:
+            await self.bus.publish_each(list(self._acknowledged), b"+ACK")
+        self._acknowledged.clear()
+        self._created = created
 
     async def _empty(self, deadline: float) -> None:
         """Read until the stream is empty; a broker that is away is not waited for."""
@@ -401,15 +454,18 @@ class NatsSource(Source):
                 self.telemetry.expect(self, STUCK_SECONDS)
             await wait_for_event(self._stopped, PROBE_SECONDS)
 
+    def _held(self) -> list[str]:
+        """Return the replies that acknowledge what is held here."""
+        came = [self._taken, *(together for together, _ in self._waiting)]
+        waiting = [delivery.reply for each in came for delivery in each]
+        return waiting + [reply for each in self._handed_over.values() for reply in each]
+
     async def _stay_alive(self) -> None:
         """Report unacknowledged messages as in progress, so that none is redelivered."""
         while True:
             await asyncio.sleep(self.ack_wait / 3)
             with contextlib.suppress(UnavailableError):
-                held = [self._taken, *(waiting for waiting, _ in self._waiting)]
-                replies = [delivery.reply for each in held for delivery in each]
-                replies += [reply for each in self._handed_over.values() for reply in each]
-                await self.bus.publish_each(replies, b"+WPI")
+                await self.bus.publish_each(self._held(), b"+WPI")
                 if self._owner and self._stream:
                     stream = self.bus.jetstream()
                     await refuse_others(stream, self._stream, self.durable, self._owner)

@@ -58,6 +58,7 @@ def decode(
     precision: Precision | Literal["auto"] = "auto",
     dialect: Dialect = "cc",
     lenient: bool = False,
+    max_rejected: int | None = None,
 ) -> Lines:
     """Decode a payload of any number of lines.
 
@@ -72,6 +73,9 @@ def decode(
     lenient
         Accept and repair what the specification's own examples and ClusterCockpit's encoders
         write in breach of the grammar: see ``repair``.
+    max_rejected
+        After so many lines that cannot be read the rest of the payload is rejected as one, unread:
+        to say what is wrong with a line takes much longer than to read a good one.
 
     Returns
     -------
@@ -94,11 +98,15 @@ def decode(
     if type(payload) is not bytes:
         payload = bytes(payload)
     take = decode_in_python if KERNEL is None else decode_compiled
-    return take(payload, table, precision, lenient)
+    return take(payload, table, precision, lenient, max_rejected)
 
 
 def decode_compiled(
-    payload: bytes, table: SeriesTable, precision: Precision | Literal["auto"], lenient: bool
+    payload: bytes,
+    table: SeriesTable,
+    precision: Precision | Literal["auto"],
+    lenient: bool,
+    max_rejected: int | None = None,
 ) -> Lines:
     """Decode with the compiled kernel, which leaves unusual lines to Python."""
     scanner = table.scanner
@@ -113,14 +121,18 @@ def decode_compiled(
     decoder = _Decoder(lines, precision, lenient=lenient)
     decoder.scanner = scanner
     decoder.units = scanner.units
-    return decoder.run(position)
+    return decoder.run(position, max_rejected)
 
 
 def decode_in_python(
-    payload: bytes, table: SeriesTable, precision: Precision | Literal["auto"], lenient: bool
+    payload: bytes,
+    table: SeriesTable,
+    precision: Precision | Literal["auto"],
+    lenient: bool,
+    max_rejected: int | None = None,
 ) -> Lines:
     """Decode without the compiled kernel: what it is tested against, and its fallback."""
-    return _Decoder(Lines(payload, table), precision, lenient=lenient).run(0)
+    return _Decoder(Lines(payload, table), precision, lenient=lenient).run(0, max_rejected)
 
 
 class _Broken(Exception):  # noqa: N818 - a signal inside this module
@@ -152,8 +164,9 @@ class _Decoder:
         self.reread = _REREAD * len(payload)
         self.mixed = 0  # where lines that are not all plain end
 
-    def run(self, position: int) -> Lines:
+    def run(self, position: int, max_rejected: int | None) -> Lines:
         payload, size = self.payload, len(self.payload)
+        limit = size if max_rejected is None else max_rejected
         while True:
             if self.scanner is None:
                 position = self.plain_lines(position)
@@ -164,6 +177,9 @@ class _Decoder:
             assert blank is not None
             position = blank.end()
             if position >= size:
+                break
+            if len(self.lines.rejected) >= limit:
+                self.reject(position, payload[position:], _Broken(Rule.UNREAD, position))
                 break
             position = self.line(position)
         self.lines.precision = _UNIT_OF_BITS.get(self.units)
@@ -345,12 +361,16 @@ class _Decoder:
         """Repair or reject the line from `start` to `end`."""
         original = self.payload[start:end].removesuffix(b"\r")
         if not (self.lenient and self.repaired(original, start)):
-            self.line_ends += self.payload.count(b"\n", self.counted, start)
-            self.counted = start
-            column = min(broken.offset - start, len(original)) + 1
-            self.lines.rejected.append(
-                Rejected(self.line_ends + 1, broken.offset, column, broken.rule, original)
-            )
+            self.reject(start, original, broken)
+
+    def reject(self, start: int, original: bytes, broken: _Broken) -> None:
+        """Keep what begins at `start` among what could not be read."""
+        self.line_ends += self.payload.count(b"\n", self.counted, start)
+        self.counted = start
+        column = min(broken.offset - start, len(original)) + 1
+        self.lines.rejected.append(
+            Rejected(self.line_ends + 1, broken.offset, column, broken.rule, original)
+        )
 
     def repaired(self, original: bytes, start: int) -> bool:
         line = repair(original)

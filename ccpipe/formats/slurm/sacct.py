@@ -18,7 +18,8 @@ from typing import IO
 
 import msgspec
 
-from ccpipe.formats.slurm.columns import Columns, Field, TableReader
+from ccpipe.formats.slurm.columns import TableReader
+from ccpipe.formats.slurm.field import Columns, Field
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.reading import Reading
 from ccpipe.formats.slurm.sacct_row import SacctRow
@@ -156,6 +157,9 @@ class SacctReader(TableReader[SacctRow]):
             columns=columns,
             delimiter=delimiter,
         )
+
+    def _may_correct(self) -> bool:
+        return self._time.has_repeats
 
     def _corrected(self, records: list[SacctRow], columns: Columns) -> list[SacctRow]:
         """Choose among the times that came twice, as clocks were set back."""

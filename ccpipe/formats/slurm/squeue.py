@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from typing import IO
 
-from ccpipe.formats.slurm.columns import Field, TableReader
+from ccpipe.formats.slurm.columns import TableReader
+from ccpipe.formats.slurm.field import Field
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.reading import Reading
 from ccpipe.formats.slurm.records import LiveJob

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator
 
 import nats
 
+from benchmarks import servers
 from benchmarks.bus import LINES, SUBJECT, publish
 from benchmarks.payloads import payload, realistic
-from benchmarks.servers import jetstream
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
@@ -32,7 +32,7 @@ WAYS = ("core", "durable")
 @contextlib.asynccontextmanager
 async def broker(*, is_durable: bool) -> AsyncIterator[str]:
     """Run a nats-server, with a stream for the subject where it is durable."""
-    with jetstream() as url:
+    with servers.jetstream() as url:
         if is_durable:
             client = await nats.connect(url)
             await client.jetstream().add_stream(name="bench", subjects=[SUBJECT])

@@ -179,7 +179,7 @@ def read(payload: bytes) -> list[SacctRow]:
 
 def read_stream(payload: bytes) -> Iterator[SacctRow]:
     """Read in chunks into ``SacctRow``, and keep none."""
-    for reading in sacct.read_stream(io.BytesIO(payload), zone=ZONE):
+    for reading in sacct.SacctReader(zone=ZONE).read_stream(io.BytesIO(payload)):
         yield from reading.records
 
 
@@ -230,6 +230,7 @@ def job_of(row: dict[str, str]) -> SlurmJob:
             MaxRSS=kib(size(row["MaxRSS"])),
             MaxVMSize=kib(size(row["MaxVMSize"])),
         ),
+        allocated_resources=row["AllocTRES"],
     )
 
 
@@ -258,7 +259,7 @@ def kib(amount: int | None) -> int:
 
 def to_jobs(payload: bytes) -> Iterator[SlurmJob]:
     """Read in chunks into the records of envelopes."""
-    for reading in sacct.read_stream(io.BytesIO(payload), zone=ZONE):
+    for reading in sacct.SacctReader(zone=ZONE).read_stream(io.BytesIO(payload)):
         yield from map(job_of_row, reading.records)
 
 

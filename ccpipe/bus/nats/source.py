@@ -456,9 +456,9 @@ class NatsSource(Source):
 
     def _held(self) -> list[str]:
         """Return the replies that acknowledge what is held here."""
-        came = [self._taken, *(together for together, _ in self._waiting)]
-        waiting = [delivery.reply for each in came for delivery in each]
-        return waiting + [reply for each in self._handed_over.values() for reply in each]
+        waiting = [self._taken, *(together for together, _ in self._waiting)]
+        replies = [delivery.reply for each in waiting for delivery in each]
+        return replies + [reply for each in self._handed_over.values() for reply in each]
 
     async def _stay_alive(self) -> None:
         """Report unacknowledged messages as in progress, so that none is redelivered."""

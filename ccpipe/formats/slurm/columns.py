@@ -70,6 +70,13 @@ class TableReader(Generic[Row]):
             names = unique(name.lower() for name in columns)
             self._begin(names, delimiter or "|", line=1)
 
+    @property
+    def header(self) -> Header:
+        """The columns; raises DataError before the line that names them."""
+        if self._splitter is None:
+            raise DataError("no line of names yet")
+        return self._splitter.header
+
     def feed(self, chunk: bytes) -> Reading[Row]:
         """Read the rows that are complete; no more than one is held back.
 

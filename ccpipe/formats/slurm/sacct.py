@@ -12,9 +12,8 @@ Source: sacct(1) and sstat(1); ``src/sacct/sacct.c`` and ``print.c`` of Slurm 20
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import tzinfo
-from typing import IO
 
 import msgspec
 
@@ -220,14 +219,3 @@ def read(
 
     """
     return SacctReader(columns=columns, delimiter=delimiter, zone=zone).read(payload)
-
-
-def read_stream(
-    stream: IO[bytes],
-    *,
-    columns: Sequence[str] | None = None,
-    delimiter: str | None = None,
-    zone: tzinfo | None = None,
-) -> Iterator[Reading[SacctRow]]:
-    """Read an output in chunks, in bounded memory; raises DataError as ``read`` does."""
-    return SacctReader(columns=columns, delimiter=delimiter, zone=zone).read_stream(stream)

@@ -112,6 +112,7 @@ def job_of_row(row: SacctRow, allocation: tuple[str, ...] = ()) -> SlurmJob:
         _exit_code(row.exit_code, row.exit_signal),
         _sacct(row, has_ended=has_ended),
         row.req_tres or "",
+        row.alloc_tres or "",
     )
 
 

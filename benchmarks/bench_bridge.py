@@ -67,6 +67,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, jetstream() as url:
         folder = Path(name)
         asyncio.run(publish(url, EMPTY, 0))
+        for python in options.python:  # to compile it
+            recipe = folder / "compile.toml"
+            recipe.write_text(RECIPE.format(sink='use = "null"'))
+            bridge(python, str(recipe), url, EMPTY, {}, folder)
         for row in options.rows.split(","):
             large = row.isdecimal() and int(row) >= LARGE
             asyncio.run(publish(url, row, options.lines * (5 if large else 1)))

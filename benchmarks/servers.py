@@ -19,13 +19,13 @@ VICTORIAMETRICS = "victoria-metrics"
 @contextlib.contextmanager
 def broker() -> Iterator[str]:
     """Run a plain nats-server that waits for slow readers instead of dropping them."""
-    with _nats("max_pending: 1GB\nwrite_deadline: '60s'\n") as url:
+    with _nats("") as url:
         yield url
 
 
 @contextlib.contextmanager
 def jetstream() -> Iterator[str]:
-    """Run a nats-server with streams."""
+    """Run one with streams."""
     with (
         tempfile.TemporaryDirectory() as folder,
         _nats(f"jetstream {{ store_dir: {folder} }}\n") as url,
@@ -36,9 +36,10 @@ def jetstream() -> Iterator[str]:
 @contextlib.contextmanager
 def _nats(options: str) -> Iterator[str]:
     port = free_port()
+    patient = "max_pending: 1GB\nwrite_deadline: '60s'\n"
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "nats.conf")
-        config.write_text(f"listen: 127.0.0.1:{port}\n{options}")
+        config.write_text(f"listen: 127.0.0.1:{port}\n{patient}{options}")
         with running([server_program(), "-c", str(config)]):
             await_port(port)
             yield f"nats://127.0.0.1:{port}"

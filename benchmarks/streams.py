@@ -10,13 +10,15 @@ from benchmarks.payloads import new_series, payload, realistic
 
 NEW = "new"
 """The stream of which every line has a series of its own, 500 to a message."""
+FEW_NEW = "few-new"
+"""The same, of fewer lines: a stream for stores that take long."""
 EMPTY = "empty"
 """The stream without messages: what it takes to start."""
 
 
 def payloads(row: str, count: int) -> Iterator[bytes]:
     """Yield the messages of one stream, of `count` lines together."""
-    if row == NEW:
+    if row in (NEW, FEW_NEW):
         for start in range(0, count, 500):
             yield payload(list(new_series(start, min(start + 500, count))))
     elif row != EMPTY:

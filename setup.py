@@ -24,7 +24,7 @@ KERNELS = {
     ),
     "formats/slurm/kernel/_kernel": (),
     "sinks/parquet/_kernel": ("columns",),
-    "sinks/postgres/_kernel": (),
+    "sinks/postgres/_kernel": ("series",),
 }
 """The headers of each kernel."""
 

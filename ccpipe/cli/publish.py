@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from ccpipe.cli.console.options import Where, seconds
 from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.config import Interval
 from ccpipe.errors import UsageError
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Sink
@@ -61,6 +62,7 @@ async def publish(
     """
     from ccpipe.node.agent.agent import Agent
 
+    seconds(interval, "--interval", Interval)
     agent = Agent(
         lambda: where.site(**{"publish.interval": interval}),
         where.path(),

@@ -1,6 +1,8 @@
 """Control beside the real cc-node-controller: its client asks us, and we ask its server."""
 
 import asyncio
+import json
+import socket
 import urllib.parse
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +12,8 @@ import pytest
 from ccpipe.bus.nats.server import Server
 from ccpipe.die_with_parent import die_with_parent
 from tests.bridges.clustercockpit import peer
-from tests.cli.command import command, environment
+from tests.cli.command import ccpipe, command, environment
+from tests.conftest import eventually
 
 CONFIGURATION = """
 cluster = "fritz"
@@ -80,3 +83,47 @@ async def test_its_client_reads_and_sets_our_controls(nats_server: Server, node:
     code, printed = await ask("-get", "nothing@node-0")
     assert code == 1
     assert "there is no control 'nothing' on this node" in printed
+
+
+async def test_its_server_answers_our_command(tmp_path: Path, nats_server: Server) -> None:
+    """Its list, the topology, a value where it has one, and its refusal with exit code 69.
+
+    It needs LIKWID 5.4 or later beside it, in ``LD_LIBRARY_PATH``.
+    """
+    server = peer("cc-node-controller")
+    address = urllib.parse.urlsplit(nats_server.url)
+    configuration = {
+        "server": address.hostname,
+        "port": address.port,
+        "requestSubject": "cc-control",
+        "user": address.username or "",
+        "password": address.password or "",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(configuration))
+    (tmp_path / "ccpipe.toml").write_text(CONFIGURATION)
+    node = socket.gethostname().partition(".")[0]
+
+    async def ask(*arguments: str) -> tuple[int, str, str]:
+        words = ("control", *arguments, "--node", node, "--config", tmp_path / "ccpipe.toml")
+        return await asyncio.to_thread(ccpipe, *words, CCPIPE_BUS__SERVERS=nats_server.url)
+
+    log = tmp_path / "server.log"
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            server, "-loglevel", "debug", cwd=tmp_path, stdout=output, stderr=output,
+            preexec_fn=die_with_parent,
+        )  # fmt: skip
+    try:
+        await eventually(lambda: "Starting Loop" in log.read_text())
+        code, printed, _ = await ask("get", "controls", "-o", "json")
+        assert code == 0
+        assert json.loads(printed)
+        code, printed, _ = await ask("get", "topology")
+        assert code == 0
+        assert "topology hwthreads 0 cpu_id" in printed
+        code, _, said = await ask("put", "rapl.nothing", "85", "--type", "socket", "--id", "0")
+        assert code == 69
+        assert f"{node}: Failed to set rapl.nothing=85 for device socket/0" in said
+    finally:
+        process.kill()
+        await process.wait()

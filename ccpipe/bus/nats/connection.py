@@ -31,7 +31,7 @@ from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC041
 from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
 from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
-from ccpipe.errors import DeniedError, UnavailableError
+from ccpipe.errors import DeniedError, UnavailableError, system_reason
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -312,6 +312,8 @@ class Connection:
 
     async def _trouble(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
+        if isinstance(error, OSError):
+            text = system_reason(error)
         if isinstance(error, nats.errors.SlowConsumerError):
             kind = "slow_consumer"
             text = f"messages on {error.subject} were dropped: we read too slowly"

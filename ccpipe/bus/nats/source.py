@@ -38,8 +38,8 @@ from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-PULL = 2000
-"""Messages asked for at once; also how many may wait here undecoded."""
+PULL = 5000
+"""Messages asked for at once; as many, or as many bytes, may wait here undecoded."""
 PULL_BYTES = 16 * 2**20
 PULL_SECONDS = 3.0
 """How long the broker keeps a request open while it has no messages."""
@@ -115,7 +115,7 @@ class NatsSource(Source):
         self.ack_wait = float(ack_wait)
         self.drain = float(drain)
         self.bus = Connection(site.bus, name=durable or "bridge", telemetry=telemetry)
-        self._waiting: deque[list[Delivery]] = deque()  # as they came, together
+        self._waiting: deque[tuple[list[Delivery], int]] = deque()  # that came together, and bytes
         self._waiting_count = self._waiting_bytes = 0
         self._taken: list[Delivery] = []  # that is being decoded and handed over
         self._handed_over: dict[int, list[str]] = {}  # replies that acknowledge, by batch
@@ -241,8 +241,8 @@ class NatsSource(Source):
         taken: list[Delivery] = []
         size = 0
         while self._waiting and size < JOINED_BYTES:
-            together = self._waiting.popleft()
-            size += _size(together)
+            together, more = self._waiting.popleft()
+            size += more
             taken = taken + together if taken else together
         self._waiting_count -= len(taken)
         self._waiting_bytes -= size
@@ -301,24 +301,30 @@ class NatsSource(Source):
                     self._end_request(code, words)
         if prefix := self._partition.prefix:
             messages = [m._replace(subject=m.subject.removeprefix(prefix)) for m in messages]
-        self._keep(messages)
+        self._keep(messages, _size(messages))
         self._asked -= len(messages)
         if self._asked <= 0:
             self._served.set()
 
     def _receive_unasked(self, deliveries: list[Delivery]) -> None:
         """Keep what a plain subscription brings; beyond the bound it is dropped and counted."""
-        if self._waiting_bytes + _size(deliveries) > PENDING_BYTES:
+        size = _size(deliveries)
+        if self._waiting_bytes + size > PENDING_BYTES:
             self.telemetry.count(self.telemetry.bus_errors, "slow_consumer", len(deliveries))
             return
-        self._keep(deliveries)
+        self._keep(deliveries, size)
 
-    def _keep(self, deliveries: list[Delivery]) -> None:
+    def _keep(self, deliveries: list[Delivery], size: int) -> None:
         if deliveries:
-            self._waiting.append(deliveries)
+            self._waiting.append((deliveries, size))
             self._waiting_count += len(deliveries)
-            self._waiting_bytes += _size(deliveries)
+            self._waiting_bytes += size
             self._changed.set()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether enough waits here undecoded."""
+        return self._waiting_count >= PULL or self._waiting_bytes >= PULL_BYTES
 
     def _end_request(self, status: str, description: str) -> None:
         """Note that the broker closed our request, and why."""
@@ -338,7 +344,7 @@ class NatsSource(Source):
                 if self._settled != self.bus.connects:
                     await self._settle(self.bus.connects)
                 await self._ask({"expires": int(PULL_SECONDS * 1e9)}, PULL_SECONDS + 1)
-            if self._waiting_count >= PULL:
+            if self._is_full:
                 self.telemetry.expect_nothing(self)
                 self._emptied.clear()
                 await self._emptied.wait()
@@ -392,7 +398,7 @@ class NatsSource(Source):
                 return
             self._served.clear()
             await self._ask({"no_wait": True}, min(deadline - now, SILENT_SECONDS))
-            if self._waiting_count >= PULL:
+            if self._is_full:
                 self._emptied.clear()
                 await wait_for_event(self._emptied, deadline - time.monotonic())
                 answered = time.monotonic()
@@ -450,8 +456,9 @@ class NatsSource(Source):
 
     def _held(self) -> list[str]:
         """Return the replies that acknowledge what is held here."""
-        waiting = [delivery.reply for each in (self._taken, *self._waiting) for delivery in each]
-        return waiting + [reply for each in self._handed_over.values() for reply in each]
+        waiting = [self._taken, *(together for together, _ in self._waiting)]
+        replies = [delivery.reply for each in waiting for delivery in each]
+        return replies + [reply for each in self._handed_over.values() for reply in each]
 
     async def _stay_alive(self) -> None:
         """Report unacknowledged messages as in progress, so that none is redelivered."""

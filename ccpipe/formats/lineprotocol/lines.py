@@ -27,7 +27,8 @@ _PLACES = {name: place for place, name in enumerate(COLUMNS)}
 _SMALL = 2**16
 """Bytes of rows of which all columns are made together: each takes longer to ask for than to make.
 """
-_USUAL = {"bare_points": False, "verbatim": True}
+_USUAL = {"bare_points": False, "digest": None, "verbatim": True}
+_ROW_BYTES = 1 if KERNEL is None else KERNEL.ROW_BYTES
 
 
 class Rejected(NamedTuple):
@@ -74,6 +75,7 @@ class Lines(Sequence[Message]):
     __slots__ = (
         *COLUMNS,
         "bare_points",
+        "digest",
         "payload",
         "precision",
         "rejected",
@@ -86,6 +88,12 @@ class Lines(Sequence[Message]):
     def __init__(self, payload: bytes = b"", table: SeriesTable | None = None) -> None:
         """Start without rows; the decoder adds them."""
         self.payload = payload
+        self.rows = b""
+        """The rows as the compiled decoder packs them; empty once the columns have others."""
+        self.digest: tuple[int, int, bool] | None = None
+        """What the compiled decoder saw, where the rows are the whole payload: the types of the
+        values as bits, the field of all rows or -1, and whether the payload is just the lines of
+        these rows, each ending in LF."""
         self.table = table if table is not None else SeriesTable()
         self.series = array("i")
         """Numbers into ``table.series``."""
@@ -143,7 +151,7 @@ class Lines(Sequence[Message]):
         return len(self.payload) + len(self) * _ROW_SIZE
 
     def __len__(self) -> int:
-        return len(self.series)
+        return len(self.rows) // _ROW_BYTES or len(self.series)
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -164,6 +172,22 @@ class Lines(Sequence[Message]):
 
     def __iter__(self) -> Iterator[Message]:
         return map(self.__getitem__, range(len(self)))
+
+    @property
+    def only_field(self) -> int | None:
+        """The number of the field of all rows; None where they differ, or there is no row."""
+        if self.digest is not None:
+            return self.digest[1] if self.digest[1] >= 0 else None
+        first = self.fields[:1]
+        return first[0] if first and first * len(self) == self.fields else None
+
+    @property
+    def used_types(self) -> frozenset[ValueType]:
+        """The types of the values."""
+        if self.digest is not None:
+            return _TYPES[self.digest[0]]
+        types = self.types.tobytes()
+        return frozenset(kind for kind in ValueType if kind in types)
 
     def value(self, index: int) -> Value:
         """Return the value of one row, exact and of its own type."""
@@ -209,6 +233,7 @@ class Lines(Sequence[Message]):
         """Add the cells of one row, in the order of ``COLUMNS``."""
         for name, cell in zip(COLUMNS, row, strict=True):
             getattr(self, name).append(cell)
+        self.rows, self.digest = b"", None
 
     def extend(self, columns: Mapping[str, Column]) -> None:
         """Add the rows of some columns of equal length; the cells of the others are 0."""
@@ -219,6 +244,7 @@ class Lines(Sequence[Message]):
                 column.extend(columns[name])
             else:
                 column.frombytes(bytes(count * column.itemsize))
+        self.rows, self.digest = b"", None
 
     def take(self, keep: Sequence[int]) -> "Lines":
         """Return the rows for which `keep` is true, with all rejected lines."""
@@ -254,6 +280,8 @@ class Lines(Sequence[Message]):
         """
         if self.precision is None or not self.verbatim:
             return None
+        if self.digest is not None and self.digest[2]:
+            return self.payload
         if KERNEL is not None:
             passed: bytes = KERNEL.passthrough(self)
             return passed
@@ -309,6 +337,7 @@ class Lines(Sequence[Message]):
             setattr(part, name, column)
         part.payload, part.table, part.texts = self.payload, self.table, self.texts
         part.rejected = []
+        part.rows, part.digest = b"", None
         part.precision, part.verbatim = self.precision, verbatim
         part.bare_points = self.bare_points
         return part
@@ -322,4 +351,5 @@ class Lines(Sequence[Message]):
         return any(self.starts[edge - 1] == self.starts[edge] for edge in edges)
 
 
+_TYPES = [frozenset(kind for kind in ValueType if bits >> kind & 1) for bits in range(32)]
 _ROW_SIZE = sum(column.itemsize for column in Lines().columns)

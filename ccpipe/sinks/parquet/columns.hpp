@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../../formats/lineprotocol/kernel/index.hpp"
+#include "../../formats/lineprotocol/kernel/parts.hpp"
 
 namespace ccpipe {
 
@@ -106,24 +107,13 @@ public:
         ++series.back().tags_end;
     }
 
-    // Add a series by its canonical encoding; false where that has escapes, or is none.
-    bool add(const char* p, size_t size) {
-        if (std::memchr(p, '\\', size)) return false;
-        const char* end = p + size;
-        auto until = [end](const char* from, char wanted) {
-            auto found = static_cast<const char*>(std::memchr(from, wanted, end - from));
-            return found ? found : end;
-        };
-        const char* stop = until(p, ',');
-        begin(p, stop - p);
-        while (stop < end) {
-            const char* key = stop + 1;
-            stop = until(key, ',');
-            auto equals = static_cast<const char*>(std::memchr(key, '=', stop - key));
-            if (!equals) return false;
-            tag(key, equals - key, equals + 1, stop - equals - 1);
-        }
-        return true;
+    // Add a series by its canonical encoding; false where that has escapes.
+    bool add(const char* key, size_t size) {
+        return take_apart(
+            key, size, [this](const char* name, size_t length) { begin(name, length); },
+            [this](const char* k, size_t k_size, const char* v, size_t v_size) {
+                tag(k, k_size, v, v_size);
+            });
     }
 };
 

@@ -42,6 +42,10 @@ def reported(lines: Lines) -> list[object]:
         lines.rejected,
         lines.precision,
         lines.verbatim,
+        lines.used_types,
+        None if lines.only_field is None else lines.table.fields[lines.only_field],
+        lines.passthrough(),
+        len(lines),
         list(map(repr, lines)),
     ]
 

@@ -10,6 +10,8 @@ from ccpipe.message import Message
 
 def column(rows: builtins.bytes, place: int) -> array[float]: ...
 
+ROW_BYTES: int
+
 class Encodings:
     series: int
     bytes: int
@@ -30,6 +32,7 @@ class Scanner:
     def read(self, lines: Lines, position: int, unit: int) -> int: ...
 
 def encode_lines(lines: Lines, fields: dict[int, bytes], unit: int) -> bytes: ...
+def join(payloads: list[builtins.bytes]) -> tuple[builtins.bytes, array[int]] | None: ...
 def encode_messages(
     messages: Iterable[Message], unit: int, in_python: Callable[[Message], bytes]
 ) -> bytes: ...

@@ -8,7 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
 from libc.math cimport isfinite
-from libc.string cimport memcpy
+from libc.string cimport memchr, memcpy
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
@@ -63,6 +63,9 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
         vector[Text] texts
         unsigned units
         cbool bare_points
+        unsigned types
+        int32_t field
+        cbool dense
         void begin(const char* payload, size_t size, size_t position, int unit)
         size_t position()
         Result run() except +
@@ -150,6 +153,9 @@ cdef extern from *:
     }
     """
     void gather[Cell](char*, const char*, Py_ssize_t, Py_ssize_t) nogil
+
+
+ROW_BYTES = sizeof(Row)
 
 
 def unpack(lines):
@@ -283,6 +289,8 @@ cdef class Scanner:
             lines.bare_points = True
         if self.scan.texts.size():
             self.add_texts(lines.texts)
+        if self.scan.position() == <size_t>PyBytes_GET_SIZE(payload):
+            lines.digest = (self.scan.types, self.scan.field, self.scan.dense)
         return lines
 
     def read(self, lines, Py_ssize_t position, int unit):
@@ -295,6 +303,7 @@ cdef class Scanner:
         if rows:
             for place, filled in enumerate(lines.columns):
                 filled.extend(column(rows, place))
+            lines.rows, lines.digest = b"", None
         if self.scan.bare_points:
             lines.bare_points = True
         return self.scan.position()
@@ -357,3 +366,4 @@ def shifted(array.array column, int64_t by, array.array types = None, int only =
 
 
 include "encode.pxi"
+include "join.pxi"

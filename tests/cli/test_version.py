@@ -29,7 +29,7 @@ def test_it_names_ccpipe_the_kernel_python_and_the_libraries() -> None:
     [
         ((), "compiled"),
         (FORMATS, "python"),
-        (("gridengine",), "gridengine python, lineprotocol compiled"),
+        (("gridengine",), "gridengine python, lineprotocol compiled, slurm compiled"),
     ],
 )
 def test_it_says_which_kernels_are_missing(

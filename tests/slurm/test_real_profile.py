@@ -35,6 +35,12 @@ while time.monotonic() < end: sum(range(10000))
 '"""
 
 
+def listens(port: int) -> bool:
+    """Return whether somebody takes connections at a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def written(folder: Path) -> list[Message]:
     """Return the metrics that the bridge has written."""
     path = folder / "profile.line"
@@ -51,7 +57,7 @@ def test_samples_of_the_influxdb_plugin(cluster: Cluster) -> None:
         stdout=cluster.log, stderr=cluster.log, cwd=ROOT,
     )  # fmt: skip
     try:
-        cluster.wait(lambda: listens(int(ports["profile"])))
+        cluster.wait(lambda: listens(int(ports["profile"])))  # Slurm drops what nobody takes
         options = ("-n2", "-w", "c1", "--profile=task", "--acctg-freq=task=1", "--mem=400M")
         job = cluster.submit(*options, wrap=WORK)
         cluster.wait(lambda: cluster.state(job) == "COMPLETED", 120)
@@ -69,12 +75,6 @@ def test_samples_of_the_influxdb_plugin(cluster: Cluster) -> None:
     cluster.wait(lambda: bool(max_rss(cluster, job)))
     assert peak * 1024 == pytest.approx(max_rss(cluster, job), rel=0.2)
     assert peak > 80 * 1024
-
-
-def listens(port: int) -> bool:
-    """Return whether something listens at a port: what Slurm cannot post it discards."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def max_rss(cluster: Cluster, job: int) -> int:

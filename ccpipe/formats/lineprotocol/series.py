@@ -3,6 +3,7 @@
 import functools
 import re
 import threading
+import weakref
 from collections.abc import Mapping
 from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,14 +11,25 @@ from typing import TYPE_CHECKING, NamedTuple
 from ccpipe.errors import DataError, EncodeError
 from ccpipe.formats.lineprotocol.grammar import CC, KEY_ESCAPE, MEASUREMENT_ESCAPE, Grammar
 from ccpipe.formats.lineprotocol.kernel import KERNEL
+from ccpipe.memory_limit import memory_limit
 
 if TYPE_CHECKING:
     from ccpipe.formats.lineprotocol.kernel._kernel import Scanner
 
-MAX_SERIES = 1_000_000
-"""Encodings of series, or fields, that a table holds before a fresh one replaces it."""
-MAX_BYTES = 256 * 2**20
-"""What the encodings of a table may take in memory before a fresh one replaces it."""
+MAX_SERIES = 2**26
+"""Encodings of series that a table holds before a fresh one replaces it."""
+MAX_FIELDS = 1_000_000
+"""Fields that a table holds before a fresh one replaces it."""
+MEMORY_PARTS = 8
+"""The encodings of a table may take one of so many parts of the memory that the process may use."""
+MIN_BYTES = 32 * 2**20
+"""What they may take in any case."""
+
+
+@functools.cache
+def max_bytes() -> int:
+    """Return what the encodings of a table may take before a fresh one replaces it."""
+    return max(MIN_BYTES, memory_limit() // MEMORY_PARTS)
 
 
 class Series(NamedTuple):
@@ -87,7 +99,8 @@ class SeriesByNumber(dict[int, Series]):
 
     def __init__(self, table: "SeriesTable") -> None:
         super().__init__()
-        self._table = table
+        # In a circle of references a table that was replaced would stay in memory for long.
+        self._table = weakref.proxy(table)
         self._unreadable: dict[int, Series] = {}
 
     def __missing__(self, code: int) -> Series:
@@ -116,12 +129,13 @@ class SeriesTable:
 
     Job and process ids in tags would let a table grow without limit. Therefore ``current()``
     returns a fresh one once there are `cap` encodings of series or of fields, or they take
-    ``MAX_BYTES``; series that have ended are then forgotten. So a table holds that much and what
+    ``max_bytes()``; series that have ended are then forgotten. So a table holds that much and what
     one payload adds. ``Lines`` keep the table that they were decoded with, so their numbers stay
     valid.
     """
 
     __slots__ = (
+        "__weakref__",
         "_adding",
         "_words",
         "cap",
@@ -155,7 +169,8 @@ class SeriesTable:
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or a fresh one when it is full."""
         codes = self.codes
-        if len(codes) < self.cap and len(self.field_codes) < self.cap and codes.bytes < MAX_BYTES:
+        has_room = len(codes) < self.cap and len(self.field_codes) < min(self.cap, MAX_FIELDS)
+        if has_room and codes.bytes < max_bytes():
             return self
         return SeriesTable(self.grammar, self.cap)
 

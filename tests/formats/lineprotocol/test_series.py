@@ -1,6 +1,8 @@
 """The series table: one number for each series, bounded memory."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_pytho
 from ccpipe.formats.lineprotocol.grammar import INFLUX
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.series import (
+    MIN_BYTES,
     DuplicateTag,
     Encodings,
     read_series,
@@ -70,6 +73,32 @@ def test_lines_keep_the_table_they_were_decoded_with() -> None:
     for number in range(100):
         decode(b"m,job=%d value=1 1" % number)
     assert before[0].tags == {"host": "a"}
+
+
+def test_a_table_that_was_replaced_leaves_memory_at_once() -> None:
+    """Nothing in it points back to it: several full ones would otherwise wait for the collector."""
+    table = SeriesTable()
+    lines = decode_in_python(b"m,a=b value=1 1", table, "s", lenient=False)
+    if KERNEL is not None:
+        lines = decode_compiled(b"m,a=b value=1 1", table, "s", lenient=False)
+    assert lines[0].tags == {"a": "b"}
+    encodings = weakref.ref(table.series)
+    gc.disable()
+    try:
+        del lines, table
+        assert encodings() is None
+    finally:
+        gc.enable()
+
+
+def test_a_table_takes_a_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same part of any memory, down to a minimum."""
+    for memory, wanted in ((80 * 2**30, 10 * 2**30), (2**20, MIN_BYTES)):
+        monkeypatch.setattr(series_module, "memory_limit", lambda memory=memory: memory)
+        series_module.max_bytes.cache_clear()
+        assert series_module.max_bytes() == wanted
+    monkeypatch.undo()
+    series_module.max_bytes.cache_clear()
 
 
 def test_a_duplicate_tag_is_located() -> None:
@@ -132,7 +161,7 @@ def test_decoded_lines_and_added_series_share_numbers() -> None:
 
 def test_a_table_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few series with very long tags are as much as many short ones."""
-    monkeypatch.setattr(series_module, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(series_module, "max_bytes", lambda: 2**20)
     table = first = SeriesTable()
     for number in range(30):
         table = table.current()

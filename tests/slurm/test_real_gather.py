@@ -40,9 +40,10 @@ def compute(seconds):
     while time.process_time() < end:
         sum(range(10_000))
 
-held = bytearray(b"x") * ((30 + 20 * number) * 2**20)
 code = "import time; held = bytearray(b'x') * (10 * 2**20); sum(range(30_000_000)); time.sleep(3)"
 child = subprocess.Popen([sys.executable, "-c", code])
+# Not before: until it calls exec, a child counts with all the memory of its parent.
+held = bytearray(b"x") * ((30 + 20 * number) * 2**20)
 with open(f"{sys.argv[1]}/written{number}", "wb") as file:
     file.write(b"y" * ((5 + number) * 2**20))
 compute(1 + number)
@@ -179,7 +180,8 @@ def test_control_groups_and_profiles_of_slurms_own_plugins(cluster: Cluster) -> 
     exact = ("NTasks", "MaxRSSTask", "MaxRSSNode", "MinCPUTask", "MinCPUNode", "MaxDiskWriteTask")
     assert {name: ours[name] for name in exact} == {name: theirs[name] for name in exact}
     assert seconds(ours["TotalCPU"]) == pytest.approx(seconds(theirs["TotalCPU"]), abs=1.2)
-    assert int(ours["MaxVMSize"]) == pytest.approx(int(theirs["MaxVMSize"]), rel=0.05)
+    # Where the group has no peak, one of the two may miss what a file's cache held for a moment.
+    assert int(ours["MaxVMSize"]) == pytest.approx(int(theirs["MaxVMSize"]), abs=20 * MEBIBYTE)
     # Since 24.11 Slurm takes the peak of the group, as we do; it has the page cache.
     assert int(theirs["MaxRSS"]) * 0.95 <= int(ours["MaxRSS"])
     assert int(ours["MaxRSS"]) <= int(theirs["MaxRSS"]) * 1.05 + 20 * MEBIBYTE

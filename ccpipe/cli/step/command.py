@@ -73,7 +73,8 @@ def step(
         Write time series to this HDF5 file, or to Slurm's name for it in this folder; with
         --daemon, a folder that gets one for each user.
     series
-        What to profile: task, energy, filesystem, network, all or none.
+        What to profile: task, energy, filesystem, network, all or none; of the node's series,
+        what is published too.
     pss
         Count memory as the proportional set size, as Slurm's UsePss.
     cgroup
@@ -90,7 +91,7 @@ def step(
     if not (daemon or command):
         raise UsageError("which command? Such as: ccpipe step -- ./solver input.dat")
     frequencies = _INTERVALS | parse_frequencies(freq)
-    selection = parse_selection(series) if profile else Selection.NONE
+    selection = parse_selection(series) if profile or publish else Selection.NONE
     site = where.site()
     if daemon:
         _gather_steps(

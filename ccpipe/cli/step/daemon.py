@@ -46,7 +46,7 @@ class StepDaemon:
     frequencies
         Seconds between samples of ``task``, ``energy``, ``filesystem`` and ``network``.
     selection
-        The series of profiles.
+        The series of profiles, and those of the node that are published.
     folder
         For profiles; each user has a folder in it. Without it there are none.
     publisher
@@ -115,7 +115,7 @@ class StepDaemon:
             ("filesystem", Selection.LUSTRE, self._series.filesystem),
             ("network", Selection.NETWORK, self._series.network),
         ):
-            if self._folder is not None and self._selection.includes(series):
+            if self._selection.includes(series):
                 timer.add(self._frequencies[name], self._sampler(series, read))
         timer.start()
         stop.wait()
@@ -128,13 +128,18 @@ class StepDaemon:
             self._publisher.close()
 
     def _sampler(self, series: Selection, read: Callable[[], Values | None]) -> Callable[[], None]:
-        """Return what adds a sample of the node to the profiles of all steps."""
+        """Return what takes a sample of the node for all steps."""
 
         def sample() -> None:
             values = read()
-            for step, profile in self._profiles.items() if values else ():
-                with _costing_the_profile(step):
-                    profile.add_sample_data(series, values or {})
+            if values is None:
+                return
+            for step in [running.step for running in self._steps.steps.values()]:
+                if self._publisher is not None:
+                    self._publisher.publish_node(step, series, values)
+                if profile := self._profiles.get(step):
+                    with _costing_the_profile(step):
+                        profile.add_sample_data(series, values)
 
         return sample
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -10,15 +11,19 @@ from collections.abc import Iterator
 import msgspec
 
 from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.cli.step.node_series import Values
 from ccpipe.config import Site
-from ccpipe.errors import CcpipeError
+from ccpipe.errors import CcpipeError, UnavailableError
 from ccpipe.formats.slurm_metrics import to_metrics
 from ccpipe.message import Message, event
 from ccpipe.node.gather.jobacct import JobacctInfo, to_sacct
 from ccpipe.node.gather.jobacct.poller import TaskSample
-from ccpipe.node.gather.profile import Step
+from ccpipe.node.gather.profile import Selection, Step
+from ccpipe.node.gather.profile.selection import SERIES
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note
+
+log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
 """How long the last messages may take."""
@@ -63,7 +68,7 @@ def end_of_step(info: JobacctInfo, site: Site, step: Step) -> Message:
 class SamplePublisher:
     """Publishes from a thread of its own: neither the command nor the gathering waits for it.
 
-    What the server does not take within a few seconds is dropped, and counted.
+    While the server is away messages wait, up to a number; further ones are dropped, and counted.
     """
 
     def __init__(self, site: Site, *, max_waiting: int = MAX_WAITING) -> None:
@@ -77,6 +82,19 @@ class SamplePublisher:
     def publish(self, step: Step, samples: list[TaskSample]) -> None:
         """Publish samples of a step soon."""
         self._put([one for sample in samples for one in messages(sample, self._site, step)])
+
+    def publish_node(self, step: Step, series: Selection, values: Values) -> None:
+        """Publish a sample of the whole node, taken during a step, soon."""
+        found = to_metrics(
+            SERIES[series],
+            values,
+            time.time_ns(),
+            cluster=self._site.cluster,
+            node=step.node,
+            job=str(step.job),
+            step=step.step,
+        )
+        self._put(list(found))
 
     def publish_end(self, step: Step, info: JobacctInfo) -> None:
         """Publish the event of a step that ended."""
@@ -103,17 +121,16 @@ class SamplePublisher:
     async def _publish(self) -> None:
         async with NatsSink(site=self._site, telemetry=Telemetry()) as sink:
             while (batch := await asyncio.to_thread(self._waiting.get)) is not None:
-                deadline = time.monotonic() + CLOSE_SECONDS
-                while not await self._write(sink, batch):
-                    if time.monotonic() > deadline:
-                        self._dropped += len(batch)
-                        break
-                    await asyncio.sleep(0.2)
+                await self._write(sink, batch)
                 self._count -= len(batch)
 
-    async def _write(self, sink: NatsSink, batch: list[Message]) -> bool:
-        try:
-            await sink.write(batch)
-        except CcpipeError:
-            return False
-        return True
+    async def _write(self, sink: NatsSink, batch: list[Message]) -> None:
+        while True:
+            try:
+                return await sink.write(batch)
+            except UnavailableError:
+                await asyncio.sleep(0.2)
+            except CcpipeError as error:
+                log.warning("%d messages are refused: %s", len(batch), error)
+                self._dropped += len(batch)
+                return None

@@ -1,6 +1,7 @@
 """Runs a command under both gathers."""
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccpipe.cli.step.node_series import NodeSeries
+from ccpipe.cli.step.node_series import NodeSeries, Values
 from ccpipe.errors import CcpipeError
 from ccpipe.node.gather.jobacct import (
     DataType,
@@ -90,7 +91,14 @@ class StepRun:
             ("filesystem", Selection.LUSTRE, self._series.filesystem),
             ("network", Selection.NETWORK, self._series.network),
         ):
-            self._profile.sample_every(self._frequencies[name], series, read)
+            take = functools.partial(self._take_node, series, read)
+            self._profile.sample_every(self._frequencies[name], series, take)
+
+    def _take_node(self, series: Selection, read: Callable[[], Values | None]) -> Values | None:
+        values = read()
+        if values is not None and self.publisher is not None:
+            self.publisher.publish_node(self._step, series, values)
+        return values
 
     def _run(self, command: Sequence[str]) -> int:
         self._profile.task_start(self._task)

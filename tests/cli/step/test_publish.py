@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 import nats
 
@@ -12,32 +13,37 @@ from ccpipe.message import Message
 from tests.cli.command import command, environment
 
 
-async def test_samples_and_the_end_are_published(nats_server: Server) -> None:
+async def test_samples_and_the_end_are_published(nats_server: Server, tmp_path: Path) -> None:
     """Each sample with the ids of its task, and an event with sacct's columns."""
+    until = tmp_path / "published"
+    wait = "import sys, time, os\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.05)"
     client = await nats.connect(nats_server.url)
     inbox = await client.subscribe("fox.>")
     await client.flush()
     process = await asyncio.create_subprocess_exec(
         *command(
-            "step", "--publish", "--job", 17, "--freq", "0.2", "--server", nats_server.url,
-            "--cluster", "fox", "--", sys.executable, "-c", "import time; time.sleep(1)",
+            "step", "--publish", "--job", 17, "--freq", "0.2,network=0.2",
+            "--server", nats_server.url,
+            "--cluster", "fox", "--", sys.executable, "-c", wait, until,
         ),
         stderr=asyncio.subprocess.PIPE, env=environment(),
     )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 60)
-    assert b"not published" not in said
     lines: list[Message] = []
     events: list[Message] = []
-    while True:
-        try:
-            delivery = await inbox.next_msg(timeout=1)
-        except TimeoutError:
-            break
+    while not events:
+        delivery = await inbox.next_msg(timeout=60)
         found = decode(delivery.data)
         assert not found.rejected
         (events if delivery.subject == "fox.events.step" else lines).extend(found)
+        if {"task_mem_rss", "net_bytes_in_diff"} <= {message.name for message in lines}:
+            until.touch()
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert b"not published" not in said
     await client.close()
-    assert {message.tags["stype-id"] for message in lines} == {"17.0.0"}
+    assert {message.tags.get("stype-id") for message in lines} == {"17.0.0", None}
+    node = {message.name for message in lines if "stype" not in message.tags}
+    assert {"net_bytes_in_diff", "net_pkts_out_diff"} <= node
+    assert {message.tags["jobid"] for message in lines} == {"17"}
     assert {"task_mem_rss", "task_cpu_util"} <= {message.name for message in lines}
     assert not [problem for message in [*lines, *events] for problem in message.problems()]
     [event] = events

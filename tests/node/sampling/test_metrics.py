@@ -44,8 +44,8 @@ TREES = {  # in which a collector finds everything, where the one captured at fi
     "temperature": "hwmon",
 }
 NO_FILES = {
-    "beegfs_meta", "beegfs_storage", "command", "gpfs", "ipmi", "nvidia", "perf", "portable",
-    "smartmon",
+    "beegfs_meta", "beegfs_storage", "command", "gpfs", "ipmi", "likwid", "nvidia", "perf",
+    "portable", "smartmon",
 }  # fmt: skip
 """What these read is in no tree: programs, libraries, the kernel's counters; see their tests."""
 
@@ -119,7 +119,7 @@ def test_a_table_is_in_order(name: str) -> None:
 
 def test_no_two_collectors_send_the_same_name() -> None:
     """A name means one thing."""
-    others = COLLECTORS.keys() - {"portable"}  # which stands in for others
+    others = COLLECTORS.keys() - {"portable", "likwid"}  # which stand in for others
     names = [row.name for collector in others for row in _table(collector)]
     assert len(set(names)) == len(names)
 

@@ -22,7 +22,9 @@ KERNELS = {
         "utf8",
         "write",
     ),
-    "sinks/postgres/_kernel": (),
+    "formats/slurm/kernel/_kernel": (),
+    "sinks/parquet/_kernel": ("columns",),
+    "sinks/postgres/_kernel": ("series",),
 }
 """The headers of each kernel."""
 
@@ -45,7 +47,7 @@ def kernel(path: str) -> Extension:
     return Extension(
         ".".join(source.parts),
         [f"{source}.pyx"],
-        depends=[*headers, "ccpipe/formats/lineprotocol/kernel/scan.hpp"],
+        depends=[*headers, *map(str, Path("ccpipe/formats/lineprotocol/kernel").glob("*.hpp"))],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
         extra_link_args=FLAGS,
         language="c++",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import bus, codec, memory, rules
+from benchmarks import bridges, bus, codec, memory, rules
 from benchmarks.timing import Result
 from ccpipe.formats.kernel import kernels
 
@@ -27,13 +27,14 @@ class Results(msgspec.Struct):
     decoding: dict[str, list[Result]]
     encoding: list[Result]
     rules: dict[str, list[Result]]
-    end_to_end: list[Result]
+    bus: list[Result]
+    bridges: list[bridges.Bridge]
     memory: list[memory.Memory]
     one_line_microseconds: float
     seconds: float = 0.0
 
 
-def measure(*, quick: bool) -> Results:
+def measure(*, quick: bool, telegraf: Path | None) -> Results:
     """Run all benchmarks, one after another."""
     begin = time.monotonic()
     decoding = codec.decoding()
@@ -47,7 +48,8 @@ def measure(*, quick: bool) -> Results:
         decoding=decoding,
         encoding=codec.encoding(),
         rules=rules.rules(),
-        end_to_end=asyncio.run(bus.end_to_end(quick=quick)),
+        bus=asyncio.run(bus.end_to_end(quick=quick)),
+        bridges=bridges.bridges(quick=quick, program=telegraf),
         memory=[
             memory.growth(100_000, 1_000_000) if quick else memory.growth(1_000_000, 10_000_000),
             memory.growth(200_000, 20_000) if quick else memory.growth(1_000_000, 100_000),
@@ -76,6 +78,8 @@ def markdown(results: Results) -> str:
             + f". Taken in {results.seconds:.0f} s; all rates are lines per second of CPU, the best"
             " of five rounds; ratios are taken within this one run.",
             "",
+            *bridges.markdown(results.bridges),
+            "",
             *_decoding(results),
             "",
             "## Encoding: 50 000 lines",
@@ -86,9 +90,9 @@ def markdown(results: Results) -> str:
             "",
             *_rules(results),
             "",
-            "## NATS, 500 lines in a message",
+            "## Core NATS to columns, 500 lines in a message, without a bridge",
             "",
-            *_table(results.end_to_end, results.end_to_end[0]),
+            *_table(results.bus, results.bus[0]),
             "",
             "## Memory of the series table",
             "",
@@ -160,8 +164,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller run, to see that it works")
     parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="folder for results")
+    parser.add_argument("--telegraf", type=Path, help="its program, to measure it too")
     options = parser.parse_args()
-    results = measure(quick=options.quick)
+    if options.telegraf is not None and not os.access(options.telegraf, os.X_OK):
+        parser.error(f"--telegraf: {options.telegraf} is no program")
+    results = measure(quick=options.quick, telegraf=options.telegraf)
     text = markdown(results)
     print(text)
     (options.out / "results.md").write_text(text)

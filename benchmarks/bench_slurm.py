@@ -10,6 +10,7 @@ the speed of ``csv.DictReader`` whose cells are read into the same Structs by th
 import csv
 import io
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,8 @@ from zoneinfo import ZoneInfo
 from ccpipe.formats.slurm import sacct
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.sacct_row import SacctRow
+from ccpipe.formats.sonar import INFINITE, UNSET, ExtendedUint, SacctData, SlurmJob
+from ccpipe.translate.slurm.to_sonar import job_of_row
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "slurm" / "sacct"
 ZONE = ZoneInfo("Europe/Oslo")
@@ -176,18 +179,102 @@ def read(payload: bytes) -> list[SacctRow]:
 
 def read_stream(payload: bytes) -> Iterator[SacctRow]:
     """Read in chunks into ``SacctRow``, and keep none."""
-    for reading in sacct.read_stream(io.BytesIO(payload), zone=ZONE):
+    for reading in sacct.SacctReader(zone=ZONE).read_stream(io.BytesIO(payload)):
         yield from reading.records
 
 
-def rate(work: Callable[[bytes], Iterable[object]], payload: bytes, rounds: int = 3) -> float:
-    """Return rows per CPU-second, the best of a few rounds."""
-    best = float("inf")
+def dict_reader_to_jobs(payload: bytes) -> list[SlurmJob]:
+    """Read into dicts, and each cell into a field of the envelope's record, as a script does."""
+    reader = csv.DictReader(io.StringIO(payload.decode()), delimiter="|", quoting=csv.QUOTE_NONE)
+    return [job_of(row) for row in reader]
+
+
+def job_of(row: dict[str, str]) -> SlurmJob:
+    """Make one record of an envelope of one dict; all these rows have ended."""
+    job, _, step = row["JobIDRaw"].partition(".")
+    code, _, signal = row["ExitCode"].partition(":")
+    memory = size(row["ReqMem"]) or 0
+    nodes = row["NodeList"]
+    return SlurmJob(
+        job_id=int(job),
+        job_step=step,
+        job_name=row["JobName"],
+        job_state=row["State"].partition(" by ")[0],
+        user_name=row["User"],
+        account=row["Account"],
+        submit_time=moment(row["Submit"]),
+        time_limit=extended(row["TimelimitRaw"]),
+        partition=row["Partition"],
+        reservation=row["Reservation"],
+        nodes=() if nodes in ("", "None assigned") else tuple(NODES.findall(nodes)),
+        priority=extended(row["Priority"]),
+        distribution="" if row["Layout"] == "Unknown" else row["Layout"],
+        requested_cpus=int(row["ReqCPUS"] or 0),
+        requested_memory_per_node=kib(memory // max(int(row["ReqNodes"] or 1), 1)),
+        requested_node_count=int(row["ReqNodes"] or 0),
+        start_time=moment(row["Start"]),
+        suspend_time=int(seconds(row["Suspended"]) or 0),
+        end_time=moment(row["End"]),
+        exit_code=128 + int(signal) if int(signal or 0) else int(code or 0),
+        sacct=SacctData(
+            MinCPU=int(seconds(row["MinCPU"]) or 0),
+            AllocTRES=row["AllocTRES"],
+            AveCPU=int(seconds(row["AveCPU"]) or 0),
+            AveDiskRead=kib(size(row["AveDiskRead"])),
+            AveDiskWrite=kib(size(row["AveDiskWrite"])),
+            AveRSS=kib(size(row["AveRSS"])),
+            AveVMSize=kib(size(row["AveVMSize"])),
+            ElapsedRaw=int(row["ElapsedRaw"]),
+            SystemCPU=round(seconds(row["SystemCPU"]) or 0),
+            UserCPU=round(seconds(row["UserCPU"]) or 0),
+            MaxRSS=kib(size(row["MaxRSS"])),
+            MaxVMSize=kib(size(row["MaxVMSize"])),
+        ),
+        allocated_resources=row["AllocTRES"],
+    )
+
+
+NODES = re.compile(r"(?:[^,[]|\[[^]]*\])+")
+
+
+def moment(text: str) -> str:
+    """Write a local time in UTC."""
+    if text in ("", "Unknown", "None"):
+        return ""
+    utc = datetime.fromisoformat(text).replace(tzinfo=ZONE).astimezone(UTC)
+    return utc.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def extended(text: str) -> ExtendedUint:
+    """Read a number that may be missing."""
+    if text == "UNLIMITED":
+        return INFINITE
+    return ExtendedUint(int(text)) if text.isdigit() else UNSET
+
+
+def kib(amount: int | None) -> int:
+    """Round bytes up to KiB."""
+    return -(-(amount or 0) // 1024)
+
+
+def to_jobs(payload: bytes) -> Iterator[SlurmJob]:
+    """Read in chunks into the records of envelopes."""
+    for reading in sacct.SacctReader(zone=ZONE).read_stream(io.BytesIO(payload)):
+        yield from map(job_of_row, reading.records)
+
+
+def compare(payload: bytes, *works: Callable[[bytes], Iterable[object]], rounds: int = 5) -> None:
+    """Print how fast each is, beside the first: the best of a few rounds, all in turn."""
+    best = dict.fromkeys(works, float("inf"))
+    count = payload.count(b"\n") - 1
     for _ in range(rounds):
-        before = time.process_time()
-        rows = sum(1 for _ in work(payload))
-        best = min(best, time.process_time() - before)
-    return rows / best
+        for work in works:
+            before = time.process_time()
+            assert sum(1 for _ in work(payload)) == count
+            best[work] = min(best[work], time.process_time() - before)
+    for work, seconds_taken in best.items():
+        ratio = best[works[0]] / seconds_taken
+        print(f"{work.__name__:20} {count / seconds_taken:10,.0f} rows/CPU-s {ratio:6.2f}x")
 
 
 def main() -> None:
@@ -195,11 +282,10 @@ def main() -> None:
     payload = sample(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
     rows = read(payload)
     assert rows == dict_reader_to_rows(payload) == list(read_stream(payload))
+    assert dict_reader_to_jobs(payload) == list(to_jobs(payload))
     print(f"{len(rows)} rows, {len(payload) / 1e6:.1f} MB")
-    base = rate(dict_reader_to_rows, payload)
-    for work in (dict_reader_to_rows, dict_reader, read, read_stream):
-        found = base if work is dict_reader_to_rows else rate(work, payload)
-        print(f"{work.__name__:20} {found:10,.0f} rows/CPU-s {found / base:6.2f}x")
+    compare(payload, dict_reader_to_rows, dict_reader, read, read_stream)
+    compare(payload, dict_reader_to_jobs, to_jobs)
 
 
 if __name__ == "__main__":

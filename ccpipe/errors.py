@@ -19,6 +19,7 @@ Bad *lines* do not raise: a decoder returns them (``Lines.rejected``), so that a
 affect the others. Exit codes are those of BSD's ``sysexits.h``.
 """
 
+import os
 from collections.abc import Sequence
 
 
@@ -102,3 +103,14 @@ class DeniedError(CcpipeError):
     """Access denied: wrong credentials or missing permissions."""
 
     exit_code = 77
+
+
+def system_reason(error: OSError) -> str:
+    """Say why the system refused, in its own words alone: ``Connection refused``.
+
+    Those of asyncio add an address in Python's notation, which the message names anyway.
+    """
+    text = str(error)
+    if error.errno and ("Connect call failed" in text or "while attempting to bind" in text):
+        return os.strerror(error.errno)
+    return error.strerror or text or type(error).__name__

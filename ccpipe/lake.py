@@ -109,7 +109,10 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
     files = {str(path) for path in folder.glob("cluster=*/date=*/*.parquet")}
     joined = sorted(path for path in files if path.endswith("-joined.parquet"))
     if not files:
-        raise NoFilesError(f"{folder}: no Parquet files yet; --dir names another folder")
+        raise NoFilesError(
+            f"{folder}: no Parquet files yet; `ccpipe up` completes one every minute, "
+            "--dir names another folder"
+        )
     if joined:
         replaced = connection.execute(_REPLACED.format(joined=_list(joined))).fetchall()
         files -= {"/".join([*parts, name]).replace("//", "/", 1) for parts, name in replaced}

@@ -63,6 +63,7 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
     "gpfs": {"*": "mmpmon: fs_io_s"},
     "infiniband": {"*": "/sys/class/infiniband/*/ports/*/counters/*"},
     "ipmi": {"*": "ipmi-sensors or ipmitool"},
+    "likwid": {"*": "liblikwid"},
     "load": {"*": "/proc/loadavg"},
     "lustre": {"*": "/sys/kernel/debug/lustre/llite/*/stats or /proc/fs/lustre/llite/*/stats"},
     "memory": {"*": "/proc/meminfo and, of domains, /sys/devices/system/node/node*/meminfo"},

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from command_tree import Command, Option, commands
 from manual_page import manual_page
+from python_reference import page as python_page
 
 from ccpipe import errors
 from ccpipe.bus.subjects import TEMPLATES, Subjects
@@ -89,6 +90,7 @@ def pages() -> dict[str, str]:
         "reference/commands.md": COMMANDS + "".join(map(_command, tree)),
         "reference/exit-codes.md": EXIT_CODES + "".join(map(_exit_code, codes)) + AFTER_EXIT_CODES,
         "reference/metrics.md": METRICS + "".join(_metrics()),
+        "reference/python.md": python_page(GENERATED),
         "reference/subjects.md": SUBJECTS + "".join(_subjects()),
     }
 

@@ -9,8 +9,8 @@ set -eu
 # which the Grid Engine package would bring otherwise. slurm-wlm-hdf5-plugin brings sh5util. Maven
 # brings Java and fetches Kafka (scripts/kafka_server.py). chromium shows the dashboard.
 packages="victoria-metrics postgresql gridengine-client msmtp-mta sysstat procps hwloc-nox
-          chromium groff-base hdf5-tools influxdb maven mosquitto openssl prometheus
-          slurm-wlm-hdf5-plugin zstd"
+          chromium groff-base hdf5-tools influxdb libfaketime likwid maven mosquitto openssl
+          prometheus slurm-wlm-hdf5-plugin zstd"
 
 missing=""
 for package in $packages; do

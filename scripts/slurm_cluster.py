@@ -3,6 +3,7 @@
 
     scripts/slurm_cluster.py install          # Debian's packages; their services are not started
     scripts/slurm_cluster.py up FOLDER        # prints the environment for Slurm's commands
+    scripts/slurm_cluster.py up FOLDER ProctrackType=proctrack/cgroup   # lines of slurm.conf
     scripts/slurm_cluster.py restart FOLDER slurmctld
     scripts/slurm_cluster.py down FOLDER      # ends what `up` started, and nothing else
 
@@ -10,6 +11,7 @@ Needs root. Everything listens on loopback, at free ports, and lies in FOLDER: k
 configuration, logs. The nodes are c1 to c3 and gpu-1 with two files for GPUs; c4 is never started.
 """
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -18,12 +20,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PACKAGES = (
     "slurmctld", "slurmd", "slurm-client", "slurmdbd", "slurm-wlm-influxdb-plugin",
-    "mariadb-server", "munge",
+    "slurm-wlm-hdf5-plugin", "mariadb-server", "munge",
 )  # fmt: skip
 PROGRAMS = ("slurmctld", "slurmd", "sacct", "slurmdbd", "mariadbd", "mariadb-install-db", "munged")
 NODES = ("c1", "c2", "c3", "gpu-1")
@@ -97,12 +99,15 @@ StoragePass={password}
 StorageLoc=slurm_acct_db
 """
 
-ACCT_GATHER_CONF = """\
-ProfileInfluxDBHost=127.0.0.1:{profile}
-ProfileInfluxDBDatabase=slurm
-ProfileInfluxDBRTPolicy=autogen
-"""
-"""Only jobs with ``--profile`` are profiled; what listens at the port ``profile`` gets it."""
+ACCT_GATHER_CONF = {
+    "influxdb": (
+        "ProfileInfluxDBHost=127.0.0.1:{profile}\n"
+        "ProfileInfluxDBDatabase=slurm\n"
+        "ProfileInfluxDBRTPolicy=autogen\n"
+    ),
+    "hdf5": "ProfileHDF5Dir={folder}/profiles\n",
+}
+"""By plug-in. Only jobs with ``--profile`` are profiled."""
 
 
 def install() -> None:
@@ -147,9 +152,9 @@ class Cluster:
             "TZ": "UTC",
         }
 
-    def up(self) -> None:
-        """Configure and start everything."""
-        self._configure()
+    def up(self, lines: Sequence[str] = ()) -> None:
+        """Configure and start everything; `lines` replace those of slurm.conf with their keys."""
+        self._configure(lines)
         for name in DAEMONS:
             self.start(name)
         nodes = ("--nodes", ",".join(NODES))
@@ -206,6 +211,11 @@ class Cluster:
             self.run("scancel", "--signal", "KILL", *set(jobs))
         for name in reversed(DAEMONS):
             self.stop(name)
+        for node in NODES:  # slurmd leaves its control groups, if it made some
+            for group in Path("/sys/fs/cgroup").glob(f"*/slurm_{node}"):
+                for folder in (*group.glob("uid_*/job_*"), *group.glob("uid_*"), group):
+                    with contextlib.suppress(OSError):  # another cluster's, in use
+                        folder.rmdir()
 
     def run(self, *words: str) -> str:
         """Return what one of Slurm's commands prints; what it complains of does not matter."""
@@ -214,8 +224,8 @@ class Cluster:
         )
         return found.stdout
 
-    def _configure(self) -> None:
-        for name in ("log", "state", "spool", "pid", "db"):
+    def _configure(self, lines: Sequence[str]) -> None:
+        for name in ("log", "state", "spool", "pid", "db", "profiles"):
             (self.folder / name).mkdir(parents=True)
         self.folder.chmod(0o755)
         names = ("slurmctld", "slurmdbd", "mariadb", "gpu", "profile")
@@ -229,9 +239,13 @@ class Cluster:
             "host": socket.gethostname().partition(".")[0],
             "password": secrets.token_hex(16),
         }
-        self._write("slurm.conf", SLURM_CONF.format(**values), 0o644)
+        keys = tuple(line.partition("=")[0] + "=" for line in lines)
+        usual = SLURM_CONF.format(**values).splitlines()
+        kept = [line for line in usual if not (keys and line.startswith(keys))]
+        self._write("slurm.conf", "\n".join([*kept, *lines, ""]), 0o644)
         self._write("slurmdbd.conf", SLURMDBD_CONF.format(**values), 0o600)
-        self._write("acct_gather.conf", ACCT_GATHER_CONF.format(**values), 0o644)
+        plugin = "hdf5" if any(line.endswith("profile/hdf5") for line in lines) else "influxdb"
+        self._write("acct_gather.conf", ACCT_GATHER_CONF[plugin].format(**values), 0o644)
         gpus = f"NodeName=gpu-1 Name=gpu File={self.folder}/gpu[0-1]\n"
         self._write("gres.conf", gpus, 0o644)
         self._write("cgroup.conf", "CgroupPlugin=cgroup/v1\n", 0o644)
@@ -330,11 +344,11 @@ def main() -> None:
             install()
         case ["check"]:
             require()
-        case ["up", folder]:
+        case ["up", folder, *lines] if all("=" in line for line in lines):
             require()
             cluster = Cluster(Path(folder))
             try:
-                cluster.up()
+                cluster.up(lines)
             except BaseException:
                 cluster.down()
                 raise

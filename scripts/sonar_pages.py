@@ -344,10 +344,11 @@ Metrics become a sample again, with these fields:
 _REST = """
 Integers survive up to 2⁵³. Times survive to the second, and are written in UTC. A job has one
 process, which stands for all of them as a rolled-up process does: its `rolledup` is the number of
-the others, its `pid` is synthetic, and its `cpu_util` is `job_cpu_used`. Its `cpu_time` is the sum
-of `job_cpu_used` over time since the bridge first saw the job on the node, and `cpu_avg` the mean
-over that time; with `state` they grow on after a restart. Cards are counted in the order in which
-they come. A sample without any metric is lost. These fields do not survive:
+the others, its `pid` is synthetic, and its `cpu_util` is `job_cpu_used` or, without it, the sum of
+`job_user_cpu` and `job_sys_cpu`. Its `cpu_time` is the sum of that over time since the bridge first
+saw the job on the node, and `cpu_avg` the mean over that time; with `state` they grow on after a
+restart. Cards are counted in the order in which they come. A sample without any metric is lost.
+These fields do not survive:
 """
 
 _TAIL = """

@@ -58,3 +58,21 @@ def test_a_rejection_keeps_the_stores_words_and_names_records_or_none() -> None:
     assert str(errors.RejectedError("out of order")) == "out of order"
     assert errors.RejectedError("x").indices is None
     assert errors.RejectedError("x", [1, 2]).indices == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"), "Connection refused"),
+        (
+            OSError(98, "error while attempting to bind on address ('127.0.0.1', 1): ..."),
+            "Address already in use",
+        ),
+        (OSError(-2, "Name or service not known"), "Name or service not known"),
+        (OSError("Multiple exceptions: a, b"), "Multiple exceptions: a, b"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_the_system_s_reason_stands_alone(error: OSError, says: str) -> None:
+    """Without numbers and addresses in Python's notation."""
+    assert errors.system_reason(error) == says

@@ -83,27 +83,54 @@ def update(path: Path, folder: Path, files: Files) -> str:
     if identity is None:
         return f"{path}: no record in it yet"
     target = folder / f"{identity}.parquet"
-    known = read_note(target) if target.exists() else None
-    if known and known.path != path.absolute() and _is(known.path, identity):
-        raise DataError(f"{path}: it begins as {known.path} does, which is indexed: a copy?")
+    known = known_index(target, path)
     is_packed = path.suffix in COMPRESSED
     if known and known.is_packed != is_packed:
         known = None  # the lines must be taken in, or need be no longer
     new = _Writer(path.absolute(), identity, is_packed=is_packed)
+    with replaced(target, SCHEMA, **_ENCODING) as parquet:
+        if known:
+            new.copy(known, parquet)
+        new.read(files, parquet)
+        parquet.add_key_value_metadata(new.note())
+    return f"{path}: {plural(new.rows, 'record')} in {target.name}"
+
+
+def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
+    """Return what an index that is there says of its file.
+
+    Raises
+    ------
+    DataError
+        where that is another file than `path`, and it still begins alike: one of them is a copy.
+
+    """
+    known = read_note(target) if target.exists() else None
+    if known and known.path != path.absolute() and is_file_of(known.path, known.identity, count):
+        raise DataError(f"{path}: it begins as {known.path} does, which is indexed: a copy?")
+    return known
+
+
+@contextlib.contextmanager
+def replaced(target: Path, schema: pa.Schema, **encoding: Any) -> Iterator[pq.ParquetWriter]:
+    """Write an index that takes the place of the one before when it is whole.
+
+    Raises
+    ------
+    UnavailableError
+        where it cannot be written.
+
+    """
     partial = target.with_suffix(f".{os.getpid()}.partial")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(partial, SCHEMA, **_ENCODING) as parquet:
-            if known:
-                new.copy(known, parquet)
-            new.read(files, parquet)
-            parquet.add_key_value_metadata(new.note())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(partial, schema, **encoding) as parquet:
+            yield parquet
         partial.replace(target)
     except OSError as error:
-        raise UnavailableError(f"{folder}: {error.strerror}") from None
+        raise UnavailableError(f"{target.parent}: {error.strerror}") from None
     finally:
         partial.unlink(missing_ok=True)
-    return f"{path}: {plural(new.rows, 'record')} in {target.name}"
 
 
 class _Writer:
@@ -190,20 +217,24 @@ def read_note(index: Path) -> Indexed:
         raise DataError(f"{index}: no index of accounting: {error}") from None
 
 
-def identify(path: Path) -> str | None:
+def identify(path: Path, count: int = 1) -> str | None:
     """Return an id that stays the same when a file grows, is renamed or compressed.
 
-    It is a hash of its first record's line; None where there is none yet.
+    It is a hash of its first lines that are no comments; None where they are not there yet.
     """
+    first = []
     with open_stream(path) as stream, contextlib.suppress(DataError):
         for line in read_full(stream, _HEAD).splitlines(keepends=True):
             if len(line) > 2 and not line.startswith(b"#") and line.endswith(b"\n"):  # noqa: PLR2004
-                return hashlib.sha256(line).hexdigest()[:32]
+                first.append(line)
+                if len(first) == count:
+                    return hashlib.sha256(b"".join(first)).hexdigest()[:32]
     return None
 
 
-def _is(path: Path, identity: str) -> bool:
-    return path.is_file() and identify(path) == identity
+def is_file_of(path: Path, identity: str, count: int = 1) -> bool:
+    """Return whether a file is there and has this id, of so many lines."""
+    return path.is_file() and identify(path, count) == identity
 
 
 def look_up(
@@ -216,14 +247,14 @@ def look_up(
     """
     if not selection.jobs or selection.names:
         raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
-    notes = [read_note(index) for index in sorted(folder.glob("*.parquet"))]
+    notes = [read_note(index) for index in sorted(folder.glob("*.parquet")) if _is_ours(index)]
     if not notes:
         raise UsageError(
             f"{folder}: no index there; `ccpipe acct index FILE… --to {folder}` makes it"
         )
     seen = set()
     for note in notes:
-        path = _where(note, paths)
+        path = find_file(note, paths)
         seen.add(path)
         rows = pq.read_table(note.file, filters=[("job_number", "in", list(selection.jobs))])
         records = list(_records(rows, note, path, files))
@@ -238,12 +269,17 @@ def look_up(
         yield from read_records(rest, selection, files)
 
 
-def _where(note: Indexed, paths: Sequence[Path]) -> Path | None:
+def _is_ours(index: Path) -> bool:
+    """Return whether an index is of Grid Engine's records; ``slurm_index`` has another suffix."""
+    return "." not in index.stem
+
+
+def find_file(note: Indexed, paths: Sequence[Path], count: int = 1) -> Path | None:
     """Find the indexed file: where it was, among `paths`, or beside it under another name."""
     stem = note.path.name.partition(".")[0]
     beside = sorted(note.path.parent.glob(f"{stem}*")) if note.path.parent.is_dir() else []
     for path in (*paths, note.path, *beside):
-        if _is(path, note.identity):
+        if is_file_of(path, note.identity, count):
             return path
     return None
 

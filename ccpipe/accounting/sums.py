@@ -81,6 +81,21 @@ class Total:
         return self.failed / self.runs if self.runs else None
 
     @property
+    def slot_hours(self) -> float:
+        """Wall-clock time times slots."""
+        return self.slot_seconds / 3600
+
+    @property
+    def mean_requested(self) -> float | None:
+        """Bytes of memory requested: the mean of the runs that requested any."""
+        return self.requested / self.requests if self.requests else None
+
+    @property
+    def mean_used(self) -> float | None:
+        """Peak bytes: the mean of the same runs."""
+        return self.used / self.requests if self.requests else None
+
+    @property
     def memory_share(self) -> float | None:
         """Memory used as a share of the requested memory."""
         return self.used / self.requested if self.requested else None

@@ -1,10 +1,18 @@
 """The subcommands as cyclopts knows them, and its errors in our words."""
 
+import difflib
+
 from cyclopts import App, CycloptsError
-from cyclopts.exceptions import CoercionError, MissingArgumentError, UnusedCliTokensError
+from cyclopts.exceptions import (
+    CoercionError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnusedCliTokensError,
+)
 
 from ccpipe import __version__
 from ccpipe.cli import COMMANDS, FOLDERS
+from ccpipe.cli.console.help import HelpFormatter
 from ccpipe.errors import UsageError
 from ccpipe.terminal import listed, printable
 
@@ -12,6 +20,8 @@ app = App(
     name="ccpipe",
     help="The monitoring pipe for HPC clusters.",
     help_format="plaintext",
+    help_formatter=HelpFormatter(),
+    group_parameters="Options",
     version=__version__,
     version_flags=["--version"],
 )
@@ -51,15 +61,27 @@ def _explain(error: CycloptsError) -> str:
     hint = f"; see ccpipe {of} --help".replace("  ", " ")
     if isinstance(error, UnusedCliTokensError):
         return f"unexpected argument: {printable(listed(error.unused_tokens or []))}{hint}"
+    if isinstance(error, UnknownCommandError) and error.unused_tokens:
+        return f"no command {printable(error.unused_tokens[0])!r}{_similar(error) or hint}"
     if isinstance(error, MissingArgumentError) and error.argument is not None:
-        name = error.argument.name
-        return f"{name} {'needs a value' if name.startswith('-') else 'is missing'}{hint}"
+        name = error.keyword or error.argument.name
+        return f"{name} {'needs a value' if error.keyword else 'is missing'}{hint}"
     if isinstance(error, CoercionError) and error.token and error.msg is None and error.argument:
         choices = error.argument.get_choices(force=True) or ()
-        name = error.token.keyword or error.argument.name
+        name = error.token.keyword or error.argument.name.lstrip("-").upper()
         value = printable(error.token.value)
         if choices:
             return f"{name}: {value!r} is none of {', '.join(choices)}"
         kind = getattr(error.target_type, "__name__", "value").replace("int", "whole number")
         return f"{name}: not a {kind}: {value!r}"
     return str(error).rstrip(".")
+
+
+def _similar(error: UnknownCommandError) -> str:
+    """Return the command that was probably meant, else all where they are few."""
+    assert error.app is not None
+    assert error.unused_tokens
+    known = [name for name in error.app if not name.startswith("-")]
+    if close := difflib.get_close_matches(error.unused_tokens[0], known, n=1):
+        return f"; did you mean {close[0]!r}?"
+    return "" if error.app is app else f"; known are {', '.join(known)}"

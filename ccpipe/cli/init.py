@@ -91,7 +91,8 @@ def _write(target: Path, files: dict[Path, str]) -> None:
     """Write files that do not exist yet; none where one of them does."""
     existing = [str(target / path) for path in files if (target / path).exists()]
     if existing:
-        raise UsageError(f"{listed(existing)} exists; nothing was written")
+        verb = "exists" if len(existing) == 1 else "exist"
+        raise UsageError(f"{listed(existing)} {verb}; nothing was written")
     try:
         for path, text in files.items():
             (target / path).parent.mkdir(parents=True, exist_ok=True)

@@ -8,13 +8,15 @@ from cyclopts import Parameter
 
 from ccpipe.cli.console.options import Where, seconds
 from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.config import Interval
 from ccpipe.errors import UsageError
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Sink
 from ccpipe.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from ccpipe.formats.sonar import Envelope
+    from ccpipe.config import Site
+    from ccpipe.formats.sonar import Envelope, WriteProfile
     from ccpipe.node.agent.agent import Agent
 
 Output = Literal["line", "json", "table", "sonar"]
@@ -60,6 +62,7 @@ async def publish(
     """
     from ccpipe.node.agent.agent import Agent
 
+    seconds(interval, "--interval", Interval)
     agent = Agent(
         lambda: where.site(**{"publish.interval": interval}),
         where.path(),
@@ -88,7 +91,7 @@ async def _explain(agent: "Agent", output: Output) -> None:
 async def _print(agent: "Agent", output: Output, after: float | None) -> None:
     from ccpipe.sinks.dead_letter_file import DeadLetterFile
 
-    sink = _printer(output)
+    sink = _printer(output, agent.site)
     await run_pipe(
         agent.sonar if output == "sonar" else agent.metrics,
         sink,
@@ -102,9 +105,9 @@ async def _print(agent: "Agent", output: Output, after: float | None) -> None:
     )
 
 
-def _printer(output: Output) -> Sink:
+def _printer(output: Output, site: "Site") -> Sink:
     if output == "sonar":
-        return EnvelopePrinter()
+        return EnvelopePrinter(site.publish.sonar.profile)
     if output == "table":
         from ccpipe.cli.console.output import TableSink
 
@@ -115,13 +118,18 @@ def _printer(output: Output) -> Sink:
 
 
 class EnvelopePrinter(Sink):
-    """Prints envelopes on stdout, one a line."""
+    """Prints envelopes on stdout, one a line, as they would be published."""
 
     takes = Envelopes
+
+    def __init__(self, profile: "WriteProfile") -> None:
+        self._profile = profile
 
     async def write(self, records: "Sequence[Envelope]") -> None:
         """Print the envelopes."""
         from ccpipe.formats.sonar import encode
 
-        sys.stdout.buffer.write(b"".join(encode(envelope) for envelope in records))
+        sys.stdout.buffer.write(
+            b"".join(encode(envelope, profile=self._profile) for envelope in records)
+        )
         sys.stdout.buffer.flush()

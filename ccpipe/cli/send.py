@@ -75,7 +75,8 @@ async def send(
 def _check(files: Sequence[str], rate: int) -> None:
     for file in files:
         if file != "-" and not Path(file).is_file():
-            raise MissingInputError(f"{file}: is no file")
+            reason = "not a file" if Path(file).exists() else "no such file"
+            raise MissingInputError(f"{file}: {reason}")
     if rate < 0:
         raise UsageError("--rate must be at least 0")
 

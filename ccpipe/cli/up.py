@@ -20,8 +20,9 @@ from cyclopts import Parameter
 from ccpipe import child_process as child
 from ccpipe.bus.nats.server import Running, Server, free_port, write_private
 from ccpipe.bus.subjects import escape
-from ccpipe.cli.console.options import Where, seconds
-from ccpipe.config import Site, state_folder
+from ccpipe.cli.console.arguments import check_port, seconds
+from ccpipe.cli.console.options import Where
+from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_folder
 from ccpipe.errors import ConfigError, MissingExtra, UsageError
 from ccpipe.pipeline.signals import stop_signals
 from ccpipe.telemetry import Telemetry
@@ -34,7 +35,8 @@ STOP_SECONDS = {"dashboard": 1.0, "publisher": 1.5, "bridge": 2.5}
 MAX_PAUSE = 5.0
 DASHBOARD_PORT = 8770
 """The dashboard's port, where it is free."""
-MAX_PORT = 65535
+
+_RECIPE_KEYS = {*Recipe.__struct_fields__} - {*Site.__struct_fields__}
 
 RECIPE = """\
 # Written by `ccpipe up` at every start. Run it alone with: ccpipe bridge THIS_FILE
@@ -97,8 +99,9 @@ async def up(
         End after this time, such as 30s.
     """
     folder = (dir_ or state_folder() / "up").absolute()
-    if port is not None and not 1 <= port <= MAX_PORT:
-        raise UsageError(f"--port {port}: not a port (1 to {MAX_PORT})")
+    check_port(port, "--port")
+    check_port(dashboard_port, "--dashboard-port")
+    seconds(interval, "--interval", Interval)
     site = where.site(**{"publish.interval": interval})
     seconds(roll, "--roll")
     duration = seconds(for_, "--for")
@@ -121,7 +124,7 @@ async def up(
             await stack.enter_async_context(server)
         recipe = _write_recipe(folder, roll, site)
         config = _write_config(folder, site, url)
-        environment = _environment(site, url, folder)
+        environment = _environment(site, url, folder, where.path())
         stop = await stack.enter_async_context(stop_signals())
         # Left in reverse: the publisher ends first, so that the bridge still gets its last lines.
         bridge = Child("bridge", ["bridge", str(recipe)], environment, stop, telemetry)
@@ -136,7 +139,7 @@ async def up(
         if duration is not None:
             asyncio.get_running_loop().call_later(duration, stop.set)
         await stop.wait()
-        print("stopping …", file=sys.stderr)
+        note("stopping")
         for command in (bridge, publisher):
             if command.failure is not None:
                 raise command.failure
@@ -267,10 +270,12 @@ servers = {json.dumps(url.split(","))}
     return path
 
 
-def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
+def _environment(site: Site, url: str, folder: Path, config: Path | None) -> dict[str, str]:
     """Return the children's environment; flags would show the password to every user in `ps`."""
+    ours = {name: value for name, value in os.environ.items() if not _is_of_recipes(name)}
     return {
-        **os.environ,
+        **ours,
+        **({"CCPIPE_CONFIG": str(config.absolute())} if config else {}),
         "CCPIPE_BUS__SERVERS": url,
         "CCPIPE_CLUSTER": site.cluster,
         "CCPIPE_PUBLISH__INTERVAL": str(float(site.publish.interval)),
@@ -278,6 +283,12 @@ def _environment(site: Site, url: str, folder: Path) -> dict[str, str]:
         "CCPIPE_PUBLISH__SPOOL__PATH": str(folder / "spool.db"),
         "CCPIPE_TELEMETRY__LISTEN": "",  # its address is ours
     }
+
+
+def _is_of_recipes(variable: str) -> bool:
+    """Whether a variable configures a bridge's parts: for some recipe, not for the one of `up`."""
+    key = variable.removeprefix(ENVIRONMENT).lower().partition("__")[0]
+    return variable.startswith(ENVIRONMENT) and key in _RECIPE_KEYS
 
 
 def _greet(

@@ -38,8 +38,10 @@ def convert(
         for key, name in (origins or {}).items():
             if f"{culprit}.".startswith((f"{key}.", f"{key}[")) or key.startswith(f"{culprit}."):
                 where = name
-        place = ".".join(filter(None, (path, place))) or "top level"
-        raise ConfigError(f"{where}: {place}: {reason}") from None
+        if not path and not place and isinstance(tree, Mapping):
+            place = "top level"
+        place = ".".join(filter(None, (path, place)))
+        raise ConfigError(": ".join(filter(None, (where, place, reason)))) from None
 
 
 def _read_special(kind: type[Any], value: Any) -> Any:

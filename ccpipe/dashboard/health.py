@@ -7,6 +7,8 @@ import msgspec
 from ccpipe.bus.nats.connection import Delivery
 
 MAX_RATES = 300
+WINDOW = 10
+"""Calls of ``tick`` over which a rate is the mean: publishers send every few seconds, together."""
 MAX_DEAD = 100
 """Dead letters that are shown."""
 MAX_REASONS = 50
@@ -53,7 +55,7 @@ class Health:
         """Start counting."""
         self.payloads = self.bytes = self.lines = self.rejected = self.dropped = 0
         self.rates: deque[tuple[float, float, float, float]] = deque(maxlen=MAX_RATES)
-        """Time, payloads, lines and bytes in each second."""
+        """Time; payloads, lines and bytes per second."""
         self.dead: deque[DeadLetter] = deque(maxlen=MAX_DEAD)
         self.dead_count = 0
         self.reasons: dict[str, int] = {}
@@ -61,14 +63,16 @@ class Health:
         self.consumers: list[Consumer] = []
         self.problem = ""
         """Why streams and consumers are not known."""
-        self._before = (0.0, 0, 0, 0)
+        self._counts: deque[tuple[float, int, int, int]] = deque(maxlen=WINDOW + 1)
         self._ids: deque[str] = deque(maxlen=MAX_DEAD)
 
     def tick(self, now: float) -> None:
-        """Note the rates since the last call."""
-        then, payloads, lines, size = self._before
-        self._before = (now, self.payloads, self.lines, self.bytes)
-        if then and now > then:
+        """Note the mean rates since up to WINDOW calls ago."""
+        if self._counts and now <= self._counts[-1][0]:
+            return
+        self._counts.append((now, self.payloads, self.lines, self.bytes))
+        then, payloads, lines, size = self._counts[0]
+        if now > then:
             seconds = now - then
             self.rates.append(
                 (
@@ -81,9 +85,8 @@ class Health:
 
     @property
     def lines_per_second(self) -> float:
-        """Mean of the last five seconds."""
-        recent = list(self.rates)[-5:]
-        return sum(rate[2] for rate in recent) / len(recent) if recent else 0.0
+        """The newest rate."""
+        return self.rates[-1][2] if self.rates else 0.0
 
     def feed_dead(self, delivery: Delivery, now: float) -> None:
         """Keep a dead letter; one that is published again has its message id again."""

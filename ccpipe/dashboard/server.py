@@ -18,7 +18,13 @@ from ccpipe import __version__
 from ccpipe.dashboard.feed import Feed
 from ccpipe.dashboard.lake import Lake, Span
 from ccpipe.dashboard.views import view_of
-from ccpipe.errors import ConfigError, MissingExtra, UnavailableError, UsageError
+from ccpipe.errors import (
+    ConfigError,
+    MissingExtra,
+    UnavailableError,
+    UsageError,
+    system_reason,
+)
 
 try:
     from aiohttp import WSCloseCode, WSMsgType, web
@@ -118,9 +124,10 @@ class Server:
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self.host, self.port).start()
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             await self._runner.cleanup()
-            raise ConfigError(f"cannot listen at {self.host}:{self.port}: {error}") from None
+            reason = system_reason(error)
+            raise ConfigError(f"cannot listen at {self.host}:{self.port}: {reason}") from None
         if not self.port:
             self.port = int(self._runner.addresses[0][1])
         return self

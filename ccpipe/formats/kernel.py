@@ -10,7 +10,7 @@ from types import ModuleType
 
 from ccpipe.errors import ConfigError
 
-FORMATS = ("gridengine", "lineprotocol")
+FORMATS = ("gridengine", "lineprotocol", "slurm")
 """Those that have a kernel."""
 
 

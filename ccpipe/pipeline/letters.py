@@ -23,10 +23,11 @@ def rejected_letters(batch: Batch) -> list[DeadLetter]:
     ]
     if rest := rejected[MAX_LETTERS:]:
         first = rest[0]
-        reason = f"{len(rest)} more lines that could not be read, the first: {first.reason}"
         together = b"\n".join(bad.original for bad in rest)
+        lines = len(rest) + rest[-1].original.rstrip(b"\n").count(b"\n")  # the last may be many
+        reason = f"{lines} more lines that could not be read, the first: {first.reason}"
         where = (batch.origin, first.line, first.offset)
-        letters.append(DeadLetter(together, reason, *where, lines=len(rest)))
+        letters.append(DeadLetter(together, reason, *where, lines=lines))
     return letters
 
 

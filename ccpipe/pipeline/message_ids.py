@@ -114,30 +114,34 @@ class MessageIds:
 
     def runs(self) -> list[Run]:
         """Return the known messages as runs of consecutive numbers."""
+        return list(_joined(sorted(set(self._known()))))
+
+    def _known(self) -> Iterator[tuple[str, int, int]]:
         messages = zip(self.consumers, self.numbers, self.times, strict=True)
-        return list(_joined(sorted(message for message in messages if message[0])))
+        return (message for message in messages if message[0])
 
     def unstored(self, stored: Iterable[Run]) -> tuple[bytearray | None, list[Run]]:
-        """Compare with what is stored.
+        """Compare with what is stored, and with what comes twice among these.
 
         Returns 1 for each record to store and 0 for each that is stored, or None where all are to
         be stored; and the messages that will be stored with them.
         """
         runs = self.runs()
         stored = [old for old in stored if any(map(old.overlaps, runs))]
-        if not stored:
+        has_copies = sum(1 for _ in self._known()) > sum(run.last - run.first + 1 for run in runs)
+        if not stored and not has_copies:
             return None, runs
         keep = bytearray(self.ends[-1] if self.ends else 0)
-        left: list[tuple[str, int, int]] = []
+        left: set[tuple[str, int, int]] = set()
         begin = 0
         for consumer, number, time, end in zip(
             self.consumers, self.numbers, self.times, self.ends, strict=True
         ):
-            message = Run(consumer, number, number, time, time)
-            if not consumer or not any(map(message.overlaps, stored)):
+            key, message = (consumer, number, time), Run(consumer, number, number, time, time)
+            if not consumer or not (key in left or any(map(message.overlaps, stored))):
                 keep[begin:end] = b"\1" * (end - begin)
                 if consumer:
-                    left.append((consumer, number, time))
+                    left.add(key)
             begin = end
         return (None if all(keep) else keep), list(_joined(sorted(left)))
 

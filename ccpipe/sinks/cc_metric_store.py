@@ -16,7 +16,7 @@ from ccpipe.message import Message
 from ccpipe.pipeline import Limits
 from ccpipe.sinks.http import Answer, HttpSink
 
-NUMBERS = (ValueType.FLOAT, ValueType.INT, ValueType.UINT)
+NUMBERS = frozenset({ValueType.FLOAT, ValueType.INT, ValueType.UINT})
 
 
 class CcMetricStoreSink(HttpSink):
@@ -75,11 +75,11 @@ class CcMetricStoreSink(HttpSink):
 
     def _require_fileable(self, lines: Lines) -> None:
         """Raise RejectedError where the store would misfile rows."""
-        types = lines.types.tobytes()
-        if bad := [row for row, kind in enumerate(types) if kind not in NUMBERS]:
+        if not lines.used_types <= NUMBERS:
+            bad = [row for row, kind in enumerate(lines.types) if kind not in NUMBERS]
             raise RejectedError("cc-metric-store takes numbers only", bad)
         value = lines.table.field_codes.get(b"value")
-        if value is None or lines.fields.count(value) < len(lines):
+        if value is None or lines.only_field != value:
             bad = [row for row, field in enumerate(lines.fields) if field != value]
             if bad:
                 raise RejectedError("cc-metric-store takes the field 'value' only", bad)

@@ -34,6 +34,7 @@ from ccpipe.errors import (
     RejectedError,
     TimedOutError,
     UnavailableError,
+    system_reason,
 )
 from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
 from ccpipe.message import Message
@@ -244,9 +245,11 @@ class HttpSink(Sink):
         except TimeoutError:
             raise TimedOutError(f"{self.url}{path}: no answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise UnavailableError(
-                f"{self.url}{path}: {str(error) or type(error).__name__}"
-            ) from None
+            if isinstance(error, aiohttp.ClientConnectorError):
+                error = error.os_error
+            reason = system_reason(error) if isinstance(error, OSError) else str(error)
+            reason = reason or type(error).__name__
+            raise UnavailableError(f"{self.url}{path}: {reason}") from None
         return Answer(answer.status, answer.reason or "", text)
 
     def _open(self) -> aiohttp.ClientSession:
@@ -291,7 +294,7 @@ def _payload(body: bytes) -> Any:
 def numbers(store: str, records: Iterable[Message]) -> Lines:
     """Return records as columns, for a store of numbers; raises RejectedError naming the texts."""
     lines = to_lines(records)
-    if ValueType.TEXT in lines.types.tobytes():
+    if ValueType.TEXT in lines.used_types:
         texts = [row for row, kind in enumerate(lines.types) if kind == ValueType.TEXT]
         raise RejectedError(f"{store} stores numbers, not text", texts)
     return lines

@@ -80,8 +80,7 @@ def payload(lines: Lines) -> tuple[bytes, Precision]:
     another field than ``value`` is written anew: one line for each field, its series called
     ``<name>_<field>`` always.
     """
-    code = lines.table.field_codes.get(b"value")
-    if code is None or lines.fields.count(code) < len(lines):
+    if lines.only_field is None or lines.only_field != lines.table.field_codes.get(b"value"):
         return encode(map(named_after_field, lines), precision="ns"), "ns"
     # The store silently reads numbers such as `.5` and `1.` as 0.
     verbatim = None if lines.bare_points else lines.passthrough()

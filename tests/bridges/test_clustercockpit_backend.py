@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import shutil
 import sqlite3
 import time
 import urllib.error
@@ -12,16 +11,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from ccpipe.bus.nats.server import Server
-from tests.bridges.clustercockpit import peer
-from tests.cli.command import ccpipe, command, environment
+from tests.bridges.clustercockpit import (
+    CLUSTER,
+    JOB_SUBJECT,
+    JOBS,
+    peer,
+    send_grid_engines_jobs,
+)
+from tests.cli.command import ccpipe
 from tests.conftest import eventually, free_port
-from tests.paths import ROOT, TEST_DATA
 
-CLUSTER = "fritz"
-JOBS = 143
-"""In the accounting files of ``tests/data/gridengine``."""
-
-SUBJECTS = {"subject-job-event": "cc.job.event", "subject-node-state": "cc.node.state"}
+SUBJECTS = {"subject-job-event": JOB_SUBJECT, "subject-node-state": "cc.node.state"}
 SECRETS = """
 JWT_PUBLIC_KEY="kzfYrYy+TzpanWZHJ5qSdMj5uKUWgq74BWhQG6copP0="
 JWT_PRIVATE_KEY="dtPC/6dWJFKZK7KZ78CvWuynylOmjBFyMsUWArwmodOTN9itjL5POlqdZkcnmpJ0yPm4pRaCrvgFaFAbpyik/Q=="
@@ -40,12 +40,6 @@ MACHINE = {
     "memoryBandwidth": {"unit": {"base": "B/s", "prefix": "G"}, "value": 1},
     "topology": {"node": [0], "socket": [[0]], "memoryDomain": [[0]], "core": [[0]]},
 }
-CONFIGURATION = """
-cluster = "fritz"
-[bus.subjects]
-events.job = "cc.job.event"
-events.nodestate = "cc.node.state"
-"""
 
 
 class Backend:
@@ -112,18 +106,8 @@ async def test_every_job_of_grid_engine_starts_and_stops(
     tmp_path: Path, nats_server: Server
 ) -> None:
     """As the recipe stands, with subjects of their own for job events and eight workers there."""
-    shutil.copy(TEST_DATA / "gridengine/accounting", tmp_path)
-    shutil.copy(TEST_DATA / "gridengine/derived.jsonl", tmp_path / "accounting.jsonl")
-    text = (ROOT / "bridges/gridengine.toml").read_text()
-    for old in ("/opt/sge/default/common/", "/var/lib/ccpipe/"):
-        text = text.replace(old, f"{tmp_path}/")
-    (tmp_path / "recipe.toml").write_text(text)
-    (tmp_path / "ccpipe.toml").write_text(CONFIGURATION)
-    arguments = ("bridge", tmp_path / "recipe.toml", "--config", tmp_path / "ccpipe.toml")
-    env = environment(CCPIPE_BUS__SERVERS=nats_server.url, CCPIPE_SOURCE__ONCE="true")
     async with Backend(tmp_path, nats_server.url) as backend:
-        bridge = await asyncio.create_subprocess_exec(*command(*arguments), env=env)
-        assert await asyncio.wait_for(bridge.wait(), 60) == 0
+        await send_grid_engines_jobs(tmp_path, nats_server)
         deadline = time.monotonic() + 30
         while backend.jobs() != (JOBS, JOBS) and time.monotonic() < deadline:
             await asyncio.sleep(0.5)

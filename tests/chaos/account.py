@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import nats
+import nats.js.errors
+from nats.aio.client import Client as NatsClient
 
 from ccpipe.formats.lineprotocol import decode
 
@@ -47,6 +48,12 @@ class Account:
         )
 
 
+def is_in_order(stored: Iterable[int]) -> bool:
+    """Return whether each line came behind those before it; copies that come later do not count."""
+    first = list(dict.fromkeys(stored))
+    return first == sorted(first)
+
+
 def in_lines(payload: bytes) -> list[int]:
     """Return the ids in line protocol; a torn line at its end does not count."""
     return [int(str(line.value)) for line in decode(payload) if line.name == "m"]
@@ -65,25 +72,20 @@ def in_parquet(folder: Path) -> list[int]:
     return [int(value) for value in table["value"].to_pylist()]
 
 
-async def in_stream(url: str, subject: str = "c.dead") -> list[int]:
+async def in_stream(client: NatsClient, subject: str = "c.dead") -> list[int]:
     """Return the ids on a subject, of dead letters for example."""
-    client = await nats.connect(url, connect_timeout=10)
+    jetstream = client.jetstream(timeout=20)
     try:
-        jetstream = client.jetstream(timeout=20)
-        try:
-            stream = await jetstream.find_stream_name_by_subject(subject)
-        except nats.js.errors.NotFoundError:
-            return []
-        subscription = await jetstream.subscribe(subject, stream=stream, ordered_consumer=True)
-        found: list[int] = []
-        pending = (await jetstream.stream_info(stream)).state.messages
-        while pending:
-            message = await subscription.next_msg(timeout=20)
-            found += map(int, _NUMBER.findall(message.data))
-            pending = message.metadata.num_pending
-        return found
-    finally:
-        await client.close()
+        stream = await jetstream.find_stream_name_by_subject(subject)
+    except nats.js.errors.NotFoundError:
+        return []
+    found: list[int] = []
+    state = (await jetstream.stream_info(stream)).state
+    for sequence in range(state.first_seq, state.last_seq + 1):
+        message = await jetstream.get_msg(stream, sequence)
+        if message.subject == subject:
+            found += map(int, _NUMBER.findall(message.data or b""))
+    return found
 
 
 def as_row(fault: str, account: Account) -> str:

@@ -3,18 +3,25 @@
 import asyncio
 import contextlib
 import json
+import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import nats
+from nats.aio.client import Client as NatsClient
+
+from ccpipe.bus.nats.credentials import public_nkey
 from ccpipe.bus.nats.server import server_program
 from ccpipe.die_with_parent import die_with_parent
 from tests.bus.nats.daemon import accepts
-from tests.cli.command import environment
+from tests.cli.command import ccpipe, environment
 from tests.conftest import free_port
 
 CLUSTER = "c"
+CONFIGURATION = 'jetstream { store_dir: "/var/lib/nats" }\n'
 
 
 class Process:
@@ -77,7 +84,13 @@ class Broker(Process):
     """A nats-server with JetStream whose port and data outlive a kill."""
 
     def __init__(
-        self, folder: Path, name: str = "nats", routes: Sequence[int] = (), own: int = 0
+        self,
+        folder: Path,
+        name: str = "nats",
+        *,
+        routes: Sequence[int] = (),
+        own: int = 0,
+        configuration: str = CONFIGURATION,
     ) -> None:
         self.port = free_port()
         conf = folder / f"{name}.conf"
@@ -86,8 +99,8 @@ class Broker(Process):
             urls = ", ".join(f"nats-route://127.0.0.1:{port}" for port in routes)
             cluster = f'cluster {{ name: lab, listen: "127.0.0.1:{own}", routes: [{urls}] }}\n'
         conf.write_text(
-            f'listen: "127.0.0.1:{self.port}"\nserver_name: {name}\n'
-            f"jetstream {{ store_dir: {json.dumps(str(folder / name))} }}\n{cluster}"
+            f'listen: "127.0.0.1:{self.port}"\nserver_name: {name}\n{cluster}'
+            + configuration.replace('"/var/lib/nats"', json.dumps(str(folder / name)))
         )
         super().__init__(name, server_program(), "-c", str(conf), log=folder / f"{name}.log")
 
@@ -105,21 +118,66 @@ class Broker(Process):
 class Lab:
     """Brokers, and ccpipe's commands with them."""
 
-    def __init__(self, folder: Path, servers: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        servers: int = 1,
+        *,
+        has_keys: bool = False,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """Prepare; with `has_keys` everybody has the permissions that `ccpipe auth init` gives.
+
+        `environ` is added to the environment of all commands.
+        """
         self.folder = folder
+        self.subject = f"{CLUSTER}.metrics"
+        self._keys = folder / "keys" if has_keys else None
+        configuration = CONFIGURATION
+        if self._keys:
+            configuration = self._make_keys(self._keys)
         if servers == 1:
-            self.brokers = [Broker(folder)]
+            self.brokers = [Broker(folder, configuration=configuration)]
         else:
             ports = [free_port() for _ in range(servers)]
-            self.brokers = [Broker(folder, f"nats{i}", ports, own) for i, own in enumerate(ports)]
+            self.brokers = [
+                Broker(folder, f"nats{i}", routes=ports, own=own, configuration=configuration)
+                for i, own in enumerate(ports)
+            ]
         self.settings = {
             "CCPIPE_CLUSTER": CLUSTER,
             "CCPIPE_HOSTNAME": "n1",
             "CCPIPE_BUS__SERVERS": ",".join(broker.url for broker in self.brokers),
             "CCPIPE_BUS__STREAM_REPLICAS": str(servers),
             "XDG_STATE_HOME": str(folder / "state"),
+            **({"CCPIPE_CONFIG": str(self._keys / "ccpipe.toml")} if self._keys else {}),
+            **(environ or {}),
         }
         self.processes: list[Process] = []
+
+    def _make_keys(self, keys: Path) -> str:
+        """Make keys of a node and a bridge; return the servers' configuration."""
+        made = ccpipe(
+            "auth", "init", keys, "--cluster", CLUSTER, "--node", "n1", "--bridge", "chaos"
+        )
+        assert made.code == 0, made.err
+        self.subject += ".n1"
+        written = (keys / "nats.conf").read_text()
+        # Each server has its own name and ports.
+        return re.sub(r"^(server_name|listen|http):.*$", "", written, flags=re.MULTILINE)
+
+    def _key(self, role: str, name: str) -> dict[str, str]:
+        if self._keys is None:
+            return {}
+        return {"CCPIPE_BUS__NKEY_FILE": str(self._keys / "nkeys" / role / f"{name}.nk")}
+
+    async def connect(self, **options: Any) -> NatsClient:
+        """Connect a plain client, as the bridge where there are keys."""
+        if seed := self._key("bridge", "chaos").get("CCPIPE_BUS__NKEY_FILE"):
+            public = public_nkey(seed, Path(seed).read_text().strip())
+            options |= {"nkeys_seed": seed, "inbox_prefix": f"_INBOX.{public}".encode()}
+        running = [broker.url for broker in self.brokers if broker.is_running]
+        return await nats.connect(running, connect_timeout=20, **options)
 
     @property
     def broker(self) -> Broker:
@@ -141,11 +199,15 @@ class Lab:
                     process.send(signal.SIGCONT)
                     await process.kill()
 
+    def process(self, name: str) -> Process | None:
+        """Return a process by its name."""
+        return next((each for each in self.processes if each.name == name), None)
+
     def ccpipe(self, name: str, *arguments: object, **environ: str) -> Process:
         """Return a command that is not yet started."""
         words = [sys.executable, "-m", "ccpipe", *map(str, arguments)]
         log = self.folder / f"{name}.log"
-        process = Process(name, *words, log=log, **self.settings, **environ)
+        process = Process(name, *words, log=log, **{**self.settings, **environ})
         self.processes.append(process)
         return process
 
@@ -167,13 +229,14 @@ class Lab:
             age = "100ms"
             """
         )
-        return self.ccpipe("bridge", "bridge", recipe, **environ)
+        return self.ccpipe("bridge", "bridge", recipe, **self._key("bridge", "chaos"), **environ)
 
-    def send(self, lines: bytes, *, rate: int) -> Process:
+    def send(self, lines: bytes, *, rate: int, **environ: str) -> Process:
         """Return a command that publishes lines at a rate."""
         path = self.folder / "lines.lp"
         path.write_bytes(lines)
-        return self.ccpipe("send", "send", path, "--rate", rate)
+        words = ("send", path, "--rate", rate)
+        return self.ccpipe("send", *words, **self._key("node", "n1"), **environ)
 
 
 def numbered(count: int, *, first: int = 0, seconds: int = 1_740_000_000) -> bytes:

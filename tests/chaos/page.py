@@ -20,8 +20,9 @@ each line by its number, and writes this page. A short set runs with every chang
 """
 
 _CONTRAST = """
-For contrast, a publisher and a subscriber of nats-py without ccpipe, on core NATS and with the
-client's defaults (it waits 2 s before it connects again):
+For contrast, a publisher and a subscriber of nats-py without ccpipe, with the client's defaults
+(it waits 2 s before it connects again); and Telegraf's `inputs.nats_consumer` in place of the
+bridge, into its file output, behind a publisher of ccpipe:
 
 | fault | published | stored | duplicated | dead letters | dropped by a limit | lost |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |

@@ -10,9 +10,10 @@ SHORT = (
     "SIGKILL of the bridge",
     "SIGKILL of the broker",
     "the same lines published twice, every tenth broken",
+    "messages repeated and swapped to and from the broker, into Parquet files",
     "an HTTP store that fails, hangs, closes and shows a login page",
     "a full disk under the store (tmpfs)",
-    "clocks that jump by a year, with a time window before the store",
+    "clocks of nodes that jump by a year, with a time window before the store",
 )
 """Those that take a few seconds; `make chaos` has them all, several rounds each."""
 
@@ -32,3 +33,5 @@ async def test_nothing_is_lost(name: str, tmp_path: Path) -> None:
         assert account.dead == 2 * LINES // 3
     else:
         assert account.dead == 0
+    if "Parquet" in name:
+        assert account.duplicated == 0

@@ -1,5 +1,6 @@
 """``--help``: each command shows three examples that work, on a screen of 80 columns."""
 
+import itertools
 import re
 import shlex
 
@@ -89,3 +90,15 @@ def test_the_list_of_commands_says_what_each_one_says() -> None:
     shown = ccpipe("--help", COLUMNS="200").out
     for command, summary in COMMANDS.items():
         assert re.search(rf"^  {command} +{re.escape(summary)}$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
+def test_help_fills_its_lines(command: str) -> None:
+    """Texts break where the screen ends, not where a line of the source did."""
+    shown = ccpipe(*command.split(), "--help", COLUMNS="80").out
+    prose = shown.partition("\n\nExamples:")[0].partition("\n\n")[2]
+    for paragraph in prose.split("\n\n"):
+        lines = paragraph.splitlines()
+        for line, after in itertools.pairwise(lines):
+            assert len(line.rstrip()) + 1 + len(after.split()[0]) > 79, line
+    assert not re.search(r"--no-\S+ .*\[default: False\]", shown)

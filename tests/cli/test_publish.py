@@ -83,6 +83,17 @@ async def test_sonars_envelopes_are_printed_on_request() -> None:
     assert kinds == ["sample", "sysinfo"]
 
 
+async def test_sonars_envelopes_are_printed_as_their_reader_needs_them(tmp_path: Path) -> None:
+    """Which is what is published: slurm-monitor fails on a process group without ``job``."""
+    config = tmp_path / "ccpipe.toml"
+    options = "profile = 'slurm-monitor'\nexclude_system_jobs = false\n"
+    config.write_text(f"[publish.sonar]\n{options}")
+    _, printed, _ = await run("--once", "--dry-run", "-o", "sonar", "--config", str(config))
+    sample = json.loads(printed.splitlines()[0])["data"]["attributes"]
+    assert sample["jobs"]
+    assert all("job" in group for group in sample["jobs"])
+
+
 async def test_rules_are_explained_and_applied(tmp_path: Path) -> None:
     """What --explain prints, a dry run prints too; without --once there is no sample to explain."""
     config = tmp_path / "ccpipe.toml"

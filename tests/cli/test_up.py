@@ -294,3 +294,37 @@ async def shows_a_node(url: str) -> None:
                         if b'"nodes":1' in message.data:
                             return
             await asyncio.sleep(0.1)
+
+
+async def test_variables_of_other_recipes_do_not_reach_its_bridge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a shell has set for another bridge is not for this one; --config is for all of them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    config = tmp_path / "site.toml"
+    config.write_text('hostname = "renamed"\n')
+    environment = {
+        "CCPIPE_SINK__URL": "http://127.0.0.1:1",
+        "CCPIPE_SOURCE__QUEUE": "q",
+        "CCPIPE_TRANSLATE": "x",
+        "CCPIPE_BATCH__LINES": "soon",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "up", "--dir", str(tmp_path / "data"), *ports(),
+        "--interval", "100ms", "--roll", "1s", "--no-dashboard", "--config", str(config),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    up = Up(process, tmp_path / "data")
+    try:
+        await eventually(lambda: up.stored() > 0 or process.returncode is not None, 60)
+    finally:
+        if process.returncode is None:
+            said = await up.stop()
+        else:
+            said = (await process.communicate())[1].decode()
+    assert up.stored() > 0, said
+    with duckdb.connect() as database:
+        pattern = f"{up.folder}/parquet/**/*.parquet"
+        rows = database.execute("select distinct hostname from read_parquet(?)", [pattern])
+        assert rows.fetchall() == [("renamed",)]

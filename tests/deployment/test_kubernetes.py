@@ -7,7 +7,6 @@ brings them, and recipes with their containers' settings by ccpipe itself.
 import json
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from ccpipe.cli.bridge import parts
 from ccpipe.config import Recipe, Site, load, read_toml
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe
+from tests.deployment.generated import pages
 from tests.paths import ROOT
 
 FOLDER = ROOT / "bridges/kubernetes"
@@ -97,6 +97,22 @@ def test_pods_may_do_little_and_refer_to_what_exists(each: dict[str, Any]) -> No
     if each["kind"] == "Deployment":
         policy = named("NetworkPolicy", each["metadata"]["name"])
         assert policy["spec"]["podSelector"]["matchLabels"] == labels
+
+
+def test_what_a_publisher_spools_outlives_its_pod() -> None:
+    """Its state is on the node's disk, in a folder of its user; one container is root for that."""
+    pod = named("DaemonSet", "publisher")["spec"]["template"]["spec"]
+    [container], [first] = pod["containers"], pod["initContainers"]
+    state = next(row["value"] for row in container["env"] if row["name"] == "XDG_STATE_HOME")
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes[mounts[state]]["hostPath"]["type"] == "DirectoryOrCreate"
+    owner = f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}"
+    assert first["command"] == ["chown", owner, state]
+    assert [mount["mountPath"] for mount in first["volumeMounts"]] == [state]
+    assert first["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN"]}
+    level = "pod-security.kubernetes.io/enforce"
+    assert named("Namespace", "ccpipe")["metadata"]["labels"][level] == "privileged"
 
 
 @pytest.fixture(scope="module")
@@ -212,16 +228,5 @@ def test_accounts_for_the_chart_of_nats(keys: Path, tmp_path: Path) -> None:
 
 def test_manifests_are_what_the_script_writes() -> None:
     """bridges/kubernetes/bridges is generated, by scripts/generate_kubernetes.py."""
-    code = (
-        "import json, generate_kubernetes as g;"
-        "print(json.dumps({path.name: text for path, text in g.pages().items()}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT / "scripts",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     paths = [*FOLDER.glob("bridges/*.yaml"), FOLDER / "autoscaling.yaml"]
-    assert {path.name: path.read_text() for path in paths} == json.loads(done.stdout)
+    assert {path.name: path.read_text() for path in paths} == pages("generate_kubernetes")

@@ -29,11 +29,19 @@ def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+class Connected:
+    """A connection to a broker, which ``ccpipe_connected`` is about."""
+
+    is_connected = True
+
+
 def names_of_telemetry() -> set[str]:
-    """Return the names of all metrics that /metrics shows."""
+    """Return the names of all metrics that /metrics of a process with a connection shows."""
+    telemetry = Telemetry()
+    telemetry.connections.append(Connected())
     return {
         f"{family.name}_total" if family.type == "counter" else family.name
-        for family in Telemetry().registry.collect()
+        for family in telemetry.registry.collect()
     }
 
 

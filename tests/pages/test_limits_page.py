@@ -10,6 +10,7 @@ from ccpipe.config import Recipe
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+LIMITS, PARSERS = PAGE.split("## Parsers of outside bytes")
 CONSTANTS = re.findall(
     r"^\| [^|]+ \| ([^|]+) \| `([\w.]+):(\w+)` \| [^|]+ \| `[^`]+` \|$", PAGE, re.MULTILINE
 )
@@ -40,10 +41,17 @@ def test_a_limit_is_held_by_a_test(path: str, name: str) -> None:
 
 def test_every_row_was_read() -> None:
     """No limit without a test, no row that the patterns above miss; options exist."""
-    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and "`" in line]
+    rows = [line for line in LIMITS.splitlines() if line.startswith("| ") and "`" in line]
     options = re.findall(r"^\| [^|]+ \| `([a-z.]+)` \|", PAGE, re.MULTILINE)
-    assert len(rows) == len(TESTS) == len(CONSTANTS) + len(options)
+    held = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", LIMITS)
+    assert len(rows) == len(held) == len(CONSTANTS) + len(options)
     for option in options:
         value: object = Recipe(source={}, sink={})
         for step in option.split("."):
             value = getattr(value, step)
+
+
+def test_every_fuzzer_is_on_the_page() -> None:
+    """And no other."""
+    fuzzers = {path.name for path in (ROOT / "fuzz").glob("*.py")}
+    assert set(re.findall(r"\| `([a-z_]+\.py)` \|", PARSERS)) == fuzzers

@@ -43,11 +43,15 @@ def test_runs(chosen: list[tuple[str, int, int]]) -> None:
 
 @given(messages, messages)
 def test_unstored(chosen: list[tuple[str, int, int]], before: list[tuple[str, int, int]]) -> None:
-    """Just the records of messages that are not stored are kept."""
+    """The records of messages that are not stored are kept, of each that comes twice the first."""
     ids, stored = ids_of(chosen), ids_of(before).runs()
     known = {(consumer, number) for consumer, number, _ in before if consumer}
     keep, runs = ids.unstored(stored)
-    expected = [record not in known for record in per_record(ids)]
+    expected: list[bool] = []
+    seen = set(known)
+    for consumer, number, count in chosen:
+        expected += [(consumer, number) not in seen] * count
+        seen |= {(consumer, number)} if consumer else set()
     assert (list(map(bool, keep)) if keep is not None else [True] * len(expected)) == expected
     left = {(consumer, n) for consumer, n, _ in chosen if consumer} - known
     assert {(run.consumer, n) for run in runs for n in range(run.first, run.last + 1)} == left

@@ -1,5 +1,6 @@
 """``docs/reference/`` and ``docs/ccpipe.1``: written from the code."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import ccpipe as ccpipe_library
 from ccpipe import errors
 from ccpipe.bus.subjects import TEMPLATES
 from ccpipe.cli import COMMANDS
@@ -91,6 +93,19 @@ def test_every_metric_is_there() -> None:
     """With its unit."""
     found = {(name.strip("`"), unit) for name, unit, *_ in rows("metrics.md")}
     assert {(metric.name, metric.unit) for metric in declared()} <= found
+
+
+def test_every_public_name_is_there() -> None:
+    """With its docstring; methods and attributes of the classes as well."""
+    text = (REFERENCE / "python.md").read_text()
+    assert sorted(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == sorted(ccpipe_library.__all__)
+    assert re.search(r"^#### Lines.take\n\n```python\ndef take\(keep: ", text, re.MULTILINE)
+    assert "-> Lines\n" in text
+    assert "| `origin` | `str` | Where they came from" in text
+    for block in re.findall(
+        r"^```python\n((?:async )?def .*?)^```", text, re.MULTILINE | re.DOTALL
+    ):
+        ast.parse(f"{block.rstrip()}: ...")
 
 
 def test_the_manual_page_has_no_errors() -> None:

@@ -12,8 +12,8 @@ from ccpipe.errors import ConfigError, DeniedError, RejectedError, UnavailableEr
 from ccpipe.message import Message, event
 from ccpipe.sinks.cc_backend import CcBackendSink
 from ccpipe.telemetry import Telemetry
-from tests.bridges.clustercockpit import peer
-from tests.bridges.test_clustercockpit_backend import CLUSTER, Backend
+from tests.bridges.clustercockpit import CLUSTER, peer
+from tests.bridges.test_clustercockpit_backend import Backend
 from tests.conftest import eventually
 from tests.sinks.answers import Answers
 from tests.sinks.conftest import NOON, SECOND, Given, carry, metric

@@ -12,8 +12,11 @@ from tests.slurm.cluster import SCRIPT, Cluster
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Run a cluster; without root or the packages the test is skipped by name."""
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Run a cluster; without root or the packages the test is skipped by name.
+
+    Its parameter is a tuple of lines for slurm.conf.
+    """
     reason = subprocess.run(
         [sys.executable, str(SCRIPT), "check"], capture_output=True, text=True, check=False
     ).stderr
@@ -23,7 +26,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         pytest.skip(reason)
     tmp_path.chmod(0o755)
     cluster = Cluster(tmp_path)
-    cluster.control("up")
+    lines: tuple[str, ...] = getattr(request, "param", ())
+    cluster.control("up", *lines)
     try:
         cluster.start_bridge()
         yield cluster

@@ -1,5 +1,6 @@
 """Slurm's own profile plug-in posts to a bridge: ``make slurm``."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,12 @@ while time.monotonic() < end: sum(range(10000))
 '"""
 
 
+def listens(port: int) -> bool:
+    """Return whether somebody takes connections at a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def written(folder: Path) -> list[Message]:
     """Return the metrics that the bridge has written."""
     path = folder / "profile.line"
@@ -50,6 +57,7 @@ def test_samples_of_the_influxdb_plugin(cluster: Cluster) -> None:
         stdout=cluster.log, stderr=cluster.log, cwd=ROOT,
     )  # fmt: skip
     try:
+        cluster.wait(lambda: listens(int(ports["profile"])))  # Slurm drops what nobody takes
         options = ("-n2", "-w", "c1", "--profile=task", "--acctg-freq=task=1", "--mem=400M")
         job = cluster.submit(*options, wrap=WORK)
         cluster.wait(lambda: cluster.state(job) == "COMPLETED", 120)

@@ -12,12 +12,25 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from ccpipe.formats.sonar import JobsData, SlurmJob
+from ccpipe.formats.sonar import (
+    INFINITE,
+    UNSET,
+    ExtendedUint,
+    JobsEnvelope,
+    SacctData,
+    SlurmJob,
+)
 from ccpipe.formats.sonar import decode as decode_sonar
+from ccpipe.formats.sonar import encode as encode_sonar
+from ccpipe.translate.slurm.to_sonar import spec_state
 from tests.cli.command import ccpipe
 from tests.slurm.cluster import Cluster
 
@@ -67,13 +80,32 @@ def check_sums(cluster: Cluster) -> None:
     shown = ccpipe("acct", "sacct", path, "--by", "state", "-o", "json", "--zone", "UTC")
     assert (shown.code, shown.err) == (0, "")
     found = {row["State"]: row for row in map(json.loads, shown.out.splitlines())}
-    runs = rows(cluster, "-X", "-D")
+    # With -X sacct knows no CPU time, which is that of the steps.
+    runs = [row for row in rows(cluster) if "." not in row["JobIDRaw"]]
     assert {state: row["Rows"] for state, row in found.items()} == Counter(
         run["State"].split()[0] for run in runs
     )
     for state, row in found.items():
         own = [run for run in runs if run["State"].split()[0] == state]
-        assert row["ElapsedRaw"] == sum(int(run["ElapsedRaw"]) for run in own)
+        for column in ("ElapsedRaw", "CPUTimeRAW"):
+            assert row[column] == sum(int(run[column]) for run in own)
+        used = sum(cpu_seconds(run["TotalCPU"]) for run in own)
+        assert row["TotalCPU"] == pytest.approx(used, abs=0.01 * len(own))
+    check_report(cluster, path)
+
+
+def check_report(cluster: Cluster, path: Path) -> None:
+    """`ccpipe acct sacct` has each account's CPU time as sreport does."""
+    shown = ccpipe("acct", "sacct", path, "--by", "account", "-o", "json", "--zone", "UTC")
+    found = {row["Account"]: row["CPUTimeRAW"] for row in map(json.loads, shown.out.splitlines())}
+    report = cluster.run(
+        "sreport", "-nP", "-t", "Seconds", "job", "SizesByAccount", "FlatView",
+        "start=now-2hours", "end=now+2hours",
+    )  # fmt: skip
+    sizes = [line.split("|") for line in report.splitlines()]
+    assert {account: sum(map(int, by_size)) for _, account, *by_size, _ in sizes} == {
+        account: seconds for account, seconds in found.items() if account and seconds
+    }, report
 
 
 def first_jobs(cluster: Cluster) -> dict[str, int]:
@@ -129,18 +161,26 @@ def is_running(cluster: Cluster, job: int) -> bool:
     return cluster.state(job) == "RUNNING"
 
 
+COLUMNS = (
+    "JobIDRaw", "JobID", "JobName", "State", "User", "Account", "Partition", "Reservation",
+    "Submit", "Start", "End", "Suspended", "ElapsedRaw", "TimelimitRaw", "Priority", "Layout",
+    "NodeList", "ReqCPUS", "ReqNodes", "ReqMem", "ReqTRES", "AllocTRES", "ExitCode", "MinCPU",
+    "AveCPU", "UserCPU", "SystemCPU", "AveDiskRead", "AveDiskWrite", "TRESUsageInAve",
+    "TRESUsageOutAve", "AveRSS", "AveVMSize", "MaxRSS", "MaxVMSize", "CPUTimeRAW", "TotalCPU",
+    "DBIndex",
+)  # fmt: skip
+"""The last one is a number, after which a row ends, whatever a name holds."""
+
+
 def rows(cluster: Cluster, *options: str) -> list[dict[str, str]]:
     """Return sacct's rows as dictionaries, read in another way than the source's."""
-    columns = (
-        "JobIDRaw,JobID,State,Submit,Start,End,ElapsedRaw,ExitCode,NodeList,ReqCPUS,User,Account,"
-        "Partition,TimelimitRaw,AllocTRES,MaxRSS,UserCPU,SystemCPU,Suspended"
-    )
     output = cluster.run(
-        "env", "SLURM_TIME_FORMAT=%s", "sacct", "-aDnP", "--noconvert", *options, "-o", columns,
-        "-S", "now-1hour", "-E", "now+1hour", "--delimiter", "\x1f",
+        "env", "SLURM_TIME_FORMAT=%s", "sacct", "-aDnP", "--noconvert", *options,
+        "-o", ",".join(COLUMNS), "-S", "now-1hour", "-E", "now+1hour", "--delimiter", "\x1f",
     )  # fmt: skip
-    names = columns.split(",")
-    return [dict(zip(names, line.split("\x1f"), strict=True)) for line in output.splitlines()]
+    cells = re.sub(r"\x1f(\d*)\n", "\x1f\\1\x1f", output).split("\x1f")[:-1]
+    parts = (cells[at : at + len(COLUMNS)] for at in range(0, len(cells), len(COLUMNS)))
+    return [dict(zip(COLUMNS, part, strict=True)) for part in parts]
 
 
 def starts(cluster: Cluster) -> list[dict[str, Any]]:
@@ -154,16 +194,22 @@ def stops(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def records(cluster: Cluster) -> list[SlurmJob]:
-    """Return all job records of the envelopes, in their order."""
+    """Return all job records of the envelopes, in their order; all conform to the specification.
+
+    Slurm's own states, of which it knows eight, are those of ``states = "spec"`` for this.
+    """
     found: list[SlurmJob] = []
     for message in cluster.messages():
         if message.name == "sonar" and message.tags.get("function") == "job":
-            decoded = decode_sonar(str(message.value).encode(), strict=True)
-            broken = {p.path.rpartition(".")[2] for bad in decoded.rejected for p in bad.problems}
-            assert broken <= {"job_state"}, decoded.rejected
             (envelope,) = decode_sonar(str(message.value).encode()).envelopes
-            assert isinstance(envelope.data, JobsData)
-            found += envelope.data.attributes.slurm_jobs
+            assert isinstance(envelope, JobsEnvelope)
+            assert envelope.data is not None
+            jobs = envelope.data.attributes.slurm_jobs
+            found += jobs
+            attributes = replace(envelope.data.attributes, slurm_jobs=tuple(map(spec_state, jobs)))
+            data = replace(envelope.data, attributes=attributes)
+            strict = decode_sonar(encode_sonar(replace(envelope, data=data)), strict=True)
+            assert strict.rejected == []
     return found
 
 
@@ -216,8 +262,8 @@ def check_resources(cluster: Cluster, jobs: dict[str, int]) -> None:
     assert by_job[jobs["timeout"]]["walltime"] == 60
     assert by_job[jobs["array"]]["arrayJobId"] == jobs["array"]
     assert by_job[jobs["het"] + 1]["metaData"]["hetJobOffset"] == "1"
-    # "allocation" is what sacct calls a job while slurmdbd has heard only of its end.
-    assert by_job[jobs["failed"]]["metaData"]["jobName"].startswith(("a|b", "allocation"))
+    # slurmdbd calls a job "allocation" while it has heard only of its end.
+    assert by_job[jobs["failed"]]["metaData"]["jobName"].startswith("a|b")
 
 
 def check_envelopes(cluster: Cluster) -> None:
@@ -234,34 +280,99 @@ def check_envelopes(cluster: Cluster) -> None:
         number, _, step = row["JobIDRaw"].partition(".")
         start = "" if row["Start"] in {"None", "Unknown"} else row["Start"]
         job = by_run[int(number), step, start, row["End"]]
-        assert job.job_state == row["State"].partition(" ")[0]
-        code, signal_ = map(int, (row["ExitCode"] or "0:0").split(":"))
-        assert job.exit_code == (128 + signal_ if signal_ else code)
-        assert ",".join(job.nodes) == row["NodeList"].replace("None assigned", "")
-        assert job.requested_cpus == int(row["ReqCPUS"])
-        assert (job.user_name, job.account) == (row["User"], row["Account"])
-        assert job.partition == row["Partition"]
-        limit = row["TimelimitRaw"]
-        assert job.time_limit.value == (int(limit) if limit.isdigit() else None)
-        assert job.sacct is not None
-        assert job.sacct.ElapsedRaw == int(row["ElapsedRaw"])
-        assert job.sacct.AllocTRES == row["AllocTRES"]
-        assert job.sacct.MaxRSS == -(-int(row["MaxRSS"] or 0) // 1024)
-        for field, column in (("UserCPU", "UserCPU"), ("SystemCPU", "SystemCPU")):
-            assert getattr(job.sacct, field) == round(cpu_seconds(row[column]))
+        assert msgspec.structs.asdict(job) | {"gres_detail": ()} == expected_job(row), row
+        has_detail = any(text.startswith("Nodes=") for text in job.gres_detail)
+        assert not (has_detail and step)
+
+
+def expected_job(row: dict[str, str]) -> dict[str, Any]:
+    """Return each field of a record, of sacct's own row; only scontrol has ``gres_detail``."""
+    number, _, step = row["JobIDRaw"].partition(".")
+    first, array, task, offset = re.match(r"(\d+)(?:(_)(\d*)|\+(\d+))?", row["JobID"]).groups()  # type: ignore[union-attr]
+    code, signal_ = map(int, (row["ExitCode"] or "0:0").split(":"))
+    limit = row["TimelimitRaw"]
+    memory = 0 if row["ReqMem"].startswith("18446744") else amount(row["ReqMem"], 2**20)
+    return {
+        "job_id": int(number),
+        "job_step": step,
+        "job_name": row["JobName"],
+        "job_state": row["State"].partition(" ")[0],
+        "array_job_id": int(first) if array else 0,
+        "array_task_id": int(task or 0),
+        "het_job_id": int(first) if offset else 0,
+        "het_job_offset": int(offset or 0),
+        "user_name": row["User"],
+        "account": row["Account"],
+        "submit_time": time_of(row["Submit"]),
+        "time_limit": ExtendedUint(int(limit)) if limit.isdigit()
+        else INFINITE if limit == "UNLIMITED" else UNSET,
+        "partition": row["Partition"],
+        "reservation": row["Reservation"],
+        "nodes": tuple(re.findall(r"(?:[^,[]|\[[^]]*\])+", row["NodeList"]))
+        if row["NodeList"] != "None assigned" else (),
+        "priority": ExtendedUint(int(row["Priority"])) if row["Priority"] else UNSET,
+        "distribution": row["Layout"].replace("Unknown", ""),
+        "gres_detail": (),
+        "requested_cpus": int(row["ReqCPUS"] or 0),
+        "minimum_cpus_per_node": 0,
+        "requested_memory_per_node": kib(memory // max(int(row["ReqNodes"] or 1), 1)),
+        "requested_node_count": int(row["ReqNodes"] or 0),
+        "start_time": time_of(row["Start"]),
+        "suspend_time": int(cpu_seconds(row["Suspended"])),
+        "end_time": time_of(row["End"]),
+        "exit_code": 128 + signal_ if signal_ else code,
+        "requested_resources": row["ReqTRES"],
+        "allocated_resources": row["AllocTRES"],
+        "sacct": SacctData(
+            MinCPU=int(cpu_seconds(row["MinCPU"])),
+            AllocTRES=row["AllocTRES"],
+            AveCPU=int(cpu_seconds(row["AveCPU"])),
+            AveDiskRead=kib(disk(row["TRESUsageInAve"], row["AveDiskRead"])),
+            AveDiskWrite=kib(disk(row["TRESUsageOutAve"], row["AveDiskWrite"])),
+            AveRSS=kib(amount(row["AveRSS"])),
+            AveVMSize=kib(amount(row["AveVMSize"])),
+            ElapsedRaw=int(row["ElapsedRaw"]),
+            SystemCPU=round(cpu_seconds(row["SystemCPU"])),
+            UserCPU=round(cpu_seconds(row["UserCPU"])),
+            MaxRSS=kib(amount(row["MaxRSS"])),
+            MaxVMSize=kib(amount(row["MaxVMSize"])),
+        ),
+    }  # fmt: skip
+
+
+def time_of(text: str) -> str:
+    """Write seconds since the epoch."""
+    if not text.isdigit():
+        return ""
+    return datetime.fromtimestamp(int(text), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def amount(text: str, unit: int = 1) -> int:
+    """Read bytes with or without a letter."""
+    power = " KMG".find(text[-1:]) if text[-1:].isalpha() else 0
+    return round(float(text.rstrip("KMG") or 0) * (1024**power if power else unit))
+
+
+def disk(usage: str, rounded: str) -> int:
+    """Return the exact number of bytes where Slurm has it."""
+    exact = re.search(r"fs/disk=(\d+)", usage)
+    return int(exact[1]) if exact else amount(rounded)
+
+
+def kib(number: int) -> int:
+    """Round bytes up to KiB."""
+    return -(-number // 1024)
 
 
 def seconds(text: str) -> str:
     """Return a time as sacct prints it."""
-    from ccpipe.formats.sonar.types.timestamp import parse
-
-    return "" if not text else str((parse(text) or 0) // 10**9)
+    return "" if not text else str(int(datetime.fromisoformat(text).timestamp()))
 
 
 def cpu_seconds(text: str) -> float:
     """Read ``MM:SS.mmm`` or ``HH:MM:SS``."""
     total = 0.0
-    for part in re.split("[-:]", text):
+    for part in re.split("[-:]", text or "0"):
         total = total * 60 + float(part)
     return total
 

@@ -10,6 +10,7 @@ from ccpipe.bus.codecs import Codec, Packing, Received
 from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
+from ccpipe.formats.lineprotocol.join import join
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.jobs import is_stop_of
@@ -20,8 +21,14 @@ AnyPrecision = Precision | Literal["auto"]
 
 _EVENTS = frozenset({Kind.EVENT, Kind.LOG, Kind.CONTROL})
 
-JOINED_BYTES = 2**20
-"""Payloads are joined up to about this size before they are decoded."""
+JOINED_BYTES = 5 * 2**19
+"""Payloads are joined up to about this size before they are decoded.
+
+With its columns that is about what ``Limits`` gather, so that a write has nothing to join.
+"""
+
+MAX_REJECTED = 5000
+"""Lines of a message that cannot be read and are looked at one by one."""
 
 
 class LineCodec(Codec):
@@ -47,33 +54,42 @@ class LineCodec(Codec):
 
     def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
         """Decode messages; many small payloads are joined and decoded at once."""
-        for group in _groups(messages):
-            joined = self._joined(group) if len(group) > 1 else None
-            if joined is not None:
+        for group in _groups(messages, [len(message.payload) for message in messages]):
+            if (joined := self._joined(group)) is not None:
                 yield joined, len(group)
-            else:
-                for message in group:
-                    yield self._single(message), 1
+                continue
+            for part in _groups(group, [_weight(message.payload) for message in group]):
+                if (joined := self._joined(part)) is not None:
+                    yield joined, len(part)
+                else:
+                    for message in part:
+                        yield self._single(message), 1
 
     def _single(self, message: Received) -> Batch:
-        lines = decode(message.payload, precision=self.precision, lenient=self.lenient)
+        lines = decode(
+            message.payload,
+            precision=self.precision,
+            lenient=self.lenient,
+            max_rejected=MAX_REJECTED,
+        )
         if _misses_times(lines):
             lines.fill_missing_times(message.arrival)
         return Batch(lines, origin=message.subject)
 
     def _joined(self, messages: Sequence[Any]) -> Batch | None:
         """Decode payloads together; None where one of them must be seen for itself."""
-        parts = [
-            payload if payload.endswith(b"\n") else payload + b"\n"
-            for payload in (message.payload for message in messages)
-        ]
-        lines = decode(b"".join(parts), precision=self.precision, lenient=self.lenient)
+        if len(messages) == 1:
+            return None
+        joined = join([message.payload for message in messages])
+        if joined is None:
+            return None
+        payload, ends = joined
+        lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=1)
         if lines.rejected or _misses_times(lines):
             return None
         batch = Batch(lines, origin=messages[0].subject)
-        ends = list(accumulate(map(len, parts)))
-        batch.ends_of = partial(_ends_of, lines.payload, ends)
-        if any(message.subject != batch.origin for message in messages):
+        batch.ends_of = partial(_ends_of, payload, ends)
+        if [message.subject for message in messages].count(batch.origin) < len(messages):
             batch.origin_of = partial(_origin_of, lines, ends, messages)
         return batch
 
@@ -97,24 +113,19 @@ class LineCodec(Codec):
                 yield subject, payload
 
 
-def _groups(messages: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield messages that can be decoded together.
+def _groups(messages: Sequence[Any], sizes: Iterable[int]) -> Iterator[Sequence[Any]]:
+    """Yield messages whose sizes are together within the bound, or one that alone is not."""
+    ends = list(accumulate(sizes))
+    first = before = 0
+    while first < len(messages):
+        last = max(bisect_right(ends, before + JOINED_BYTES, first), first + 1)
+        yield messages[first:last] if last - first < len(messages) else messages
+        first, before = last, ends[last - 1]
 
-    A string may hold line ends, and an open one would swallow the messages that follow; so a
-    payload with a quotation mark stays alone, as does one that ends in an open escape.
-    """
-    group: list[Any] = []
-    size = 0
-    for message in messages:
-        payload = message.payload
-        is_alone = b'"' in payload or payload.endswith(b"\\")
-        if group and (is_alone or size + len(payload) > JOINED_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(message)
-        size += JOINED_BYTES if is_alone else len(payload)
-    if group:
-        yield group
+
+def _weight(payload: bytes) -> int:
+    """Return the size of a payload, or one that leaves it alone where it is not for ``join``."""
+    return JOINED_BYTES + 1 if join([payload]) is None else len(payload)
 
 
 def _misses_times(lines: Lines) -> bool:

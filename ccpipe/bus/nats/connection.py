@@ -31,7 +31,7 @@ from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC041
 from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
 from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
-from ccpipe.errors import DeniedError, UnavailableError
+from ccpipe.errors import DeniedError, UnavailableError, system_reason
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,8 @@ class Connection:
         self.forever = forever
         self.is_silent = False
         """Whether the server did not answer when it was last asked by ``answers``."""
+        self.connects = 0
+        """How often the connection was made."""
         check_urls(self.servers)
         self._options = client_options(bus)
         telemetry.declare(telemetry.bus_errors, *TROUBLES)
@@ -310,6 +312,8 @@ class Connection:
 
     async def _trouble(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
+        if isinstance(error, OSError):
+            text = system_reason(error)
         if isinstance(error, nats.errors.SlowConsumerError):
             kind = "slow_consumer"
             text = f"messages on {error.subject} were dropped: we read too slowly"
@@ -341,6 +345,7 @@ class Connection:
 
     async def _back(self) -> None:
         self._reported.clear()
+        self.connects += 1
         log.info("%s: NATS at %s is back", self.name, self.url)
 
     async def _closed(self) -> None:

@@ -39,9 +39,9 @@ def client_options(bus: Bus) -> dict[str, Any]:
         options["password"] = functools.partial(_password, bus.password_file)
     if bus.credentials_file:
         if not Path(bus.credentials_file).is_file():
-            raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: is no file")
+            raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: no such file")
         if "BEGIN USER NKEY SEED" not in read_text("bus.credentials_file", bus.credentials_file):
-            raise ConfigError(f"bus.credentials_file: {bus.credentials_file} holds no user's seed")
+            raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: holds no user's seed")
         options["user_credentials"] = bus.credentials_file
     if bus.nkey_file:
         options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
@@ -82,7 +82,7 @@ def check_urls(servers: Sequence[str]) -> None:
         if not is_valid:
             raise ConfigError(
                 f"bus.servers[{number}]: not the URL of a NATS server, such as "
-                "nats://10.0.0.1:4222 (a password belongs into a file: bus.password_file)"
+                "nats://10.0.0.1:4222 (a password belongs in a file: bus.password_file)"
             )
         if parts.scheme in ("ws", "wss") and importlib.util.find_spec("aiohttp") is None:
             raise MissingExtra("aiohttp", "http")
@@ -102,7 +102,7 @@ def public_nkey(path: str, seed: str) -> str:
     try:
         return str(nkeys.from_seed(bytearray(seed.encode())).public_key.decode())
     except (nkeys.NkeysError, ValueError, TypeError):
-        raise ConfigError(f"bus.nkey_file: {path}: is no seed of an nkey") from None
+        raise ConfigError(f"bus.nkey_file: {path}: not an nkey seed") from None
 
 
 def explain_denial(bus: Bus) -> str:

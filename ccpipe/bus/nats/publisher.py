@@ -12,7 +12,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus
 
 IN_FLIGHT = 32
-"""Messages that wait for their acknowledgement at once."""
+"""Messages that wait for their acknowledgement at once, each on a subject of its own."""
 
 
 class Outgoing(NamedTuple):
@@ -57,9 +57,12 @@ class Publisher:
             as ``Sink.write`` does.
 
         """
-        for start in range(0, len(messages), IN_FLIGHT):
-            await self._publish_window(messages[start : start + IN_FLIGHT])
-        if not self.config.jetstream:
+        if self.config.jetstream:
+            await self._store_all(messages)
+        else:
+            for message in messages:
+                headers = dict(message.headers) or None
+                await self.bus.publish(message.subject, message.payload, headers=headers)
             await self.bus.flush()
         self._stored.clear()
 
@@ -69,24 +72,39 @@ class Publisher:
         self._stored.clear()
         return unstored
 
-    async def _publish_window(self, window: Sequence[Outgoing]) -> None:
-        """Publish messages concurrently; the broker still receives them in order."""
-        if not self.config.jetstream:
-            for message in window:
-                await self.bus.publish(
-                    message.subject, message.payload, headers=dict(message.headers) or None
-                )
-            return
-        missing = await self._store_window(window)
+    async def _store_all(self, messages: Sequence[Outgoing]) -> None:
+        missing = await self._store_lanes(messages)
         if missing is not None:
             patterns = [missing.subject, *self.subjects.patterns(self.names)]
             await ensure_stream(self.bus.jetstream(), self.config, self.subjects, patterns)
-            if missing := await self._store_window(window):
+            if missing := await self._store_lanes(messages):
                 raise missing
 
-    async def _store_window(self, window: Sequence[Outgoing]) -> NoStreamError | None:
-        """Store what is not stored yet; return the error where a subject has no stream."""
-        outcomes = await asyncio.gather(*map(self._store, window), return_exceptions=True)
+    async def _store_lanes(self, messages: Sequence[Outgoing]) -> NoStreamError | None:
+        """Store what is not stored yet; return the error where a subject has no stream.
+
+        A message waits until the one before it on its subject is stored: were several in flight
+        and one failed, its retry would come behind those that were sent after it.
+        """
+        lanes: dict[str, list[Outgoing]] = {}
+        for message in messages:
+            lanes.setdefault(message.subject, []).append(message)
+        in_flight = asyncio.Semaphore(IN_FLIGHT)
+        has_failed = False
+
+        async def store_lane(lane: Sequence[Outgoing]) -> None:
+            nonlocal has_failed
+            for message in lane:
+                async with in_flight:
+                    if has_failed:
+                        return
+                    try:
+                        await self._store(message)
+                    except BaseException:
+                        has_failed = True
+                        raise
+
+        outcomes = await asyncio.gather(*map(store_lane, lanes.values()), return_exceptions=True)
         missing = None
         for outcome in outcomes:
             if isinstance(outcome, NoStreamError):

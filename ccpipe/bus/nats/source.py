@@ -10,6 +10,7 @@ import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from typing import Any, Literal, NamedTuple, Self
 
 from ccpipe.bus.codecs import Codec
@@ -19,6 +20,7 @@ from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, check
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.message_ids import give_ids
+from ccpipe.bus.nats.streams.jetstream import consumer_of
 from ccpipe.bus.nats.streams.partitions import Partition
 from ccpipe.bus.nats.streams.replicas import Replicas
 from ccpipe.bus.nats.streams.stream import (
@@ -36,8 +38,8 @@ from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
-PULL = 2000
-"""Messages asked for at once; also how many may wait here undecoded."""
+PULL = 5000
+"""Messages asked for at once; as many, or as many bytes, may wait here undecoded."""
 PULL_BYTES = 16 * 2**20
 PULL_SECONDS = 3.0
 """How long the broker keeps a request open while it has no messages."""
@@ -47,6 +49,10 @@ PROBE_SECONDS = 10.0
 """How often a plain subscription asks the broker whether it is still there."""
 STUCK_SECONDS = 30.0
 """After so long without an answer of the broker ``/ready`` says that nothing comes."""
+REMEMBERED = 5000
+"""Acknowledgements that are sent again on a new connection."""
+SETTLE_SECONDS = 1.0
+"""How much longer than `ack_wait` the broker may take to hand messages over again."""
 
 
 class _Refused(NamedTuple):
@@ -109,10 +115,13 @@ class NatsSource(Source):
         self.ack_wait = float(ack_wait)
         self.drain = float(drain)
         self.bus = Connection(site.bus, name=durable or "bridge", telemetry=telemetry)
-        self._waiting: deque[list[Delivery]] = deque()  # as they came, together
+        self._waiting: deque[tuple[list[Delivery], int]] = deque()  # that came together, and bytes
         self._waiting_count = self._waiting_bytes = 0
         self._taken: list[Delivery] = []  # that is being decoded and handed over
         self._handed_over: dict[int, list[str]] = {}  # replies that acknowledge, by batch
+        self._acknowledged = deque[str](maxlen=REMEMBERED)  # those that were sent, or could not be
+        self._settled = -1  # the number of the connection on which nothing older is to come
+        self._created: datetime | None = None  # when the consumer was
         self._stopped = asyncio.Event()
         self._changed = asyncio.Event()  # messages wait, or the end is reached
         self._emptied = asyncio.Event()  # there is room for more
@@ -215,8 +224,12 @@ class NatsSource(Source):
             while self._waiting:
                 self._taken = self._take()
                 for batch in self._batches(self._taken):
+                    takes_long = bool(batch.records.rejected)
                     yield batch
+                    if takes_long:
+                        await asyncio.sleep(0)  # others get their turn
                 self._taken = []
+                await asyncio.sleep(0)
             self._emptied.set()
             if self._has_ended() and not self._waiting:
                 return
@@ -228,8 +241,8 @@ class NatsSource(Source):
         taken: list[Delivery] = []
         size = 0
         while self._waiting and size < JOINED_BYTES:
-            together = self._waiting.popleft()
-            size += _size(together)
+            together, more = self._waiting.popleft()
+            size += more
             taken = taken + together if taken else together
         self._waiting_count -= len(taken)
         self._waiting_bytes -= size
@@ -273,6 +286,7 @@ class NatsSource(Source):
     async def _acknowledge(self, replies: list[str]) -> None:
         # What cannot be sent must not count as in work, or it would never come again.
         self._handed_over.pop(id(replies), None)
+        self._acknowledged += replies
         # An acknowledgement lost with the connection means one more delivery, never one less.
         with contextlib.suppress(UnavailableError):
             await self.bus.publish_each(replies, b"+ACK")
@@ -287,24 +301,30 @@ class NatsSource(Source):
                     self._end_request(code, words)
         if prefix := self._partition.prefix:
             messages = [m._replace(subject=m.subject.removeprefix(prefix)) for m in messages]
-        self._keep(messages)
+        self._keep(messages, _size(messages))
         self._asked -= len(messages)
         if self._asked <= 0:
             self._served.set()
 
     def _receive_unasked(self, deliveries: list[Delivery]) -> None:
         """Keep what a plain subscription brings; beyond the bound it is dropped and counted."""
-        if self._waiting_bytes + _size(deliveries) > PENDING_BYTES:
+        size = _size(deliveries)
+        if self._waiting_bytes + size > PENDING_BYTES:
             self.telemetry.count(self.telemetry.bus_errors, "slow_consumer", len(deliveries))
             return
-        self._keep(deliveries)
+        self._keep(deliveries, size)
 
-    def _keep(self, deliveries: list[Delivery]) -> None:
+    def _keep(self, deliveries: list[Delivery], size: int) -> None:
         if deliveries:
-            self._waiting.append(deliveries)
+            self._waiting.append((deliveries, size))
             self._waiting_count += len(deliveries)
-            self._waiting_bytes += _size(deliveries)
+            self._waiting_bytes += size
             self._changed.set()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether enough waits here undecoded."""
+        return self._waiting_count >= PULL or self._waiting_bytes >= PULL_BYTES
 
     def _end_request(self, status: str, description: str) -> None:
         """Note that the broker closed our request, and why."""
@@ -321,13 +341,52 @@ class NatsSource(Source):
         """Ask for messages whenever there is room; told to stop, empty the stream first."""
         while not self._stopped.is_set():
             if await self._is_prepared():
+                if self._settled != self.bus.connects:
+                    await self._settle(self.bus.connects)
                 await self._ask({"expires": int(PULL_SECONDS * 1e9)}, PULL_SECONDS + 1)
-            if self._waiting_count >= PULL:
+            if self._is_full:
                 self.telemetry.expect_nothing(self)
                 self._emptied.clear()
                 await self._emptied.wait()
                 self.telemetry.expect(self, STUCK_SECONDS)
         await self._empty(time.monotonic() + self.drain)
+
+    async def _settle(self, connection: int) -> None:
+        """On a new connection, let what the broker had sent on another one come first.
+
+        It hands that over again after `ack_wait`. What is newer would overtake it: a job's stop
+        its start. Where other bridges ask for messages too, they share the work and no order holds.
+        """
+        deadline = time.monotonic() + self.ack_wait + SETTLE_SECONDS
+        is_reported = False
+        while not self._stopped.is_set() and time.monotonic() < deadline:
+            with contextlib.suppress(UnavailableError):
+                found = await consumer_of(self.bus.jetstream(), self._stream, self.durable)
+                if found is None:
+                    self._stream = ""
+                    return
+                self.telemetry.expect(self, STUCK_SECONDS)
+                await self._acknowledge_again(found.created)
+                missing = found.num_ack_pending - len(self._held())
+                if missing <= 0 or found.num_waiting:
+                    break
+                if not is_reported:
+                    log.info(
+                        "%s: %d messages come again, then what is newer", self.durable, missing
+                    )
+                    is_reported = True
+            await wait_for_event(self._stopped, 0.2)
+        self._settled = connection
+
+    async def _acknowledge_again(self, created: datetime) -> None:
+        """Send again what may have been lost with a connection, or with a broker that was killed.
+
+        A consumer that was made anew gives the same numbers to other messages.
+        """
+        if self._created == created:
+            await self.bus.publish_each(list(self._acknowledged), b"+ACK")
+        self._acknowledged.clear()
+        self._created = created
 
     async def _empty(self, deadline: float) -> None:
         """Read until the stream is empty; a broker that is away is not waited for."""
@@ -339,7 +398,7 @@ class NatsSource(Source):
                 return
             self._served.clear()
             await self._ask({"no_wait": True}, min(deadline - now, SILENT_SECONDS))
-            if self._waiting_count >= PULL:
+            if self._is_full:
                 self._emptied.clear()
                 await wait_for_event(self._emptied, deadline - time.monotonic())
                 answered = time.monotonic()
@@ -395,15 +454,18 @@ class NatsSource(Source):
                 self.telemetry.expect(self, STUCK_SECONDS)
             await wait_for_event(self._stopped, PROBE_SECONDS)
 
+    def _held(self) -> list[str]:
+        """Return the replies that acknowledge what is held here."""
+        waiting = [self._taken, *(together for together, _ in self._waiting)]
+        replies = [delivery.reply for each in waiting for delivery in each]
+        return replies + [reply for each in self._handed_over.values() for reply in each]
+
     async def _stay_alive(self) -> None:
         """Report unacknowledged messages as in progress, so that none is redelivered."""
         while True:
             await asyncio.sleep(self.ack_wait / 3)
             with contextlib.suppress(UnavailableError):
-                held = [self._taken, *self._waiting]
-                replies = [delivery.reply for each in held for delivery in each]
-                replies += [reply for each in self._handed_over.values() for reply in each]
-                await self.bus.publish_each(replies, b"+WPI")
+                await self.bus.publish_each(self._held(), b"+WPI")
                 if self._owner and self._stream:
                     stream = self.bus.jetstream()
                     await refuse_others(stream, self._stream, self.durable, self._owner)

@@ -12,9 +12,10 @@ from cyclopts import App, Parameter
 from ccpipe.accounting.files import Block, Files, default_files
 from ccpipe.accounting.records import read_records
 from ccpipe.cli.acct import qacct as layout
-from ccpipe.cli.acct import table as own
+from ccpipe.cli.acct.gridengine_table import LAYOUT, record
 from ccpipe.cli.acct.options import Filters, group_name
 from ccpipe.cli.acct.slurm import sacct
+from ccpipe.cli.acct.table import Format, Row, best, clean
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
@@ -57,7 +58,7 @@ class Show:
     qacct: bool = False
     """Print exactly what qacct 8.1.9 prints."""
 
-    output: Annotated[own.Format, Parameter(alias="-o")] = "table"
+    output: Annotated[Format, Parameter(alias="-o")] = "table"
     """How to show it; csv and json (one object a line) have all digits."""
 
     def check(self) -> None:
@@ -72,11 +73,11 @@ class Show:
         if self.qacct and (unknown := [name for name in self.by if name not in layout.TITLES]):
             raise UsageError(f"--by {unknown[0]}: qacct knows no such column; leave out --qacct")
 
-    def best(self, rows: Iterable[own.Row]) -> Iterable[own.Row]:
+    def best(self, rows: Iterable[Row]) -> Iterable[Row]:
         """Return the rows to show, in their order."""
         if self.top is None and self.sort is None:
             return rows
-        return own.best(rows, self.sort or "cpu", self.top)
+        return best(rows, self.sort or "cpu", self.top)
 
 
 @acct.default
@@ -140,14 +141,15 @@ def index(
 ) -> None:
     """Index accounting files, so that one job among millions is found at once.
 
-    The folder gets one small Parquet file for each accounting file; run it again
-    to bring it up to date, after rotation too: files are known by what they hold,
-    not by their names. Lines of packed files are kept whole, because one cannot
-    jump to a place in them.
+    The files are Grid Engine's, or what `sacct -P` printed. The folder gets one
+    small Parquet file for each; run it again to bring it up to date, after rotation
+    too: files are known by what they hold, not by their names. Lines of packed files
+    are kept whole, because one cannot jump to a place in them.
 
     Examples:
       ccpipe acct index /var/lib/gridengine/default/common/accounting* --to ~/acct
       ccpipe acct -j 4711 --index ~/acct
+      ccpipe acct index sacct-2026-*.txt --to ~/acct
 
     Parameters
     ----------
@@ -156,12 +158,16 @@ def index(
     to
         Folder for the index.
     """
+    from ccpipe.accounting import slurm_index
     from ccpipe.accounting.index import update
 
     reading = Files()
     for path in files or default_files():
         try:
-            note(update(path, to, reading))
+            if slurm_index.holds_rows(path):
+                note(slurm_index.update(path, to))
+            else:
+                note(update(path, to, reading))
         except DataError as error:
             reading.report(str(error))
     reading.finish()
@@ -188,7 +194,7 @@ def _sum_up(
     totals = sums.totals()
     if show.qacct:
         _print(layout.sums(totals, by, _given(filters)))
-    elif not own.show(show.best(own.sums(totals)), show.output, own.HIDDEN_SUMS):
+    elif not LAYOUT.show_sums(show.best(LAYOUT.sums(totals)), show.output):
         note("no record is what was asked for", "yellow")
     return len(totals)
 
@@ -197,7 +203,7 @@ def _list(found: Iterable[Accounting], filters: Filters, show: Show) -> int:
     """Print records and return their number."""
     if show.qacct:
         return _print_blocks(found, filters, _columns_of_qacct(filters, show.by))
-    return own.show(show.best(map(own.record, found)), show.output, own.HIDDEN)
+    return LAYOUT.show_records(show.best(map(record, found)), show.output)
 
 
 def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Key]) -> int:
@@ -210,8 +216,8 @@ def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Ke
     records = iter(found)
     while some := list(itertools.islice(records, _SOME)):
         count += len(some)
-        for record in some:
-            _print(layout.block(record))
+        for one in some:
+            _print(layout.block(one))
         sums.add(from_records(some, sums.columns))
     if not filters.job:
         _print(layout.sums(sums.totals(), by, _given(filters)))
@@ -224,7 +230,7 @@ _SOME = 4096
 
 def _print(lines: Iterable[str]) -> None:
     """Print lines; control characters and bytes that are not text are escaped."""
-    print("\n".join(printable(own.clean(line)) for line in lines))
+    print("\n".join(printable(clean(line)) for line in lines))
 
 
 def _not_found(filters: Filters) -> NoReturn:

@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 from cyclopts import Parameter
 
 from ccpipe.accounting.files import Files
-from ccpipe.cli.acct import slurm_table as own
 from ccpipe.cli.acct.options import Several, time_limits
-from ccpipe.cli.acct.table import Format, Row, best, show
+from ccpipe.cli.acct.slurm_table import LAYOUT, record
+from ccpipe.cli.acct.table import Format, Row, best
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats import nodelist
 from ccpipe.formats.files import open_stream
@@ -200,6 +200,7 @@ def sacct(
     filters: SlurmFilters = SlurmFilters(),
     options: SlurmShow = SlurmShow(),
     zone: str | None = None,
+    index: Path | None = None,
 ) -> None:
     """Sum up or list what Slurm's jobs used, from the output of sacct.
 
@@ -218,20 +219,47 @@ def sacct(
         Files, .gz, .bz2, .xz and .zst ones decompressed; - or none for standard input.
     zone
         Time zone of the times in the text, such as Europe/Oslo; else that of this machine.
+    index
+        Folder that `ccpipe acct index` has filled, in which to look jobs up by number.
     """
     if bad := [p for p in options.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
         raise UsageError(f"--percentiles {bad[0]:g}: percentages lie between 0 and 100")
-    if not files and sys.stdin.isatty():
+    if not files and not index and sys.stdin.isatty():
         raise UsageError(f"which file? Or: sacct -aP -o {COLUMNS} | ccpipe acct sacct")
     is_selected = filters.selection()
     reading = Files()
-    runs = filter(is_selected, _read(files or (Path("-"),), _zone(zone), reading))
+    if index:
+        found = _look_up(index, files, filters.job, _zone(zone), reading)
+    else:
+        found = _read(files or (Path("-"),), _zone(zone), reading)
+    runs = filter(is_selected, found)
     is_list = options.jobs or (bool(filters.job) and not options.by)
     count = _list(runs, options) if is_list else _sum_up(runs, options)
     reading.finish()
     if not count and is_list:
         note(f"no job {', '.join(filters.job)} found".replace("  ", " "))
         sys.exit(NOT_FOUND)
+
+
+def _look_up(
+    folder: Path, paths: tuple[Path, ...], jobs: Several, zone: tzinfo, reading: Files
+) -> Iterator["Run"]:
+    """Yield the runs of jobs that an index finds, and of those that are not indexed yet."""
+    from ccpipe.accounting.slurm import group_steps
+    from ccpipe.accounting.slurm_index import look_up
+
+    numbers = [int(found[1]) if (found := _NUMBER.fullmatch(job)) else None for job in jobs]
+    if not numbers or None in numbers:
+        raise UsageError("--index finds jobs by number: `ccpipe acct sacct -j 13 --index FOLDER`")
+    wanted = [number for number in numbers if number is not None]
+
+    def report(text: str) -> None:
+        reading.report(f"{folder}: {printable(text)}")
+
+    return group_steps(look_up(folder, paths, wanted, reading, zone), report)
+
+
+_NUMBER = re.compile(r"([0-9]{1,10})(?:[_+][0-9]{1,10})?")
 
 
 def _zone(name: str | None) -> tzinfo:
@@ -278,8 +306,7 @@ def _rows(path: Path, zone: tzinfo, report: Callable[[str], None]) -> Iterator["
 
 
 def _list(runs: Iterable["Run"], options: SlurmShow) -> int:
-    rows = options.best(map(own.record, runs))
-    return show(rows, options.output, own.HIDDEN, own.cell)
+    return LAYOUT.show_records(options.best(map(record, runs)), options.output)
 
 
 def _sum_up(runs: Iterator["Run"], options: SlurmShow) -> int:
@@ -290,6 +317,6 @@ def _sum_up(runs: Iterator["Run"], options: SlurmShow) -> int:
     while some := list(itertools.islice(runs, ROWS)):
         sums.add(to_table(some, sums.columns))
     totals = sums.totals()
-    if not show(options.best(own.sums(totals)), options.output, own.HIDDEN_SUMS, own.cell):
+    if not LAYOUT.show_sums(options.best(LAYOUT.sums(totals)), options.output):
         note("no job is what was asked for", "yellow")
     return len(totals)

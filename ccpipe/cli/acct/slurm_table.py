@@ -1,79 +1,11 @@
-"""The layouts of ``ccpipe acct sacct``: columns have sacct's names, CSV and JSON plain units."""
+"""Slurm's columns in ``ccpipe acct sacct``: sacct's names where it has the column."""
 
-from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ccpipe.cli.acct.table import PERCENTILE, Row, clean, format_bytes, local_time
-from ccpipe.terminal import printable
+from ccpipe.cli.acct.table import PERCENTILE, Layout, Row, local_time
 
-if TYPE_CHECKING:  # they need pyarrow
+if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.slurm import Run
-    from ccpipe.accounting.sums import Total
-
-KEYS = {
-    "cluster": "Cluster",
-    "user": "User",
-    "group": "Group",
-    "account": "Account",
-    "partition": "Partition",
-    "qos": "QOS",
-    "reservation": "Reservation",
-    "wckey": "WCKey",
-    "nodelist": "NodeList",
-    "nodes": "NNodes",
-    "cpus": "AllocCPUS",
-    "name": "JobName",
-    "job": "JobIDRaw",
-    "array": "ArrayJobID",
-    "state": "State",
-    "day": "Day",
-    "month": "Month",
-}
-"""Keys to group by, and their column titles."""
-
-NUMBERS: dict[str, Callable[["Total"], Any]] = {
-    "Rows": lambda total: total.records,
-    "Runs": lambda total: total.runs,
-    "Jobs": lambda total: total.jobs,
-    "Failed": lambda total: total.failed,
-    "FailedShare": lambda total: total.failed_share,
-    "ElapsedRaw": lambda total: total.sums["ElapsedRaw"],
-    "CPUTimeRAW": lambda total: total.sums["CPUTimeRAW"],
-    "UserCPU": lambda total: total.sums["UserCPU"],
-    "SystemCPU": lambda total: total.sums["SystemCPU"],
-    "TotalCPU": lambda total: total.sums["TotalCPU"],
-    "Efficiency": lambda total: total.efficiency,
-    "GPUTime": lambda total: total.sums["GPUTime"],
-    "ConsumedEnergyRaw": lambda total: total.sums["ConsumedEnergyRaw"],
-    "Wait": lambda total: total.wait,
-    "ReqMem": lambda total: total.requested / total.requests if total.requests else None,
-    "Memory": lambda total: total.used / total.requests if total.requests else None,
-    "MemoryShare": lambda total: total.memory_share,
-}
-"""The numbers of a group by the titles of their columns: seconds, joules, bytes (ReqMem and Memory:
-means of the runs whose memory was measured), shares of 1."""
-
-HIDDEN_SUMS = {"Runs", "Failed", "UserCPU", "SystemCPU", "ConsumedEnergyRaw"}
-HIDDEN = {
-    "JobIDRaw", "Group", "Cluster", "QOS", "Reservation", "WCKey", "Submit", "Start", "UserCPU",
-    "SystemCPU", "NNodes", "NodeList", "AllocTRES", "ConsumedEnergyRaw", "MaxRSS", "CPUTimeRAW",
-}  # fmt: skip
-"""Columns that a table omits; CSV and JSON have all."""
-
-_SHARES = {"FailedShare", "Efficiency", "MemoryShare"}
-_BYTES = {"ReqMem", "Memory", "MaxRSS"}
-_TIMES = {"ElapsedRaw", "CPUTimeRAW", "UserCPU", "SystemCPU", "TotalCPU", "GPUTime", "Wait"}
-_MEASURES = {"wait": "Wait", "wallclock": "ElapsedRaw", "memory": "Memory"}
-
-
-def sums(totals: Iterable["Total"]) -> Iterator[Row]:
-    """Yield the rows of a table of sums."""
-    for total in totals:
-        row: Row = {KEYS[name]: value for name, value in total.key.items()}
-        row |= {title: number(total) for title, number in NUMBERS.items()}
-        for measure, values in total.percentiles.items():
-            row |= {f"{_MEASURES[measure]} P{share:g}": value for share, value in values.items()}
-        yield row
 
 
 def record(run: "Run") -> Row:
@@ -121,23 +53,64 @@ def share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def cell(head: str, value: Any) -> str:
-    """Return a cell of a table for people: times as sacct prints them, bytes with a unit."""
-    if value is None:
-        return "-"
-    plain = PERCENTILE.sub("", head)
-    if plain in _SHARES:
-        return f"{100 * value:.1f}%"
-    if plain in _BYTES:
-        return format_bytes(value)
-    if plain in _TIMES:
-        return clock(value)
-    return printable(clean(value)) if isinstance(value, str) else f"{value:.15g}"
-
-
 def clock(seconds: float) -> str:
     """Format seconds as ``[DD-]HH:MM:SS``."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
     return f"{days}-" * bool(days) + f"{hour:02}:{minute:02}:{second:02}"
+
+
+def _number(head: str, value: Any) -> str:
+    """Write times as sacct prints them."""
+    return clock(value) if PERCENTILE.sub("", head) in _TIMES else f"{value:.15g}"
+
+
+_TIMES = {"ElapsedRaw", "CPUTimeRAW", "UserCPU", "SystemCPU", "TotalCPU", "GPUTime", "Wait"}
+_HIDDEN = {
+    "JobIDRaw", "Group", "Cluster", "QOS", "Reservation", "WCKey", "Submit", "Start", "UserCPU",
+    "SystemCPU", "NNodes", "NodeList", "AllocTRES", "ConsumedEnergyRaw", "MaxRSS", "CPUTimeRAW",
+}  # fmt: skip
+
+LAYOUT = Layout(
+    keys={
+        "cluster": "Cluster",
+        "user": "User",
+        "group": "Group",
+        "account": "Account",
+        "partition": "Partition",
+        "qos": "QOS",
+        "reservation": "Reservation",
+        "wckey": "WCKey",
+        "nodelist": "NodeList",
+        "nodes": "NNodes",
+        "cpus": "AllocCPUS",
+        "name": "JobName",
+        "job": "JobIDRaw",
+        "array": "ArrayJobID",
+        "state": "State",
+        "day": "Day",
+        "month": "Month",
+    },
+    numbers={
+        "Rows": "records",
+        "Runs": "runs",
+        "Jobs": "jobs",
+        "Failed": "failed",
+        "FailedShare": "failed_share",
+        **dict.fromkeys(("ElapsedRaw", "CPUTimeRAW", "UserCPU", "SystemCPU", "TotalCPU"), ""),
+        "Efficiency": "efficiency",
+        **dict.fromkeys(("GPUTime", "ConsumedEnergyRaw"), ""),
+        "Wait": "wait",
+        "ReqMem": "mean_requested",
+        "Memory": "mean_used",
+        "MemoryShare": "memory_share",
+    },
+    measures={"wait": "Wait", "wallclock": "ElapsedRaw", "memory": "Memory"},
+    hidden_sums={"Runs", "Failed", "UserCPU", "SystemCPU", "ConsumedEnergyRaw"},
+    hidden=_HIDDEN,
+    shares={"FailedShare", "Efficiency", "MemoryShare"},
+    volumes={"ReqMem", "Memory", "MaxRSS"},
+    number=_number,
+)
+"""Energy is in joules; ReqMem and Memory are means of the runs whose memory was measured."""

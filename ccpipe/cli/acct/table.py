@@ -8,15 +8,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from ccpipe.cli.acct.qacct import TITLES
 from ccpipe.cli.console.output import print_table
 from ccpipe.errors import UsageError
-from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, plural, printable
 
 if TYPE_CHECKING:  # it needs pyarrow
@@ -25,116 +24,66 @@ if TYPE_CHECKING:  # it needs pyarrow
 Format = Literal["table", "csv", "json"]
 Row = dict[str, Any]
 
-KEYS = {
-    **TITLES,
-    "name": "JOB NAME",
-    "job": "JOB",
-    "task": "TASK",
-    "outcome": "OUTCOME",
-    "day": "DAY",
-    "month": "MONTH",
-}
-"""Keys to group by, and their column titles."""
-
-HOUR = 3600
-
-NUMBERS: dict[str, Callable[["Total"], Any]] = {
-    "RECORDS": lambda total: total.records,
-    "RUNS": lambda total: total.runs,
-    "JOBS": lambda total: total.jobs,
-    "FAILED": lambda total: total.failed,
-    "FAILED SHARE": lambda total: total.failed_share,
-    "WALLCLOCK": lambda total: total.sums["WALLCLOCK"],
-    "UTIME": lambda total: total.sums["UTIME"],
-    "STIME": lambda total: total.sums["STIME"],
-    "CPU": lambda total: total.sums["CPU"],
-    "MEMORY": lambda total: total.sums["MEMORY"],
-    "IO": lambda total: total.sums["IO"],
-    "IOW": lambda total: total.sums["IOW"],
-    "SLOT HOURS": lambda total: total.slot_seconds / HOUR,
-    "EFFICIENCY": lambda total: total.efficiency,
-    "WAIT": lambda total: total.wait,
-    "REQUESTED": lambda total: total.requested / total.requests if total.requests else None,
-    "USED": lambda total: total.used / total.requests if total.requests else None,
-    "USED SHARE": lambda total: total.memory_share,
-}
-"""The numbers of a group by the heads of their columns: seconds, GiB·s (MEMORY), GiB (IO), bytes
-(REQUESTED and USED: memory, the mean of the runs that asked for some), shares of 1."""
-
-SHARES = {"FAILED SHARE", "EFFICIENCY", "USED SHARE"}
-HIDDEN_SUMS = {"RUNS", "FAILED", "SLOT HOURS", "REQUESTED", "USED"}
-"""Columns of sums that a table omits; CSV and JSON have all."""
-
-BYTES = {"REQUESTED", "USED", "MEMORY PEAK"}
-
 MAX_ROWS = 10_000
 """Rows of a table; only these are kept in memory."""
 
-
-def sums(totals: Iterable["Total"]) -> Iterator[Row]:
-    """Yield the rows of a table of sums."""
-    for total in totals:
-        row: Row = {KEYS[name]: value for name, value in total.key.items()}
-        row |= {title: number(total) for title, number in NUMBERS.items()}
-        for measure, values in total.percentiles.items():
-            title = "MEMORY PEAK" if measure == "memory" else measure.upper()
-            row |= {f"{title} P{percentage:g}": value for percentage, value in values.items()}
-        yield row
+PERCENTILE = re.compile(r" P[0-9.]+$")
 
 
-def record(found: Accounting) -> Row:
-    """Return the columns of one record, without the command line, which may hold secrets."""
-    wait = None
-    if found.submission_time is not None and found.start_time is not None:
-        wait = max(0, found.start_time - found.submission_time) / 10**9
-    slot_seconds = found.slots * found.wallclock
-    usage = {
-        name: value
-        for container in ("rusage", "eusage")
-        for name, value in found.usage.get(container, {}).items()
-    }
-    return {
-        "JOB": found.job_number,
-        "TASK": found.task_number,
-        "PE TASK": found.pe_taskid,
-        "OWNER": found.owner,
-        "GROUP": found.group,
-        "PROJECT": found.project or "NONE",
-        "DEPARTMENT": found.department,
-        "ACCOUNT": found.account,
-        "JOB NAME": found.job_name,
-        "CLUSTER QUEUE": found.qname,
-        "HOST": found.hostname,
-        "PE": found.granted_pe or "NONE",
-        "SLOTS": found.slots,
-        "AR": found.arid,
-        "SUBMITTED": local_time(found.submission_time),
-        "STARTED": local_time(found.start_time),
-        "ENDED": local_time(found.end_time),
-        "WAIT": wait,
-        "WALLCLOCK": found.wallclock,
-        "UTIME": usage.get("ru_utime", 0),
-        "STIME": usage.get("ru_stime", 0),
-        "CPU": found.cpu,
-        "MEMORY": usage.get("mem", 0),
-        "IO": usage.get("io", 0),
-        "IOW": usage.get("iow", 0),
-        "EFFICIENCY": None if found.pe_taskid or not slot_seconds else found.cpu / slot_seconds,
-        "MEMORY PEAK": found.maxvmem or found.maxrss,
-        "OUTCOME": str(found.outcome),
-        "FAILED": found.failed,
-        "EXIT": found.exit_status,
-        "MEANING": found.failure,
-        "CATEGORY": found.category,
-        "FILE": found.origin.file,
-        "LINE": found.origin.line,
-    }
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What a scheduler's columns are called, and how a table for people shows them."""
 
+    keys: Mapping[str, str]
+    """Titles of the keys to group by."""
+    numbers: Mapping[str, str]
+    """By title of a column of sums: the attribute of ``Total``; "" for the sum of this title.
 
-HIDDEN = {"GROUP", "PROJECT", "DEPARTMENT", "ACCOUNT", "PE", "AR", "SUBMITTED", "ENDED", "UTIME",
-          "STIME", "MEMORY", "IO", "IOW", "FAILED", "EXIT", "MEANING", "CATEGORY", "FILE",
-          "LINE"}  # fmt: skip
-"""Columns of a record that a table omits; CSV and JSON have all."""
+    Seconds, bytes of memory, shares of 1."""
+    measures: Mapping[str, str]
+    """Titles of the measures that have percentiles."""
+    hidden_sums: AbstractSet[str]
+    """Columns of sums that a table omits; CSV and JSON have all."""
+    hidden: AbstractSet[str]
+    """The same of a record."""
+    shares: AbstractSet[str]
+    """Columns that a table shows in percent."""
+    volumes: AbstractSet[str]
+    """Columns of bytes."""
+    number: Callable[[str, Any], str]
+    """Writes any other number of a column."""
+
+    def sums(self, totals: Iterable["Total"]) -> Iterator[Row]:
+        """Yield the rows of a table of sums."""
+        for total in totals:
+            row: Row = {self.keys[name]: value for name, value in total.key.items()}
+            for title, name in self.numbers.items():
+                row[title] = getattr(total, name) if name else total.sums[title]
+            for measure, values in total.percentiles.items():
+                title = self.measures[measure]
+                row |= {f"{title} P{share:g}": value for share, value in values.items()}
+            yield row
+
+    def cell(self, head: str, value: Any) -> str:
+        """Return a cell of a table for people."""
+        plain = PERCENTILE.sub("", head)
+        if value is None:
+            return "-"
+        if plain in self.shares:
+            return f"{100 * value:.1f}%"
+        if plain in self.volumes:
+            return format_bytes(value)
+        if isinstance(value, str):
+            return printable(clean(value))
+        return self.number(head, value)
+
+    def show_sums(self, rows: Iterable[Row], output: Format) -> int:
+        """Print rows of sums and return their number."""
+        return _show(rows, output, self.hidden_sums, self.cell)
+
+    def show_records(self, rows: Iterable[Row], output: Format) -> int:
+        """Print records and return their number."""
+        return _show(rows, output, self.hidden, self.cell)
 
 
 def local_time(nanoseconds: int | None) -> str | None:
@@ -146,19 +95,14 @@ def local_time(nanoseconds: int | None) -> str | None:
     return timestamp.replace(microsecond=rest // 1000).isoformat()
 
 
-def show(
+def _show(
     rows: Iterable[Row],
     output: Format,
-    hidden: AbstractSet[str] = frozenset(),
-    cell: Callable[[str, Any], str] | None = None,
+    hidden: AbstractSet[str],
+    cell: Callable[[str, Any], str],
 ) -> int:
-    """Print rows and return their number.
-
-    A table omits the `hidden` columns, and shows of each column's title and value what `cell`
-    returns.
-    """
     if output == "table":
-        return _show_table(rows, hidden, cell or _cell)
+        return _show_table(rows, hidden, cell)
     count = 0
     for count, row in enumerate(rows, 1):
         if output == "json":
@@ -216,26 +160,6 @@ def _aligned(rows: list[list[str]]) -> list[list[str]]:
             width = max(map(len, column))
             column[:] = [f"{cell:>{width}}" for cell in column]
     return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _cell(head: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    plain = PERCENTILE.sub("", head)
-    if plain in SHARES:
-        return f"{100 * value:.1f}%"
-    if plain in BYTES:
-        return format_bytes(value)
-    if head == "WALLCLOCK":
-        return f"{value:.0f}"
-    if isinstance(value, float):
-        return f"{value:.3f}" if head in _EXACT else f"{value:.1f}"
-    return printable(clean(value)) if isinstance(value, str) else str(value)
-
-
-PERCENTILE = re.compile(r" P[0-9.]+$")
-_EXACT = {"UTIME", "STIME", "CPU", "MEMORY", "IO", "IOW"}
-"""Columns with as many decimals as in qacct."""
 
 
 def format_bytes(value: float) -> str:

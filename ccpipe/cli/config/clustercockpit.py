@@ -106,6 +106,7 @@ def sampled(site: Site) -> Iterator[Sampled]:
     """Yield the metrics of the collectors that a site's configuration enables."""
     installed = names("collectors")
     own = intervals(site, None, {name: entry.load() for name, entry in installed.items()})
+    of: dict[str, str] = {}
     for name, entry in installed.items():
         given = site.publish.collectors.get(name, {})
         if not is_enabled(site, name, "configuration"):
@@ -113,6 +114,8 @@ def sampled(site: Site) -> Iterator[Sampled]:
         options = _defaults(entry.load()) | given
         seconds = math.ceil(own.get(name, site.publish.interval))
         for row in getattr(importlib.import_module(entry.module), "METRICS", ()):
+            if of.setdefault(row.name, name) != name:
+                continue  # perf and likwid count the same
             if row.stype == "job" and options.get("hwthreads") and "_psi_" not in row.name:
                 yield Sampled(row._replace(stype=""), "hwthread", seconds)  # shared out
             else:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -12,36 +13,51 @@ from ccpipe.config import Site, find_config, load
 from ccpipe.errors import MissingInputError, UsageError
 
 
-def site_for(
-    *,
-    config: Path | None = None,
-    server: str | None = None,
-    user: str | None = None,
-    password_file: Path | None = None,
-    creds: Path | None = None,
-    context: str | None = None,
-) -> Site:
-    """Load the configuration, overridden by a NATS context, and that by flags.
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """How a person's command reaches the broker: the options of the command line."""
 
-    Raises
-    ------
-    MissingInputError
-        where there is no such context.
-    ConfigError, UsageError
-        where configuration or context cannot be read.
+    config: Path | None = None
+    """Configuration file; without it $CCPIPE_CONFIG, the user's or the system's ccpipe.toml."""
 
-    """
-    flags: dict[str, Any] = dict(read_context(context)) if context is not None else {}
-    if server:
-        flags["bus.servers"] = server.split(",")
-    for key, given in (
-        ("bus.user", user),
-        ("bus.password_file", password_file),
-        ("bus.credentials_file", creds),
-    ):
-        if given is not None:
-            flags[key] = str(given)
-    return load(config or find_config(), Site, flags=flags)
+    server: str | None = None
+    """URL of the NATS server, such as nats://127.0.0.1:4222; several with commas."""
+
+    user: str | None = None
+    """User name at the server."""
+
+    password_file: Path | None = None
+    """File that holds the user's password."""
+
+    creds: Path | None = None
+    """File with credentials (JWT and seed)."""
+
+    context: str | None = None
+    """Context of the program nats that names server and credentials; an empty text is the
+    selected one."""
+
+    def site(self) -> Site:
+        """Load the configuration, overridden by the NATS context, and that by the other options.
+
+        Raises
+        ------
+        MissingInputError
+            where there is no such context.
+        ConfigError, UsageError
+            where configuration or context cannot be read.
+
+        """
+        flags = dict(read_context(self.context)) if self.context is not None else {}
+        if self.server:
+            flags["bus.servers"] = self.server.split(",")
+        for key, given in (
+            ("bus.user", self.user),
+            ("bus.password_file", self.password_file),
+            ("bus.credentials_file", self.creds),
+        ):
+            if given is not None:
+                flags[key] = str(given)
+        return load(self.config or find_config(), Site, flags=flags)
 
 
 def read_context(name: str) -> Mapping[str, Any]:

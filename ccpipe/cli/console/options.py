@@ -6,8 +6,10 @@ from typing import Any
 
 from cyclopts import Parameter
 
-from ccpipe.config import Duration, Site, convert, find_config, load
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.cli.console.arguments import seconds
+from ccpipe.config import Site, find_config, load
+
+__all__ = ["Where", "seconds"]
 
 
 @Parameter(name="*")
@@ -36,13 +38,3 @@ class Where:
         """Return the flags by key path, for ``config.load``."""
         servers = self.server.split(",") if self.server else None
         return {"bus.servers": servers, "cluster": self.cluster}
-
-
-def seconds(text: str | None, flag: str) -> float | None:
-    """Read a duration such as ``30s`` or ``5m`` from a flag; raises UsageError."""
-    if text is None:
-        return None
-    try:
-        return float(convert(text, Duration, flag))
-    except ConfigError as error:
-        raise UsageError(str(error)) from None

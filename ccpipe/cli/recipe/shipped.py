@@ -38,7 +38,7 @@ def find_recipe(path: Path) -> Path:
 
     """
     name = str(path)
-    if name == "-" or path.suffix or len(path.parts) != 1 or path.exists():
+    if name == "-" or path.suffix or len(path.parts) != 1 or path.is_file():
         return path
     config = find_config()
     if config is not None and (own := config.parent / "bridges" / f"{name}.toml").is_file():

@@ -3,22 +3,28 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.step.report import write_report
-from ccpipe.cli.step.run import StepRun
+from ccpipe.cli.step.run import StepRun, file_name
+from ccpipe.config import Site
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.node.gather.profile import Selection, Step, parse_frequencies, parse_selection
 
+DAEMON_WAITING = 200_000
+"""Messages of a whole node that wait for the server."""
+
 _MAX_ID = 2**32
+_INTERVALS = dict.fromkeys(("task", "energy", "filesystem", "network"), 1.0)
 _SPECIAL_STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
 
 
 def step(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    daemon: bool = False,
     job: int | None = None,
     step: str | None = None,
     task: int | None = None,
@@ -43,11 +49,18 @@ def step(
     Examples: ccpipe step -- ./solver input.dat
               ccpipe step -o json --report used.json -- make -j8
               ccpipe step --profile 17_0_n1.h5 --freq task=0.5,energy=5 -- ./solver
+              ccpipe step --daemon --publish --report /var/log/steps.json -o json
+
+    With --daemon it runs no command, but gathers the steps that Slurm runs on this
+    node, which it finds by their control groups, until SIGTERM. The report of each
+    goes to stdout, or is added to the file of --report.
 
     Parameters
     ----------
     command
         The program and its arguments.
+    daemon
+        Gather all steps that Slurm runs on this node instead of a command.
     job
         Number of the job; else $SLURM_JOB_ID, else the number of this process.
     step
@@ -57,7 +70,8 @@ def step(
     freq
         Seconds between samples, of tasks or of each series: task=1,energy=5.
     profile
-        Write time series to this HDF5 file, or to Slurm's name for it in this folder.
+        Write time series to this HDF5 file, or to Slurm's name for it in this folder; with
+        --daemon, a folder that gets one for each user.
     series
         What to profile: task, energy, filesystem, network, all or none.
     pss
@@ -71,12 +85,26 @@ def step(
     report
         Write the report to this file instead of stderr.
     """
-    if not command:
+    if daemon and (command or (job, step, task) != (None, None, None)):
+        raise UsageError("--daemon takes no command, and no --job, --step or --task")
+    if not (daemon or command):
         raise UsageError("which command? Such as: ccpipe step -- ./solver input.dat")
-    intervals = dict.fromkeys(("energy", "filesystem", "network"), 1.0)
-    frequencies = {"task": 1.0} | intervals | parse_frequencies(freq)
+    frequencies = _INTERVALS | parse_frequencies(freq)
     selection = parse_selection(series) if profile else Selection.NONE
     site = where.site()
+    if daemon:
+        _gather_steps(
+            site,
+            publish=publish,
+            frequencies=frequencies,
+            selection=selection,
+            folder=profile,
+            output=output,
+            report=report,
+            use_pss=pss,
+            cgroup=cgroup,
+        )
+        return
     described = Step(
         job=_number("--job", job, "SLURM_JOB_ID", os.getpid()),
         step=_step(step),
@@ -91,10 +119,22 @@ def step(
     if publish:
         from ccpipe.cli.step.publish import SamplePublisher
 
-        run.publisher = SamplePublisher(site, described)
-    code = run.run(command, _path(profile, described))
+        run.publisher = SamplePublisher(site)
+    path = profile / file_name(described) if profile and profile.is_dir() else profile
+    code = run.run(command, path)
     write_report(run.record, described, code, run.seconds, output, report)
     sys.exit(code)
+
+
+def _gather_steps(site: Site, *, publish: bool, **options: Any) -> None:
+    from ccpipe.cli.step.daemon import StepDaemon
+
+    publisher = None
+    if publish:
+        from ccpipe.cli.step.publish import SamplePublisher
+
+        publisher = SamplePublisher(site, max_waiting=DAEMON_WAITING)
+    StepDaemon(site.hostname, publisher=publisher, **options).run()
 
 
 def _step(text: str | None) -> str:
@@ -114,11 +154,3 @@ def _number(flag: str, given: int | None, variable: str, otherwise: int) -> int:
         error = UsageError if given is not None else ConfigError
         raise error(f"{flag}: not a number: {text!r:.40}")
     return int(text)
-
-
-def _path(profile: Path | None, described: Step) -> Path | None:
-    if profile is None or not profile.is_dir():
-        return profile
-    from ccpipe.formats.slurm_profile import NodeStepName
-
-    return profile / NodeStepName(described.job, described.step, described.node).file_name

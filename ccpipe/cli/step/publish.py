@@ -61,30 +61,36 @@ def end_of_step(info: JobacctInfo, site: Site, step: Step) -> Message:
 
 
 class SamplePublisher:
-    """Publishes from a thread of its own: neither the command nor the gathering waits for it."""
+    """Publishes from a thread of its own: neither the command nor the gathering waits for it.
 
-    def __init__(self, site: Site, step: Step) -> None:
+    What the server does not take within a few seconds is dropped, and counted.
+    """
+
+    def __init__(self, site: Site, *, max_waiting: int = MAX_WAITING) -> None:
         """Begin to connect."""
-        self._site, self._step = site, step
+        self._site, self._max_waiting = site, max_waiting
         self._waiting: queue.Queue[list[Message] | None] = queue.Queue()
         self._count = self._dropped = 0
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
         self._thread.start()
 
-    def publish(self, samples: list[TaskSample]) -> None:
-        """Publish samples soon."""
-        self._put([one for sample in samples for one in messages(sample, self._site, self._step)])
+    def publish(self, step: Step, samples: list[TaskSample]) -> None:
+        """Publish samples of a step soon."""
+        self._put([one for sample in samples for one in messages(sample, self._site, step)])
 
-    def close(self, info: JobacctInfo) -> None:
-        """Publish the event, and wait for the last messages for a few seconds."""
-        self._put([end_of_step(info, self._site, self._step)])
+    def publish_end(self, step: Step, info: JobacctInfo) -> None:
+        """Publish the event of a step that ended."""
+        self._put([end_of_step(info, self._site, step)])
+
+    def close(self) -> None:
+        """Wait for the last messages for a few seconds."""
         self._waiting.put(None)
         self._thread.join(CLOSE_SECONDS)
         if lost := self._dropped + self._count:
             note(f"ccpipe: {lost} messages were not published", "yellow")
 
     def _put(self, batch: list[Message]) -> None:
-        if self._count + len(batch) > MAX_WAITING:
+        if self._count + len(batch) > self._max_waiting:
             self._dropped += len(batch)
         else:
             self._count += len(batch)
@@ -98,13 +104,16 @@ class SamplePublisher:
         async with NatsSink(site=self._site, telemetry=Telemetry()) as sink:
             while (batch := await asyncio.to_thread(self._waiting.get)) is not None:
                 deadline = time.monotonic() + CLOSE_SECONDS
-                while True:
-                    try:
-                        await sink.write(batch)
-                    except CcpipeError:
-                        if time.monotonic() > deadline:
-                            raise
-                        await asyncio.sleep(0.2)
-                    else:
+                while not await self._write(sink, batch):
+                    if time.monotonic() > deadline:
+                        self._dropped += len(batch)
                         break
+                    await asyncio.sleep(0.2)
                 self._count -= len(batch)
+
+    async def _write(self, sink: NatsSink, batch: list[Message]) -> bool:
+        try:
+            await sink.write(batch)
+        except CcpipeError:
+            return False
+        return True

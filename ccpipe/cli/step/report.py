@@ -11,15 +11,17 @@ from ccpipe.node.gather.jobacct import JobacctInfo, to_sacct
 from ccpipe.node.gather.profile import Step
 
 
-def describe(info: JobacctInfo, step: Step, code: int, seconds: float) -> dict[str, Any]:
-    """Return the columns of sacct, and the numbers that they are made of."""
+def describe(info: JobacctInfo, step: Step, code: int | None, seconds: float) -> dict[str, Any]:
+    """Return the columns of sacct, and the numbers that they are made of.
+
+    Without an exit code, which only the parent of a process knows, there is no state either.
+    """
     nodes = [""] * step.node_index + [step.node]
-    state = "COMPLETED" if code == 0 else "FAILED"
+    end = {} if code is None else {"State": "FAILED" if code else "COMPLETED", "ExitCode": code}
     return {
         "JobID": f"{step.job}.{step.step}",
         "NodeList": step.node,
-        "State": state,
-        "ExitCode": code,
+        **end,
         "Elapsed": round(seconds, 3),
         **to_sacct(info, nodes),
         "raw": msgspec.to_builtins(info, str_keys=True),
@@ -38,7 +40,7 @@ def table(row: dict[str, Any]) -> str:
     """Return the most important columns, right-aligned under sacct's names."""
     lines = []
     for names in TABLE:
-        cells = [str(row[name]) for name in names]
+        cells = [str(row.get(name, "")) for name in names]
         widths = [max(len(name), len(cell), 10) for name, cell in zip(names, cells, strict=True)]
         rows = (names, ["-" * width for width in widths], cells)
         for line in rows:
@@ -50,7 +52,7 @@ def table(row: dict[str, Any]) -> str:
 def write_report(
     info: JobacctInfo, step: Step, code: int, seconds: float, output: str, path: Path | None
 ) -> None:
-    """Write the report to stderr, or to a file.
+    """Write the report of a command to stderr, or to a file.
 
     Raises
     ------
@@ -62,9 +64,35 @@ def write_report(
     text = table(row) if output == "table" else f"{_json(row)}\n"
     if path is None:
         sys.stderr.write(text)
-        return
+    else:
+        _write(path, text, "w")
+
+
+def add_report(
+    info: JobacctInfo, step: Step, seconds: float, output: str, path: Path | None
+) -> None:
+    """Write the report of one step of many to stdout, or at the end of a file.
+
+    A table is followed by an empty line; JSON is one object a line.
+
+    Raises
+    ------
+    UnavailableError
+        where the file cannot be written
+
+    """
+    row = describe(info, step, None, seconds)
+    text = table(row) if output == "table" else msgspec.json.encode(row).decode()
+    if path is None:
+        print(text, flush=True)
+    else:
+        _write(path, f"{text}\n", "a")
+
+
+def _write(path: Path, text: str, mode: str) -> None:
     try:
-        path.write_text(text)
+        with path.open(mode) as file:
+            file.write(text)
     except OSError as error:
         raise UnavailableError(f"{path}: {error.strerror}") from error
 

@@ -80,7 +80,8 @@ class StepRun:
             with contextlib.suppress(CcpipeError):
                 self._poller.end_poll()
             if self.publisher is not None:
-                self.publisher.close(self.record)
+                self.publisher.publish_end(self._step, self.record)
+                self.publisher.close()
             self._profile.fini()
 
     def _sample_node(self) -> None:
@@ -138,13 +139,23 @@ class StepRun:
                 self._profile.resume()
 
     def _on_poll(self, samples: list[TaskSample]) -> None:
-        for sample in samples:
-            if self._profile.is_active(Selection.TASK):
-                self._profile.add_sample_data(
-                    Selection.TASK, sample.values, sample.time, task=sample.id.task
-                )
+        record_samples(self._profile, samples)
         if self.publisher is not None:
-            self.publisher.publish(samples)
+            self.publisher.publish(self._step, samples)
+
+
+def file_name(step: Step) -> str:
+    """Return Slurm's name for the profile of a step."""
+    from ccpipe.formats.slurm_profile import NodeStepName
+
+    return NodeStepName(step.job, step.step, step.node).file_name
+
+
+def record_samples(profile: ProfileGather, samples: list[TaskSample]) -> None:
+    """Add samples of tasks to a profile, if it has them."""
+    if profile.is_active(Selection.TASK):
+        for sample in samples:
+            profile.add_sample_data(Selection.TASK, sample.values, sample.time, task=sample.id.task)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
 """``ccpipe tail``: show messages on the broker, stored ones and those that arrive."""
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from ccpipe.cli.console.login import Login
 from ccpipe.cli.tail.follow import follow as show
 from ccpipe.cli.tail.options import Kind, Options, Output
 
@@ -31,12 +31,7 @@ async def tail(
     strict: bool = False,
     lenient: bool = False,
     output: Annotated[Output, Parameter(alias="-o")] = "table",
-    config: Path | None = None,
-    server: str | None = None,
-    user: str | None = None,
-    password_file: Path | None = None,
-    creds: Path | None = None,
-    context: str | None = None,
+    login: Annotated[Login, Parameter(name="*")] = Login(),  # noqa: B008 - frozen
 ) -> None:
     """Show what is on the bus.
 
@@ -95,21 +90,6 @@ async def tail(
         Accept deviations from the grammar that real programs write.
     output
         Format of lines; the table rounds numbers, the others do not.
-    config
-        Configuration file; without it $CCPIPE_CONFIG, the user's or the
-        system's ccpipe.toml.
-    server
-        URL of the NATS server, such as nats://127.0.0.1:4222; several with
-        commas.
-    user
-        User name at the server.
-    password_file
-        File that holds the user's password.
-    creds
-        File with credentials (JWT and seed).
-    context
-        Context of the program nats that names server and credentials; an empty
-        text is the selected one.
     """
     await show(
         Options(
@@ -131,11 +111,6 @@ async def tail(
             strict=strict,
             lenient=lenient,
             output=output,
-            config=config,
-            server=server,
-            user=user,
-            password_file=password_file,
-            creds=creds,
-            context=context,
+            login=login,
         )
     )

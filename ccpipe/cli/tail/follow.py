@@ -10,10 +10,10 @@ from typing import Literal
 from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.subjects import matches
-from ccpipe.cli.console.login import site_for
+from ccpipe.cli.console.arguments import seconds
 from ccpipe.cli.tail.idle_hint import IdleHint
 from ccpipe.cli.tail.listening import SubjectKinds, listen_to
-from ccpipe.cli.tail.options import Options, duration
+from ccpipe.cli.tail.options import Options
 from ccpipe.cli.tail.selection import Selection
 from ccpipe.cli.tail.stats import Stats
 from ccpipe.cli.tail.stdout import Stdout
@@ -47,15 +47,8 @@ async def follow(options: Options) -> None:
 
     """
     options.check()
-    site = site_for(
-        config=options.config,
-        server=options.server,
-        user=options.user,
-        password_file=options.password_file,
-        creds=options.creds,
-        context=options.context,
-    )
-    seconds = None if options.for_ is None else duration(options.for_, "--for")
+    site = options.login.site()
+    end_after = seconds(options.for_, "--for")
     bus = Connection(site.bus, name="tail", telemetry=Telemetry())
     limit = options.limit
     if limit is None:
@@ -68,13 +61,13 @@ async def follow(options: Options) -> None:
     selection = Selection(options, listening.of_cluster)
     tail = _Tail(bus, listening.patterns, view, selection, SubjectKinds(site), options)
     stored = Stored(bus, site, options, tail.receive, selection.jobs)
-    async with stop_signals(seconds) as stop:
+    async with stop_signals(end_after) as stop:
         await tail.run(stop, stored)
         await stdout.drain(stop)
     tail.finish()
     if stdout.dropped:
         note(f"{plural(stdout.dropped, 'line')} left out: the reader of the output was too slow")
-    if seconds and not tail.idle_hint.was_connected:
+    if end_after and not tail.idle_hint.was_connected:
         raise UnavailableError(f"no NATS server answered at {bus.url}")
 
 

@@ -4,11 +4,11 @@ import re
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Literal, get_args
 
-from ccpipe.config import Duration, convert
-from ccpipe.errors import ConfigError, DataError, UsageError
+from ccpipe.cli.console.arguments import seconds
+from ccpipe.cli.console.login import Login
+from ccpipe.errors import DataError, UsageError
 
 Output = Literal["table", "line", "json", "csv"]
 Kind = Literal["metric", "event", "log", "control", "other", "sonar", "dead"]
@@ -38,12 +38,7 @@ class Options:
     strict: bool = False
     lenient: bool = False
     output: Output = "table"
-    config: Path | None = None
-    server: str | None = None
-    user: str | None = None
-    password_file: Path | None = None
-    creds: Path | None = None
-    context: str | None = None
+    login: Login = field(default_factory=Login)
 
     def check(self) -> None:
         """Raise UsageError for options that exclude each other or are out of range."""
@@ -72,7 +67,7 @@ class Options:
     def begin(self) -> int | None:
         """Where the stored messages begin, in nanoseconds since the epoch; None for all of them."""
         if self.last is not None:
-            return int((time.time() - duration(self.last, "--last")) * 1e9)
+            return int((time.time() - (seconds(self.last, "--last") or 0.0)) * 1e9)
         return int(point_in_time(self.since) * 1e9) if self.since is not None else None
 
     @property
@@ -97,14 +92,6 @@ class Options:
             except DataError as error:
                 raise UsageError(f"--node {text}: {error}") from None
         return found
-
-
-def duration(text: str, flag: str) -> float:
-    """Read a duration such as ``30s`` or ``5m``; raises UsageError."""
-    try:
-        return float(convert(text, Duration, flag))
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
 
 
 def point_in_time(text: str) -> float:

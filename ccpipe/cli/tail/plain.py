@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from ccpipe.cli.console.login import Login
 from ccpipe.cli.tail.options import Kind, Options, Output
 
 FLAGS: Mapping[str, tuple[str, bool]] = {
@@ -39,6 +40,9 @@ VALUES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "--limit": ("limit", int),
     "--output": ("output", str),
     "-o": ("output", str),
+}
+
+LOGIN: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "--config": ("config", Path),
     "--server": ("server", str),
     "--user": ("user", str),
@@ -46,6 +50,7 @@ VALUES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "--creds": ("creds", Path),
     "--context": ("context", str),
 }
+"""Those of ``Login``."""
 
 
 def parse(words: Sequence[str]) -> Options | None:
@@ -61,7 +66,7 @@ def parse(words: Sequence[str]) -> Options | None:
             if field in found:
                 return None
             found[field] = is_set
-        elif name in LISTS or name in VALUES:
+        elif name in LISTS or name in VALUES or name in LOGIN:
             if name == "-o" and equals:
                 return None
             value = value if equals else next(rest, "-")
@@ -70,14 +75,15 @@ def parse(words: Sequence[str]) -> Options | None:
         else:
             return None
     kinds_fit = set(found.get("kind", ())) <= set(get_args(Kind))
-    return (
-        Options(**found) if kinds_fit and found.get("output", "table") in get_args(Output) else None
-    )
+    if not kinds_fit or found.get("output", "table") not in get_args(Output):
+        return None
+    login = {field: found.pop(field) for field, _ in LOGIN.values() if field in found}
+    return Options(**found, login=Login(**login))
 
 
 def _put(found: dict[str, Any], name: str, text: str) -> bool:
     """Keep one value; false where it is not plain."""
-    field, kind = LISTS.get(name) or VALUES[name]
+    field, kind = LISTS.get(name) or LOGIN.get(name) or VALUES[name]
     if kind is int and not (text.isascii() and text.isdecimal()):
         return False
     if name in LISTS:

@@ -5,6 +5,8 @@ import os
 import threading
 from collections import deque
 
+from ccpipe.errors import OutputError
+
 MAX_BYTES = 64 * 2**20
 """Bytes held for a slow reader; what comes beyond is dropped and counted."""
 LAST_SECONDS = 1.0
@@ -21,7 +23,7 @@ class Stdout:
         self._descriptor = descriptor
         self._held: deque[bytes] = deque()
         self._size = 0
-        self._error: OSError | None = None
+        self._error: BrokenPipeError | OutputError | None = None
         self._changed = threading.Condition()
         threading.Thread(target=self._work, name="ccpipe-stdout", daemon=True).start()
 
@@ -30,8 +32,8 @@ class Stdout:
 
         Raises
         ------
-        OSError
-            that an earlier write met, such as BrokenPipeError.
+        BrokenPipeError, OutputError
+            that an earlier write met.
 
         """
         with self._changed:
@@ -49,7 +51,7 @@ class Stdout:
 
         Raises
         ------
-        OSError
+        BrokenPipeError, OutputError
             as ``write`` does.
 
         """
@@ -74,8 +76,11 @@ class Stdout:
                 rest = memoryview(data)
                 while rest:
                     rest = rest[os.write(self._descriptor, rest) :]
-            except OSError as error:
+            except BrokenPipeError as error:
                 self._error = error
+                return
+            except OSError as error:
+                self._error = OutputError(f"standard output: {error.strerror}")
                 return
             with self._changed:
                 self._held.popleft()

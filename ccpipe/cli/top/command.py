@@ -1,12 +1,11 @@
 """``ccpipe top``: clusters, nodes, jobs and GPUs, live."""
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.login import site_for
+from ccpipe.cli.console.login import Login
 from ccpipe.cli.console.options import seconds
 from ccpipe.cli.console.output import print_json, print_table
 from ccpipe.cli.top.feed import Feed
@@ -24,12 +23,7 @@ async def top(
     for_: Annotated[str, Parameter(name="--for")] = "12s",
     interval: str = "1s",
     output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
-    config: Path | None = None,
-    server: str | None = None,
-    user: str | None = None,
-    password_file: Path | None = None,
-    creds: Path | None = None,
-    context: str | None = None,
+    login: Annotated[Login, Parameter(name="*")] = Login(),  # noqa: B008 - frozen
 ) -> None:
     """Show what the clusters do now: nodes, jobs, GPUs, message rates and errors.
 
@@ -47,36 +41,15 @@ async def top(
     view
         The table to begin with.
     once
-        Print all that was heard in the time of --for, and end.
+        Print what arrived in the time of --for, and end.
     for_
         How long --once listens, such as 30s.
     interval
         Time between two drawings; longer ones suit slow lines.
     output
         With --once: the table of --view, or all tables as JSON.
-    config
-        Configuration file; without it $CCPIPE_CONFIG, the user's or the
-        system's ccpipe.toml.
-    server
-        URL of the NATS server, such as nats://127.0.0.1:4222; several with
-        commas.
-    user
-        User name at the server.
-    password_file
-        File that holds the user's password.
-    creds
-        File with credentials (JWT and seed).
-    context
-        Context of the program nats that names server and credentials.
     """
-    site = site_for(
-        config=config,
-        server=server,
-        user=user,
-        password_file=password_file,
-        creds=creds,
-        context=context,
-    )
+    site = login.site()
     if once:
         await _print(site, view, seconds(for_, "--for") or 0.0, output)
         return

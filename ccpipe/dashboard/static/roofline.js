@@ -14,7 +14,7 @@ export class Roofline {
       "aria-label": "Roofline: floating point operations per second over operations per byte" });
     this.box = h("div", { class: "roofbox" }, this.canvas);
     this.element = card("Roofline", this.box,
-      h("p", { class: "dim small" }, "One point for each node and time; later ones are stronger. "
+      h("p", { class: "dim small" }, "One point per node and sample; recent ones are darker. "
         + "The roof is the highest bandwidth and speed that was seen here, not the hardware's."));
     this.points = [];
     this.factors = [1, 1];
@@ -107,8 +107,12 @@ export class Roofline {
       context.moveTo(at, 10);
       context.lineTo(at, HEIGHT - BOTTOM);
       context.stroke();
-      context.fillText(`${10 ** power >= 1 ? 10 ** power : (10 ** power).toFixed(-power)}`, at, HEIGHT - BOTTOM + 5);
+      // The last label stands left of its line: there is no room beyond it.
+      context.textAlign = power === high ? "right" : "center";
+      const label = power >= 0 ? format(10 ** power, "", true) : (10 ** power).toFixed(-power);
+      context.fillText(label, at, HEIGHT - BOTTOM + 5);
     }
+    context.textAlign = "center";
     context.fillText("operations per byte", (LEFT + width) / 2, HEIGHT - 14);
   }
 }

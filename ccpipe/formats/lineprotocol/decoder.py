@@ -25,7 +25,6 @@ from ccpipe.formats.lineprotocol.precision import (
 )
 from ccpipe.formats.lineprotocol.repair import repair
 from ccpipe.formats.lineprotocol.series import DuplicateTag, SeriesTable
-from ccpipe.formats.lineprotocol.texts import Texts
 from ccpipe.formats.lineprotocol.values import ValueType, signed
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ def decode(
     precision: Precision | Literal["auto"] = "auto",
     dialect: Dialect = "cc",
     lenient: bool = False,
+    max_rejected: int | None = None,
 ) -> Lines:
     """Decode a payload of any number of lines.
 
@@ -73,6 +73,9 @@ def decode(
     lenient
         Accept and repair what the specification's own examples and ClusterCockpit's encoders
         write in breach of the grammar: see ``repair``.
+    max_rejected
+        After so many lines that cannot be read the rest of the payload is rejected as one, unread:
+        to say what is wrong with a line takes much longer than to read a good one.
 
     Returns
     -------
@@ -95,33 +98,41 @@ def decode(
     if type(payload) is not bytes:
         payload = bytes(payload)
     take = decode_in_python if KERNEL is None else decode_compiled
-    return take(payload, table, precision, lenient)
+    return take(payload, table, precision, lenient, max_rejected)
 
 
 def decode_compiled(
-    payload: bytes, table: SeriesTable, precision: Precision | Literal["auto"], lenient: bool
+    payload: bytes,
+    table: SeriesTable,
+    precision: Precision | Literal["auto"],
+    lenient: bool,
+    max_rejected: int | None = None,
 ) -> Lines:
     """Decode with the compiled kernel, which leaves unusual lines to Python."""
-    assert KERNEL is not None
-    if table.scanner is None:
-        table.scanner = KERNEL.Scanner(table.codes, influx=table.grammar is g.INFLUX)
-    lines: Lines = KERNEL.blank(Lines, Texts, payload, table)
-    position = table.scanner.read(lines, 0, UNIT_NUMBERS[precision])
-    lines.bare_points = table.scanner.bare_points
+    scanner = table.scanner
+    if scanner is None:
+        assert KERNEL is not None
+        scanner = KERNEL.Scanner(table.codes, influx=table.grammar is g.INFLUX)
+        table.scanner = scanner
+    lines: Lines = scanner.decode(Lines, payload, table, UNIT_NUMBERS[precision])
+    position = scanner.position
     if position == len(payload):
-        lines.precision = _UNIT_OF_BITS.get(table.scanner.units)
         return lines
     decoder = _Decoder(lines, precision, lenient=lenient)
-    decoder.scanner = table.scanner
-    decoder.units = table.scanner.units
-    return decoder.run(position)
+    decoder.scanner = scanner
+    decoder.units = scanner.units
+    return decoder.run(position, max_rejected)
 
 
 def decode_in_python(
-    payload: bytes, table: SeriesTable, precision: Precision | Literal["auto"], lenient: bool
+    payload: bytes,
+    table: SeriesTable,
+    precision: Precision | Literal["auto"],
+    lenient: bool,
+    max_rejected: int | None = None,
 ) -> Lines:
     """Decode without the compiled kernel: what it is tested against, and its fallback."""
-    return _Decoder(Lines(payload, table), precision, lenient=lenient).run(0)
+    return _Decoder(Lines(payload, table), precision, lenient=lenient).run(0, max_rejected)
 
 
 class _Broken(Exception):  # noqa: N818 - a signal inside this module
@@ -153,19 +164,22 @@ class _Decoder:
         self.reread = _REREAD * len(payload)
         self.mixed = 0  # where lines that are not all plain end
 
-    def run(self, position: int) -> Lines:
+    def run(self, position: int, max_rejected: int | None) -> Lines:
         payload, size = self.payload, len(self.payload)
+        limit = size if max_rejected is None else max_rejected
         while True:
             if self.scanner is None:
                 position = self.plain_lines(position)
             elif self.reread >= 0:
                 position = self.scanner.read(self.lines, position, UNIT_NUMBERS[self.precision])
                 self.units |= self.scanner.units
-                self.lines.bare_points |= self.scanner.bare_points
             blank = g.SKIP.match(payload, position)
             assert blank is not None
             position = blank.end()
             if position >= size:
+                break
+            if len(self.lines.rejected) >= limit:
+                self.reject(position, payload[position:], _Broken(Rule.UNREAD, position))
                 break
             position = self.line(position)
         self.lines.precision = _UNIT_OF_BITS.get(self.units)
@@ -347,12 +361,16 @@ class _Decoder:
         """Repair or reject the line from `start` to `end`."""
         original = self.payload[start:end].removesuffix(b"\r")
         if not (self.lenient and self.repaired(original, start)):
-            self.line_ends += self.payload.count(b"\n", self.counted, start)
-            self.counted = start
-            column = min(broken.offset - start, len(original)) + 1
-            self.lines.rejected.append(
-                Rejected(self.line_ends + 1, broken.offset, column, broken.rule, original)
-            )
+            self.reject(start, original, broken)
+
+    def reject(self, start: int, original: bytes, broken: _Broken) -> None:
+        """Keep what begins at `start` among what could not be read."""
+        self.line_ends += self.payload.count(b"\n", self.counted, start)
+        self.counted = start
+        column = min(broken.offset - start, len(original)) + 1
+        self.lines.rejected.append(
+            Rejected(self.line_ends + 1, broken.offset, column, broken.rule, original)
+        )
 
     def repaired(self, original: bytes, start: int) -> bool:
         line = repair(original)

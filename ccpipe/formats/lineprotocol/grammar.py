@@ -37,6 +37,7 @@ class Rule(enum.StrEnum):
     TIME_RANGE = "the timestamp is out of range"
     AFTER_TIME = "unexpected text after the timestamp"
     UTF8 = "the bytes are not valid UTF-8"
+    UNREAD = "too many lines before it could not be read"
 
 
 MAX_KEY = 65535

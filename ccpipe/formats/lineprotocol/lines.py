@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import not_
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol.grammar import Rule
@@ -21,6 +21,14 @@ Column: TypeAlias = "array[Any]"
 
 COLUMNS = ("series", "fields", "types", "numbers", "exact", "times", "starts", "ends")
 """The names of the columns of `Lines`, in the order of a row's cells."""
+
+
+_PLACES = {name: place for place, name in enumerate(COLUMNS)}
+_SMALL = 2**16
+"""Bytes of rows of which all columns are made together: each takes longer to ask for than to make.
+"""
+_USUAL = {"bare_points": False, "digest": None, "verbatim": True}
+_ROW_BYTES = 1 if KERNEL is None else KERNEL.ROW_BYTES
 
 
 class Rejected(NamedTuple):
@@ -60,14 +68,18 @@ class Lines(Sequence[Message]):
 
     All columns are plain buffers of equal length, which NumPy and Arrow take without copying.
     ``payload[starts[i]:ends[i]]`` is the line of row `i` as it was received.
+
+    What the compiled decoder read stays rows until somebody asks for a column: few sinks need all.
     """
 
     __slots__ = (
         *COLUMNS,
         "bare_points",
+        "digest",
         "payload",
         "precision",
         "rejected",
+        "rows",
         "table",
         "texts",
         "verbatim",
@@ -76,6 +88,12 @@ class Lines(Sequence[Message]):
     def __init__(self, payload: bytes = b"", table: SeriesTable | None = None) -> None:
         """Start without rows; the decoder adds them."""
         self.payload = payload
+        self.rows = b""
+        """The rows as the compiled decoder packs them; empty once the columns have others."""
+        self.digest: tuple[int, int, bool] | None = None
+        """What the compiled decoder saw, where the rows are the whole payload: the types of the
+        values as bits, the field of all rows or -1, and whether the payload is just the lines of
+        these rows, each ending in LF."""
         self.table = table if table is not None else SeriesTable()
         self.series = array("i")
         """Numbers into ``table.series``."""
@@ -102,6 +120,26 @@ class Lines(Sequence[Message]):
         """Whether the rows are exactly the lines of the payload: not so where lines were repaired,
         cut or changed, nor for rows that were added."""
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Make what the compiled decoder has left out, when it is first asked for."""
+            if name in _PLACES:
+                if len(self.rows) <= _SMALL:
+                    KERNEL.unpack(self)
+                    return getattr(self, name)
+                made = KERNEL.column(self.rows, _PLACES[name])
+            elif name == "texts":
+                made = Texts(self.payload, self.table.grammar.unescape)
+            elif name in _USUAL:
+                made = _USUAL[name]
+            elif name == "rejected":
+                made = []
+            else:
+                raise AttributeError(name)
+            setattr(self, name, made)
+            return made
+
     @property
     def columns(self) -> list[Column]:
         """The columns, in the order of ``COLUMNS``."""
@@ -113,7 +151,7 @@ class Lines(Sequence[Message]):
         return len(self.payload) + len(self) * _ROW_SIZE
 
     def __len__(self) -> int:
-        return len(self.series)
+        return len(self.rows) // _ROW_BYTES or len(self.series)
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -134,6 +172,22 @@ class Lines(Sequence[Message]):
 
     def __iter__(self) -> Iterator[Message]:
         return map(self.__getitem__, range(len(self)))
+
+    @property
+    def only_field(self) -> int | None:
+        """The number of the field of all rows; None where they differ, or there is no row."""
+        if self.digest is not None:
+            return self.digest[1] if self.digest[1] >= 0 else None
+        first = self.fields[:1]
+        return first[0] if first and first * len(self) == self.fields else None
+
+    @property
+    def used_types(self) -> frozenset[ValueType]:
+        """The types of the values."""
+        if self.digest is not None:
+            return _TYPES[self.digest[0]]
+        types = self.types.tobytes()
+        return frozenset(kind for kind in ValueType if kind in types)
 
     def value(self, index: int) -> Value:
         """Return the value of one row, exact and of its own type."""
@@ -179,6 +233,7 @@ class Lines(Sequence[Message]):
         """Add the cells of one row, in the order of ``COLUMNS``."""
         for name, cell in zip(COLUMNS, row, strict=True):
             getattr(self, name).append(cell)
+        self.rows, self.digest = b"", None
 
     def extend(self, columns: Mapping[str, Column]) -> None:
         """Add the rows of some columns of equal length; the cells of the others are 0."""
@@ -189,6 +244,7 @@ class Lines(Sequence[Message]):
                 column.extend(columns[name])
             else:
                 column.frombytes(bytes(count * column.itemsize))
+        self.rows, self.digest = b"", None
 
     def take(self, keep: Sequence[int]) -> "Lines":
         """Return the rows for which `keep` is true, with all rejected lines."""
@@ -224,6 +280,8 @@ class Lines(Sequence[Message]):
         """
         if self.precision is None or not self.verbatim:
             return None
+        if self.digest is not None and self.digest[2]:
+            return self.payload
         if KERNEL is not None:
             passed: bytes = KERNEL.passthrough(self)
             return passed
@@ -279,6 +337,7 @@ class Lines(Sequence[Message]):
             setattr(part, name, column)
         part.payload, part.table, part.texts = self.payload, self.table, self.texts
         part.rejected = []
+        part.rows, part.digest = b"", None
         part.precision, part.verbatim = self.precision, verbatim
         part.bare_points = self.bare_points
         return part
@@ -292,4 +351,5 @@ class Lines(Sequence[Message]):
         return any(self.starts[edge - 1] == self.starts[edge] for edge in edges)
 
 
+_TYPES = [frozenset(kind for kind in ValueType if bits >> kind & 1) for bits in range(32)]
 _ROW_SIZE = sum(column.itemsize for column in Lines().columns)

@@ -12,13 +12,13 @@ Source: sacct(1) and sstat(1); ``src/sacct/sacct.c`` and ``print.c`` of Slurm 20
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import tzinfo
-from typing import IO
 
 import msgspec
 
-from ccpipe.formats.slurm.columns import Columns, Field, TableReader
+from ccpipe.formats.slurm.columns import TableReader
+from ccpipe.formats.slurm.field import Columns, Field
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.reading import Reading
 from ccpipe.formats.slurm.sacct_row import SacctRow
@@ -157,6 +157,9 @@ class SacctReader(TableReader[SacctRow]):
             delimiter=delimiter,
         )
 
+    def _may_correct(self) -> bool:
+        return self._time.has_repeats
+
     def _corrected(self, records: list[SacctRow], columns: Columns) -> list[SacctRow]:
         """Choose among the times that came twice, as clocks were set back."""
         if not self._time.has_repeats:
@@ -216,14 +219,3 @@ def read(
 
     """
     return SacctReader(columns=columns, delimiter=delimiter, zone=zone).read(payload)
-
-
-def read_stream(
-    stream: IO[bytes],
-    *,
-    columns: Sequence[str] | None = None,
-    delimiter: str | None = None,
-    zone: tzinfo | None = None,
-) -> Iterator[Reading[SacctRow]]:
-    """Read an output in chunks, in bounded memory; raises DataError as ``read`` does."""
-    return SacctReader(columns=columns, delimiter=delimiter, zone=zone).read_stream(stream)

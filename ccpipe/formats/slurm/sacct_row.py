@@ -123,5 +123,7 @@ class SacctRow(msgspec.Struct, frozen=True, gc=False):
     @property
     def requested_memory(self) -> int | None:
         """Bytes that the whole job asked for, whatever `req_mem` is of; None where unknown."""
-        count = {"job": 1, "cpu": self.req_cpus, "node": self.req_nodes}.get(self.req_mem_of or "")
-        return None if self.req_mem is None or count is None else self.req_mem * count
+        if self.req_mem is None or self.req_mem_of == "job":
+            return self.req_mem
+        count = {"cpu": self.req_cpus, "node": self.req_nodes}.get(self.req_mem_of or "")
+        return None if count is None else self.req_mem * count

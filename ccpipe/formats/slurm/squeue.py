@@ -12,11 +12,11 @@ loses names and is not read.
 Source: squeue(1); ``src/squeue/print.c`` of Slurm 22.05 to 26.05.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import tzinfo
-from typing import IO
 
-from ccpipe.formats.slurm.columns import Field, TableReader
+from ccpipe.formats.slurm.columns import TableReader
+from ccpipe.formats.slurm.field import Field
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.reading import Reading
 from ccpipe.formats.slurm.records import LiveJob
@@ -148,14 +148,3 @@ def read(
 
     """
     return SqueueReader(columns=columns, delimiter=delimiter, zone=zone).read(payload)
-
-
-def read_stream(
-    stream: IO[bytes],
-    *,
-    columns: Sequence[str] | None = None,
-    delimiter: str | None = None,
-    zone: tzinfo | None = None,
-) -> Iterator[Reading[LiveJob]]:
-    """Read an output in chunks, in bounded memory; raises DataError as ``read`` does."""
-    return SqueueReader(columns=columns, delimiter=delimiter, zone=zone).read_stream(stream)

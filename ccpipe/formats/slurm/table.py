@@ -169,6 +169,15 @@ class RowSplitter:
             return Block(self._columns_of(lines[:taken]), numbers, [], self._is_utf8, is_plain=True)
         return self._odd_rows(lines, counts, is_last=is_last)
 
+    def whole(self, chunk: bytes) -> bytes:
+        """Return what was held back and comes next; nothing while a line is skipped."""
+        return b"" if self._skips else self._rest + chunk
+
+    def advance(self, rest: bytes, rows: int) -> None:
+        """Go on behind rows that somebody else has read; `rest` is held back."""
+        self._rest = rest
+        self._line += rows
+
     def look_again(self, block: Block) -> Block:
         """Look at each row of a block: some may not be whole for all their delimiters."""
         if not (block.is_plain and block.lines):

@@ -41,7 +41,8 @@ class TimeReader:
         self.zone = zone
         self.has_repeats = False
         """Whether a time was read that came twice, as clocks were set back."""
-        self._hours: dict[str, int] = {}
+        self.hours: dict[str, int] = {}
+        """When the hours begin that were read last, by their first characters."""
 
     def __call__(self, cell: str) -> int | None:
         """Return nanoseconds since the epoch; None for ``Unknown``, ``None``, ``N/A`` and 0.
@@ -53,13 +54,13 @@ class TimeReader:
 
         """
         try:
-            return self._hours[cell[:_HOUR]] + _CLOCK[cell[_HOUR:]]
+            return self.hours[cell[:_HOUR]] + _CLOCK[cell[_HOUR:]]
         except KeyError:
             return self._read(cell)
 
     def column(self, cells: Sequence[str]) -> list[int | None]:
         """Read many times; raises DataError."""
-        hours, clock = self._hours, _CLOCK
+        hours, clock = self.hours, _CLOCK
         try:
             return [
                 hours[cell[:_HOUR]] + clock[cell[_HOUR:]]
@@ -105,10 +106,10 @@ class TimeReader:
         if any(second < first for first, second in offsets):
             self.has_repeats = True
         if len(offsets) == 1:  # else the clocks change within the hour
-            if len(self._hours) >= _MAX_HOURS:
-                self._hours.clear()
+            if len(self.hours) >= _MAX_HOURS:
+                self.hours.clear()
             hour = time.replace(minute=0, second=0)
-            self._hours[cell[:_HOUR]] = _since_epoch(hour, self._offset(hour, 0))
+            self.hours[cell[:_HOUR]] = _since_epoch(hour, self._offset(hour, 0))
         return _since_epoch(time, self._offset(time, 0))
 
     def _offset(self, time: datetime, fold: int) -> timedelta:

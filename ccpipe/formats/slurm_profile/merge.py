@@ -32,8 +32,11 @@ from ccpipe.formats.slurm_profile.table import NodeStep, Table
 CHUNK_BYTES = 2**19
 """Of a table in the output: large chunks are read and written many times as fast as Slurm's."""
 
-MAX_OPEN = 64 * 2**20
-"""Bytes of input files that stay open between the two times that each is read."""
+MAX_BYTES = 256 * 2**20
+"""Of input files that are in memory at a time."""
+
+MAX_FILES = 256
+"""Input files that are open at a time; of more, each is opened twice."""
 
 
 class MergeReport(msgspec.Struct):
@@ -135,10 +138,11 @@ def merge(
 
 
 class _Files:
-    """Profiles that are open, up to some bytes; others are opened again."""
+    """Profiles that are open. Of most only the structure is in memory, which is read once."""
 
     def __init__(self) -> None:
         self._open: dict[Path, Profile] = {}
+        self._loaded: list[Profile] = []
         self._bytes = 0
         self.identities: dict[Path, Identity] = {}
 
@@ -146,22 +150,35 @@ class _Files:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for profile in self._open.values():
-            profile.close()
+        self._close()
 
     def open(self, path: Path) -> Profile:
         if path not in self._open:
-            profile = open_profile(path)
-            self.identities.setdefault(path, profile.identity)
-            size = profile.identity[2]
-            if self._bytes + size > MAX_OPEN:
-                for other in self._open.values():
-                    other.close()
-                self._open.clear()
-                self._bytes = 0
-            self._open[path] = profile
-            self._bytes += size
-        return self._open[path]
+            if len(self._open) == MAX_FILES:
+                self._close()
+            self._open[path] = open_profile(path)
+        profile = self._open[path]
+        self.identities.setdefault(path, profile.identity)
+        if profile not in self._loaded:
+            self._load(profile)
+        return profile
+
+    def _load(self, profile: Profile) -> None:
+        size = profile.identity[2]
+        if self._bytes + size > MAX_BYTES:
+            for other in self._loaded:
+                other.release()
+            self._loaded.clear()
+            self._bytes = 0
+        self._loaded.append(profile)
+        self._bytes += size
+
+    def _close(self) -> None:
+        for profile in self._open.values():
+            profile.close()
+        self._open.clear()
+        self._loaded.clear()
+        self._bytes = 0
 
 
 def _read_parts(paths: Iterable[Path], files: _Files, failures: list[Exception]) -> list[_Part]:

@@ -58,6 +58,10 @@ class Profile:
         """Close the file; its tables cannot be read any more."""
         self._storage.close()
 
+    def release(self) -> None:
+        """Free the memory of a file that was read at once; its tables can still be read."""
+        self._storage.release()
+
     def tables_of(self, node_step: NodeStep) -> list[Table]:
         """Return the tables of one node-step."""
         return list(self._by_node_step.get(node_step, ()))

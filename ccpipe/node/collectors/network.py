@@ -34,20 +34,30 @@ class Network:
     Parameters
     ----------
     include
-        Interfaces to report, as patterns of a shell, where not all of them are wanted; list the
-        names that an interface has on different nodes side by side.
+        Interfaces to report, as patterns of a shell, where not all of them are wanted.
     exclude
         Interfaces to leave out of these.
+    interface_aliases
+        Other names that an interface has on some nodes, by the name that `include` and `exclude`
+        give it, as `eno1 = ["eno1np0"]`. Metrics carry the name that it has on the node.
     root
         Where the file system begins that is read; another than `/` for a captured tree.
 
     """
 
     def __init__(
-        self, *, include: Sequence[str] = ("*",), exclude: Sequence[str] = ("lo",), root: str = "/"
+        self,
+        *,
+        include: Sequence[str] = ("*",),
+        exclude: Sequence[str] = ("lo",),
+        interface_aliases: dict[str, list[str]] | None = None,
+        root: str = "/",
     ) -> None:
         self._include = include
         self._exclude = exclude
+        self._canonical = {
+            alias: name for name, aliases in (interface_aliases or {}).items() for alias in aliases
+        }
         self._path = Path(root, "proc/net/dev")
         self._previous = Previous[list[int]]()
 
@@ -71,14 +81,13 @@ class Network:
         found = {}
         for place, line in proc.lines(self._path):
             # Before 3.x no blank separates the colon and a long number.
-            name, colon, numbers = line.partition(":")
+            start, colon, numbers = line.partition(":")
             if colon:
                 columns = proc.counters(place, numbers.split(), minimum=_ALL_COLUMNS)
-                interface = name.strip()
+                interface = start.strip()
                 if not interface:
                     raise DataError(f"{place}: the interface has no name")
-                if proc.matches(interface, self._include) and not proc.matches(
-                    interface, self._exclude
-                ):
+                name = self._canonical.get(interface, interface)
+                if proc.matches(name, self._include) and not proc.matches(name, self._exclude):
                     found[interface] = [columns[column] for column in _COLUMNS]
         return found

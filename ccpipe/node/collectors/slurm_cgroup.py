@@ -21,6 +21,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.collectors import pressure
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.cgroup import keyed_counters
+from ccpipe.node.linux.slurm_cgroups import version_1_folders, version_2_folders
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous
 from ccpipe.node.sampling.soft_errors import SoftErrors
@@ -51,7 +52,6 @@ _PRESSURE = tuple(
 METRICS = (*_LEVELS, *_CPU, *_IO, *_PRESSURE)
 
 _JOB = re.compile(r"job_(\d{1,10})", re.ASCII)
-_SCOPES = ("slurmstepd.scope", "*_slurmstepd.scope")
 _NO_LIMIT = 2**62  # and beyond: version 1 has no word for it
 _MICROSECONDS = 1e6
 _TICK = 10_000  # microseconds: what user space sees has been 1/100 s on every machine since 2.6
@@ -128,7 +128,10 @@ class SlurmCgroup:
         return {cpu: {row.name: row.kind(0) for row in rows} for cpu in online}
 
     def _read(self) -> dict[str, _Usage]:
-        folders = [*self._unified(), *self._legacy()]
+        folders = [
+            *(path for path, _ in version_2_folders(self._path)),
+            *(path for path, _ in version_1_folders(self._path / "memory")),
+        ]
         if not folders:
             raise FileNotFoundError(2, "no cgroups of Slurm's", str(self._path))
         jobs: dict[str, _Usage] = {}
@@ -141,16 +144,6 @@ class SlurmCgroup:
                     usage = self._usage_1 if version_1 else self._usage_2
                     jobs[proc.tag(job)] = usage(path)
         return jobs
-
-    def _unified(self) -> list[Path]:
-        """Return the folders that hold jobs in version 2, which may stand beside version 1."""
-        slices = [self._path / "system.slice", self._path / "unified" / "system.slice"]
-        return [path for folder in slices for scope in _SCOPES for path in folder.glob(scope)]
-
-    def _legacy(self) -> list[Path]:
-        """Return the folders that hold jobs in version 1: one of each slurmd and user."""
-        return [path for top in ("slurm", "slurm_*")
-                for path in (self._path / "memory").glob(f"{top}/uid_*")]  # fmt: skip
 
     def _usage_1(self, memory: Path) -> _Usage:
         below = memory.relative_to(self._path / "memory")

@@ -6,19 +6,19 @@ Source: Linux, ``Documentation/filesystems/proc.rst``.
 
 import os
 import re
-from collections.abc import Callable
 
 from ccpipe.node.linux.process_table import read
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_MAX_ENVIRONMENT = 8 * 2**20  # bytes: the kernel allows 6 MiB
 _IO = re.compile(rb"rchar: (\d{1,20})\nwchar: (\d{1,20})\n")
 _PSS = re.compile(rb"^Pss: +(\d{1,15}) kB$", re.MULTILINE)
 _STATM = re.compile(rb"\d{1,15} (\d{1,15}) (\d{1,15}) ")
 
 
-def transferred(folder: str, read: Callable[[str], bytes] = read) -> tuple[int, int] | None:
-    """Return the bytes read and written by calls, also of children that were waited for."""
-    found = _IO.match(read(f"{folder}/io"))
+def parse_transferred(text: bytes) -> tuple[int, int] | None:
+    """Read the file ``io``: bytes read and written by calls, also of children waited for."""
+    found = _IO.match(text)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
@@ -28,6 +28,17 @@ def unshared(folder: str) -> int | None:
     if found is None or int(found[2]) > int(found[1]):
         return None
     return (int(found[1]) - int(found[2])) * _PAGE
+
+
+def environment(folder: str) -> dict[str, str] | None:
+    """Return the environment that its program was started with."""
+    try:
+        with open(f"{folder}/environ", "rb") as file:  # noqa: PTH123 - as the other paths here
+            text = file.read(_MAX_ENVIRONMENT)
+    except OSError:
+        return None
+    pairs = (word.decode(errors="replace").partition("=") for word in text.split(b"\0"))
+    return {name: value for name, sign, value in pairs if sign}
 
 
 def proportional(folder: str) -> int | None:

@@ -5,9 +5,7 @@ them, and Sonar's sample, which reads more files of each.
 """
 
 import os
-import resource
 import threading
-import weakref
 from time import monotonic
 from typing import NamedTuple
 
@@ -16,7 +14,7 @@ from ccpipe.errors import DataError
 _WHOLE = 65536  # bytes: more than any file of a process that is read here
 _FIELDS = 37  # that are read of those after the name
 _MAX = 2**63
-_SPARE = 256  # files that others may open
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
@@ -71,13 +69,10 @@ class ProcessTable:
     ----------
     root
         Where the file system begins that is read; another than `/` for a captured tree.
-    files
-        Reads the files instead of ``read``, for who walks often.
 
     """
 
-    def __init__(self, *, root: str = "/", files: "OpenFiles | None" = None) -> None:
-        self._read = files.read if files else read
+    def __init__(self, *, root: str = "/") -> None:
         self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
         self._lock = threading.Lock()
         self._slot: int | None = None
@@ -103,14 +98,23 @@ class ProcessTable:
         for name in os.listdir(self._path):  # noqa: PTH208 - as above
             if name.isdecimal():
                 place = f"{self._path}/{name}/stat"
-                text = self._read(place)
+                text = read(place)
                 if not text:
                     continue  # it ended meanwhile
                 try:
-                    walk.processes.append(_process(text))
+                    walk.processes.append(parse_process(text))
                 except (ValueError, IndexError):
                     walk.errors.append(DataError(f"{place}: {text!r:.60} is not a process"))
         return walk
+
+
+def start_time(pid: int, root: str = "/") -> float | None:
+    """Return when a process started, in seconds since the boot; None where it ended."""
+    text = read(os.path.join(root, f"proc/{pid}/stat"))  # noqa: PTH118 - as above
+    try:
+        return parse_process(text).start / _TICKS
+    except (ValueError, IndexError):
+        return None
 
 
 def read(path: str) -> bytes:
@@ -130,64 +134,7 @@ def read(path: str) -> bytes:
         os.close(file)
 
 
-class OpenFiles:
-    """Files of processes that stay open between readings: that halves what a reading costs.
-
-    An open file belongs to its process: once that ended it cannot be read, whoever gets the number.
-    """
-
-    def __init__(self, limit: int | None = None) -> None:
-        """Keep at most `limit` open, or as many as leave the process some to work with."""
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._limit = max(0, soft - _SPARE) if limit is None else limit
-        self._open: dict[str, int] = {}
-        self._used: set[str] = set()
-        weakref.finalize(self, _close_all, self._open)  # where nobody calls close()
-
-    def read(self, path: str) -> bytes:
-        """Return what ``read`` would."""
-        file = self._open.get(path)
-        if file is not None:
-            try:
-                text = os.pread(file, _WHOLE, 0)
-            except OSError:
-                os.close(self._open.pop(path))
-            else:
-                self._used.add(path)
-                return text
-        if len(self._open) >= self._limit:
-            return read(path)
-        try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            text = os.pread(file, _WHOLE, 0)
-        except OSError:
-            os.close(file)
-            return b""
-        self._open[path] = file
-        self._used.add(path)
-        return text
-
-    def close_unused(self) -> None:
-        """Close the files that were not read since the last call."""
-        for path in self._open.keys() - self._used:
-            os.close(self._open.pop(path))
-        self._used.clear()
-
-    def close(self) -> None:
-        """Close all."""
-        self._used.clear()
-        _close_all(self._open)
-
-
-def _close_all(files: dict[str, int]) -> None:
-    while files:
-        os.close(files.popitem()[1])
-
-
-def _process(text: bytes) -> Process:
+def parse_process(text: bytes) -> Process:
     """Read a line of the table (proc_pid_stat(5)); raises ValueError, IndexError.
 
     A name may hold anything, also brackets, blanks and line ends.

@@ -55,7 +55,7 @@ class ParquetSink(Sink):
 
     takes = Messages
 
-    limits = Limits(lines=150_000, bytes=20 * 2**20, age=60.0, memory=40 * 2**20, timeout=0.0)
+    limits = Limits(lines=150_000, bytes=16 * 2**20, age=60.0, memory=24 * 2**20, timeout=0.0)
 
     stores_once = True
 
@@ -157,6 +157,8 @@ class ParquetSink(Sink):
         self._housekeeping.look_after(folders, len(lines))
 
     def _prepare(self) -> None:
+        # Arrow's own pool holds some 30 MB that it does not use.
+        pa.set_memory_pool(pa.system_memory_pool())
         make_folder(self.folder)
         clean_up(self.folder)
 

@@ -1,6 +1,6 @@
 # distutils: language = c++
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled kernel of ``rows``: writes columns as PostgreSQL's binary COPY wants rows."""
+"""The compiled kernel of ``rows`` and ``series``: writes rows as PostgreSQL's binary COPY."""
 
 from cpython.bytearray cimport (
     PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize,
@@ -8,6 +8,8 @@ from cpython.bytearray cimport (
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+from libcpp cimport bool as cbool
+from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 cdef extern from *:
@@ -20,6 +22,15 @@ cdef extern from *:
     uint16_t be16(uint16_t) nogil
     uint32_t be32(uint32_t) nogil
     uint64_t be64(uint64_t) nogil
+
+cdef extern from "series.hpp" namespace "ccpipe" nogil:
+    cdef cppclass SeriesRows:
+        string out
+        void begin(const char* key, size_t) except +
+        void name(const char*, size_t) except +
+        void tag(const char*, size_t, const char*, size_t) except +
+        cbool add(const char*, size_t) except +
+        void end(const char* field, size_t) except +
 
 cdef enum:  # ``ValueType``
     INT = 1
@@ -199,3 +210,32 @@ def rows(lines, ids, texts):
     at = _put16(at, -1)
     PyByteArray_Resize(out, at - begin)
     return out
+
+
+def series_rows(table, pairs, keys):
+    """Write a row for each series and field, with its key in the database."""
+    cdef SeriesRows rows
+    cdef bytes key, encoding, name, field, value
+    cdef list held
+    cdef list fields = [each.encode() for each in table.fields]
+    rows.out.append(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0", 19)
+    encoding_of = table.codes.key
+    for (code, place), key in zip(pairs, keys, strict=True):
+        rows.begin(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+        encoding = encoding_of(code)
+        held = []  # what the rows point to until their end
+        if not rows.add(PyBytes_AS_STRING(encoding), PyBytes_GET_SIZE(encoding)):
+            series = table.series[code]
+            name = series.name.encode()
+            rows.name(PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
+            for tag, word in series.tags.items():
+                field, value = tag.encode(), word.encode()
+                held.append(value)
+                rows.tag(
+                    PyBytes_AS_STRING(field), PyBytes_GET_SIZE(field),
+                    PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),
+                )
+        field = fields[place]
+        rows.end(PyBytes_AS_STRING(field), PyBytes_GET_SIZE(field))
+    rows.out.append(b"\xff\xff", 2)
+    return PyByteArray_FromStringAndSize(rows.out.data(), rows.out.size())

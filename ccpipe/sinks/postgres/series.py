@@ -1,6 +1,8 @@
 """The numbers by which ``samples`` names its series: asked for once, and remembered."""
 
 import hashlib
+import struct
+import sys
 from array import array
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +11,7 @@ import msgspec
 
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
-from ccpipe.sinks.postgres.rows import Pair, unknown_pairs
+from ccpipe.sinks.postgres.rows import KERNEL, Pair, unknown_pairs
 
 TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
 """Tags that have a column of their own, named with ``_`` for ``-``; the others share ``tags``."""
@@ -17,30 +19,33 @@ TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
 _KEY = 16
 """Bytes of a key."""
 
-# One parameter for all keys and one for all series: the library takes long for lists.
+# All keys in one parameter and all numbers in one answer: the library takes long for lists.
 FOUND = """
-    SELECT array_agg(coalesce(id, 0) ORDER BY place)
+    SELECT string_agg(int4send(coalesce(id, 0)), '' ORDER BY place)
     FROM (SELECT place, substring($1::bytea FROM 16 * place + 1 FOR 16) AS key
           FROM generate_series(0, length($1::bytea) / 16 - 1) AS place) AS asked
     LEFT JOIN series USING (key)
 """
 
+TEMPORARY = """
+    CREATE TEMPORARY TABLE IF NOT EXISTS ccpipe_new_series (
+        place integer, key bytea, name text, field text, cluster text, hostname text,
+        type text, type_id text, stype text, stype_id text, tags jsonb
+    ) ON COMMIT DELETE ROWS
+"""
+
+# In one order everywhere: no deadlocks.
 NEW_SERIES = """
-    WITH given AS (
-        SELECT place, substring($1::bytea FROM 16 * place::int - 15 FOR 16) AS key,
-               each->>0 AS name, each->>1 AS field, (each->2)::jsonb AS tags
-        FROM json_array_elements($2::json) WITH ORDINALITY AS listed (each, place)
-    ), made AS (
+    WITH made AS (
         INSERT INTO series
             (key, name, field, cluster, hostname, type, type_id, stype, stype_id, tags)
-        SELECT key, name, field, tags->>'cluster', tags->>'hostname', tags->>'type',
-               tags->>'type-id', tags->>'stype', tags->>'stype-id',
-               tags - '{cluster,hostname,type,type-id,stype,stype-id}'::text[]
-        FROM given ORDER BY place
+        SELECT key, name, field, cluster, hostname, type, type_id, stype, stype_id, tags
+        FROM ccpipe_new_series ORDER BY key
         ON CONFLICT (key) DO NOTHING
         RETURNING key, id
     )
-    SELECT array_agg(coalesce(id, 0) ORDER BY place) FROM given LEFT JOIN made USING (key)
+    SELECT string_agg(int4send(coalesce(id, 0)), '' ORDER BY place)
+    FROM ccpipe_new_series LEFT JOIN made USING (key)
 """
 
 # Reading from the table keeps it from being truncated or renamed until the transaction ends.
@@ -106,43 +111,77 @@ class SeriesIds:
 
         """
         refuse_nul(lines, pairs)
-        keys = {digest(lines, pair): pair for pair in pairs}
-        ids = await _found(connection, list(keys))
-        # In one order everywhere: no deadlocks.
-        if missing := sorted(key for key, id_ in ids.items() if not id_):
-            series, fields = lines.table.series, lines.table.fields
-            new = [
-                (series[code].name, fields[field], series[code].tags)
-                for code, field in map(keys.__getitem__, missing)
-            ]
-            text = msgspec.json.encode(new).decode()
-            made = await connection.fetchval(NEW_SERIES, b"".join(missing), text)
-            ids.update(zip(missing, made, strict=True))
-            if others := [key for key in missing if not ids[key]]:  # another bridge was first
-                ids |= await _found(connection, others)
-        for key, (code, field) in keys.items():
-            self.by_field[field][code] = ids[key]
+        keys = digests(lines, pairs)
+        ids = _numbers(await connection.fetchval(FOUND, b"".join(keys)))
+        if missing := [place for place, id_ in enumerate(ids) if not id_]:
+            names = [keys[place] for place in missing]
+            rows = series_rows(lines.table, [pairs[place] for place in missing], names)
+            await connection.execute(TEMPORARY)
+            await connection.copy_to_table(
+                "ccpipe_new_series", schema_name="pg_temp", source=rows, format="binary"
+            )
+            made = _numbers(await connection.fetchval(NEW_SERIES))
+            if not all(made):  # another bridge was first with some
+                made = _numbers(await connection.fetchval(FOUND, b"".join(names)))
+            for place, id_ in zip(missing, made, strict=True):
+                ids[place] = id_
+        for (code, field), id_ in zip(pairs, ids, strict=True):
+            self.by_field[field][code] = id_
 
 
-async def _found(connection: Any, keys: list[bytes]) -> dict[bytes, int]:
-    """Return the numbers of series by their keys; 0 for those that there are not."""
-    return dict(zip(keys, await connection.fetchval(FOUND, b"".join(keys)), strict=True))
+def _numbers(answer: bytes) -> "array[int]":
+    """Return the numbers of an answer, 0 for series that there are not."""
+    numbers = array("i", answer)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
 
 
-def digest(lines: Lines, pair: Pair) -> bytes:
-    """Return what a series and a field are known by in the database."""
+def digests(lines: Lines, pairs: Sequence[Pair]) -> list[bytes]:
+    """Return what each series and field is known by in the database."""
+    key_of = lines.table.codes.key
     # A space in the key is escaped, so this is the only one that is not.
-    key = lines.table.codes.key(pair[0]) + b" " + lines.table.fields[pair[1]].encode()
-    return hashlib.blake2b(key, digest_size=_KEY).digest()
+    fields = [b" " + name.encode() for name in lines.table.fields]
+    return [
+        hashlib.blake2b(key_of(code) + fields[field], digest_size=_KEY).digest()
+        for code, field in pairs
+    ]
+
+
+def series_rows(table: SeriesTable, pairs: Sequence[Pair], keys: Sequence[bytes]) -> bytearray:
+    """Write a row for each series and field, with its place and key, as binary COPY wants them."""
+    if KERNEL is not None:
+        written: bytearray = KERNEL.series_rows(table, pairs, keys)
+        return written
+    return series_rows_in_python(table, pairs, keys)
+
+
+def series_rows_in_python(
+    table: SeriesTable, pairs: Sequence[Pair], keys: Sequence[bytes]
+) -> bytearray:
+    """Write rows without the kernel."""
+    parts = [b"PGCOPY\n\xff\r\n\0", bytes(8)]
+    for place, ((code, field), key) in enumerate(zip(pairs, keys, strict=True)):
+        name, tags, _ = table.series[code]
+        own = [tags.get(tag) for tag in TAG_COLUMNS]
+        others = {tag: tags[tag] for tag in tags if tag not in TAG_COLUMNS}
+        texts = [
+            None if text is None else text.encode() for text in (name, table.fields[field], *own)
+        ]
+        parts.append(struct.pack(">h", 5 + len(TAG_COLUMNS)))
+        cells = (struct.pack(">i", place), key, *texts, b"\1" + msgspec.json.encode(others))
+        parts += [_NULL if each is None else struct.pack(">i", len(each)) + each for each in cells]
+    return bytearray().join([*parts, struct.pack(">h", -1)])
+
+
+_NULL = struct.pack(">i", -1)
 
 
 def refuse_nul(lines: Lines, pairs: Sequence[Pair]) -> None:
     """Raise RejectedError for the rows of series with NUL, as plain Influx line protocol allows."""
-    bad = {
-        (code, field)
-        for code, field in pairs
-        if b"\0" in lines.table.codes.key(code) or "\0" in lines.table.fields[field]
-    }
+    key_of = lines.table.codes.key
+    bad_fields = {place for place, name in enumerate(lines.table.fields) if "\0" in name}
+    bad = {pair for pair in pairs if b"\0" in key_of(pair[0]) or pair[1] in bad_fields}
     if bad:
         rows = zip(lines.series, lines.fields, strict=True)
         raise RejectedError(

@@ -10,6 +10,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from ccpipe.formats.slurm import SacctRow
 from ccpipe.formats.sonar import UNSET, ExtendedUint, SlurmJob, timestamp
 from ccpipe.jobs import is_final
 from ccpipe.pipeline.state import StateStore, StateTable
@@ -20,6 +21,10 @@ MAX_RECORDS = 500_000
 """Records that are remembered; those that were sent least recently are forgotten."""
 MISSING = 86400 * 10**9
 """Nanoseconds for which the end of a job is waited for that slurmctld forgot."""
+
+UNNAMED = "allocation"
+"""What slurmdbd calls a job of which it has heard the end and not yet the start: slurmctld reports
+starts together, every few seconds."""
 
 Key = tuple[int, str, int, int]
 """Job, step, submission in seconds, and task: ``squeue -r`` gives pending tasks one number."""
@@ -51,6 +56,8 @@ class Changes:
         self._missing: dict[int, int] = {}
         """Jobs that are no longer listed and have not ended, and when they were listed last."""
         self._last_poll = 0
+        self._unnamed: dict[tuple[int, int | None], SacctRow] = {}
+        """Rows of jobs that slurmdbd knows the end of only, by number and submission."""
 
     def open(self) -> None:
         """Read the file; raises ConfigError where it cannot be used."""
@@ -72,10 +79,7 @@ class Changes:
         self, poll: Poll, *, everything: bool = False
     ) -> Iterator[tuple[SlurmJob, tuple[Key, Sent]]]:
         """Yield the records that have changed, each with what ``acknowledge`` takes."""
-        for row in poll.rows:
-            is_listed = poll.listed is not None and row.id.job in poll.listed
-            if row.end is None and not row.is_step and is_listed:
-                continue  # squeue reports it as it is now
+        for row in self._rows(poll):
             job = job_of_row(row, poll.allocation(row))
             yield from self._if_changed(job, is_accounted=True, everything=everything)
         for live in poll.jobs:
@@ -85,6 +89,21 @@ class Changes:
             if known and known.is_accounted and known.is_final and _is_same_run(job, known):
                 continue
             yield from self._if_changed(job, is_accounted=False, everything=everything)
+
+    def _rows(self, poll: Poll) -> Iterator[SacctRow]:
+        """Yield the rows that say more of their job than squeue does."""
+        held, self._unnamed = self._unnamed, {}
+        for row in poll.rows:
+            held.pop((row.id.job, row.submit), None)
+        for row in (*held.values(), *poll.rows):
+            is_listed = poll.listed is not None and row.id.job in poll.listed
+            if row.is_step or not is_listed:
+                yield row
+            elif row.end is not None:
+                if row.job_name == UNNAMED:  # most of it is missing; squeue has it meanwhile
+                    self._unnamed[row.id.job, row.submit] = row
+                else:
+                    yield row
 
     def _if_changed(
         self, job: SlurmJob, *, is_accounted: bool, everything: bool

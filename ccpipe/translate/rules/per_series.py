@@ -64,9 +64,8 @@ def fields_of(lines: Lines, decide: Callable[[str], T]) -> dict[int, T]:
 
     Field names come from outside, so a table may know a million: only those in hand are looked at.
     """
-    codes = lines.fields[:1]
-    if codes * len(lines) != lines.fields:  # mostly there is one
-        codes = array("i", set(lines.fields))
+    only = lines.only_field  # as mostly
+    codes = {only} if only is not None else set(lines.fields)
     return {code: decide(lines.table.fields[code]) for code in codes}
 
 

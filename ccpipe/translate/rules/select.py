@@ -88,7 +88,7 @@ class Select(Translator):
             fields = fields_of(lines, self._keeps_field)
             if not all(fields.values()):
                 rules.append(map(fields.__getitem__, lines.fields))
-        if self._numeric and lines.types.tobytes().translate(None, _NUMBERS):
+        if self._numeric and not lines.used_types <= _NUMBERS:
             rules.append(map(IS_NUMBER.__getitem__, lines.types))
         if not rules:
             return None
@@ -136,7 +136,7 @@ class Drop(Translator):
         return records if len(kept) == len(records) else kept
 
 
-_NUMBERS = bytes(kind for kind, is_number in enumerate(IS_NUMBER) if is_number)
+_NUMBERS = frozenset(kind for kind, is_number in enumerate(IS_NUMBER) if is_number)
 
 
 def _kind(name: str) -> Kind:

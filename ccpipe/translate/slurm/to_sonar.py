@@ -14,16 +14,16 @@ What the specification leaves open, or what differs from Sonar's own output:
 Source: Sonar JSON format output specification, *SlurmJob*, *SacctData*, *ClusterAttributes*.
 """
 
+import functools
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from ccpipe import __version__
 from ccpipe.errors import DataError
 from ccpipe.formats import nodelist
-from ccpipe.formats.slurm import Allocation, Cluster, LiveJob, SacctRow, SlurmId, tres
+from ccpipe.formats.slurm import Allocation, Cluster, LiveJob, SacctRow, tres
 from ccpipe.formats.sonar import (
     INFINITE,
     UNSET,
@@ -44,8 +44,12 @@ from ccpipe.formats.sonar import (
 from ccpipe.jobs import is_final
 
 META = MetadataObject(producer="ccpipe", version=__version__)
-KIB, MIB = 1024, 1024**2
+MIB = 2**20
+_ALMOST_KIB = 2**10 - 1
+"""Added before a number of bytes is divided, so that KiB are rounded up."""
 _SIGNAL = 128
+MAX_CACHED = 4096
+"""Values whose text in an envelope is remembered: the rows of one job have most in common."""
 
 
 def jobs_envelope(jobs: Iterable[SlurmJob], *, cluster: str, time: int) -> JobsEnvelope:
@@ -77,31 +81,38 @@ def job_of_row(row: SacctRow, allocation: tuple[str, ...] = ()) -> SlurmJob:
 
     A job that has not ended has no elapsed and suspended time: both change all the time.
     """
-    state = row.state or ""
+    number = row.id
     has_ended = row.end is not None
-    return SlurmJob(
-        **_id_fields(row.id),
-        job_name=_clean(row.job_name),
-        job_state=state,
-        user_name=_user(row.user, row.uid),
-        account=_clean(row.account),
-        submit_time=_time(row.submit),
-        time_limit=_minutes(row.time_limit),
-        partition=row.partition or "",
-        reservation=_clean(row.reservation),
-        nodes=node_ranges(row.node_list),
-        priority=UNSET if row.priority is None else ExtendedUint(row.priority),
-        distribution=row.layout or "",
-        gres_detail=allocation,
-        requested_cpus=row.req_cpus or 0,
-        requested_memory_per_node=_kib(_memory_per_node(row)),
-        requested_node_count=row.req_nodes or 0,
-        start_time=_time(row.start),
-        suspend_time=int(row.suspended or 0) if has_ended else 0,
-        end_time=_time(row.end),
-        exit_code=_exit_code(row.exit_code, row.exit_signal),
-        sacct=_sacct(row, has_ended=has_ended),
-        requested_resources=row.req_tres or "",
+    return SlurmJob(  # by position, in a quarter of the time
+        number.job,
+        number.step,
+        _clean(row.job_name),
+        row.state or "",
+        number.array_job or 0,
+        number.array_task or 0,
+        number.het_job or 0,
+        number.het_offset or 0,
+        _user(row.user, row.uid),
+        _clean(row.account),
+        _time(row.submit),
+        _minutes(row.time_limit),
+        row.partition or "",
+        _clean(row.reservation),
+        node_ranges(row.node_list),
+        _extended(row.priority),
+        row.layout or "",
+        allocation,
+        row.req_cpus or 0,
+        0,  # minimum_cpus_per_node
+        _kib(_memory_per_node(row)),
+        row.req_nodes or 0,
+        _time(row.start),
+        int(row.suspended or 0) if has_ended else 0,
+        _time(row.end),
+        _exit_code(row.exit_code, row.exit_signal),
+        _sacct(row, has_ended=has_ended),
+        row.req_tres or "",
+        row.alloc_tres or "",
     )
 
 
@@ -113,8 +124,14 @@ def job_of_live(job: LiveJob, detail: "Detail | None" = None) -> SlurmJob:
     state = job.state or ""
     started = has_started(job)
     detail = detail or detail_of(job)
+    number = job.id
     return SlurmJob(
-        **_id_fields(job.id),
+        job_id=number.job,
+        job_step=number.step,
+        array_job_id=number.array_job or 0,
+        array_task_id=number.array_task or 0,
+        het_job_id=number.het_job or 0,
+        het_job_offset=number.het_offset or 0,
         job_name=_clean(job.name),
         job_state=state,
         user_name=_user(job.user, job.uid),
@@ -124,7 +141,7 @@ def job_of_live(job: LiveJob, detail: "Detail | None" = None) -> SlurmJob:
         partition=job.partition or "",
         reservation=_clean(job.reservation),
         nodes=node_ranges(job.node_list),
-        priority=UNSET if job.priority is None else ExtendedUint(job.priority),
+        priority=_extended(job.priority),
         gres_detail=detail.allocation,
         requested_cpus=job.cpus or 0,
         requested_memory_per_node=_kib(detail.memory_per_node),
@@ -195,6 +212,7 @@ def _allocation(allocation: Allocation) -> str:
     return " ".join(f"{key}={text}" for key, text in parts.items())
 
 
+@functools.lru_cache(MAX_CACHED)
 def node_ranges(node_list: str | None) -> tuple[str, ...]:
     """Split a list of nodes at its outer commas; empty where it is no such list."""
     try:
@@ -203,31 +221,20 @@ def node_ranges(node_list: str | None) -> tuple[str, ...]:
         return ()
 
 
-def _id_fields(number: SlurmId) -> dict[str, Any]:
-    return {
-        "job_id": number.job,
-        "job_step": number.step,
-        "array_job_id": number.array_job or 0,
-        "array_task_id": number.array_task or 0,
-        "het_job_id": number.het_job or 0,
-        "het_job_offset": number.het_offset or 0,
-    }
-
-
 def _sacct(row: SacctRow, *, has_ended: bool) -> SacctData:
     return SacctData(
-        MinCPU=int(row.min_cpu or 0),
-        AllocTRES=row.alloc_tres or "",
-        AveCPU=int(row.ave_cpu or 0),
-        AveDiskRead=_kib(_disk(row.tres_usage_in_ave, row.ave_disk_read)),
-        AveDiskWrite=_kib(_disk(row.tres_usage_out_ave, row.ave_disk_write)),
-        AveRSS=_kib(row.ave_rss),
-        AveVMSize=_kib(row.ave_vm_size),
-        ElapsedRaw=_elapsed(row) if has_ended else 0,
-        SystemCPU=round(row.system_cpu or 0),
-        UserCPU=round(row.user_cpu or 0),
-        MaxRSS=_kib(row.max_rss),
-        MaxVMSize=_kib(row.max_vm_size),
+        int(row.min_cpu or 0),
+        row.alloc_tres or "",
+        int(row.ave_cpu or 0),
+        _disk(row.tres_usage_in_ave, row.ave_disk_read),
+        _disk(row.tres_usage_out_ave, row.ave_disk_write),
+        (row.ave_rss or 0) + _ALMOST_KIB >> 10,
+        (row.ave_vm_size or 0) + _ALMOST_KIB >> 10,
+        _elapsed(row) if has_ended else 0,
+        round(row.system_cpu) if row.system_cpu else 0,
+        round(row.user_cpu) if row.user_cpu else 0,
+        (row.max_rss or 0) + _ALMOST_KIB >> 10,
+        (row.max_vm_size or 0) + _ALMOST_KIB >> 10,
     )
 
 
@@ -240,18 +247,20 @@ def _elapsed(row: SacctRow) -> int:
     return max(0, (row.end - row.start) // 10**9 - int(row.suspended or 0))
 
 
-def _disk(usage: str | None, rounded: int | None) -> int | None:
+def _disk(usage: str | None, rounded: int | None) -> int:
+    """Return KiB, of the exact number of bytes where `usage` has it."""
     try:
-        exact = tres(usage).get("fs/disk")
+        exact = tres(usage).get("fs/disk") if usage else None
     except DataError:
         exact = None
-    return rounded if exact is None else int(exact)
+    return _kib(rounded if exact is None else int(exact))
 
 
 def _memory_per_node(row: SacctRow) -> int | None:
-    if row.req_mem_of == "node" or row.requested_memory is None:
-        return row.req_mem if row.req_mem_of == "node" else None
-    return row.requested_memory // max(row.req_nodes or 1, 1)
+    if row.req_mem is None or row.req_mem_of == "node":
+        return row.req_mem
+    whole = row.requested_memory
+    return None if whole is None else whole // max(row.req_nodes or 1, 1)
 
 
 def _live_memory_per_node(job: LiveJob) -> int | None:
@@ -261,9 +270,15 @@ def _live_memory_per_node(job: LiveJob) -> int | None:
 
 
 def _kib(volume: int | None) -> int:
-    return -(-(volume or 0) // KIB)
+    return (volume or 0) + _ALMOST_KIB >> 10
 
 
+@functools.lru_cache(MAX_CACHED)
+def _extended(number: int | None) -> ExtendedUint:
+    return UNSET if number is None else ExtendedUint(number)
+
+
+@functools.lru_cache(MAX_CACHED)
 def _minutes(seconds: float | None) -> ExtendedUint:
     if seconds is None:
         return UNSET
@@ -280,10 +295,13 @@ def _user(name: str | None, uid: int | None) -> str:
     return "" if uid is None else str(uid)
 
 
+@functools.lru_cache(MAX_CACHED)
 def _time(nanoseconds: int | None) -> str:
     return timestamp.write(nanoseconds) if nanoseconds else ""
 
 
 def _clean(text: str | None) -> str:
     """Return a text as JSON can carry it."""
-    return text.encode(errors="replace").decode() if text else ""
+    if not text or text.isascii():
+        return text or ""
+    return text.encode(errors="replace").decode()

@@ -1,6 +1,7 @@
 """Metrics of one node and time to a Sonar sample."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -54,7 +55,10 @@ _SAME = {
 _ROWS = {row.name: row for row in (*SYSTEM, BOOT, *GPU, PERFORMANCE_STATE, *JOB_INTS, *JOB_GPU)}
 _CPU_USED_BY_JOB = JOB_FLOATS[0]
 _ROWS[_CPU_USED_BY_JOB.name] = _CPU_USED_BY_JOB._replace(field="cpu_util")
-_OF_JOBS = {row.name for row in (*JOB_INTS, _CPU_USED_BY_JOB)}
+_CPU_USED_IN_PARTS = ("job_user_cpu", "job_sys_cpu")
+"""What the collectors of Slurm's cgroups report; together they are a job's ``cpu_util``."""
+_ROWS |= dict.fromkeys(_CPU_USED_IN_PARTS, _ROWS[_CPU_USED_BY_JOB.name])
+_OF_JOBS = {*(row.name for row in JOB_INTS), _CPU_USED_BY_JOB.name, *_CPU_USED_IN_PARTS}
 _OF_JOBS_ON_GPUS = {row.name for row in JOB_GPU}
 _OF_GPUS = {row.name for row in (*GPU, PERFORMANCE_STATE)}
 
@@ -77,6 +81,8 @@ class SampleField(NamedTuple):
     """None for the node itself."""
     gpu: str = ""
     """UUID of the card; empty for none."""
+    part: str = ""
+    """Name of the metric, where the field is the sum of several."""
 
 
 def field_of(name: str, field: str, tags: Mapping[str, str]) -> SampleField | None:
@@ -88,8 +94,10 @@ def field_of(name: str, field: str, tags: Mapping[str, str]) -> SampleField | No
     gpu = tags.get("type-id", "") if tags.get("type") == "accelerator" else ""
     if tags.get("stype") == "job":
         job = _job_of(tags)
-        fits = name in (_OF_JOBS_ON_GPUS if gpu else _OF_JOBS)
-        return SampleField(row.field, row.scale, job, gpu) if job is not None and fits else None
+        if job is None or name not in (_OF_JOBS_ON_GPUS if gpu else _OF_JOBS):
+            return None
+        part = name if name in _CPU_USED_IN_PARTS else ""
+        return SampleField(row.field, row.scale, job, gpu, part)
     if "stype" in tags or name in _OF_JOBS or name in _OF_JOBS_ON_GPUS:
         return None
     if gpu or tags.get("type") == "node":
@@ -124,7 +132,7 @@ class PartialSample:
         gpus: dict[str, dict[str, Any]] = {}
         jobs: dict[JobKey, dict[str, Any]] = {}
         cards: dict[JobKey, dict[str, dict[str, Any]]] = {}
-        for slot, value in self.values.items():
+        for slot, value in _summed(self.values).items():
             of_system: tuple[type[Record], dict[str, Any]] = (SampleSystem, system)
             if slot.job is None and slot.gpu:
                 of_system = SampleGpu, gpus.setdefault(slot.gpu, {})
@@ -168,6 +176,16 @@ class PartialSample:
             made.append(_job(key, known, cards.get(key, {}), pids))
             pids.add(made[-1].processes[0].pid)
         return tuple(made)
+
+
+def _summed(values: Mapping[SampleField, float]) -> dict[SampleField, float]:
+    """Add up the parts of a field; a value of the whole counts more than they do."""
+    whole = {slot: value for slot, value in values.items() if not slot.part}
+    parts: defaultdict[SampleField, float] = defaultdict(float)
+    for slot, value in values.items():
+        if slot.part:
+            parts[slot._replace(part="")] += value
+    return {**parts, **whole}
 
 
 def _set(cls: type[Record], known: dict[str, Any], slot: SampleField, value: float) -> None:

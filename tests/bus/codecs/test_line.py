@@ -7,12 +7,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccpipe.bus.codecs import Packing
-from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec, pack
+from ccpipe.bus.codecs.line import JOINED_BYTES, MAX_REJECTED, LineCodec, pack
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import Batch
+from ccpipe.pipeline.letters import rejected_letters
 
 
 class Delivered(NamedTuple):
@@ -119,3 +120,14 @@ def test_packing_keeps_every_line_in_order_and_within_bounds(
     assert b"".join(payloads) == b"".join(lines)
     assert all(len(payload) <= size or payload in lines for payload in payloads)
     assert len(payloads) >= -(-len(lines) // maximum)
+
+
+def test_the_work_for_a_message_of_bad_lines_is_bounded() -> None:
+    """So many are looked at; the rest is kept as it is, and counted."""
+    payload = b"x\n" * (MAX_REJECTED + 1000)
+    for messages in ([payload], [payload, b"m value=1 5"]):
+        batch, _ = next(iter(LineCodec().decode([Delivered("s", each) for each in messages])))
+        rejected = batch.records.rejected
+        assert len(rejected) == MAX_REJECTED + 1
+        assert b"\n".join(bad.original for bad in rejected) == payload
+        assert sum(letter.lines for letter in rejected_letters(batch)) == MAX_REJECTED + 1000

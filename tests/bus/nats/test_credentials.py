@@ -66,10 +66,10 @@ def test_a_user_without_a_password_file_is_refused() -> None:
 
 
 def test_an_nkey_file_is_checked(tmp_path: Path) -> None:
-    """What is no seed is named with its file, and never shown."""
+    """What is not a seed is named with its file, and never shown."""
     path = tmp_path / "key.nk"
     path.write_text("SUNONSENSE")
-    with pytest.raises(ConfigError, match=r"bus.nkey_file: .*key.nk: is no seed") as caught:
+    with pytest.raises(ConfigError, match=r"bus.nkey_file: .*key.nk: not an nkey seed") as caught:
         client_options(Bus(nkey_file=str(path)))
     assert "SUNONSENSE" not in str(caught.value)
 

@@ -12,6 +12,7 @@ from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message, event, log
+from tests.bus.nats.proxy import Proxy
 from tests.bus.nats.reader import NOW, TAGS, Reader, metrics, source
 from tests.conftest import eventually
 
@@ -68,3 +69,34 @@ async def _insist(sink: NatsSink, records: list[Message]) -> None:
         else:
             return
     pytest.fail("the sink never became available again")
+
+
+async def test_what_a_killed_bridge_held_comes_before_what_is_newer(
+    site: Site, sink: NatsSink
+) -> None:
+    """A job's stop must not overtake its start, which waits for the broker's ack_wait."""
+    await sink.write(metrics(3))
+    async with Reader(source(site, ack_wait=1.0), acknowledge=False) as killed:
+        await eventually(lambda: len(killed.values) == 3)
+    await sink.write(metrics(6)[3:])
+    async with Reader(source(site, ack_wait=1.0)) as reader:
+        await eventually(lambda: len(reader.values) == 6)
+    assert reader.values == [float(i) for i in range(6)]
+
+
+async def test_what_a_connection_lost_comes_before_what_is_newer(
+    nats_server: Server, sink: NatsSink
+) -> None:
+    """The same for what was on its way when the connection broke."""
+    async with Proxy(nats_server) as proxy:
+        site = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
+        async with Reader(source(site, ack_wait=4.0)) as reader:
+            await sink.write(metrics(2))
+            await eventually(lambda: len(reader.values) == 2)
+            proxy.speaks.clear()
+            await sink.write(metrics(5)[2:])
+            await asyncio.sleep(0.2)  # the server has sent them, and nobody reads
+            proxy.cut()
+            await sink.write(metrics(8)[5:])
+            await eventually(lambda: len(reader.values) >= 8)
+    assert reader.values == [float(i) for i in range(8)]

@@ -13,8 +13,10 @@ import pytest
 from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.protocol.reader import RobustClient
+from ccpipe.bus.nats.publisher import Outgoing, Publisher
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
@@ -214,3 +216,28 @@ async def test_tail_shows_the_good_and_goes_on(nats_server: Server) -> None:
     assert process.returncode == 0
     out, _ = ended.result()
     assert out.startswith(b"end,cluster=fox.test")
+
+
+async def test_bad_lines_leave_others_their_turns(site: Site, nats_server: Server) -> None:
+    """Between messages of nothing but bad lines heartbeats, signals and ``/health`` go on."""
+    turns, seen = 0, []
+
+    async def tick() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
+        bad = [Outgoing("fox%2Etest.metrics", b"x\n" * 9000, f"{n}") for n in range(5)]
+        await Publisher(bus, site.bus, Subjects.of(site)).publish(bad)
+    source = NatsSource(site=site, telemetry=Telemetry(), durable="test")
+    async with source:
+        ticking = asyncio.create_task(tick())
+        async for batch in source:
+            seen.append(turns)
+            await batch.ack()
+            if len(seen) == len(bad):
+                source.stop()
+        ticking.cancel()
+    assert len(set(seen)) == len(bad), seen

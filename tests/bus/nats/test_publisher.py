@@ -1,5 +1,7 @@
 """Encoded messages onto the bus: each once, in order, also through retries."""
 
+import contextlib
+
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
@@ -7,8 +9,9 @@ from ccpipe.bus.nats.publisher import Outgoing, Publisher
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
-from ccpipe.errors import RejectedError
+from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.telemetry import Telemetry
+from tests.bus.nats.proxy import Proxy
 from tests.cli.dead.test_command import stored
 
 SUBJECT = "fox%2Etest.metrics"
@@ -41,3 +44,24 @@ async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: S
             await publisher.publish([*good, huge])
         await publisher.publish(good)
     assert await stored(nats_server) == [(SUBJECT, b"%d" % i) for i in range(40)]
+
+
+async def test_a_refused_message_costs_no_order(nats_server: Server) -> None:
+    """What follows it on its subject waits for its retry; other subjects need not."""
+    messages = [Outgoing(f"fox%2Etest.events.{i % 2}", b"%d" % i, f"id-{i}") for i in range(40)]
+    async with Proxy(nats_server) as proxy:
+        site = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
+        async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
+            publisher = Publisher(bus, site.bus, Subjects.of(site))
+            await publisher.publish(messages[:2])  # there is a stream
+            proxy.refuses = {b"4", b"21"}
+            with pytest.raises(UnavailableError, match="refused by the proxy"):
+                await publisher.publish(messages)
+            with contextlib.suppress(UnavailableError):
+                await publisher.publish(messages)
+            await publisher.publish(messages)
+    assert not proxy.refuses
+    found = await stored(nats_server)
+    for subject in ("fox%2Etest.events.0", "fox%2Etest.events.1"):
+        expected = [message.payload for message in messages if message.subject == subject]
+        assert [payload for where, payload in found if where == subject] == expected

@@ -171,3 +171,16 @@ async def test_a_broker_that_says_nothing_is_no_progress(
             await eventually(lambda: telemetry.stuck() == ["NatsSource"])
             proxy.speaks.set()
             await eventually(lambda: not telemetry.stuck())
+
+
+async def test_what_waits_undecoded_is_bounded(
+    site: Site, sink: NatsSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of large messages no more are asked for than a request may bring, however few they are."""
+    monkeypatch.setattr(module, "PULL_BYTES", 2**18)
+    for start in range(40):
+        await sink.write(metrics(2000, start=1_740_000_000 + 2000 * start))
+    async with source(site) as read:
+        await eventually(lambda: read._is_full)
+        await asyncio.sleep(0.2)  # for requests that must not come
+        assert 2**18 <= read._waiting_bytes < 2**19

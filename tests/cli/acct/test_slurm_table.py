@@ -2,7 +2,7 @@
 
 import pytest
 
-from ccpipe.cli.acct.slurm_table import cell, clock, share
+from ccpipe.cli.acct.slurm_table import LAYOUT, clock, share
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_times_are_printed_as_sacct_does(seconds: float, text: str) -> None:
 )
 def test_cells_have_units(head: str, value: object, text: str) -> None:
     """By column; texts cannot write to the terminal."""
-    assert cell(head, value) == text
+    assert LAYOUT.cell(head, value) == text
 
 
 def test_a_share_of_nothing_is_unknown() -> None:

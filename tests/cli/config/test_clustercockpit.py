@@ -99,6 +99,13 @@ def test_metrics_of_devices_are_left_out_unless_named() -> None:
     assert "left out, because the store would mix their devices" in done.err
 
 
+def test_a_metric_of_two_collectors_is_said_once() -> None:
+    """As perf and likwid count the same, and the keys of the store's metrics are their names."""
+    names = [each["name"] for each in printed()["metricConfig"]]
+    assert names.count("flops_any") == 1
+    assert len(set(names)) == len(names)
+
+
 def test_a_pattern_that_matches_nothing_is_an_error() -> None:
     """With the exit code of a wrong command line."""
     done = ccpipe("config", "clustercockpit", "cpuload")

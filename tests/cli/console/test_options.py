@@ -1,11 +1,11 @@
-"""Options that commands share: flags override the environment, and durations are read."""
+"""Options that commands share: flags override the environment."""
 
 from pathlib import Path
 
 import pytest
 
-from ccpipe.cli.console.options import Where, seconds
-from ccpipe.errors import MissingInputError, UsageError
+from ccpipe.cli.console.options import Where
+from ccpipe.errors import MissingInputError
 
 
 def test_flags_override_the_file(tmp_path: Path) -> None:
@@ -25,14 +25,3 @@ def test_the_file_is_the_given_one(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert Where(config=tmp_path / "mine.toml").path() == tmp_path / "mine.toml"
     with pytest.raises(MissingInputError, match="mine.toml: No such file"):
         Where(config=tmp_path / "mine.toml").site()
-
-
-def test_durations_are_read_from_flags() -> None:
-    """With a unit or in seconds; an error names the flag."""
-    assert (seconds("5m", "--for"), seconds("1.5", "--for"), seconds(None, "--for")) == (
-        300,
-        1.5,
-        None,
-    )
-    with pytest.raises(UsageError, match=r"^--for: .*not a duration: 'soon' \(expected e.g."):
-        seconds("soon", "--for")

@@ -34,6 +34,9 @@ def test_a_site_s_own_recipe_comes_first(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("CCPIPE_CONFIG", str(tmp_path / "etc" / "ccpipe.toml"))
     assert find_recipe(Path("parquet")) == own
     assert find_recipe(Path("null")) == ROOT / "bridges" / "null.toml"
+    (tmp_path / "parquet").mkdir()  # such as one with data
+    assert find_recipe(Path("parquet")) == own
+    (tmp_path / "parquet").rmdir()
     (tmp_path / "parquet").touch()
     assert find_recipe(Path("parquet")) == Path("parquet")
     assert find_recipe(Path("x/parquet")) == Path("x/parquet")

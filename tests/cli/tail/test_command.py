@@ -15,6 +15,7 @@ import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import Server
+from ccpipe.cli.console.login import Login
 from ccpipe.cli.tail.command import tail
 from ccpipe.cli.tail.idle_hint import IdleHint
 from ccpipe.cli.tail.listening import Listening, listen_to
@@ -268,7 +269,7 @@ async def test_no_server_is_explained(
     """Where it tried, and what to do; when its time is over without one, that is a failure."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
     with pytest.raises(UnavailableError, match="no NATS server answered"):
-        await tail(server=f"nats://me:hunter2@127.0.0.1:{unused_port}", for_="1200ms")
+        await tail(login=Login(server=f"nats://me:hunter2@127.0.0.1:{unused_port}"), for_="1200ms")
     said = capfd.readouterr().err
     assert f"not connected to nats://127.0.0.1:{unused_port}, trying again" in said
     assert "`ccpipe up` starts one" in said
@@ -280,7 +281,9 @@ async def test_a_silent_bus_is_explained(
 ) -> None:
     """What it listens to, once; a silent bus is no failure."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
-    await tail(server=nats_server.url, cluster=["fox.a"], kind=["metric"], for_="2500ms")
+    await tail(
+        login=Login(server=nats_server.url), cluster=["fox.a"], kind=["metric"], for_="2500ms"
+    )
     said = capfd.readouterr().err
     assert said.count("but no messages have arrived on fox%2Ea.metrics, fox%2Ea.metrics.*") == 1
 
@@ -291,7 +294,7 @@ async def test_filters_that_match_nothing_are_explained(
     """What came instead is named, so that a typing mistake shows."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
-        await tail(server=nats_server.url, node=["e9"], for_="2500ms")
+        await tail(login=Login(server=nats_server.url), node=["e9"], for_="2500ms")
     said = capfd.readouterr().err
     assert "lines received, none matches; seen: clusters fritz; nodes e1, e2;" in said
     assert "filtered out" in said.splitlines()[-1]

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.cli.app import app
+from ccpipe.cli.console.login import Login
 from ccpipe.cli.tail import command
 from ccpipe.cli.tail.options import Options
-from ccpipe.cli.tail.plain import FLAGS, LISTS, VALUES, parse
+from ccpipe.cli.tail.plain import FLAGS, LISTS, LOGIN, VALUES, parse
 
 SAMPLES = {
     "--kind": ("metric", "sonar", "dead"),
@@ -84,7 +85,8 @@ def test_what_is_not_plain_is_left_to_the_command(line: str) -> None:
 def test_every_option_of_the_command_is_known() -> None:
     """A new option is added to both."""
     known = {field for field, _ in (*FLAGS.values(), *LISTS.values(), *VALUES.values())}
-    assert known | {"subject"} == set(inspect.signature(command.tail).parameters)
+    assert known | {"subject", "login"} == set(inspect.signature(command.tail).parameters)
+    assert {field for field, _ in LOGIN.values()} == {f.name for f in dataclasses.fields(Login)}
 
 
 def test_the_heavy_libraries_are_not_imported() -> None:

@@ -11,7 +11,7 @@ import pytest
 from ccpipe.bus.nats.server import Server
 from ccpipe.cli.tail import stdout as module
 from ccpipe.cli.tail.stdout import Stdout
-from tests.cli.command import command, environment
+from tests.cli.command import ccpipe, command, environment
 from tests.conftest import eventually
 
 
@@ -80,3 +80,35 @@ async def test_tail_into_a_stopped_reader_obeys_signals(nats_server: Server) -> 
     for stream in (process.stdout, process.stderr):
         assert stream is not None
         stream.close()
+
+
+@pytest.mark.parametrize("descriptor", ["full", "closed"])
+def test_tail_says_why_it_cannot_write(nats_server: Server, descriptor: str) -> None:
+    """A full disk, or no standard output at all: one line and exit code 74."""
+    words = ("--raw", "--count", "1", "--all", "--for", "30s", "--server", nats_server.url)
+    redirect = ">/dev/full" if descriptor == "full" else ">&-"
+    payload = "m,hostname=n,type=node value=1 1740000000\n"
+    sent = ccpipe("send", "-", "--server", nats_server.url, stdin=payload.encode())
+    assert sent.code == 0, sent.err
+    shell = f'exec "$@" {redirect}'
+    publisher = subprocess.Popen(
+        command("simulate", "--nodes", "1", "--interval", "100ms", "--server", nats_server.url),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    )
+    try:
+        done = subprocess.run(
+            ["sh", "-c", shell, "sh", *command("tail", *words)],
+            stderr=subprocess.PIPE,
+            env=environment(),
+            timeout=60,
+            check=False,
+        )
+    finally:
+        publisher.terminate()
+        publisher.wait(60)
+    assert done.returncode == 74, done.stderr
+    last = done.stderr.decode().splitlines()[-1]
+    assert last.startswith("ccpipe: standard output: ")
+    assert b"Traceback" not in done.stderr

@@ -309,3 +309,22 @@ def test_lines_are_a_sequence() -> None:
     assert lines[-1].name == "c"
     assert [m.name for m in lines[1:]] == ["b", "c"]
     assert Message("b", {}, 2.0, 2 * SECOND) in lines
+
+
+@given(st.lists(st.sampled_from([b"bad", b"good value=1 1", b"", b'open value="x']), max_size=12))
+def test_the_number_of_rejected_lines_is_bounded(lines: list[bytes]) -> None:
+    """What comes after so many is kept whole, as one more; up to there nothing changes."""
+    payload = b"\n".join(lines)
+    everything = decode(payload)
+    for limit in range(4):
+        part = decode(payload, max_rejected=limit)
+        assert part.rejected[:limit] == everything.rejected[:limit]
+        if len(part.rejected) > limit:
+            (rest,) = part.rejected[limit:]
+            assert rest.rule is Rule.UNREAD
+            assert payload.endswith(rest.original)
+            assert rest.offset == len(payload) - len(rest.original)
+            good = decode(rest.original)
+            assert len(part) + len(good) == len(everything)
+        else:
+            assert len(part) == len(everything)

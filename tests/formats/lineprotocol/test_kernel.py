@@ -25,6 +25,7 @@ from ccpipe.formats.lineprotocol import (
     to_lines,
 )
 from ccpipe.formats.lineprotocol.decoder import _GRAMMARS, decode_compiled, decode_in_python
+from ccpipe.formats.lineprotocol.lines import COLUMNS
 from ccpipe.formats.prometheus import RemoteWrite
 from ccpipe.message import Message
 from tests.conftest import needs_kernel
@@ -41,6 +42,10 @@ def reported(lines: Lines) -> list[object]:
         lines.rejected,
         lines.precision,
         lines.verbatim,
+        lines.used_types,
+        None if lines.only_field is None else lines.table.fields[lines.only_field],
+        lines.passthrough(),
+        len(lines),
         list(map(repr, lines)),
     ]
 
@@ -114,6 +119,27 @@ def test_kernel_and_python_decode_alike(
         assert reported(compiled) == reported(
             decode_in_python(payload, theirs, precision or "auto", lenient)
         )
+
+
+@needs_kernel
+@given(st.permutations(COLUMNS), st.booleans(), st.integers(0, len(COLUMNS)))
+def test_columns_are_equal_in_whatever_order_they_are_asked_for(
+    names: list[str], is_large: bool, asked: int
+) -> None:
+    """Columns are made when they are asked for; rows that are added then follow in all of them."""
+    payload = b"".join(
+        b'm,a=%d v=%d,w=t,x="%d" %d\n' % (n % 7, n, n, n) for n in range(600 if is_large else 3)
+    )
+    lines = decode_compiled(payload, SeriesTable(), "auto", lenient=False)
+    twin = decode_in_python(payload, SeriesTable(), "auto", lenient=False)
+    for name in names[:asked]:
+        assert getattr(lines, name).tobytes() == getattr(twin, name).tobytes()
+    for each in (lines, twin):
+        each.append(0, 0, 1.5, 5)
+    assert [column.tobytes() for column in lines.columns] == [
+        column.tobytes() for column in twin.columns
+    ]
+    assert len(lines) == len(twin)
 
 
 def outcome(work: Callable[[], object]) -> object:

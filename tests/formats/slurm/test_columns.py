@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm import columns
-from ccpipe.formats.slurm.columns import Field, Source, TableReader
-from ccpipe.formats.slurm.values import text, whole
+from ccpipe.formats.slurm.columns import TableReader
+from ccpipe.formats.slurm.field import Field
+from ccpipe.formats.slurm.values import whole
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -174,17 +175,3 @@ def test_a_stream_is_read_in_bounded_memory() -> None:
         return most
 
     assert peak(50_000) < 1.5 * peak(10_000)
-
-
-def test_values_that_repeat_are_read_once() -> None:
-    """That is what makes columns fast."""
-    cells = []
-
-    def read(cell: str) -> str | None:
-        cells.append(cell)
-        return text(cell)
-
-    source = Source.find([Field("name", ("a",), read)], ["a"])
-    assert source is not None
-    assert list(source.values([["x", "y", "x", "x"]])) == ["x", "y", "x", "x"]
-    assert cells == ["x", "y"]

@@ -310,7 +310,7 @@ def test_a_stream_is_read_as_the_whole(tmp_path: Path) -> None:
     file = tmp_path / "sacct.txt"
     file.write_bytes(payload)
     with file.open("rb") as stream:
-        readings = list(sacct.read_stream(stream, zone=UTC))
+        readings = list(SacctReader(zone=UTC).read_stream(stream))
     assert [row for reading in readings for row in reading.records] == expected.records
     table = SacctReader(zone=UTC)
     whole: Reading[SacctRow] = Reading()
@@ -354,5 +354,5 @@ def test_any_bytes_are_rows_or_named_errors(payload: bytes) -> None:
     with suppress(DataError):
         reading = read(payload, zone=UTC)
         assert isinstance(reading, Reading)
-    for reading in sacct.read_stream(io.BytesIO(payload), columns=SONAR, zone=UTC):
+    for reading in SacctReader(columns=SONAR, zone=UTC).read_stream(io.BytesIO(payload)):
         assert isinstance(reading, Reading)

@@ -102,7 +102,7 @@ def test_a_stream_is_read_as_the_whole() -> None:
     """In chunks."""
     payload = captured("snapshots/squeue_all.1795171119.txt")
     whole: Reading[LiveJob] = Reading()
-    for reading in squeue.read_stream(io.BytesIO(payload), zone=UTC):
+    for reading in SqueueReader(zone=UTC).read_stream(io.BytesIO(payload)):
         whole.extend(reading)
     assert whole == read(payload, zone=UTC)
 

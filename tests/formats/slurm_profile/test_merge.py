@@ -19,6 +19,7 @@ from ccpipe.formats.slurm_profile import (
     open_profile,
     select,
 )
+from ccpipe.formats.slurm_profile import merge as merge_module
 from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
 from tests.formats.slurm_profile.samples import (
     DATA,
@@ -51,6 +52,17 @@ def test_a_merge_has_every_node_step_unchanged(tmp_path: Path, job: int) -> None
         assert ours.node_steps == theirs.node_steps
     assert report.changed
     assert (report.failures, len(report.node_steps)) == ([], len(report.added))
+
+
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_FILES"])
+def test_files_that_are_not_held_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """A job of any number of nodes is merged in the same memory, to the same bytes."""
+    merge(find_node_steps(ALICE, 3), tmp_path / "held.h5")
+    monkeypatch.setattr(merge_module, limit, 1)
+    merge(find_node_steps(ALICE, 3), tmp_path / "again.h5")
+    assert (tmp_path / "again.h5").read_bytes() == (tmp_path / "held.h5").read_bytes()
 
 
 def test_the_numbers_of_steps_and_nodes_are_all_there(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from ccpipe.formats.sonar import decode
 from tests.formats.sonar import examples
 from tests.formats.sonar.test_decoder import bad, changed, one
+from tests.paths import TEST_DATA
 
 
 def test_a_strict_decoder_accepts_what_sonar_itself_writes() -> None:
@@ -65,6 +67,24 @@ def test_a_strict_decoder_names_path_rule_and_value(
     assert rule in problem.rule
     if isinstance(value, str):
         assert problem.value == value
+
+
+def test_a_strict_decoder_accepts_recorded_output_of_sonar() -> None:
+    """A sample, a sysinfo and errors of Sonar 0.19.0-devel (335b157), of 22 November 2026.
+
+    A recording: no package brings Sonar, so tests cannot run it.
+    """
+    recorded = (TEST_DATA / "sonar/recorded.json").read_bytes()
+    accepted = decode(recorded, strict=True)
+    assert accepted.rejected == []
+    sample, sysinfo, errors = accepted.envelopes
+    assert sample.data is not None
+    assert sample.data.type == "sample"
+    assert sysinfo.data is not None
+    assert sysinfo.data.type == "sysinfo"
+    assert errors.errors is not None
+    refused = decode(recorded, strict=True, profile="spec")
+    assert len(refused.rejected) == 3
 
 
 def test_a_strict_decoder_tells_all_problems_of_an_envelope() -> None:

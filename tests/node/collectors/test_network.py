@@ -50,6 +50,16 @@ def test_only_some_interfaces_may_be_wanted(root: Root) -> None:
     assert _interfaces(some) == {"eth0", "ifb0"}
 
 
+def test_aliases_are_other_names_of_an_interface(root: Root) -> None:
+    """As cc-metric-collector's: include and exclude take the one name, the tag has the real one."""
+    root.show("captured/first")
+    aliases = {"eno1": ["eth0", "enp5s0"], "virtual": ["ifb0", "ifb1"]}
+    some = Network(include=["eno1"], interface_aliases=aliases, root=str(root))
+    assert _interfaces(some) == {"eth0"}
+    most = Network(exclude=["lo", "virtual"], interface_aliases=aliases, root=str(root))
+    assert _interfaces(most) == {"eth0"}
+
+
 def _interfaces(collector: Network) -> set[str]:
     return {interface for _, interface in reported(collector.collect(0))}
 

@@ -7,14 +7,19 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.node.linux.process_files import proportional, transferred, unshared
+from ccpipe.node.linux.process_files import (
+    environment,
+    parse_transferred,
+    proportional,
+    unshared,
+)
 
 OWN = f"/proc/{os.getpid()}"
 
 
 def test_our_own_files_are_read() -> None:
     """As the kernel has them."""
-    io = transferred(OWN)
+    io = parse_transferred(Path(OWN, "io").read_bytes())
     assert io is not None
     assert io[0] > 0
     resident = int(Path(OWN, "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -41,8 +46,17 @@ def test_more_shared_than_resident_is_unknown(tmp_path: Path) -> None:
 def test_any_bytes_are_numbers_or_unknown(data: bytes) -> None:
     """Nothing is raised."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("io", "statm", "smaps_rollup"):
+        for name in ("statm", "smaps_rollup", "environ"):
             Path(folder, name).write_bytes(data)
-        for read in (transferred, unshared, proportional):
-            found = read(folder)
-            assert found is None or isinstance(found, int | tuple)
+        for read in (unshared, proportional):
+            assert isinstance(read(folder), int | None)
+        assert isinstance(parse_transferred(data), tuple | None)
+        assert isinstance(environment(folder), dict)
+
+
+def test_an_environment_is_that_of_the_start(tmp_path: Path) -> None:
+    """Of ours a name that all have; of a process that ended, nothing."""
+    assert (environment(OWN) or {})["PATH"]
+    (tmp_path / "environ").write_bytes(b"A=1\0B=x=y\0nothing\0")
+    assert environment(str(tmp_path)) == {"A": "1", "B": "x=y"}
+    assert environment(str(tmp_path / "none")) is None

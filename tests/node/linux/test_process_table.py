@@ -1,7 +1,6 @@
 """One walk over ``/proc/<pid>/stat``, shared by those who want it at the same slot."""
 
 import os
-import subprocess
 import threading
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.node.collectors.processes import Processes
-from ccpipe.node.linux.process_table import OpenFiles, ProcessTable, Walk, read
+from ccpipe.node.linux.process_table import ProcessTable, Walk, read, start_time
 from tests.node.conftest import Root, unpack
 
 MINE = os.getpid()
@@ -124,42 +123,8 @@ def test_memory_and_faults_are_those_of_psutil() -> None:
     assert 0 <= mine.processor < (os.cpu_count() or 1)
 
 
-def test_files_that_stay_open_are_read_anew() -> None:
-    """Up to the limit; those that are not read any more are closed."""
-    files = OpenFiles(limit=2)
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    paths = [f"/proc/{MINE}/{name}" for name in ("stat", "io", "statm")]
-    first = [files.read(path) for path in paths]
-    sum(range(3_000_000))
-    assert all(first)
-    assert files.read(paths[0]) != first[0]
-    assert len(os.listdir("/proc/self/fd")) == before + 2  # noqa: PTH208
-    files.close_unused()
-    files.read(paths[0])
-    files.close_unused()
-    assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208
-    files.close()
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-
-
-def test_an_open_file_of_an_ended_process_is_empty() -> None:
-    """As ``read`` has it; a file that is not there is empty too."""
-    files = OpenFiles()
-    process = subprocess.Popen(["sleep", "60"])
-    path = f"/proc/{process.pid}/stat"
-    assert files.read(path)
-    process.kill()
-    process.wait()
-    assert files.read(path) == b""
-    assert files.read("/proc/self/nothing") == b""
-    files.close()
-
-
-def test_files_are_closed_with_whoever_held_them() -> None:
-    """Also where nobody called ``close()``: thousands may be open."""
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    files = OpenFiles()
-    assert files.read("/proc/self/stat")
-    assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208
-    del files
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+def test_when_a_process_started_is_known_while_it_runs() -> None:
+    """In seconds since the boot."""
+    [mine] = [p for p in ProcessTable().at(0).processes if p.pid == MINE]
+    assert start_time(MINE) == mine.start / os.sysconf("SC_CLK_TCK")
+    assert start_time(2**22 + 1) is None

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import os
+import random
 import sys
 import tempfile
 import time
@@ -188,7 +189,8 @@ async def test_a_name_too_long_for_a_folder(tmp_path: Path) -> None:
 
 async def test_a_full_disk(tmp_path: Path) -> None:
     """Where one file of a batch has no room, none of them stays."""
-    many = [metric(1.0, cluster="a"), *(metric(n * 0.1, time=NOON + n) for n in range(50_000))]
+    chance = random.Random(1)  # compresses to nothing small
+    many = [metric(1.0, cluster="a"), *(metric(chance.random()) for _ in range(50_000))]
     async with ParquetSink(dir=str(tmp_path)) as sink:
         with full_disk(2**16), pytest.raises(UnavailableError, match="too large"):
             await sink.write(many)

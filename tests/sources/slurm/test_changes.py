@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ccpipe.formats.slurm import LiveJob, SacctRow, SlurmId
 from ccpipe.formats.sonar import ExtendedUint, SlurmJob
-from ccpipe.sources.slurm.changes import MISSING, Changes, digest, is_final_run
+from ccpipe.sources.slurm.changes import MISSING, UNNAMED, Changes, digest, is_final_run
 from ccpipe.sources.slurm.poll import Poll
 
 SECOND = 10**9
@@ -50,6 +50,22 @@ def test_listed_jobs_are_squeues_until_they_end() -> None:
     poll = Poll(TIME, rows=[row, step], jobs=[LIVE], listed=frozenset({7}))
     assert states(Changes(""), poll) == ["RUNNING", "RUNNING"]
     assert states(Changes(""), Poll(TIME, rows=[row])) == ["PENDING"]
+
+
+def test_a_job_whose_start_slurmdbd_has_not_heard_of() -> None:
+    """Its row has no name of its own: it waits for the whole one, or until squeue forgets it."""
+    early = replace(ROW, job_name=UNNAMED)
+    ended = replace(LIVE, name="a|b", state="COMPLETED", end=TIME + 9 * SECOND)
+    poll = Poll(TIME, rows=[early], jobs=[ended], listed=frozenset({7}))
+    changes = Changes("")
+    assert [job.job_name for job, _ in changes.changed(poll)] == ["a|b"]
+    whole = Poll(TIME, rows=[replace(ROW, job_name="a|b")], listed=frozenset({7}))
+    assert [(job.job_name, bool(job.sacct)) for job, _ in changes.changed(whole)] == [("a|b", True)]
+    assert list(changes.changed(Poll(TIME, listed=frozenset()))) == []
+
+    changes = Changes("")
+    assert len(list(changes.changed(poll))) == 1
+    assert [job.job_name for job, _ in changes.changed(live())] == [UNNAMED]
 
 
 def test_priority_is_no_change() -> None:

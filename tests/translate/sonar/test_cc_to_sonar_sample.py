@@ -79,6 +79,21 @@ def test_processor_time_of_a_job_is_integrated() -> None:
     assert len({p.pid for p in made}) == 1
 
 
+def test_user_and_system_time_of_a_job_are_added_up() -> None:
+    """As slurm_cgroup reports them, here and in cc-metric-collector; the sum as such wins."""
+    there = translator()
+    rows = [
+        replace(cpu_used(second, percent), name=name)
+        for second in (0, 60)
+        for name, percent in (("job_user_cpu", 390.0), ("job_sys_cpu", 10.0))
+    ]
+    made = processes_of(there.feed([*rows, cpu_used(60, 50.0, "c2")]) + there.flush())
+    assert [(p.cpu_util, p.cpu_time) for p in made] == [(400, 0), (400, 240), (50, 0)]
+    both = [*rows[:2], cpu_used(0, 70.0)]
+    there = translator()
+    assert [p.cpu_util for p in processes_of(there.feed(both) + there.flush())] == [70]
+
+
 def test_stand_ins_of_a_node_have_distinct_pids() -> None:
     """One for each job, epoch and user, the same in every sample."""
     there = translator()

@@ -5,13 +5,19 @@
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.string cimport memchr, memcmp
 
 from ccpipe.bus.nats.protocol.frames import MAX_LINE, MAX_MESSAGE, BrokenFrame, Delivery, deliver
 
 cdef Py_ssize_t _MAX_LINE = MAX_LINE
 cdef Py_ssize_t _MAX_MESSAGE = MAX_MESSAGE
-cdef object _new = tuple.__new__
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        pass
+    object PyType_GenericAlloc(PyTypeObject* kind, Py_ssize_t items)
 cdef enum:
     WORDS = 5
 
@@ -50,6 +56,23 @@ cdef bint is_header(const char* p, Py_ssize_t size) noexcept:
         and (memcmp(p, b"NATS/1.0\r\n", 10) == 0 or memcmp(p, b"NATS/1.0 ", 9) == 0)
         and memcmp(p + size - 4, b"\r\n\r\n", 4) == 0
     )
+
+
+cdef object delivery(object subject, object payload, object header, object reply):
+    """Make a ``Delivery`` as it would make itself, which is a tuple."""
+    made = PyType_GenericAlloc(<PyTypeObject*>Delivery, 5)
+    cdef object flaw = ""
+    Py_INCREF(subject)
+    Py_INCREF(payload)
+    Py_INCREF(header)
+    Py_INCREF(reply)
+    Py_INCREF(flaw)
+    PyTuple_SET_ITEM(made, 0, subject)
+    PyTuple_SET_ITEM(made, 1, payload)
+    PyTuple_SET_ITEM(made, 2, header)
+    PyTuple_SET_ITEM(made, 3, reply)
+    PyTuple_SET_ITEM(made, 4, flaw)
+    return made
 
 
 def split(bytearray store, Py_ssize_t start, Py_ssize_t end):
@@ -121,15 +144,11 @@ def split(bytearray store, Py_ssize_t start, Py_ssize_t end):
             if header_size:
                 header = PyBytes_FromStringAndSize(body, header_size)
             run.append(
-                _new(
-                    Delivery,
-                    (
-                        subject,
-                        PyBytes_FromStringAndSize(body + header_size, size - header_size),
-                        b"" if header is None else header,
-                        "" if reply is None else reply,
-                        "",
-                    ),
+                delivery(
+                    subject,
+                    PyBytes_FromStringAndSize(body + header_size, size - header_size),
+                    b"" if header is None else header,
+                    "" if reply is None else reply,
                 )
             )
         except ValueError:  # UnicodeDecodeError is one

@@ -97,6 +97,7 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
     stream_name: str
     name: str
     config: dict[str, Any]
+    created: datetime
     delivered: Position
     ack_floor: Position
     num_pending: int = 0

@@ -52,7 +52,7 @@ export class EventsPage {
         .map(([value, name]) => h("option", { value }, name)));
     this.pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => this.toggle() }, "Pause");
     this.lines = h("ol", { class: "log tall" });
-    this.empty = h("p", { class: "empty" }, "Nothing was heard yet.");
+    this.empty = h("p", { class: "empty" }, "No events yet.");
     this.element = h("div", {}, h("h1", { class: "hidden" }, "Events"),
       card("Events and log", h("div", { class: "head" }, this.search, this.kind, this.pause),
         this.empty, this.lines));

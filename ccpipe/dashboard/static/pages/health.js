@@ -5,9 +5,9 @@ import { card, fill, h } from "../dom.js";
 import { clock, count, format } from "../units.js";
 
 const COUNTS = [
-  ["lines", "lines heard"], ["payloads", "messages"], ["bytes", "bytes"], ["series", "series kept"],
-  ["rejected", "bad lines"], ["dead", "dead letters"], ["dropped", "dropped here"],
-  ["left_out", "series left out"],
+  ["lines", "lines received"], ["payloads", "messages"], ["bytes", "bytes"], ["series", "series"],
+  ["rejected", "bad lines"], ["dead", "dead letters"], ["dropped", "lines dropped"],
+  ["left_out", "series not shown"],
 ];
 const MAX_LETTERS = 100;
 
@@ -51,7 +51,7 @@ export class HealthPage {
   showStreams({ consumers, streams, problem }) {
     const why = h("p", { class: "empty" }, problem || "There are none.");
     fill(this.consumers, consumers.length ? table(
-      ["bridge", "stream", "waiting", "not acknowledged", "delivered again"],
+      ["bridge", "stream", "lag", "unacknowledged", "redelivered"],
       consumers.map((each) => [each.name, each.stream, count(each.waiting),
         count(each.unacknowledged), count(each.redelivered)]),
       (place) => consumers[place].waiting > 10000) : why);

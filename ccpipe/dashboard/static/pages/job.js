@@ -38,7 +38,7 @@ export class JobPage {
 
   frame(header, numbers) {
     if (header.missing) {
-      fill(this.body, h("p", { class: "empty" }, "No event of this job was heard."));
+      fill(this.body, h("p", { class: "empty" }, "No event of this job has been received."));
       return;
     }
     if (header.job) this.describe(header.job);
@@ -57,7 +57,7 @@ export class JobPage {
       ["user", job.user], ["project", job.project], ["name", job.name], ["partition", job.partition],
       ["nodes", count(job.nodes.length)], ["hardware threads", job.hwthreads || ""],
       ["accelerators", job.accelerators || ""], ["started", clock(job.start)],
-      ["ended", job.stop ? clock(job.stop) : ""], ["ran", duration(end - job.start)],
+      ["ended", job.stop ? clock(job.stop) : ""], ["elapsed", duration(end - job.start)],
       ["limit", job.walltime ? duration(job.walltime) : ""],
     ];
     fill(this.facts, facts.filter(([, value]) => value)

@@ -3,7 +3,7 @@
 import { card, fill, h, jobLink } from "../dom.js";
 import { clock, count, duration } from "../units.js";
 
-const COLUMNS = ["job", "user", "name", "partition", "nodes", "started", "ran", "state"];
+const COLUMNS = ["job", "user", "name", "partition", "nodes", "started", "elapsed", "state"];
 
 /** A table of jobs. */
 export function jobTable(jobs) {
@@ -31,7 +31,7 @@ export class JobsPage {
     this.jobs = [];
     this.search = h("input", { type: "search", placeholder: "user, job, name, partition …  ( / )",
       "aria-label": "Filter jobs", oninput: () => this.show() });
-    this.table = h("div", {}, h("p", { class: "empty" }, "No job was heard of yet."));
+    this.table = h("div", {}, h("p", { class: "empty" }, "No jobs yet."));
     this.element = h("div", {}, h("h1", { class: "hidden" }, "Jobs"),
       card("Jobs", h("div", { class: "head" }, this.search), this.table));
   }
@@ -50,6 +50,6 @@ export class JobsPage {
       return words.every((word) => text.includes(word));
     });
     fill(this.table, shown.length ? jobTable(shown)
-      : h("p", { class: "empty" }, this.jobs.length ? "No job matches." : "No job was heard of yet."));
+      : h("p", { class: "empty" }, this.jobs.length ? "No job matches." : "No jobs yet."));
   }
 }

@@ -49,7 +49,7 @@ export class NodePage {
 
   frame(header, numbers) {
     if (header.missing) {
-      fill(this.body, h("p", { class: "empty" }, "Nothing was heard of this node yet."));
+      fill(this.body, h("p", { class: "empty" }, "Nothing received from this node yet."));
       return;
     }
     say(this.state, header.silent ? `silent since ${clock(header.seen)}` : "live");

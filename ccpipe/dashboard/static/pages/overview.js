@@ -20,7 +20,7 @@ export class OverviewPage {
     this.chosen = [null, null, null];
     this.query = { view: "overview", metrics: [] };
     this.maps = WANTED.map((_, place) => this.map(place));
-    this.jobs = h("div", {}, h("p", { class: "empty" }, "No job was heard of yet."));
+    this.jobs = h("div", {}, h("p", { class: "empty" }, "No jobs yet."));
     this.entries = h("ol", { class: "log", "aria-live": "off" });
     this.element = h("div", {},
       h("h1", { class: "hidden" }, "Nodes"),

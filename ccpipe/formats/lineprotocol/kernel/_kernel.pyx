@@ -8,7 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
 from libc.math cimport isfinite
-from libc.string cimport memcpy
+from libc.string cimport memchr, memcpy
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
@@ -19,6 +19,7 @@ import array as arrays
 import os
 
 from ccpipe.errors import DataError
+from ccpipe.formats.lineprotocol.precision import UNITS
 from ccpipe.message import Uint
 
 
@@ -36,7 +37,13 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
         uint64_t a
         uint64_t b
     struct Row:
+        int64_t start
+        int64_t end
+        int64_t time
         int64_t exact
+        double number
+        int32_t series
+        int32_t field
         uint8_t type
     struct Text:
         int64_t start
@@ -56,10 +63,12 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
         vector[Text] texts
         unsigned units
         cbool bare_points
+        unsigned types
+        int32_t field
+        cbool dense
         void begin(const char* payload, size_t size, size_t position, int unit)
         size_t position()
         Result run() except +
-        void columns(int32_t*, int32_t*, uint8_t*, double*, int64_t*, int64_t*, int64_t*, int64_t*)
     enum:
         FLOAT
         INT
@@ -116,22 +125,78 @@ cdef int32_t _resolve(void* scanner, What what, const char* raw, size_t size) no
         return -1
 
 
-def blank(kind, texts, bytes payload, table):
-    """Make ``Lines``, of the classes `kind` and `texts`, without columns: ``Scanner.read`` sets them."""
-    lines = kind.__new__(kind)
-    lines.payload = payload
-    lines.table = table
-    lines.series = None
-    lines.texts = strings = texts.__new__(texts)
-    strings.payload = payload
-    strings.unescape = table.grammar.unescape
-    strings.spans = array.clone(_INT64, 0, False)
-    strings.own = []
-    lines.rejected = []
-    lines.precision = None
-    lines.verbatim = True
-    lines.bare_points = False
-    return lines
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        pass
+    object PyType_GenericAlloc(PyTypeObject* kind, Py_ssize_t items)
+
+
+cdef tuple _UNITS = UNITS
+
+
+cdef str precision_of(unsigned units):
+    """Return the only unit among those of timestamps, given as bits, or None."""
+    cdef int number
+    for number in range(4):
+        if units == 1u << number:
+            return <str>_UNITS[number]
+    return None
+
+
+cdef extern from *:
+    """
+    // One cell of each row, `stride` bytes apart, one after another.
+    template <typename Cell>
+    inline void gather(char* to, const char* from, Py_ssize_t rows, Py_ssize_t stride) {
+        for (; rows > 0; --rows, from += stride, to += sizeof(Cell))
+            std::memcpy(to, from, sizeof(Cell));
+    }
+    """
+    void gather[Cell](char*, const char*, Py_ssize_t, Py_ssize_t) nogil
+
+
+ROW_BYTES = sizeof(Row)
+
+
+def unpack(lines):
+    """Make all columns of what `Scanner.decode` read."""
+    cdef bytes rows = lines.rows
+    lines.series, lines.fields = column(rows, 0), column(rows, 1)
+    lines.types, lines.numbers = column(rows, 2), column(rows, 3)
+    lines.exact, lines.times = column(rows, 4), column(rows, 5)
+    lines.starts, lines.ends = column(rows, 6), column(rows, 7)
+
+
+cpdef array.array column(bytes rows, int place):
+    """Return one column of what `Scanner.decode` read, by its place in ``lines.COLUMNS``."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(rows) // <Py_ssize_t>sizeof(Row)
+    cdef Row* row = <Row*>PyBytes_AS_STRING(rows)
+    cdef array.array found
+    if place <= 1:
+        found = array.clone(_INT32, size, False)
+        gather[int32_t](
+            found.data.as_chars, <char*>(&row.series if place == 0 else &row.field), size,
+            sizeof(Row),
+        )
+    elif place == 2:
+        found = array.clone(_UINT8, size, False)
+        gather[uint8_t](found.data.as_chars, <char*>&row.type, size, sizeof(Row))
+    elif place == 3:
+        found = array.clone(_DOUBLE, size, False)
+        gather[double](found.data.as_chars, <char*>&row.number, size, sizeof(Row))
+    else:
+        found = array.clone(_INT64, size, False)
+        gather[int64_t](
+            found.data.as_chars,
+            <char*>(
+                &row.exact if place == 4
+                else &row.time if place == 5
+                else &row.start if place == 6
+                else &row.end
+            ),
+            size, sizeof(Row),
+        )
+    return found
 
 
 cdef class Encodings:
@@ -199,20 +264,54 @@ cdef class Scanner:
 
     @property
     def units(self):
-        """The units of the timestamps that the latest ``read`` met, as bits: s, ms, us, ns, none."""
+        """The units of the timestamps that were met last, as bits: s, ms, us, ns, none."""
         return self.scan.units
 
     @property
-    def bare_points(self):
-        """Whether the latest ``read`` met a number such as ``.5`` or ``1.``."""
-        return self.scan.bare_points
+    def position(self):
+        """Where the first line begins that was not read last, in its payload."""
+        return self.scan.position()
+
+    def decode(self, kind, bytes payload, table, int unit):
+        """Return the usual lines of a payload, up to the first other one, as `kind` of ``Lines``.
+
+        What is usual is left out: ``Lines.__getattr__`` makes it when it is asked for.
+        """
+        if not isinstance(kind, type):
+            raise TypeError("not a class")
+        self.run(payload, table, 0, unit)
+        lines = PyType_GenericAlloc(<PyTypeObject*>kind, 0)
+        lines.payload = payload
+        lines.table = table
+        lines.precision = precision_of(self.scan.units)
+        lines.rows = self.packed()
+        if self.scan.bare_points:
+            lines.bare_points = True
+        if self.scan.texts.size():
+            self.add_texts(lines.texts)
+        if self.scan.position() == <size_t>PyBytes_GET_SIZE(payload):
+            lines.digest = (self.scan.types, self.scan.field, self.scan.dense)
+        return lines
 
     def read(self, lines, Py_ssize_t position, int unit):
-        """Add the rows of usual lines from `position` on; return where the first other line begins."""
-        cdef bytes payload = lines.payload
+        """Add the rows of usual lines from `position` on; return where the first other begins."""
+        self.run(lines.payload, lines.table, position, unit)
+        if self.scan.texts.size():
+            self.add_texts(lines.texts)
+        cdef bytes rows = self.packed()
+        cdef int place
+        if rows:
+            for place, filled in enumerate(lines.columns):
+                filled.extend(column(rows, place))
+            lines.rows, lines.digest = b"", None
+        if self.scan.bare_points:
+            lines.bare_points = True
+        return self.scan.position()
+
+    cdef run(self, bytes payload, table, Py_ssize_t position, int unit):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
-        self.table = lines.table
         self.scan.begin(PyBytes_AS_STRING(payload), size, position, unit)
+        self.table = table
         try:
             if size - position < RELEASE:
                 self.scan.run()
@@ -224,8 +323,11 @@ cdef class Scanner:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
-        self.add_rows(lines)
-        return self.scan.position()
+
+    cdef bytes packed(self):
+        return PyBytes_FromStringAndSize(
+            <char*>self.scan.rows.data(), self.scan.rows.size() * sizeof(Row)
+        )
 
     cdef int32_t number_of(self, What what, bytes raw) except? -2:
         if what == SERIES:
@@ -247,37 +349,6 @@ cdef class Scanner:
                 if self.scan.rows[row].type == TEXT:
                     self.scan.rows[row].exact += base
 
-    cdef add_rows(self, lines):
-        cdef Py_ssize_t size = self.scan.rows.size()
-        if self.scan.texts.size():
-            self.add_texts(lines.texts)
-        cdef array.array series = array.clone(_INT32, size, False)
-        cdef array.array fields = array.clone(_INT32, size, False)
-        cdef array.array types = array.clone(_UINT8, size, False)
-        cdef array.array numbers = array.clone(_DOUBLE, size, False)
-        cdef array.array exact = array.clone(_INT64, size, False)
-        cdef array.array times = array.clone(_INT64, size, False)
-        cdef array.array starts = array.clone(_INT64, size, False)
-        cdef array.array ends = array.clone(_INT64, size, False)
-        self.scan.columns(
-            <int32_t*>series.data.as_ints, <int32_t*>fields.data.as_ints,
-            types.data.as_uchars, numbers.data.as_doubles,
-            <int64_t*>exact.data.as_voidptr, <int64_t*>times.data.as_voidptr,
-            <int64_t*>starts.data.as_voidptr, <int64_t*>ends.data.as_voidptr,
-        )
-        if lines.series is None:
-            lines.series, lines.fields, lines.types, lines.numbers = series, fields, types, numbers
-            lines.exact, lines.times, lines.starts, lines.ends = exact, times, starts, ends
-        elif size:
-            lines.series.extend(series)
-            lines.fields.extend(fields)
-            lines.types.extend(types)
-            lines.numbers.extend(numbers)
-            lines.exact.extend(exact)
-            lines.times.extend(times)
-            lines.starts.extend(starts)
-            lines.ends.extend(ends)
-
 
 def shifted(array.array column, int64_t by, array.array types = None, int only = 0):
     """Return a column with `by` added: to all rows, or to those whose type is `only`."""
@@ -295,3 +366,4 @@ def shifted(array.array column, int64_t by, array.array types = None, int only =
 
 
 include "encode.pxi"
+include "join.pxi"

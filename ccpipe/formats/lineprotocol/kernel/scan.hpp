@@ -139,6 +139,11 @@ public:
     std::vector<Text> texts;
     unsigned units = 0;  // of the timestamps, as bits: s, ms, us, ns, none
     bool bare_points = false;  // whether a number began or ended with its point
+    unsigned types = 0;        // of the values, as bits
+    int32_t field = NONE;      // of all rows; MIXED where they differ
+    bool dense = true;         // whether the payload is just these lines, each ending in LF
+
+    static constexpr int32_t NONE = -2, MIXED = -1;
 
     // Start at `position` of a payload; `unit` is 0 to 3 for s to ns, or -1 for auto.
     void begin(const char* payload, size_t size, size_t position, int unit) {
@@ -148,6 +153,9 @@ public:
         unit_ = unit;
         units = 0;
         bare_points = false;
+        types = 0;
+        field = NONE;
+        dense = true;
         if (rows.capacity() > KEPT) rows = {};
         rows.clear();
         texts.clear();
@@ -159,7 +167,10 @@ public:
     Result run() {
         std::lock_guard<std::mutex> lock(encodings.mutex);
         for (;;) {
-            if (!skip_blank()) return DONE;
+            const char* line_before = at_;
+            bool is_end = !skip_blank();
+            dense = dense && at_ == line_before;
+            if (is_end) return DONE;
             size_t rows_before = rows.size(), texts_before = texts.size();
             unsigned units_before = units;
             const char* start = at_;
@@ -170,20 +181,6 @@ public:
                 units = units_before;
                 return ODD;
             }
-        }
-    }
-
-    void columns(int32_t* series_, int32_t* fields_, uint8_t* types, double* numbers,
-                 int64_t* exact, int64_t* times, int64_t* starts, int64_t* ends) const {
-        for (const Row& row : rows) {
-            *series_++ = row.series;
-            *fields_++ = row.field;
-            *types++ = row.type;
-            *numbers++ = row.number;
-            *exact++ = row.exact;
-            *times++ = row.time;
-            *starts++ = row.start;
-            *ends++ = row.end;
         }
     }
 
@@ -290,7 +287,7 @@ private:
         for (;;) {
             Row& row = rows.emplace_back();
             row.series = series_code;
-            p = field(p, row);
+            p = key(p, row);
             if (p) p = value(p + 1, row);
             if (!p) return ODD;
             bool more = *p == ',';
@@ -301,7 +298,7 @@ private:
     }
 
     // Read a field key; returns where its '=' is.
-    const char* field(const char* p, Row& row) {
+    const char* key(const char* p, Row& row) {
         int32_t entry = field_ < 0 ? -1 : fields.follows(field_, p, end_);
         if (entry < 0 || p[fields.size(entry)] != '=') {
             const char* end = name_end(p, in_key_, true);
@@ -460,6 +457,7 @@ private:
             if (negative) time = -time;
             while (*p == ' ') ++p;
         }
+        dense = dense && p == last && *p == '\n';
         if (*p == '\r') ++p;
         if (*p == '\n') ++p;
         else if (p != end_) return ODD;
@@ -468,6 +466,8 @@ private:
             rows[i].time = time;
             rows[i].start = at_ - base_;
             rows[i].end = last - base_;
+            types |= 1u << rows[i].type;
+            field = field == NONE || field == rows[i].field ? rows[i].field : MIXED;
         }
         at_ = p;
         return DONE;

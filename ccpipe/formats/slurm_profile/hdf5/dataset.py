@@ -101,10 +101,12 @@ class Dataset:
         return rows, self._read_chunks(tree, rows)
 
     def _read_chunks(self, tree: int, rows: int) -> Records:
-        nodes = list(self._leaves(tree)) if tree != UNDEFINED else []
-        chunks = np.concatenate(nodes) if nodes else np.empty(0, _CHUNK)
-        # While libhdf5 splits a node, both halves may list the same chunks.
-        chunks = chunks[np.unique(chunks["row"], return_index=True)[1]]
+        nodes = b"".join(self._leaves(tree)) if tree != UNDEFINED else b""
+        chunks = np.frombuffer(nodes, _CHUNK)
+        starts = chunks["row"]
+        if not (starts[1:] > starts[:-1]).all():
+            # While libhdf5 splits a node, both halves may list the same chunks.
+            chunks = chunks[np.unique(starts, return_index=True)[1]]
         sound = (chunks["row"] == np.arange(len(chunks), dtype="<u8") * np.uint64(rows)) & (
             chunks["address"] + chunks["size"] <= self._storage.size
         )
@@ -113,18 +115,17 @@ class Dataset:
         self._storage.claim(int(chunks["size"].sum()))
         return chunks
 
-    def _leaves(self, address: int, depth: int = 0) -> Iterator[Records]:
+    def _leaves(self, address: int, depth: int = 0) -> Iterator[bytes]:
         self._storage.visit(address)
         head = self._storage.read(address, 24)
         level, count = head[5], int.from_bytes(head[6:8], "little")
         if head[:5] != b"TREE\x01" or depth > MAX_DEPTH:
             raise self._storage.damaged(f"no tree of chunks at address {address}", self.path)
-        size = count * _CHUNK.itemsize
-        node = np.frombuffer(self._storage.read(address + 24, size), _CHUNK)
+        node = self._storage.read(address + 24, count * _CHUNK.itemsize)
         if level == 0:
             yield node
             return
-        for child in node["address"].tolist():
+        for child in np.frombuffer(node, _CHUNK)["address"].tolist():
             yield from self._leaves(child, depth + 1)
 
     def _count_stored(self) -> int:

@@ -1,5 +1,6 @@
 """Datatypes of fields and attributes, as numpy writes them."""
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,9 +42,9 @@ def read_datatype(storage: Storage, data: bytes, *, nested: bool = False) -> Dat
         return _compound(storage, data, version, size)
     if kind == FIXED_POINT and size in (1, 2, 4, 8):
         letter = "i" if bits & 8 else "u"
-        return Datatype(np.dtype(f"{'><'[not bits & 1]}{letter}{size}"), 12)
+        return Datatype(_number(f"{'><'[not bits & 1]}{letter}{size}"), 12)
     if kind == FLOATING_POINT and size in (4, 8):
-        return Datatype(np.dtype(f"{'><'[not bits & 1]}f{size}"), 20)
+        return Datatype(_number(f"{'><'[not bits & 1]}f{size}"), 20)
     if kind == STRING and 0 < size <= MAX_STRING:
         return Datatype(np.dtype(f"S{size}"), 8)
     raise storage.damaged(f"a datatype of class {kind} and {size} bytes, which no profile has")
@@ -67,9 +68,22 @@ def _compound(storage: Storage, data: bytes, version: int, size: int) -> Datatyp
         formats.append(member.dtype)
         offsets.append(offset)
         position += member.size
+    return Datatype(_record(tuple(names), tuple(formats), tuple(offsets), size), position)
+
+
+@functools.lru_cache(64)
+def _number(text: str) -> np.dtype[Any]:
+    return np.dtype(text)
+
+
+@functools.lru_cache(64)
+def _record(
+    names: tuple[str, ...], formats: tuple[np.dtype[Any], ...], offsets: tuple[int, ...], size: int
+) -> np.dtype[Any]:
+    """Return a record type; all tables of a series have the same."""
     fields = {"names": names, "formats": formats, "offsets": offsets, "itemsize": size}
     made: np.dtype[Any] = np.dtype(fields)  # type: ignore[call-overload]
-    return Datatype(made, position)
+    return made
 
 
 def _name(storage: Storage, data: bytes, position: int, *, padded: bool) -> tuple[str, int]:

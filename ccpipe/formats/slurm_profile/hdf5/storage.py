@@ -29,6 +29,7 @@ class Storage:
         self.path = os.fspath(path)
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._whole: bytes | None = None
+        self._is_released = False
         self._visited: set[int] = set()
         self._claimed = 0
         try:
@@ -56,15 +57,22 @@ class Storage:
             os.close(self._fd)
             self._fd = -1
 
+    def release(self) -> None:
+        """Free the memory of a file that was read at once; the next reading reads it again.
+
+        What changed in it meanwhile is then seen, as in a file that is not read at once.
+        """
+        if self._fd >= 0:
+            self._is_released, self._whole = self._whole is not None, None
+
     def read(self, address: int, size: int) -> bytes:
         """Return `size` bytes at `address`; raise DamagedProfileError where the file is shorter."""
         if address + size > self.size:
             raise self.damaged(
                 f"{size} bytes at address {address} are beyond the end of the file at {self.size}"
             )
-        if self._whole is not None:
-            return self._whole[address : address + size]
-        data = self._pread(address, size)
+        whole = self._in_memory()
+        data = self._pread(address, size) if whole is None else whole[address : address + size]
         if len(data) < size:
             raise self.damaged(f"the file was truncated at {address + len(data)} while it was read")
         return data
@@ -74,8 +82,8 @@ class Storage:
 
         Those beyond the end of a file in memory are fewer.
         """
-        if self._whole is not None:
-            whole = self._whole
+        whole = self._in_memory()
+        if whole is not None:
             return [whole[address : address + size] for address, size in places]
         low = min(address for address, _ in places)
         high = max(address + size for address, size in places)
@@ -108,6 +116,12 @@ class Storage:
     def damaged(self, reason: str, where: str = "") -> DamagedProfileError:
         """Return the error to raise."""
         return DamagedProfileError(self.path, reason, where)
+
+    def _in_memory(self) -> bytes | None:
+        """Return the whole file, if it is one of those that are read at once."""
+        if self._is_released:
+            self._whole, self._is_released = self._pread(0, self.size), False
+        return self._whole
 
     def _pread(self, address: int, size: int) -> bytes:
         parts: list[bytes] = []

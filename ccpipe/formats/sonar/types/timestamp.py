@@ -82,6 +82,9 @@ def write(nanoseconds: int, zone: tzinfo = UTC) -> str:
         outside of the years 1 to 9999.
 
     """
+    if zone is UTC:
+        minute, rest = divmod(nanoseconds, _MINUTE)
+        return _minute_text(minute) + _SECONDS[rest // 10**9]
     try:
         local = (_EPOCH + timedelta(seconds=nanoseconds // 10**9)).astimezone(zone)
         offset = local.utcoffset() or timedelta()
@@ -91,3 +94,16 @@ def write(nanoseconds: int, zone: tzinfo = UTC) -> str:
         raise EncodeError(f"time {nanoseconds} ns is outside of the years 1 to 9999") from None
     text = local.isoformat()
     return text[:-6] + "Z" if text.endswith("+00:00") else text
+
+
+_MINUTE = 60 * 10**9
+_SECONDS = tuple(f"{second:02}Z" for second in range(60))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _minute_text(minute: int) -> str:
+    """Return the beginning of a time, by its minute since 1970; raises EncodeError."""
+    try:
+        return (_EPOCH + timedelta(minutes=minute)).isoformat()[: -len("00+00:00")]
+    except OverflowError:
+        raise EncodeError(f"minute {minute} is outside of the years 1 to 9999") from None

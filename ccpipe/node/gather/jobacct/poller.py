@@ -7,7 +7,7 @@ that of Slurm's plug-ins linux and cgroup.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from ccpipe.errors import CcpipeError, DataError
@@ -39,7 +39,7 @@ class EnergyReading(NamedTuple):
     """Energy of the whole node."""
 
     joules: int
-    """Since the step began."""
+    """Since some time before the step began."""
     watts: int
 
 
@@ -47,6 +47,8 @@ class TaskSample(NamedTuple):
     """One sample of one task, with the fields and units of Slurm's series ``Tasks``."""
 
     id: TaskId
+    pid: int
+    """The process that the task began as."""
     time: float
     """Unix seconds."""
     values: dict[str, int | float | None]
@@ -56,6 +58,12 @@ class _Task:
     def __init__(self, info: JobacctInfo, cgroup: TaskCgroup | None) -> None:
         self.info = info
         self.cgroup = cgroup
+        self.processes: Collection[int] = ()
+        """That belong to it wherever they descend from."""
+        self.tree: TreeUsage | None = None
+        """As of the last poll."""
+        self.joules: int | None = None
+        """Of the node when the task began."""
         self.sampled: tuple[float, int, int, int] | None = None
         """Monotonic seconds, milliseconds of processor time, bytes read and written."""
 
@@ -191,6 +199,21 @@ class TaskPoller:
         if poll:
             self._poll()
 
+    def set_processes(self, pid: int, processes: Collection[int]) -> None:
+        """Count these too for a task, wherever they descend from: a control group lists them.
+
+        Raises
+        ------
+        JobacctError
+            where there is no such task
+
+        """
+        with self._lock:
+            task = self._find(pid)
+            if task is None:
+                raise JobacctError(f"set_processes: process {pid} is no task")
+            task.processes = processes
+
     def stat_task(self, pid: int) -> JobacctInfo | None:
         """Poll, and return a copy of a task's record; None for no task, and for pid 0."""
         with self._lock:
@@ -200,7 +223,7 @@ class TaskPoller:
             task = self._find(pid)
             return None if task is None else task.info.copy()
 
-    def remove_task(self, pid: int) -> JobacctInfo | None:
+    def remove_task(self, pid: int, *, poll: bool = True) -> JobacctInfo | None:
         """Poll a last time, and return the record of a task, which is gathered no more.
 
         Pid 0 is the task that was added last. None where there is no such task.
@@ -208,7 +231,8 @@ class TaskPoller:
         with self._lock:
             if not self._tasks:
                 return None
-            self._poll()
+            if poll:
+                self._poll()
             task = self._find(pid) if pid else self._tasks[0]
             if task is None:
                 return None
@@ -237,7 +261,8 @@ class TaskPoller:
             if not self._tasks or self._container is None:
                 return
             now, clock = time.time(), time.monotonic()
-            trees = self._tree.poll(task.info.pid for task in self._tasks)
+            others = {pid: task.info.pid for task in self._tasks for pid in task.processes}
+            trees = self._tree.poll([task.info.pid for task in self._tasks], others)
             gpus = self._gpus.poll()
             energy = self._energy() if self._energy else None
             samples = []
@@ -249,7 +274,7 @@ class TaskPoller:
                     values = _sample(task, clock, tree, use)
                     if values["CPUFrequency"] is None:  # it has not run yet
                         values["CPUFrequency"] = self._tree.frequency(task.info.pid)
-                    samples.append(TaskSample(task.info.id, now, values))
+                    samples.append(TaskSample(task.info.id, task.info.pid, now, values))
             if self._on_poll is not None and samples:
                 try:
                     self._on_poll(samples)
@@ -260,10 +285,13 @@ class TaskPoller:
 def _update(task: _Task, tree: TreeUsage | None, energy: EnergyReading | None) -> None:
     """Take new readings; what is not known now keeps its last value."""
     info, group = task.info, _read_group(task)
+    is_idle = group is None and tree is not None and tree == task.tree and not tree.weighed
+    task.tree = tree
     if energy is not None:
-        info.update(ENERGY, energy.joules)
+        task.joules = energy.joules if task.joules is None else task.joules
+        info.update(ENERGY, energy.joules - task.joules)
         info.update(ENERGY, energy.watts, out=True)
-    if tree is None and group is None:
+    if is_idle or (tree is None and group is None):
         return
     if tree is not None:
         info.user = max(info.user, tree.user * 1000)

@@ -9,11 +9,13 @@ import os
 from collections.abc import Iterable, Mapping
 from itertools import starmap
 from operator import add, sub
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ccpipe.node.gather.jobacct.frequency import Frequencies
 from ccpipe.node.linux import process_files
-from ccpipe.node.linux.process_table import OpenFiles, Process, ProcessTable
+from ccpipe.node.linux.open_processes import OpenProcess, OpenProcesses
+from ccpipe.node.linux.process_table import Process
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MILLISECONDS = 1000 // os.sysconf("SC_CLK_TCK")
@@ -22,6 +24,7 @@ Counters = tuple[int, int, int, int, int]
 """Ticks of user and system time, major page faults, bytes read and written; children included."""
 
 _NOTHING: Counters = (0, 0, 0, 0, 0)
+_NO_OTHERS: Mapping[int, int] = MappingProxyType({})
 
 
 class Member(NamedTuple):
@@ -29,7 +32,9 @@ class Member(NamedTuple):
 
     task: int
     """The process that the task began as."""
+    open: OpenProcess
     process: Process
+    """As it was when it was counted."""
     counters: Counters
     has_io: bool
     """Whether what it reads and writes is known."""
@@ -70,18 +75,19 @@ class ProcessTree:
 
     def __init__(self, *, use_pss: bool = False, no_share: bool = False, root: str = "/") -> None:
         self._proc = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
-        self._files = OpenFiles()
-        self._table = ProcessTable(root=root, files=self._files)
+        self._processes = OpenProcesses(root=root)
         self._frequencies = Frequencies(root)
         self._use_pss, self._no_share = use_pss, no_share
-        self._polls = 0
         self._members: dict[int, Member] = {}
+        self._outsiders: set[OpenProcess] = set()
+        """Processes of no task; which those are does not change until a task is added."""
         self._starts: dict[int, int] = {}  # of the process that each task began as
         self._lost: dict[int, Counters] = {}  # by task: of what ended and no parent has
 
     def close(self) -> None:
         """Close the files that stay open between polls."""
-        self._files.close()
+        self._processes.close()
+        self._members, self._outsiders = {}, set()
 
     def pids(self) -> dict[int, tuple[int, ...]]:
         """Return the processes of each task as of the last poll."""
@@ -101,8 +107,12 @@ class ProcessTree:
         self._lost.pop(task, None)
         self._members = {pid: one for pid, one in self._members.items() if one.task != task}
 
-    def poll(self, tasks: Iterable[int]) -> dict[int, TreeUsage]:
+    def poll(
+        self, tasks: Iterable[int], others: Mapping[int, int] = _NO_OTHERS
+    ) -> dict[int, TreeUsage]:
         """Return what each task uses, by the process it began as; nothing for one that ended.
+
+        `others` are processes that belong to a task wherever they descend from, with the task's.
 
         Raises
         ------
@@ -110,59 +120,66 @@ class ProcessTree:
             where there is no ``/proc``
 
         """
-        self._polls += 1
-        table = {process.pid: process for process in self._table.at(self._polls).processes}
+        table = self._processes.walk()
+        known = len(self._starts)
         roots = [pid for pid in tasks if self._is_root(table.get(pid))]
-        owners = self._owners(table, roots)
-        now = {
-            pid: self._member(table[pid], task) for pid, task in owners.items() if task is not None
-        }
+        if len(self._starts) != known:
+            self._outsiders = set()
+        owners = self._owners(table, roots, others)
+        now = {pid: self._member(table[pid], task) for pid, task in owners.items()}
         for task, lost in _lost(self._members, now).items():
             self._lost[task] = _add(self._lost.get(task, _NOTHING), lost)
         before, self._members = self._members, now
-        self._files.close_unused()
         return self._sums(before, set(roots))
 
-    def _is_root(self, process: Process | None) -> bool:
+    def _is_root(self, one: OpenProcess | None) -> bool:
         """Return whether a task's first process is there, and no other that has its number."""
-        if process is None:
+        if one is None:
             return False
-        return self._starts.setdefault(process.pid, process.start) == process.start
+        start = one.process.start
+        return self._starts.setdefault(one.process.pid, start) == start
 
-    def _owners(self, table: Mapping[int, Process], roots: list[int]) -> dict[int, int | None]:
-        """Return the task of each process, None for those of no task."""
-        owners: dict[int, int | None] = {0: None}
-        for pid, member in self._members.items():
-            found = table.get(pid)
-            if found is not None and found.start == member.process.start:
-                owners[pid] = member.task
+    def _owners(
+        self, table: Mapping[int, OpenProcess], roots: list[int], others: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Return the task of each process that has one."""
+        members = self._members
+        owners = {
+            pid: member.task for pid, member in members.items() if table.get(pid) is member.open
+        }
+        owners.update((pid, task) for pid, task in others.items() if pid in table)
         owners.update((pid, pid) for pid in roots)
-        for pid in table:
-            if pid in owners:
-                continue
+        outsiders = self._outsiders
+        self._outsiders = {one for pid, one in table.items() if pid not in owners}
+        for one in self._outsiders - outsiders:
             chain = []
-            while pid not in owners:
-                owners[pid] = None  # ends a circle, which a table that changes may show
+            above: OpenProcess | None = one
+            # Up to a task, or to the top; the chain ends a circle, which a changing table may show.
+            while above and (pid := above.process.pid) not in owners and pid not in chain:
                 chain.append(pid)
-                pid = table[pid].ppid if pid in table else 0  # noqa: PLW2901 - up to the task
-            if (task := owners[pid]) is not None:
+                above = table.get(above.process.ppid)
+            if above and (task := owners.get(above.process.pid)) is not None:
                 owners.update(dict.fromkeys(chain, task))
+                self._outsiders.difference_update(table[pid] for pid in chain)
         return owners
 
-    def _member(self, process: Process, task: int) -> Member:
-        io = process_files.transferred(f"{self._proc}/{process.pid}", self._files.read)
+    def _member(self, one: OpenProcess, task: int) -> Member:
+        process, io = one.process, self._processes.transferred(one)
+        known = self._members.get(process.pid)
+        if known is not None and known.open is not one:
+            known = None  # its number was that of another
         has_io = io is not None
         if io is None:  # keep what was known: it ended, or runs another user's program now
-            known = self._members.get(process.pid)
-            if known is not None and known.process.start == process.start:
-                io, has_io = known.counters[3:], known.has_io
+            io, has_io = (known.counters[3:], known.has_io) if known else ((0, 0), False)
+        if known is not None and known.process is process and known.counters[3:] == io:
+            return known if known.task == task else known._replace(task=task)
         counters = (
             process.own - process.system + process.reaped - process.reaped_system,
             process.system + process.reaped_system,
             process.faults + process.reaped_faults,
-            *(io or (0, 0)),
+            *io,
         )
-        return Member(task, process, counters, has_io)
+        return Member(task, one, process, counters, has_io)
 
     def _sums(self, before: Mapping[int, Member], roots: set[int]) -> dict[int, TreeUsage]:
         trees: dict[int, list[Member]] = {}
@@ -178,7 +195,7 @@ class ProcessTree:
     def _sum(self, task: int, members: list[Member], before: Mapping[int, Member]) -> TreeUsage:
         user, system, faults, read, written = self._lost.get(task, _NOTHING)
         weighed = weighted = resident = virtual = 0
-        for _, process, counters, _ in members:
+        for _, _, process, counters, _ in members:
             user += counters[0]
             system += counters[1]
             faults += counters[2]
@@ -190,6 +207,8 @@ class ProcessTree:
             if ticks:
                 known = before.get(process.pid)
                 if known is not None and known.process.start == process.start:
+                    if known.process is process:
+                        continue
                     ticks -= known.process.own
                 if ticks > 0 and (frequency := self._frequencies.of(process.processor)):
                     weighed += ticks

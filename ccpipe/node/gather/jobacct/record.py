@@ -103,7 +103,9 @@ class JobacctInfo(msgspec.Struct):
     def update(self, resource: str, value: int, *, out: bool = False, peak: int = 0) -> None:
         """Take a new reading of a task; `peak` is a maximum that somebody else observed."""
         usages = self.usage_out if out else self.usage_in
-        usage = usages.setdefault(resource, Usage(max_id=self.id, min_id=self.id))
+        usage = usages.get(resource)
+        if usage is None:
+            usage = usages[resource] = Usage(max_id=self.id, min_id=self.id)
         usage.total = value
         usage.max = usage.min = max(usage.max or 0, value, peak)
         if is_node_scoped(resource):

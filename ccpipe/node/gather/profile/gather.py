@@ -161,7 +161,6 @@ class ProfileGather:
             except BaseException:
                 self._step, self.running = None, Selection.NOT_SET
                 raise
-        self._timer.start()
 
     def _create(self, step: Step, path: Path | None) -> None:
         from ccpipe.formats.slurm_profile import NodeStep, NodeStepName
@@ -253,6 +252,8 @@ class ProfileGather:
 
         if self.is_active(series):
             self._timer.add(seconds, poll)
+            if not self._timer.is_running:
+                self._timer.start()
 
     def create_group(self, name: str) -> int:
         """Return the number of a new group of datasets."""

@@ -104,7 +104,7 @@ def test_the_age_limit_is_foreseen_too() -> None:
     state = State(messages=90, bytes=900, first_seq=1, last_seq=90, first_ts=then, last_ts=now)
     stream = Stream(config={"name": "s", "max_age": 100 * 10**9}, state=state, ts=now)
     consumer = Consumer(
-        stream_name="s", name="b", config={}, delivered=Position(0, 0), ack_floor=Position(0, 0),
-        num_pending=90,
+        stream_name="s", name="b", config={}, created=then, delivered=Position(0, 0),
+        ack_floor=Position(0, 0), num_pending=90,
     )  # fmt: skip
     assert forecast(stream, consumer) == (0.9, 10)

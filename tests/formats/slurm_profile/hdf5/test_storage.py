@@ -78,3 +78,17 @@ def test_a_file_that_shrinks_is_damaged(tmp_path: Path, monkeypatch: pytest.Monk
         os.truncate(path, 40)
         with pytest.raises(DamagedProfileError, match="truncated at 40 while it was read"):
             storage.read(30, 20)
+
+
+def test_a_file_that_was_released_is_read_again(tmp_path: Path) -> None:
+    """As it is then; what it has lost is damage."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    with Storage(path) as storage:
+        storage.release()
+        assert storage.read(30, 20) == bytes(20)
+        storage.release()
+        path.write_bytes(b"x" * 40)
+        assert storage.read_many([(30, 5)]) == [b"xxxxx"]
+        with pytest.raises(DamagedProfileError, match="truncated at 40 while it was read"):
+            storage.read(30, 20)

@@ -201,16 +201,39 @@ def test_samples_that_nobody_can_take_cost_no_task(
     def refuse(_: list[TaskSample]) -> None:
         raise EncodeError("no room")
 
-    poller = TaskPoller(on_poll=refuse, energy=lambda: EnergyReading(5, 50))
+    readings = iter([EnergyReading(100, 40), EnergyReading(105, 50)])
+    poller = TaskPoller(on_poll=refuse, energy=readings.__next__)
     poller.set_proctrack_container_id(os.getpid())
     poller.start_poll(0)
-    poller.add_task(pid, TaskId(0, 2))
+    poller.add_task(pid, TaskId(0, 2), poll=True)
     info = poller.remove_task(pid)
     assert info is not None
     assert info.usage_in["energy"].per_node == {2: 5}
     assert info.usage_out["energy"].total == 50
     assert "no room" in caplog.text
     poller.end_poll()
+
+
+def test_processes_may_belong_to_a_task_that_they_do_not_descend_from(
+    poller: TaskPoller, pid: int
+) -> None:
+    """A control group lists them."""
+    with pytest.raises(JobacctError, match="no task"):
+        poller.set_processes(pid, [pid])
+    with subprocess.Popen([sys.executable, "-c", SLEEP]) as other:
+        poller.add_task(pid, TaskId(0, 0))
+        poller.set_processes(pid, [pid, other.pid])
+        poller.poll()
+        assert set(poller.pids()[pid]) == {pid, other.pid}
+        other.kill()
+
+
+def test_a_task_that_ended_may_be_removed_without_a_poll(poller: TaskPoller, pid: int) -> None:
+    """Its record is that of the last one."""
+    poller.add_task(pid, TaskId(0, 0))
+    info = poller.remove_task(pid, poll=False)
+    assert info is not None
+    assert not info.usage_in
 
 
 def test_two_ways_to_count_memory_exclude_each_other() -> None:

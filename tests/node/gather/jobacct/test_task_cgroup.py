@@ -13,15 +13,13 @@ V1 = "slurm_c3/uid_2001/job_51/step_0/task_0"
 V2 = "system.slice/slurmstepd.scope/job_51/step_0/user/task_0"
 
 
-def _version_1(root: Path) -> None:
+def unpack_snapshot(root: Path) -> None:
+    """Write the recorded groups of a real task, of version 1."""
     for part in re.split(r"^## ", DATA.read_text(), flags=re.MULTILINE)[1:]:
         name, _, content = part.partition("\n")
         path = root / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    (root / "proc/4673").mkdir(parents=True)
-    lines = f"5:memory:/{V1}\n3:cpu,cpuacct:/{V1}\n2:freezer:/{V1}\n"
-    (root / "proc/4673/cgroup").write_text(lines)
 
 
 def _version_2(root: Path, folder: str = V2) -> Path:
@@ -40,7 +38,10 @@ def _version_2(root: Path, folder: str = V2) -> Path:
 
 def test_version_1_as_slurm_made_it(tmp_path: Path) -> None:
     """Memory without the page cache, addresses with it."""
-    _version_1(tmp_path)
+    unpack_snapshot(tmp_path)
+    (tmp_path / "proc/4673").mkdir(parents=True)
+    lines = f"5:memory:/{V1}\n3:cpu,cpuacct:/{V1}\n2:freezer:/{V1}\n"
+    (tmp_path / "proc/4673/cgroup").write_text(lines)
     group = TaskCgroup.of(4673, root=str(tmp_path))
     assert group is not None
     assert group.read() == CgroupUsage(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import DataError
-from ccpipe.node.collectors import perf
-from ccpipe.node.collectors.perf import METRICS, Perf
+from ccpipe.node.collectors.counters import perf
+from ccpipe.node.collectors.counters.perf import METRICS, Perf
 from ccpipe.node.linux.perf_event import HARDWARE, RAW, SOFTWARE, Event, Group, Reading
 from tests.node.conftest import Root, checked, reported
 

@@ -1,0 +1,127 @@
+"""Servers on free loopback ports, in temporary folders: brokers and stores to measure with."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ccpipe.bus.nats.server import server_program
+
+VICTORIAMETRICS = "victoria-metrics"
+"""The program, as Debian calls it."""
+
+
+@contextlib.contextmanager
+def broker() -> Iterator[str]:
+    """Run a plain nats-server that waits for slow readers instead of dropping them."""
+    with _nats("max_pending: 1GB\nwrite_deadline: '60s'\n") as url:
+        yield url
+
+
+@contextlib.contextmanager
+def jetstream() -> Iterator[str]:
+    """Run a nats-server with streams."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _nats(f"jetstream {{ store_dir: {folder} }}\n") as url,
+    ):
+        yield url
+
+
+@contextlib.contextmanager
+def _nats(options: str) -> Iterator[str]:
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "nats.conf")
+        config.write_text(f"listen: 127.0.0.1:{port}\n{options}")
+        with running([server_program(), "-c", str(config)]):
+            await_port(port)
+            yield f"nats://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def victoriametrics() -> Iterator[str]:
+    """Run a VictoriaMetrics; yield its URL."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        options = {
+            "httpListenAddr": f"127.0.0.1:{port}",
+            "storageDataPath": folder,
+            "retentionPeriod": "100y",
+            "loggerLevel": "ERROR",
+        }
+        command = [VICTORIAMETRICS, "-influxSkipSingleField"]
+        with running([*command, *(f"-{name}={value}" for name, value in options.items())]):
+            await_port(port)
+            yield f"http://127.0.0.1:{port}"
+
+
+def postgres_programs() -> Path | None:
+    """Return the folder of the newest PostgreSQL's programs, as Debian installs them."""
+    return max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[str]:
+    """Run a PostgreSQL; yield the URL of a database."""
+    programs = postgres_programs()
+    assert programs is not None
+    port = free_port()
+    user = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root
+    with tempfile.TemporaryDirectory() as folder:
+        if user:
+            shutil.chown(folder, user)
+        subprocess.run(  # noqa: S603 - ours
+            [programs / "initdb", "-D", f"{folder}/data", "-U", "bench", "-A", "trust"],
+            user=user,
+            cwd="/",
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        server = [str(programs / "postgres"), "-D", f"{folder}/data", f"-p{port}", "-k", ""]
+        with running(server, user):
+            await_port(port)
+            yield f"postgresql://bench@127.0.0.1:{port}/postgres"
+
+
+@contextlib.contextmanager
+def running(command: list[str], user: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program for a while."""
+    process = subprocess.Popen(  # noqa: S603 - ours
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        user=user,
+        cwd="/" if user else None,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def await_port(port: int) -> None:
+    """Wait until somebody listens."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return

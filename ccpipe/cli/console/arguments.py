@@ -1,0 +1,24 @@
+"""Values of options, read and checked; without the library that parses command lines."""
+
+from ccpipe.config import Duration, Interval, convert
+from ccpipe.errors import ConfigError, UsageError
+
+MAX_PORT = 65535
+
+
+def seconds(
+    text: str | None, flag: str, kind: type[Duration | Interval] = Duration
+) -> float | None:
+    """Read a duration such as ``30s`` or ``5m`` from a flag; raises UsageError."""
+    if text is None:
+        return None
+    try:
+        return float(convert(text, kind, flag))
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+def check_port(port: int | None, flag: str) -> None:
+    """Raise UsageError for what is not a port."""
+    if port is not None and not 1 <= port <= MAX_PORT:
+        raise UsageError(f"{flag} {port}: not a port (1 to {MAX_PORT})")

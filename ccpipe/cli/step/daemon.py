@@ -1,0 +1,202 @@
+"""``ccpipe step --daemon``: gathers the steps that Slurm runs on this node."""
+
+import contextlib
+import logging
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from stat import S_ISDIR
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ccpipe.cli.step.node_series import NodeSeries, Values
+from ccpipe.cli.step.report import add_report
+from ccpipe.cli.step.run import file_name, record_samples
+from ccpipe.errors import CcpipeError, UnavailableError
+from ccpipe.node.gather.jobacct import TaskPoller
+from ccpipe.node.gather.jobacct.poller import TaskSample
+from ccpipe.node.gather.profile import ProfileGather, Selection, Step
+from ccpipe.node.gather.steps import RunningStep, StepFinder, StepGather
+from ccpipe.node.gather.timer import PollTimer
+from ccpipe.terminal import note
+
+if TYPE_CHECKING:
+    from ccpipe.cli.step.publish import SamplePublisher
+
+log = logging.getLogger(__name__)
+
+SCAN_SECONDS = 1.0
+"""Time between two looks for steps that began or ended."""
+
+MAX_FILES = 2**16
+"""Open at once, two for each process of a task; most systems allow 1024 unless asked for more."""
+
+
+class StepDaemon:
+    """Gathers steps until a signal comes.
+
+    Parameters
+    ----------
+    hostname
+        Of this node, where control groups do not name it.
+    frequencies
+        Seconds between samples of ``task``, ``energy``, ``filesystem`` and ``network``.
+    selection
+        The series of profiles.
+    folder
+        For profiles; each user has a folder in it. Without it there are none.
+    publisher
+        Takes samples and ends of steps.
+    output, report
+        How and where each step's end is reported: ``table`` or ``json``, to a file or stdout.
+    use_pss, cgroup
+        As those of the poller.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(
+        self,
+        hostname: str,
+        frequencies: dict[str, float],
+        *,
+        selection: Selection = Selection.NONE,
+        folder: Path | None = None,
+        publisher: "SamplePublisher | None" = None,
+        output: str = "json",
+        report: Path | None = None,
+        use_pss: bool = False,
+        cgroup: bool = False,
+        root: str = "/",
+    ) -> None:
+        self._frequencies, self._selection, self._folder = frequencies, selection, folder
+        self._publisher, self._output, self._report = publisher, output, report
+        self._series = NodeSeries(root=root)
+        self._profiles: dict[Step, ProfileGather] = {}
+
+        def make_poller(on_poll: Callable[[list[TaskSample]], object]) -> TaskPoller:
+            energy = self._series.energy_used
+            return TaskPoller(
+                use_pss=use_pss, cgroup=cgroup, energy=energy, on_poll=on_poll, root=root
+            )
+
+        self._steps = StepGather(
+            StepFinder(hostname, root=root),
+            make_poller,
+            on_start=self._begin,
+            on_samples=self._take,
+            on_end=self._end,
+            root=root,
+        )
+
+    def run(self) -> None:
+        """Gather until SIGTERM or SIGINT."""
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        note("ccpipe: looking for steps of Slurm's; SIGTERM ends it")
+        self.run_until(stop)
+
+    def run_until(self, stop: threading.Event) -> None:
+        """Gather until an event is set; the profiles of steps that still run are completed."""
+        timer = PollTimer("steps")
+        timer.add(SCAN_SECONDS, self._steps.scan)
+        timer.add(self._frequencies["task"], self._steps.poll)
+        for name, series, read in (
+            ("energy", Selection.ENERGY, self._series.power),
+            ("filesystem", Selection.LUSTRE, self._series.filesystem),
+            ("network", Selection.NETWORK, self._series.network),
+        ):
+            if self._folder is not None and self._selection.includes(series):
+                timer.add(self._frequencies[name], self._sampler(series, read))
+        timer.start()
+        stop.wait()
+        timer.stop()
+        self._steps.close()
+        for step, profile in self._profiles.items():
+            with _costing_the_profile(step):
+                profile.fini()
+        if self._publisher is not None:
+            self._publisher.close()
+
+    def _sampler(self, series: Selection, read: Callable[[], Values | None]) -> Callable[[], None]:
+        """Return what adds a sample of the node to the profiles of all steps."""
+
+        def sample() -> None:
+            values = read()
+            for step, profile in self._profiles.items() if values else ():
+                with _costing_the_profile(step):
+                    profile.add_sample_data(series, values or {})
+
+        return sample
+
+    def _begin(self, running: RunningStep) -> None:
+        step = running.step
+        log.info("step %d.%s of %s", step.job, step.step, step.user)
+        if self._folder is None:
+            return
+        profile = ProfileGather()
+        profile.init()
+        with _costing_the_profile(step):
+            path = own_folder(self._folder, step.user) / file_name(step)
+            profile.node_step_start(msgspec.structs.replace(step, profile=self._selection), path)
+            self._profiles[step] = profile
+            if os.geteuid() == 0:
+                os.chown(path, running.uid, -1)
+
+    def _take(self, running: RunningStep, samples: list[TaskSample]) -> None:
+        if self._publisher is not None:
+            self._publisher.publish(running.step, samples)
+        if profile := self._profiles.get(running.step):
+            with _costing_the_profile(running.step):
+                record_samples(profile, samples)
+
+    def _end(self, running: RunningStep) -> None:
+        step, record = running.step, running.record
+        if self._publisher is not None:
+            self._publisher.publish_end(step, record)
+        if profile := self._profiles.pop(step, None):
+            with _costing_the_profile(step):
+                profile.fini()
+        try:
+            add_report(record, step, running.seconds, self._output, self._report)
+        except UnavailableError as error:
+            log.warning("the report of step %d.%s is lost: %s", step.job, step.step, error)
+
+
+def own_folder(folder: Path, user: str) -> Path:
+    """Return the folder of a user's profiles, which only this program's user may write to.
+
+    Slurm's plug-in writes as the user into a folder of the user's. A program that runs as root
+    must not: a link that lies there would lead it anywhere.
+
+    Raises
+    ------
+    UnavailableError
+        for a folder that belongs to somebody else
+    OSError
+
+    """
+    found = folder / user
+    found.mkdir(mode=0o755, parents=True, exist_ok=True)
+    stat = found.lstat()
+    if stat.st_uid != os.geteuid() or not S_ISDIR(stat.st_mode):
+        raise UnavailableError(f"{found}: it belongs to another user: use another --profile folder")
+    return found
+
+
+@contextlib.contextmanager
+def _costing_the_profile(step: Step) -> Iterator[None]:
+    """Let a profile that cannot be written cost no more than itself."""
+    try:
+        yield
+    except (CcpipeError, OSError) as error:
+        log.warning("profile of step %d.%s: %s", step.job, step.step, error)

@@ -1,0 +1,28 @@
+"""Payloads that can be decoded together: decoding one costs far more than a few of its lines."""
+
+from array import array
+from itertools import accumulate
+
+from ccpipe.formats.lineprotocol.kernel import KERNEL
+
+
+def join(payloads: list[bytes]) -> "tuple[bytes, array[int]] | None":
+    """Join payloads, each ending in LF; return that and where each ends.
+
+    None where they cannot be decoded together: a string may hold line ends, and an open one would
+    swallow the payloads that follow, as would an open escape. So there is no quotation mark in
+    any of them, and no backslash at the end.
+    """
+    if KERNEL is not None:
+        joined: tuple[bytes, array[int]] | None = KERNEL.join(payloads)
+        return joined
+    return join_in_python(payloads)
+
+
+def join_in_python(payloads: list[bytes]) -> "tuple[bytes, array[int]] | None":
+    """Join without the compiled kernel: its twin."""
+    parts = [each if each.endswith(b"\n") else each + b"\n" for each in payloads]
+    whole = b"".join(parts)
+    if b'"' in whole or any(each.endswith(b"\\") for each in payloads):
+        return None
+    return whole, array("q", accumulate(map(len, parts)))

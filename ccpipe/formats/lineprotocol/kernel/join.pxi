@@ -1,0 +1,29 @@
+# Payloads to one payload: a part of ``_kernel.pyx``.
+
+def join(list payloads):
+    """Join payloads that can be decoded together; see ``join.py``."""
+    cdef Py_ssize_t count = len(payloads), place, size, total = 0
+    cdef array.array ends = array.clone(_INT64, count, False)
+    cdef int64_t* end = <int64_t*>ends.data.as_voidptr
+    cdef const char* text
+    cdef bytes payload
+    for place in range(count):
+        payload = <bytes?>payloads[place]
+        text = PyBytes_AS_STRING(payload)
+        size = PyBytes_GET_SIZE(payload)
+        total += size + (size == 0 or text[size - 1] != c"\n")
+        end[place] = total
+    cdef bytes joined = PyBytes_FromStringAndSize(NULL, total)
+    cdef char* to = PyBytes_AS_STRING(joined)
+    for place in range(count):
+        payload = <bytes>payloads[place]
+        text = PyBytes_AS_STRING(payload)
+        size = PyBytes_GET_SIZE(payload)
+        if memchr(text, c'"', size) != NULL or size and text[size - 1] == c"\\":
+            return None
+        memcpy(to, text, size)
+        to += size
+        if size == 0 or text[size - 1] != c"\n":
+            to[0] = c"\n"
+            to += 1
+    return joined, ends

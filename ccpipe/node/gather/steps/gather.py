@@ -1,0 +1,155 @@
+"""Gathers the tasks of all steps that Slurm runs on this node.
+
+Slurm polls a task a last time before it collects the process. From outside that is not possible:
+what a task used after the last poll is known only where it has a control group of its own that is
+still there, and what begins and ends between two looks is not seen.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from ccpipe.node.gather.jobacct.poller import TaskPoller, TaskSample
+from ccpipe.node.gather.jobacct.record import (
+    JobacctError,
+    JobacctInfo,
+    TaskId,
+    aggregate,
+    create,
+)
+from ccpipe.node.gather.profile import Step
+from ccpipe.node.gather.steps.finder import FoundStep, StepFinder, StepKey
+from ccpipe.node.linux.process_table import start_time
+
+log = logging.getLogger(__name__)
+
+
+class RunningStep(msgspec.Struct):
+    """A step that is gathered."""
+
+    step: Step
+    uid: int
+    """Whose it is."""
+    began: float
+    """When its first process started, in seconds since the boot."""
+    record: JobacctInfo = msgspec.field(default_factory=create)
+    """What its tasks used that ended."""
+    tasks: dict[int, int] = {}
+    """By the global number of a task, the process that it began as."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been running."""
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - self.began)
+
+
+class StepGather:
+    """All steps of the node. Its calls come from one thread.
+
+    Parameters
+    ----------
+    finder
+        Finds the steps.
+    make_poller
+        Makes the poller of all tasks from the function that takes their samples.
+    on_start, on_samples, on_end
+        Are called with a step when it was found, with new samples of its tasks, and when it ended:
+        its record is complete then.
+    root
+        Where the file system begins that is read; another than `/` for a captured tree.
+
+    """
+
+    def __init__(
+        self,
+        finder: StepFinder,
+        make_poller: Callable[[Callable[[list[TaskSample]], object]], TaskPoller],
+        *,
+        on_start: Callable[[RunningStep], object],
+        on_samples: Callable[[RunningStep, list[TaskSample]], object],
+        on_end: Callable[[RunningStep], object],
+        root: str = "/",
+    ) -> None:
+        self.steps: dict[StepKey, RunningStep] = {}
+        self._finder, self._root = finder, root
+        self._on_start, self._on_samples, self._on_end = on_start, on_samples, on_end
+        self._owners: dict[int, RunningStep] = {}  # by the process that a task began as
+        self._poller = make_poller(self._distribute)
+        self._poller.set_proctrack_container_id(1)  # steps of any parent
+        self._poller.start_poll(0)
+
+    def close(self) -> None:
+        """Gather no more. Steps that still run have not ended, and no one is told so."""
+        self._poller.end_poll()
+
+    def poll(self) -> None:
+        """Sample all tasks that are known."""
+        if self._owners:
+            self._poller.poll()
+
+    def scan(self) -> None:
+        """Look for steps and tasks that began or ended. New ones are sampled at once."""
+        found = self._finder.find()
+        ended = [
+            (running, number)
+            for key, running in self.steps.items()
+            for number in running.tasks
+            if key not in found or number not in found[key].tasks
+        ]
+        began = [self._update(key, step) for key, step in found.items()]
+        if any(began) or ended:
+            self.poll()
+        self._remove(ended)
+        for key in self.steps.keys() - found.keys():
+            self._on_end(self.steps.pop(key))
+
+    def _update(self, key: StepKey, found: FoundStep) -> bool:
+        """Take what was found of a step; return whether a task began."""
+        running = self.steps.get(key)
+        if running is None:
+            pids = [pid for task in found.tasks.values() for pid in task]
+            began = self._eldest(pids)[0]
+            running = self.steps[key] = RunningStep(found.step, found.uid, began)
+            self._on_start(running)
+        has_begun = False
+        for number, task in found.tasks.items():
+            pid = running.tasks.get(number)
+            if pid is None:
+                pid = self._eldest(task)[1]
+                try:
+                    self._poller.add_task(pid, TaskId(number, running.step.node_index))
+                except JobacctError as error:
+                    # Its number was that of a task that is not over.
+                    log.warning("task %d of %s: %s", number, describe(key), error)
+                    continue
+                running.tasks[number] = pid
+                self._owners[pid] = running
+                has_begun = True
+            self._poller.set_processes(pid, task)
+        return has_begun
+
+    def _remove(self, ended: Iterable[tuple[RunningStep, int]]) -> None:
+        for running, number in ended:
+            pid = running.tasks.pop(number)
+            del self._owners[pid]
+            aggregate(running.record, self._poller.remove_task(pid, poll=False))
+
+    def _eldest(self, pids: Iterable[int]) -> tuple[float, int]:
+        """Return when the first of some processes started, and which it is."""
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        found = ((start_time(pid, self._root), pid) for pid in pids)
+        return min((now if start is None else start, pid) for start, pid in found)
+
+    def _distribute(self, samples: list[TaskSample]) -> None:
+        by_step: dict[Step, list[TaskSample]] = {}
+        for sample in samples:
+            by_step.setdefault(self._owners[sample.pid].step, []).append(sample)
+        for mine in by_step.values():
+            self._on_samples(self._owners[mine[0].pid], mine)
+
+
+def describe(key: StepKey) -> str:
+    """Return a step as people write it: ``17.0``."""
+    return f"{key.job}.{key.step}" + (f" on {key.node}" if key.node else "")

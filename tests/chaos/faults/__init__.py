@@ -1,0 +1,18 @@
+"""The faults: each is done to real processes and ends in an account of every line."""
+
+from tests.chaos.faults import clusters, deliveries, nodes, processes, stores
+from tests.chaos.faults.flow import FAULTS, LINES, RATE, Fault
+
+__all__ = ["FAULTS", "LINES", "RATE", "Fault", "clusters", "deliveries", "is_possible", "processes"]
+
+
+def is_possible(name: str) -> str:
+    """Return why a fault cannot be made here; empty where it can."""
+    made = FAULTS[name]
+    if made is stores.full_disk and not stores.can_mount():
+        return "mounting a tmpfs needs root"
+    if made is nodes.wall_clock_jumps and nodes.fake_clock() is None:
+        return "libfaketime is not installed: apt-get install libfaketime"
+    if made is stores.kill_all_postgres and not stores.has_postgres():
+        return "PostgreSQL is not installed: apt-get install postgresql"
+    return ""

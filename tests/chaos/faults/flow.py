@@ -1,0 +1,97 @@
+"""Lines that flow from a publisher through a bridge into a store while something is done."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import nats.errors
+
+from tests.chaos.account import Account, in_file, in_stream, is_in_order
+from tests.chaos.lab import Lab, Process, numbered
+
+Fault = Callable[[Path, int], Awaitable[Account]]
+Act = Callable[[Lab, Process], Awaitable[None]]
+FAULTS: dict[str, Fault] = {}
+"""By what the page calls them; `rounds` is how often each is repeated."""
+
+LINES = 3000
+"""Lines that are published in each round."""
+RATE = 2000
+"""Lines per second."""
+
+
+def fault(name: str) -> Callable[[Fault], Fault]:
+    """Register a fault."""
+
+    def register(function: Fault) -> Fault:
+        FAULTS[name] = function
+        return function
+
+    return register
+
+
+async def drained(lab: Lab, durable: str = "chaos", seconds: float = 90) -> None:
+    """Wait until a bridge has acknowledged everything."""
+    client = await lab.connect()
+    jetstream = client.jetstream(timeout=10)
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    stream = await jetstream.find_stream_name_by_subject(lab.subject)
+                    info = await jetstream.consumer_info(stream, durable)
+                    if not info.num_pending and not info.num_ack_pending:
+                        return
+                except (nats.errors.Error, TimeoutError):
+                    pass  # it is being elected, or made
+                await asyncio.sleep(0.2)
+    finally:
+        await client.close()
+
+
+async def dead_letters(lab: Lab) -> list[int]:
+    """Return the ids of the lines that became dead letters."""
+    client = await lab.connect()
+    try:
+        return await in_stream(client)
+    finally:
+        await client.close()
+
+
+async def sent(lab: Lab) -> None:
+    """Wait until everything is published."""
+    sender = lab.process("send")
+    assert sender is not None
+    assert await sender.wait(180) == 0, sender.text()
+
+
+async def finished(lab: Lab, bridge: Process) -> list[int]:
+    """Wait until everything is published and acknowledged; return the ids of dead letters."""
+    await sent(lab)
+    await drained(lab)
+    assert await bridge.end() == 0, bridge.text()
+    return await dead_letters(lab)
+
+
+async def repeated(folder: Path, rounds: int, act: Act) -> Account:
+    """Let numbered lines flow from a publisher through a bridge into a file, and act meanwhile."""
+    async with Lab(folder).open() as lab:
+        bridge = lab.bridge(f'use = "file"\npath = "{folder}/stored.lp"')
+        await meanwhile(lab, bridge, rounds, act)
+        dead = await finished(lab, bridge)
+        stored = in_file(folder / "stored.lp")
+        assert is_in_order(stored), "a line overtook another one of its node"
+        return Account.of(range(LINES * rounds), stored, dead)
+
+
+async def meanwhile(lab: Lab, bridge: Process, rounds: int, act: Act) -> None:
+    """Start a bridge and a publisher, and act as often as there are rounds."""
+    chance = random.Random(rounds)
+    sender = lab.process("send") or lab.send(numbered(LINES * rounds), rate=RATE)
+    if not bridge.is_running:
+        await bridge.start()
+    await sender.start()
+    for _ in range(rounds):
+        await asyncio.sleep(chance.uniform(0.5, 1.5))
+        await act(lab, bridge)

@@ -1,0 +1,126 @@
+"""Stores that fail, and stores that know what they have."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from tests.chaos.account import Account, in_file, in_parquet
+from tests.chaos.faults.flow import LINES, RATE, Act, fault, finished, meanwhile, sent
+from tests.chaos.faults.processes import broker_and_bridge
+from tests.chaos.lab import Lab, Process, numbered
+from tests.chaos.store import LyingStore
+from tests.sinks.postgres.server import Server
+
+
+@fault("SIGKILL of broker and bridge at once, into Parquet files")
+async def kill_both_parquet(folder: Path, rounds: int) -> Account:
+    """The store knows by the messages' ids what it has."""
+    return await into_parquet(folder, rounds, broker_and_bridge)
+
+
+@fault("SIGSTOP of the bridge beyond ack_wait, into Parquet files")
+async def freeze_bridge_parquet(folder: Path, rounds: int) -> Account:
+    """What the bridge holds and what is delivered again may be in one write."""
+
+    async def act(_: Lab, bridge: Process) -> None:
+        await bridge.freeze(4)
+
+    return await into_parquet(folder, rounds, act)
+
+
+async def into_parquet(folder: Path, rounds: int, act: Act) -> Account:
+    """Let lines flow into Parquet files, and act meanwhile."""
+    async with Lab(folder).open() as lab:
+        bridge = lab.bridge(f'use = "parquet"\ndir = "{folder}/parquet"')
+        await meanwhile(lab, bridge, rounds, act)
+        dead = await finished(lab, bridge)
+        return Account.of(range(LINES * rounds), in_parquet(folder / "parquet"), dead)
+
+
+@contextlib.asynccontextmanager
+async def postgres() -> AsyncIterator[Server]:
+    """Run a PostgreSQL; its folder is not below pytest's, which only we may enter."""
+    with tempfile.TemporaryDirectory(prefix="ccpipe-postgres-") as folder:
+        server = await asyncio.to_thread(Server, Path(folder))
+        await asyncio.to_thread(server.start)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@fault("SIGKILL of broker and bridge, and a crash of the store, PostgreSQL")
+async def kill_all_postgres(folder: Path, rounds: int) -> Account:
+    """The transaction that stores rows notes the messages that they came with."""
+    async with postgres() as server, Lab(folder).open() as lab:
+        database = await server.database()
+
+        async def act(lab: Lab, bridge: Process) -> None:
+            # Its immediate shutdown: no checkpoint, no goodbye, recovery at the next start.
+            server.process.send_signal(signal.SIGQUIT)
+            await broker_and_bridge(lab, bridge)
+            await asyncio.to_thread(server.process.wait, 30)
+            await asyncio.to_thread(server.start)
+
+        bridge = lab.bridge(
+            f'use = "postgres"\nurl = "{server.url(database)}"\npassword_file = "{server.secret}"'
+        )
+        await meanwhile(lab, bridge, rounds, act)
+        dead = await finished(lab, bridge)
+        rows = await server.ask(database, "SELECT value FROM messages")
+        return Account.of(range(LINES * rounds), [int(value) for (value,) in rows], dead)
+
+
+@fault("an HTTP store that fails, hangs, closes and shows a login page")
+async def lying_store(folder: Path, rounds: int) -> Account:
+    """Only 204 counts as stored."""
+    async with LyingStore().running() as store, Lab(folder).open() as lab:
+        sink = f'use = "victoriametrics"\nurl = "{store.url}"\ntimeout = "1s"'
+        bridge = lab.bridge(sink)
+        sender = lab.send(numbered(LINES * rounds), rate=RATE)
+        await bridge.start()
+        await sender.start()
+        await sent(lab)
+        store.is_honest = True
+        dead = await finished(lab, bridge)
+        return Account.of(range(LINES * rounds), store.stored, dead)
+
+
+@fault("a full disk under the store (tmpfs)")
+async def full_disk(folder: Path, rounds: int) -> Account:
+    """The bridge waits for room; no line is torn or written twice by that. Needs root."""
+    disk = folder / "disk"
+    disk.mkdir()
+    size = LINES * rounds * 20  # a line has some 55 bytes
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "lab", disk], check=True)
+    try:
+        async with Lab(folder).open() as lab:
+            bridge = lab.bridge(f'use = "file"\npath = "{disk}/stored.lp"')
+            sender = lab.send(numbered(LINES * rounds), rate=RATE)
+            await bridge.start()
+            await sender.start()
+            while "No space left" not in bridge.text():
+                await asyncio.sleep(0.1)
+            await sent(lab)
+            subprocess.run(["mount", "-o", "remount,size=1g", disk], check=True)
+            dead = await finished(lab, bridge)
+            return Account.of(range(LINES * rounds), in_file(disk / "stored.lp"), dead)
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def can_mount() -> bool:
+    """Return whether a tmpfs can be mounted here."""
+    return os.geteuid() == 0 and sys.platform == "linux"
+
+
+def has_postgres() -> bool:
+    """Return whether there is a PostgreSQL here."""
+    return any(Path("/usr/lib/postgresql").glob("*/bin/postgres")) or bool(shutil.which("postgres"))

@@ -1,0 +1,75 @@
+"""What a network never does, and a retry may look like: messages twice and in another order."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+
+from tests.bus.nats.proxy import read_frame
+
+_LIMIT = 2**21
+QUIET_SECONDS = 0.02
+"""A message that is held back goes on after so long where no other comes."""
+
+
+class Muddle:
+    """A proxy before the broker that repeats and swaps the messages of one subject."""
+
+    def __init__(self, port: int, subject: str, seed: int = 1) -> None:
+        self.url = ""
+        self.repeated = self.swapped = 0
+        self._port = port
+        self._subject = subject.encode()
+        self._random = random.Random(seed)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["Muddle"]:
+        """Listen on a free port of loopback."""
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            theirs, ours = await asyncio.open_connection("127.0.0.1", self._port, limit=_LIMIT)
+            for source, sink in ((reader, ours), (theirs, writer)):
+                tasks.add(asyncio.create_task(self._copy(source, sink)))
+
+        listening = await asyncio.start_server(serve, "127.0.0.1", 0, limit=_LIMIT)
+        self.url = f"nats://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            listening.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        held = b""
+        try:
+            while True:
+                waiting = asyncio.ensure_future(self._frame(source))
+                if held and not (await asyncio.wait({waiting}, timeout=QUIET_SECONDS))[0]:
+                    sink.write(held)
+                    held = b""
+                is_ours, frame = await waiting
+                if not is_ours:
+                    sink.write(frame)
+                elif held:
+                    sink.write(frame + held)
+                    self.swapped += 1
+                    held = b""
+                elif self._random.random() < 0.3:
+                    held = frame
+                elif self._random.random() < 0.3:
+                    sink.write(frame + frame)
+                    self.repeated += 1
+                else:
+                    sink.write(frame)
+        except (OSError, asyncio.IncompleteReadError):
+            sink.write(held)
+        finally:
+            sink.close()
+
+    async def _frame(self, source: asyncio.StreamReader) -> tuple[bool, bytes]:
+        """Return the next frame of the protocol, and whether it is a message of the subject."""
+        words, frame, payload = await read_frame(source)
+        return bool(payload) and words[1] == self._subject, frame

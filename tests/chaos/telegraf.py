@@ -1,0 +1,37 @@
+"""For contrast: Telegraf as the bridge, configured as its own pages say."""
+
+import os
+import shutil
+from pathlib import Path
+
+CORE = 'subjects = ["c.metrics"]\njetstream_subjects = []'
+JETSTREAM = 'subjects = []\njetstream_subjects = ["c.metrics"]'
+
+
+def telegraf() -> str:
+    """Return the program: that of ``CCPIPE_TELEGRAF``, or of ``PATH``; empty where there is none.
+
+    ``go build -tags custom,inputs.nats_consumer,outputs.file,parsers.influx,serializers.influx
+    ./cmd/telegraf`` makes one.
+    """
+    return os.environ.get("CCPIPE_TELEGRAF") or shutil.which("telegraf") or ""
+
+
+def write_configuration(folder: Path, url: str, stored: Path, consumes: str) -> Path:
+    """Write a configuration that takes lines from NATS into a file; return its path."""
+    path = folder / "telegraf.conf"
+    path.write_text(
+        f"""
+        [agent]
+        omit_hostname = true
+        flush_interval = "1s"
+        [[inputs.nats_consumer]]
+        servers = ["{url}"]
+        {consumes}
+        data_format = "influx"
+        [[outputs.file]]
+        files = ["{stored}"]
+        data_format = "influx"
+        """
+    )
+    return path

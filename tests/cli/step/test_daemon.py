@@ -1,0 +1,93 @@
+"""``ccpipe step --daemon``; beside a real Slurm it is in tests/slurm."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ccpipe.cli.step.daemon import StepDaemon, own_folder
+from ccpipe.errors import UnavailableError
+from ccpipe.formats.slurm_profile import open_profile
+from ccpipe.node.gather.profile import Selection
+from tests.cli.command import ccpipe, command, environment
+from tests.node.linux.test_slurm_cgroups import put
+
+STEP = "memory/slurm_c1/uid_0/job_9/step_0"
+SECONDS = 0.1
+
+
+def wait_for(path: Path) -> None:
+    """Wait until a file is there."""
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_step_has_a_report_and_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of real processes in control groups that lie in a folder."""
+    monkeypatch.setattr("ccpipe.cli.step.daemon.SCAN_SECONDS", SECONDS)
+    (tmp_path / "proc").symlink_to("/proc")
+    report, profiles = tmp_path / "report.json", tmp_path / "profiles"
+    daemon = StepDaemon(
+        "n1",
+        dict.fromkeys(("task", "energy", "filesystem", "network"), SECONDS),
+        selection=Selection.ALL,
+        folder=profiles,
+        report=report,
+        root=str(tmp_path),
+    )
+    stop = threading.Event()
+    thread = threading.Thread(target=daemon.run_until, args=(stop,))
+    thread.start()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        put(tmp_path, f"{STEP}/task_3", process.pid)
+        path = profiles / Path(f"/proc/{process.pid}").owner() / "9_0_c1.h5"
+        wait_for(path)
+        time.sleep(5 * SECONDS)
+        put(tmp_path, f"{STEP}/task_3")
+        process.kill()
+    wait_for(report)
+    stop.set()
+    thread.join(30)
+    row = json.loads(report.read_text())
+    assert (row["JobID"], row["NodeList"], row["MaxRSSTask"]) == ("9.0", "c1", "3")
+    assert "State" not in row
+    with open_profile(path) as profile:
+        assert {(table.series, table.task) for table in profile.tables} >= {("Tasks", "3")}
+        assert not profile.damage
+
+
+def test_it_runs_until_it_is_told_to_end() -> None:
+    """Also on a node that has no Slurm."""
+    process = subprocess.Popen(
+        command("step", "--daemon"), env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert "looking for steps" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("more", [("--", "true"), ("--job", 1), ("--task", 0)])
+def test_it_takes_no_command_and_no_ids(more: tuple[object, ...]) -> None:
+    """They are those of the steps."""
+    done = ccpipe("step", "--daemon", *more)
+    assert done.code == 64
+    assert "--daemon takes no command" in done.err
+
+
+def test_profiles_are_not_written_into_a_folder_of_somebody_else(tmp_path: Path) -> None:
+    """As root it would follow links that lie there."""
+    found = own_folder(tmp_path / "profiles", "alice")
+    assert found.stat().st_uid == os.geteuid()
+    (tmp_path / "profiles" / "bob").symlink_to(found)
+    with pytest.raises(UnavailableError, match="another user"):
+        own_folder(tmp_path / "profiles", "bob")

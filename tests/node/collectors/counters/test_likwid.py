@@ -1,0 +1,182 @@
+"""LIKWID's groups: the real library where it can count, else a library with its interface.
+
+No machine of ours has the counters that LIKWID needs. What stands in for its library is compiled
+with the real ``likwid.h``, which holds it to LIKWID's functions and their types.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ccpipe.config import Duration
+from ccpipe.errors import ConfigError
+from ccpipe.node.collectors.counters.likwid import METRICS, Likwid
+from tests.conftest import program
+from tests.node.conftest import checked
+
+STAND_IN = r"""
+#include <likwid.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Group 0 is MEM_DP, group 1 FLOPS_SP; every reading is a multiple of the hardware thread + 1. */
+static const char* names[2][4] = {
+    {"CPI", "DP [MFLOP/s]", "Memory bandwidth [MBytes/s]", "L3 [MBytes/s]"},
+    {"CPI", "SP [MFLOP/s]", "Runtime (RDTSC) [s]", "Clock [MHz]"}};
+static int threads = 0;
+
+void HPMmode(int mode) { if (mode != ACCESSMODE_DIRECT) exit(3); }
+int topology_init(void) { puts("noise on stdout"); return 0; }
+int numa_init(void) { return 0; }
+void affinity_init() {}
+void timer_init(void) {}
+int perfmon_init(int count, const int* cpus) { threads = count; return cpus[0]; }
+int perfmon_addEventSet(const char* name)
+{
+    return strcmp(name, "MEM_DP") == 0 ? 0 : strcmp(name, "FLOPS_SP") == 0 ? 1 : -22;
+}
+int perfmon_getNumberOfMetrics(int group) { return 4; }
+char* perfmon_getMetricName(int group, int metric) { return strdup(names[group][metric]); }
+int perfmon_setupCounters(int group) { return 0; }
+int perfmon_startCounters(void) { return 0; }
+int perfmon_stopCounters(void) { return 0; }
+void perfmon_finalize(void) {}
+double perfmon_getLastMetric(int group, int metric, int thread)
+{
+    if (metric == 2)  /* what is of a socket is with its first hardware thread */
+        return thread % 2 ? 0.0 : 1000.0 * (thread + 1);
+    if (metric == 3)
+        return thread ? NAN : 7.0;
+    return metric == 0 ? 0.5 : 100.0 * (thread + 1);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Compile the library that stands in."""
+    program("likwid-perfctr", "likwid")  # with it comes likwid.h
+    folder = tmp_path_factory.mktemp("likwid")
+    (folder / "likwid.c").write_text(STAND_IN)
+    made = folder / "liblikwid.so"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", made, folder / "likwid.c"], check=True, timeout=60
+    )
+    return str(made)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """Return a machine with two sockets of two hardware threads."""
+    cpus = tmp_path / "sys/devices/system/cpu"
+    for number in range(4):
+        (cpus / f"cpu{number}/topology").mkdir(parents=True)
+        (cpus / f"cpu{number}/topology/physical_package_id").write_text(f"{number // 2}\n")
+    (cpus / "online").write_text("0-3\n")
+    return str(tmp_path)
+
+
+def begin(collector: Likwid) -> Likwid:
+    """Start the process that counts and wait until it does; raises what the collector raises."""
+    while collector._reader is None or not collector._reader.counts():
+        assert list(collector.collect(0)) == []
+        time.sleep(0.01)
+    return collector
+
+
+def values(collector: Likwid) -> dict[tuple[str, str, str], float]:
+    """Return the next sample by name, type and id."""
+    messages = [checked(message) for message in collector.collect(0)]
+    assert {message.name for message in messages} <= {row.name for row in METRICS}
+    return {(m.name, m.tags["type"], m.tags.get("type-id", "")): float(m.value) for m in messages}
+
+
+def test_a_group_gives_the_metrics_of_perf(library: str, root: str) -> None:
+    """Flops in one, not in millions; of a node the sum; the memory's traffic by socket."""
+    collector = begin(Likwid(groups=["MEM_DP"], library=library, access="direct", root=root))
+    expected = {("ipc", "hwthread", str(n)): 2.0 for n in range(4)}
+    expected |= {
+        ("flops_dp", "node", ""): 1e9,
+        ("mem_bw", "socket", "0"): 1000.0,
+        ("mem_bw", "socket", "1"): 3000.0,
+        ("mem_bw", "node", ""): 4000.0,
+    }
+    assert values(collector) == expected
+    assert values(collector) == expected
+    collector.end()
+
+
+def test_groups_are_measured_in_turn(library: str, root: str) -> None:
+    """Both precisions together, once both are known; each hardware thread where it is asked for."""
+    collector = Likwid(
+        groups=["MEM_DP", "FLOPS_SP"], library=library, hwthreads=["flops_any"], root=root
+    )
+    begin(collector)
+    first, second, third = values(collector), values(collector), values(collector)
+    assert "flops_any" not in {name for name, *_ in first}
+    assert second["flops_sp", "node", ""] == 1e9
+    assert "mem_bw" not in {name for name, *_ in second}
+    for sample in (second, third):
+        assert sample["flops_any", "node", ""] == 3e9
+        assert sample["flops_any", "hwthread", "3"] == 1.2e9
+    collector.end()
+
+
+def test_further_metrics_have_the_names_of_the_site(library: str, root: str) -> None:
+    """By hwthread, as LIKWID has them; what is no number is left out."""
+    own = {"L3 [MBytes/s]": "l3_bw"}
+    collector = Likwid(groups=["MEM_DP"], metrics=own, library=library, hwthreads=[], root=root)
+    begin(collector)
+    found = {(m.name, m.tags.get("type-id")): m.value for m in collector.collect(0)}
+    assert {key: value for key, value in found.items() if key[0] == "l3_bw"} == {
+        ("l3_bw", "0"): 7.0
+    }
+    collector.end()
+
+
+def test_what_likwid_does_not_have_is_named(library: str, root: str) -> None:
+    """A group, a library, a way to the counters: each is a collector that is off, with a reason."""
+    for options, reason in (
+        ({"groups": ["L9"], "library": library}, "no group 'L9'"),
+        ({"groups": ["MEM_DP"], "library": "libabsent.so"}, "libabsent.so: cannot open"),
+        ({"groups": ["MEM_DP"], "library": library, "access": "perf_event"}, "has ended"),
+    ):
+        with pytest.raises(PermissionError, match=f"LIKWID cannot count here: .*{reason}"):
+            begin(Likwid(root=root, **options))  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError, match="no groups are configured"):
+        list(Likwid(library=library, root=root).collect(0))
+    with pytest.raises(ConfigError, match="not a group of LIKWID: 'A,B'"):
+        Likwid(groups=["A,B"])
+
+
+def test_a_reader_that_is_killed_costs_one_sample(library: str, root: str) -> None:
+    """The next one starts another."""
+    collector = begin(Likwid(groups=["MEM_DP"], library=library, root=root))
+    assert collector._reader is not None
+    os.kill(collector._reader._process.pid, signal.SIGKILL)
+    with pytest.raises(BrokenPipeError):
+        list(collector.collect(0))
+    assert values(begin(collector)) != {}
+    collector.end()
+
+
+def test_the_real_library_counts_or_says_why_not() -> None:
+    """It would end our process; without access to the counters it is one line and an error."""
+    program("likwid-perfctr", "likwid")
+    collector = Likwid(groups=["CLOCK"], library="liblikwid.so.5", timeout=Duration(5))
+    reason = ""
+    try:
+        begin(collector)
+    except PermissionError as error:
+        reason = str(error)
+    if reason:
+        assert reason.startswith("[Errno 13] LIKWID cannot count here: ")
+        assert "\n" not in reason
+    else:
+        assert "ipc" in {name for name, *_ in values(collector)}
+    collector.end()

@@ -1,0 +1,150 @@
+"""Steps of real processes, in control groups that lie in a folder."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ccpipe.node.gather.jobacct import TaskPoller
+from ccpipe.node.gather.jobacct.poller import TaskSample
+from ccpipe.node.gather.steps import RunningStep, StepFinder, StepGather
+from tests.node.linux.test_slurm_cgroups import put
+
+STEP = "memory/slurm_c1/uid_0/job_9/step_0"
+CODE = "held = bytearray(b'x') * ({} * 2**20); print(flush=True); import time; time.sleep(60)"
+
+
+class Node:
+    """A node with control groups in a folder, and what was reported of its steps."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "proc").symlink_to("/proc")
+        self.started: list[RunningStep] = []
+        self.samples: list[TaskSample] = []
+        self.ended: list[RunningStep] = []
+        self.gather = StepGather(
+            StepFinder("n1", root=str(root)),
+            lambda on_poll: TaskPoller(on_poll=on_poll),
+            on_start=self.started.append,
+            on_samples=lambda _, samples: self.samples.extend(samples),
+            on_end=self.ended.append,
+        )
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """Give a node without steps."""
+    found = Node(tmp_path)
+    yield found
+    found.gather.close()
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[[int], "subprocess.Popen[bytes]"]]:
+    """Give a function that starts a process which holds so many mebibytes."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(mebibytes: int) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-c", CODE.format(mebibytes)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process and collect it."""
+    process.kill()
+    process.wait()
+
+
+def test_a_step_from_its_first_process_to_its_last(
+    node: Node, spawn: Callable[[int], "subprocess.Popen[bytes]"]
+) -> None:
+    """Tasks may begin and end on their own; the record is that of all of them."""
+    node.gather.scan()
+    assert not node.started
+    small, large = spawn(5), spawn(40)
+    put(node.root, f"{STEP}/task_0", small.pid)
+    node.gather.scan()
+    put(node.root, f"{STEP}/task_1", large.pid)
+    node.gather.scan()
+    (running,) = node.started
+    assert running.tasks == {0: small.pid, 1: large.pid}
+    assert running.step.node == "c1"
+    assert {sample.id.task for sample in node.samples} == {0, 1}
+    assert running.seconds > 0
+    put(node.root, f"{STEP}/task_0")
+    end(small)
+    node.gather.scan()
+    assert not node.ended
+    assert running.record.tasks == 1
+    put(node.root, f"{STEP}/task_1")
+    end(large)
+    node.gather.scan()
+    assert node.ended == [running]
+    assert running.record.tasks == 2
+    memory = running.record.usage_in["mem"]
+    assert memory.max_id.task == 1
+    assert (memory.max or 0) > 40 * 2**20 > (memory.min or 0)
+
+
+def test_a_process_of_another_parent_counts_for_its_group(
+    node: Node, spawn: Callable[[int], "subprocess.Popen[bytes]"]
+) -> None:
+    """As one that was forked twice: no parent leads from it to the task."""
+    first, other = spawn(5), spawn(30)
+    put(node.root, f"{STEP}/task_0", first.pid, other.pid)
+    node.gather.scan()
+    assert (node.samples[-1].values["RSS"] or 0) > 35 * 1024
+    assert next(iter(node.gather.steps.values())).tasks == {0: first.pid}
+
+
+def test_steps_of_several_jobs_are_told_apart(
+    node: Node, spawn: Callable[[int], "subprocess.Popen[bytes]"]
+) -> None:
+    """Each gets its own samples, although one poll reads them all."""
+    of_step: dict[str, set[int | None]] = {}
+
+    def take(running: RunningStep, samples: list[TaskSample]) -> None:
+        name = f"{running.step.job}.{running.step.step}"
+        of_step.setdefault(name, set()).update(sample.id.task for sample in samples)
+
+    gather = StepGather(
+        StepFinder("n1", root=str(node.root)),
+        lambda on_poll: TaskPoller(on_poll=on_poll),
+        on_start=lambda _: None,
+        on_samples=take,
+        on_end=lambda _: None,
+    )
+    put(node.root, f"{STEP}/task_4", spawn(1).pid)
+    put(node.root, f"{STEP.replace('step_0', 'step_batch')}/task_0", spawn(1).pid)
+    put(node.root, f"{STEP.replace('job_9', 'job_10')}/task_2", spawn(1).pid)
+    gather.scan()
+    gather.poll()
+    assert of_step == {"9.0": {4}, "9.batch": {0}, "10.0": {2}}
+    gather.close()
+
+
+def test_a_group_that_lists_what_has_ended_does_no_harm(node: Node) -> None:
+    """Between the list and the look at it processes vanish."""
+    process = subprocess.Popen(["/bin/true"])
+    process.wait()
+    put(node.root, f"{STEP}/task_0", process.pid)
+    node.gather.scan()
+    put(node.root, f"{STEP}/task_0", process.pid, os.getpid())
+    node.gather.scan()
+    put(node.root, f"{STEP}/task_0")
+    node.gather.scan()
+    (running,) = node.ended
+    assert running.record.tasks == 1

@@ -1,0 +1,77 @@
+"""``parts()``: the kernel's tables are those of its twin, whatever the lines."""
+
+from itertools import chain
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.formats.lineprotocol import decode, to_lines
+from ccpipe.message import Message
+from ccpipe.sinks.parquet import table as module
+from ccpipe.sinks.parquet.schema import SCHEMA
+from ccpipe.sinks.parquet.table import Part, parts
+from tests.conftest import needs_kernel
+from tests.sinks.conftest import messages_with, names, values
+
+few = st.sampled_from(["a", "b", "é,=\\ x"])
+
+
+def both(lines: Any) -> tuple[list[Part], list[Part]]:
+    """Return what the kernel makes, and what its twin makes, in the order of their folders."""
+    compiled = sorted(parts(lines), key=lambda part: part.path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "KERNEL", None)
+        return compiled, sorted(parts(lines), key=lambda part: part.path)
+
+
+def assert_equal(first: Part, second: Part) -> None:
+    """Compare rows, and the dictionaries, which hold nothing that no row has."""
+    first.table.validate(full=True)
+    assert first.path == second.path
+    assert first.table.schema == second.table.schema == SCHEMA
+    assert first.table.to_pylist() == second.table.to_pylist()
+    assert list(first.rows or ()) == list(second.rows or ())
+    for name in ("name", "field", "hostname", "type_id"):
+        column = first.table[name].combine_chunks()
+        assert set(column.dictionary.to_pylist()) == set(column.to_pylist()) - {None}
+
+
+@needs_kernel
+@given(st.lists(messages_with(cluster=few, hostname=few, **{"type-id": names}), max_size=20))
+def test_kernel_and_twin(messages: list[Message]) -> None:
+    """They make the same tables for the same folders, and leave no row out."""
+    lines = to_lines(messages)
+    compiled, twin = both(lines)
+    for first, second in zip(compiled, twin, strict=True):
+        assert_equal(first, second)
+    if len(compiled) > 1:
+        found = sorted(chain.from_iterable(part.rows or () for part in compiled))
+        assert found == list(range(len(lines)))
+
+
+@needs_kernel
+@given(st.lists(st.tuples(few, values, st.integers(0, 3)), min_size=1, max_size=40))
+def test_one_cluster_and_day(cells: list[tuple[str, Any, int]]) -> None:
+    """Rows of one folder are all rows, of whatever types, and keep their order."""
+    lines = to_lines([Message(name, {"x": name}, value, time) for name, value, time in cells])
+    ((first,), (second,)) = both(lines)
+    assert first.rows is second.rows is None
+    assert_equal(first, second)
+    assert [row["time"] is None for row in first.table.to_pylist()] == [False] * len(cells)
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "payload",
+    [
+        rb"m\,x,cluster=a\ b,z=1\=2 value=1 1740052800",
+        rb'm,cluster=a event="a \"quoted\" \\ text" 1740052800',
+        rb'm,cluster=a,hostname=n1 value=1,log="x",up=t,n=3i,u=4u 1740052800000000001',
+    ],
+)
+def test_escapes(payload: bytes) -> None:
+    """Names and texts are those that their escapes mean."""
+    for first, second in zip(*both(decode(payload, dialect="influx")), strict=True):
+        assert_equal(first, second)

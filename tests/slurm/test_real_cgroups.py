@@ -1,0 +1,88 @@
+"""The collector of Slurm's jobs on the control groups of a real slurmd: ``make slurm``."""
+
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message
+from tests.paths import ROOT
+from tests.slurm.cluster import Cluster
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+LINES = (
+    "ProctrackType=proctrack/cgroup",
+    "TaskPlugin=task/cgroup",
+    "JobAcctGatherType=jobacct_gather/cgroup",
+)
+HELD = 90 * 2**20
+WORK = f"""
+import os, sys, time
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.1)
+held = bytearray(b"x") * {HELD}
+end = time.process_time() + 3
+while time.process_time() < end:
+    sum(range(10_000))
+time.sleep(4)
+"""
+"""It begins when it is seen, and sleeps at the end until it was seen once more."""
+
+
+@pytest.mark.parametrize("cluster", [LINES], indirect=True)
+def test_a_job_in_its_control_groups(cluster: Cluster) -> None:
+    """Memory and CPU time of a job are those that Slurm itself accounts for."""
+    (cluster.folder / "work.py").write_text(WORK)
+    begin, samples = cluster.folder / "begin", cluster.folder / "samples"
+    command = f"srun {sys.executable} {cluster.folder}/work.py {begin}"
+    job = cluster.submit("-n1", "-w", "c1", "--mem=400M", wrap=command)
+    cluster.wait(lambda: f"{job}.0" in cluster.run("squeue", "-hs", "-o", "%i"))
+    with samples.open("wb") as output:
+        publisher = subprocess.Popen(
+            [sys.executable, "-m", "ccpipe", "publish", "--dry-run", "--interval", "1s"],
+            stdout=output, stderr=cluster.log, cwd=ROOT,
+        )  # fmt: skip
+    try:
+
+        def seen(name: str) -> list[Message]:
+            payload = samples.read_bytes()
+            lines = decode(payload[: payload.rfind(b"\n") + 1])
+            return [m for m in lines if m.name == name and m.tags.get("stype-id") == str(job)]
+
+        cluster.wait(lambda: len(seen("job_user_cpu")) > 0)
+        begin.touch()
+        cluster.wait(lambda: cluster.state(job) == "COMPLETED", 150)
+    finally:
+        publisher.send_signal(signal.SIGTERM)
+        assert publisher.wait(30) == 0
+
+    cluster.wait(lambda: bool(step(cluster, job)[0]))
+    max_rss, total_cpu = step(cluster, job)
+    memory = [float(message.value) for message in seen("job_mem_used")]
+    assert max(memory) >= HELD
+    assert max(memory) == pytest.approx(max_rss, rel=0.5)  # the batch script and caches, too
+    times = [message.time or 0 for message in seen("job_mem_used")]
+    since = {time: (time - before) / 1e9 for before, time in pairwise(times)}
+    used = sum(
+        float(message.value) / 100 * since[message.time or 0]
+        for name in ("job_user_cpu", "job_sys_cpu")
+        for message in seen(name)
+    )
+    assert used + 0.1 >= 3
+    assert used == pytest.approx(total_cpu, abs=1)  # what it used until it was seen is missing
+
+
+def step(cluster: Cluster, job: int) -> tuple[int, float]:
+    """Return MaxRSS of the step, in bytes, and TotalCPU, in seconds."""
+    options = ("-nP", "--noconvert", "-j", f"{job}.0", "-o", "MaxRSS,TotalCPU")
+    max_rss, _, total = cluster.run("sacct", *options).strip().partition("|")
+    minutes, _, seconds = total.rpartition(":")
+    is_kib = max_rss.endswith("K")
+    return (
+        int(max_rss.rstrip("K") or 0) * (1024 if is_kib else 1),
+        float(seconds or 0) + 60 * int(minutes.rpartition(":")[2] or 0),
+    )

@@ -15,6 +15,7 @@ help:
 	@echo "make slurm    jobs of all kinds on a real Slurm, as root"
 	@echo "make chaos    kill, freeze and starve every part, and account for every line"
 	@echo "make bench    measure speed, as ratios"
+	@echo "make scale    flows of simulated clusters of up to 100 000 nodes, measured"
 	@echo "make fuzz     hostile bytes for SECONDS=60, then sanitizers"
 
 up: install
@@ -83,6 +84,12 @@ chaos: install-test
 .PHONY: bench fuzz
 bench: install-test
 	$(BIN)/python -m benchmarks
+
+# Clusters of 1 000 to 100 000 nodes from publisher to store, in some twelve minutes; it writes
+# benchmarks/scale.json and what docs/scale.md says of it. ARGS=--quick takes two minutes.
+.PHONY: scale
+scale: install-test debian
+	$(BIN)/python -m benchmarks.scale --page docs/scale.md $(ARGS)
 
 # Hostile bytes for SECONDS, then the tests of the codec with sanitizers.
 fuzz: install-test

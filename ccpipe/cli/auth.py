@@ -33,6 +33,7 @@ def init(
     bridge: Several = None,
     operator: Several = None,
     viewer: Several = None,
+    domain: Several = None,
     output: Annotated[TableOrJson, Parameter(alias="-o")] = "table",
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
@@ -59,10 +60,12 @@ def init(
         Names of operators; without any, one that is called operator.
     viewer
         Names of viewers; without any, one that is called viewer.
+    domain
+        JetStream domains of leaf nodes that bridges may use, such as rack1.
     output
         How to list the keys.
     """
-    from ccpipe.bus.nats.accounts import ROLES, ensure_keys, write_site
+    from ccpipe.bus.nats.accounts import ROLES, ensure_domains, ensure_keys, write_site
 
     cluster = where.site().cluster
     names = {
@@ -75,6 +78,7 @@ def init(
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for role in ROLES:
             ensure_keys(folder, role, names[role])
+        ensure_domains(folder, domain or ())
     except OSError as error:
         raise ConfigError(f"{folder}: {error.strerror}") from None
     users = write_site(folder, cluster)

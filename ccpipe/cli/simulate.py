@@ -5,17 +5,22 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import Where, seconds
-from ccpipe.errors import UsageError
+from ccpipe.errors import ConfigError, UsageError
 from ccpipe.pipeline import wait_for_event
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
 from ccpipe.simulate.series import Parts
 from ccpipe.terminal import Progress, note, plural
+
+if TYPE_CHECKING:  # the broker's client takes its time
+    from ccpipe.simulate.publisher import Publisher
 
 SECOND = 10**9
 SLICE = 64
@@ -30,6 +35,7 @@ async def simulate(
     gpus: int = 0,
     interval: str = "10s",
     for_: Annotated[str | None, Parameter(name="--for")] = None,
+    start: str | None = None,
     speed: str = "1",
     seed: int = 1,
     sonar: str | None = None,
@@ -37,6 +43,7 @@ async def simulate(
     late: float = 0.0,
     broken: float = 0.0,
     repeated: float = 0.0,
+    report: Path | None = None,
     dry_run: bool = False,
     output: Annotated[Literal["line", "sonar"], Parameter(alias="-o")] = "line",
     where: Where = Where(),  # noqa: B008 - frozen
@@ -66,6 +73,8 @@ async def simulate(
         Time between samples.
     for_
         How much time of the cluster to publish, such as 10m; without it, until interrupted.
+    start
+        Time of the first sample, such as 2026-11-01T00:00:00Z; without it, see above.
     speed
         How much faster than the clock time passes, such as 60; max for as fast as possible.
     seed
@@ -80,6 +89,8 @@ async def simulate(
         Share of messages with a line that is none.
     repeated
         Share of messages that are sent twice.
+    report
+        File for a summary as JSON, with when each message was published.
     dry_run
         Print the payloads on stdout; connect to nothing.
     output
@@ -101,17 +112,20 @@ async def simulate(
     )
     if shape.sonar_interval % shape.interval:
         raise UsageError("--sonar: expected a multiple of --interval")
+    if report and dry_run:
+        raise UsageError("--report: a dry run publishes nothing")
     if pace != 1 and wanted is None:
         raise UsageError("--speed needs --for")
-    start = time.time_ns() - (round(wanted * SECOND) if wanted and pace != 1 else 0)
-    cluster = SimulatedCluster(shape, Subjects.of(site), start=start, seed=seed)
+    ago = round(wanted * SECOND) if wanted and pace != 1 else 0
+    first = _time(start, "--start") if start else time.time_ns() - ago
+    cluster = SimulatedCluster(shape, Subjects.of(site), start=first, seed=seed)
     samples = None if wanted is None else max(1, round(wanted * SECOND / shape.interval))
     clock = Clock(shape.interval, pace)
     if dry_run:
         for _ in _samples(samples):
             _print(cluster.sample(), output)
     else:
-        await _publish(cluster, samples, clock, where, seed)
+        await _publish(cluster, samples, clock, where, seed, report)
 
 
 class Clock:
@@ -134,18 +148,25 @@ class Clock:
 
 
 async def _publish(
-    cluster: SimulatedCluster, samples: int | None, clock: Clock, where: Where, seed: int
+    cluster: SimulatedCluster,
+    samples: int | None,
+    clock: Clock,
+    where: Where,
+    seed: int,
+    report: Path | None,
 ) -> None:
     from ccpipe.bus.nats.connection import Connection
     from ccpipe.pipeline.signals import stop_signals
-    from ccpipe.simulate.publisher import Publisher
+    from ccpipe.simulate.publisher import Publisher, Times
     from ccpipe.telemetry import Telemetry
 
     site = where.site()
     bus = Connection(site.bus, name="simulate", telemetry=Telemetry(), forever=False)
-    progress, began, behind = Progress(), time.monotonic(), 0.0
+    progress, behind = Progress(), 0.0
     run = f"{seed}-{cluster.shape.nodes}-{cluster.time // SECOND}"
-    publisher = Publisher(bus, site, cluster.subjects, run=run)
+    times = Times() if report else None
+    publisher = Publisher(bus, site, cluster.subjects, run=run, times=times)
+    began, spent = time.monotonic(), time.process_time()
     async with stop_signals(None) as stop, bus, publisher:
         for _ in _samples(samples):
             behind = max(behind, await clock.wait(stop))
@@ -158,11 +179,40 @@ async def _publish(
             progress.show(f"{plural(publisher.lines, 'line')} published")
     progress.clear()
     taken = time.monotonic() - began
+    if report:
+        _write_report(report, publisher, taken, time.process_time() - spent)
     note(
         f"{plural(publisher.messages, 'message')}, {plural(publisher.lines, 'line')}, "
         f"{plural(publisher.broken, 'broken line')} published in {taken:.1f} s"
         + (f", at most {behind:.1f} s late" if behind > 1 else "")
     )
+
+
+def _write_report(path: Path, publisher: "Publisher", seconds: float, cpu: float) -> None:
+    """Write what was published and what it took; raises ConfigError."""
+    import msgspec
+
+    assert publisher.times is not None
+    summary = {
+        "messages": publisher.messages,
+        "lines": publisher.lines,
+        "broken": publisher.broken,
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "peak_bytes": _peak(),
+        "sequences": publisher.times.sequences.tolist(),
+        "published": publisher.times.published.tolist(),
+    }
+    try:
+        path.write_bytes(msgspec.json.encode(summary))
+    except OSError as error:
+        raise ConfigError(f"--report: {path}: {error.strerror}") from None
+
+
+def _peak() -> int:
+    """Return the largest number of bytes of memory that we had; getrusage() counts the parent's."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def _samples(count: int | None) -> Iterator[int]:
@@ -193,6 +243,14 @@ def _positive(number: int, flag: str) -> int:
     if number < 1:
         raise UsageError(f"{flag}: expected at least 1, not {number}")
     return number
+
+
+def _time(text: str, flag: str) -> int:
+    try:
+        return round(datetime.fromisoformat(text).timestamp()) * SECOND
+    except (ValueError, OverflowError):
+        example = "expected e.g. 2026-11-01T00:00:00Z"
+        raise UsageError(f"{flag}: not a time: {text!r} ({example})") from None
 
 
 def _nanoseconds(text: str, flag: str) -> int:

@@ -39,7 +39,8 @@ async def show(
 
     AWAY is for how long a bridge may be away and miss nothing, at the rate at
     which messages have come until now. DROPPED counts messages that the stream
-    deleted after the last one that the consumer got.
+    deleted after the last one that the consumer got. BRIDGES names the process that
+    reads a partition, or says whether any bridge reads.
 
     Examples: ccpipe streams show
               ccpipe streams show --cluster fritz --server nats://10.0.0.1:4222
@@ -50,20 +51,25 @@ async def show(
     output
         How to show them.
     """
-    async with _surveyed(where) as (_, _, found):
+    async with _surveyed(where) as (_, site, found):
         if output == "json":
             print_json(_as_json(found))
             return
         if found.streams:
-            heads = ["STREAM", "MESSAGES", "SIZE", "OF", "OLDEST", "COPIES", "AWAY", "SUBJECTS"]
+            heads = ["STREAM", "MESSAGES", "SIZE", "OF", "OLDEST", "COPIES", "PARTITIONS", "AWAY",
+                     "SUBJECTS"]  # fmt: skip
             print_table([_stream_row(stream) for stream in found.streams], heads)
         if found.consumers:
             print()
             heads = ["CONSUMER", "UNREAD", "UNACKNOWLEDGED", "DROPPED", "BRIDGES", "STREAM"]
             by_name = {stream.name: stream for stream in found.streams}
-            rows = [_consumer_row(each, by_name[each.stream_name]) for each in found.consumers]
+            rows = [
+                _consumer_row(each, by_name[each.stream_name], found.owners.get(each.name))
+                for each in found.consumers
+            ]
             print_table(rows, heads)
         _report(found)
+        _report_undivided(found, site)
 
 
 @streams.command(name="apply")
@@ -123,6 +129,8 @@ async def _surveyed(where: Where) -> "AsyncIterator[tuple[Connection, Site, Surv
 
 
 def _stream_row(stream: "Stream") -> list[str]:
+    from ccpipe.bus.nats.streams.partitions import partitions_of
+
     state = stream.state
     return [
         printable(stream.name),
@@ -131,20 +139,27 @@ def _stream_row(stream: "Stream") -> list[str]:
         in_bytes(stream.max_bytes) if stream.max_bytes else "any",
         lasting(stream.age) if state.messages else "-",
         f"{stream.config.get('num_replicas', 1)}",
+        f"{partitions_of(stream.config)}",
         lasting(stream.away) if stream.away else "for ever",
         printable(" ".join(stream.subjects)),
     ]
 
 
-def _consumer_row(consumer: "Consumer", stream: "Stream") -> list[str]:
+def _consumer_row(consumer: "Consumer", stream: "Stream", owner: str | None) -> list[str]:
+    reader = _process(owner) if owner else "running" if consumer.num_waiting else "none"
     return [
         printable(consumer.name),
         f"{consumer.num_pending}",
         f"{consumer.num_ack_pending}",
         f"{consumer.dropped(stream)}",
-        "running" if consumer.num_waiting else "none",
+        printable(reader),
         printable(stream.name),
     ]
+
+
+def _process(owner: str) -> str:
+    """Return a process as people know it: without what tells it from one of the same id."""
+    return owner.rpartition(" ")[0]
 
 
 def _report(found: "Survey") -> None:
@@ -163,7 +178,23 @@ def _report(found: "Survey") -> None:
         note(printable(overlap), "red")
 
 
+def _report_undivided(found: "Survey", site: "Site") -> None:
+    """Say which subjects cannot be shared by several bridges."""
+    from ccpipe.bus.nats.streams.partitions import partitions_of, undivided
+    from ccpipe.bus.subjects import Subjects
+
+    if all(partitions_of(stream.config) == 1 for stream in found.streams):
+        return
+    for key, template in undivided(Subjects.of(site)).items():
+        note(
+            f"all nodes publish {key} on {printable(template)}, which stays in one partition: put "
+            f"{{hostname}} into bus.subjects.{key} (docs/scale.md)", "yellow",
+        )  # fmt: skip
+
+
 def _as_json(found: "Survey") -> dict[str, Any]:
+    from ccpipe.bus.nats.streams.partitions import partitions_of
+
     by_name = {stream.name: stream for stream in found.streams}
     return {
         "streams": [
@@ -179,6 +210,7 @@ def _as_json(found: "Survey") -> dict[str, Any]:
                 "away_seconds": stream.away,
                 "discard": stream.config.get("discard"),
                 "replicas": stream.config.get("num_replicas"),
+                "partitions": partitions_of(stream.config),
             }
             for stream in found.streams
         ],
@@ -192,6 +224,7 @@ def _as_json(found: "Survey") -> dict[str, Any]:
                 "redelivered": consumer.num_redelivered,
                 "dropped": consumer.dropped(by_name[consumer.stream_name]),
                 "running": bool(consumer.num_waiting),
+                "owner": found.owners.get(consumer.name),
             }
             for consumer in found.consumers
         ],

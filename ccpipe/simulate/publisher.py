@@ -1,6 +1,8 @@
 """Payloads of a made cluster onto the bus, many at once."""
 
 import asyncio
+import time
+from array import array
 from types import TracebackType
 from typing import Self
 
@@ -23,7 +25,18 @@ ACK_SECONDS = 30.0
 class _Ack(msgspec.Struct):
     """The broker's answer to a message."""
 
+    seq: int = 0
     error: dict[str, object] | None = None
+
+
+class Times:
+    """When each message was published, by its number in the stream."""
+
+    def __init__(self) -> None:
+        self.sequences = array("q")
+        """Numbers of messages, in the order in which they were acknowledged."""
+        self.published = array("q")
+        """Nanoseconds since the epoch when each was handed to the connection."""
 
 
 class Publisher:
@@ -33,14 +46,27 @@ class Publisher:
     counted off by the number in their subject.
     """
 
-    def __init__(self, bus: Connection, site: Site, subjects: Subjects, *, run: str) -> None:
-        """Publish over an open connection; `run` makes ids of messages unlike those of others."""
+    def __init__(
+        self,
+        bus: Connection,
+        site: Site,
+        subjects: Subjects,
+        *,
+        run: str,
+        times: Times | None = None,
+    ) -> None:
+        """Publish over an open connection; `run` makes ids of messages unlike those of others.
+
+        `times` takes down when each message was published, where JetStream acknowledges it.
+        """
         self.bus = bus
         self.site = site
         self.subjects = subjects
         self.run = run
         self.messages = self.lines = self.broken = 0
-        self._waiting: set[int] = set()
+        self.times = times
+        self._waiting: dict[int, int] = {}
+        """When each message was published that is not acknowledged, by its number."""
         self._room = asyncio.Event()
         self._error: CcpipeError | None = None
         self._inbox = bus.new_inbox()
@@ -73,7 +99,7 @@ class Publisher:
             await self.bus.publish(payload.subject, payload.body)
             return
         await self._wait_below(WINDOW)
-        self._waiting.add(number)
+        self._waiting[number] = time.time_ns()
         await self.bus.publish(
             payload.subject,
             payload.body,
@@ -102,10 +128,14 @@ class Publisher:
 
     def _acknowledged(self, delivery: Delivery) -> None:
         try:
-            error = msgspec.json.decode(delivery.payload, type=_Ack).error
+            ack = msgspec.json.decode(delivery.payload, type=_Ack)
         except msgspec.MsgspecError:  # the server itself answers where no stream stores a subject
-            error = {"description": "no stream stores what is published"}
-        if error is not None:
-            self._error = UnavailableError(f"{self.bus.url}: {error.get('description', error)}")
-        self._waiting.discard(int(delivery.subject.rpartition(".")[2]))
+            ack = _Ack(error={"description": "no stream stores what is published"})
+        if ack.error is not None:
+            reason = ack.error.get("description", ack.error)
+            self._error = UnavailableError(f"{self.bus.url}: {reason}")
+        published = self._waiting.pop(int(delivery.subject.rpartition(".")[2]), None)
+        if published is not None and self.times is not None:
+            self.times.sequences.append(ack.seq)
+            self.times.published.append(published)
         self._room.set()

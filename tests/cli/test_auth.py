@@ -20,6 +20,17 @@ def test_keys_and_configuration_are_written(tmp_path: Path) -> None:
     assert '"fritz.metrics.f04"' in (folder / "nats.conf").read_text()
 
 
+def test_bridges_get_domains(tmp_path: Path) -> None:
+    """Those of earlier runs too."""
+    folder = tmp_path / "keys"
+    for domain in ("rack1", "rack2"):
+        shown = ccpipe("auth", "init", folder, "--node", "a", "--domain", domain)
+        assert shown.code == 0
+    configuration = (folder / "nats.conf").read_text()
+    assert '"$JS.rack1.API.>", "$JS.rack2.API.>"' in configuration
+    assert ccpipe("auth", "init", folder, "--domain", "a.b").code == 78
+
+
 def test_what_is_wrong_is_told(tmp_path: Path) -> None:
     """Nobody to make a key for, and a place that cannot be written."""
     assert ccpipe("auth", "init", tmp_path / "keys").code == 64

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,17 @@ async def test_a_dry_run_prints_lines() -> None:
     assert sum(line.name != "job" for line in lines) == 4 * 5 * 6
 
 
+async def test_times_begin_where_it_is_told() -> None:
+    """With the first sample."""
+    code, printed, _ = await run(
+        "--nodes", "1", "--metrics", "1", "--for", "20s", "--speed", "max", "--dry-run",
+        "--failures", "0", "--start", "2026-11-01T00:00:05Z",
+    )  # fmt: skip
+    assert code == 0
+    times = sorted(line.time for line in decode(printed) if line.name != "job" and line.time)
+    assert times == [1_793_491_200 * 10**9, 1_793_491_210 * 10**9]
+
+
 async def test_sonars_envelopes_can_be_printed() -> None:
     """One JSON object a line."""
     code, printed, _ = await run(
@@ -58,6 +70,33 @@ async def test_the_broker_has_what_the_summary_says(nats_server: Server) -> None
     )  # fmt: skip
     assert (code, printed) == (0, b"")
     assert "lines, 0 broken lines published in" in errors
+
+
+async def test_a_report_tells_what_was_published_and_when(
+    nats_server: Server, tmp_path: Path
+) -> None:
+    """One time for each message that the broker has acknowledged."""
+    path = tmp_path / "report.json"
+    code, _, _ = await run(
+        "--nodes", "7", "--metrics", "3", "--for", "30s", "--speed", "max", "--failures", "0",
+        "--server", nats_server.url, "--report", str(path),
+    )  # fmt: skip
+    report = json.loads(path.read_text())
+    assert code == 0
+    assert report["lines"] - report["messages"] == 7 * 3 * 3 - 7 * 3  # an event is one of both
+    assert sorted(report["sequences"]) == list(range(1, report["messages"] + 1))
+    assert len(report["published"]) == report["messages"]
+    assert report["cpu_seconds"] > 0
+    assert report["peak_bytes"] > 10 * 2**20
+
+
+async def test_a_report_that_cannot_be_written_is_an_error(nats_server: Server) -> None:
+    """Exit code 78; a dry run has none, 64."""
+    some = ("--nodes", "1", "--for", "10s", "--speed", "max", "--report", "/nowhere/report.json")
+    code, _, errors = await run(*some, "--server", nats_server.url)
+    assert code == 78
+    assert "--report: /nowhere/report.json" in errors
+    assert (await run(*some, "--dry-run"))[0] == 64
 
 
 async def test_an_interrupt_ends_it_with_a_summary(nats_server: Server) -> None:
@@ -80,6 +119,7 @@ async def test_an_interrupt_ends_it_with_a_summary(nats_server: Server) -> None:
         (["--speed", "60"], "--for"),
         (["--interval", "0.1s"], "--interval"),
         (["--sonar", "15s"], "--sonar"),
+        (["--start", "yesterday"], "--start"),
     ],
 )
 async def test_a_wrong_option_is_named(arguments: list[str], told: str) -> None:

@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.nats.streams.reconcile import apply, survey
 from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.streams import apply_, show
 from ccpipe.config import Bus, Site
 from ccpipe.errors import UnavailableError
+from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.cli.command import Ended, ccpipe
 
@@ -53,6 +57,32 @@ async def test_changed_limits_are_shown_and_applied(nats_server: Server) -> None
     assert (await run("streams", "apply", server=nats_server, size="5GiB")).code == 0
     after = await run("streams", "show", "-o", "json", server=nats_server, size="5GiB")
     assert json.loads(after.out)["differences"] == []
+
+
+async def test_who_reads_which_partition_is_shown(nats_server: Server) -> None:
+    """By process, with the number of partitions; a subject that all nodes share is named."""
+    bus = Bus(servers=[nats_server.url], stream_partitions=2)
+    site = Site(cluster="fritz", hostname="h1", bus=bus)
+    async with connected(site.bus) as opened:
+        await apply(opened, site, await survey(opened, site), drop=False)
+        reader = NatsSource(site=site, telemetry=Telemetry(), durable="d", subjects=["metrics"])
+        async with reader:
+            owners: dict[str, str] = {}
+            async with asyncio.timeout(60):
+                while len(owners) < 2:
+                    owners = (await survey(opened, site)).owners
+                    await asyncio.sleep(0.05)
+            shown = await run("streams", "show", server=nats_server)
+            report = json.loads(
+                (await run("streams", "show", "-o", "json", server=nats_server)).out
+            )
+    assert shown.out.count(f"h1 pid {os.getpid()}") == 2
+    assert "PARTITIONS" in shown.out
+    assert "put {hostname} into bus.subjects.metrics" in shown.err
+    [stream] = [each for each in report["streams"] if each["name"] == "ccpipe-fritz"]
+    assert stream["partitions"] == 2
+    owned = {each["name"]: each["owner"] for each in report["consumers"]}
+    assert {name: owned[name] for name in owners} == owners
 
 
 async def test_a_broker_that_is_away_is_named(unused_port: int) -> None:

@@ -1,5 +1,7 @@
 """A made cluster on a real broker."""
 
+import time
+
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
@@ -9,7 +11,7 @@ from ccpipe.config import Bus, Site
 from ccpipe.errors import CcpipeError
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
 from ccpipe.simulate.jobs import SECOND
-from ccpipe.simulate.publisher import Publisher
+from ccpipe.simulate.publisher import Publisher, Times
 from ccpipe.telemetry import Telemetry
 
 
@@ -31,6 +33,20 @@ async def test_when_it_ends_the_broker_has_every_message(site: Site) -> None:
     )
     payloads = [payload for _ in range(10) for payload in made.sample()]
     assert await publish(site, payloads) == len(payloads)
+
+
+async def test_times_are_taken_down_by_the_number_in_the_stream(site: Site) -> None:
+    """Each message has its own, which lies between the beginning and the end."""
+    subjects, times, began = Subjects.of(site), Times(), time.time_ns()
+    payload = Payload(subjects.patterns(["metrics"])[0], b"x value=1\n", 1)
+    async with (
+        Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus,
+        Publisher(bus, site, subjects, run="t", times=times) as publisher,
+    ):
+        for _ in range(20):
+            await publisher.publish(payload)
+    assert sorted(times.sequences) == list(range(1, 21))
+    assert began <= min(times.published) <= max(times.published) <= time.time_ns()
 
 
 async def test_a_message_that_the_broker_refuses_is_an_error(site: Site) -> None:

@@ -4,8 +4,9 @@ Every user is an nkey: the server knows public keys only, and a seed never leave
 """
 
 import json
+import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,9 @@ from ccpipe.bus.nats.server import write_private
 from ccpipe.bus.subjects import escape
 from ccpipe.config import read_secret
 from ccpipe.errors import ConfigError, MissingExtra
+
+DOMAINS = "domains"
+"""The file of JetStream domains that bridges may use."""
 
 ROLES = ("node", "bridge", "operator", "viewer")
 
@@ -110,19 +114,42 @@ def users_of(folder: Path) -> list[User]:
     ]
 
 
-def server_configuration(cluster: str, users: Iterable[User]) -> str:
+def ensure_domains(folder: Path, names: Iterable[str]) -> None:
+    """Note JetStream domains of leaf nodes that bridges may use; raises ConfigError.
+
+    They stand in the file ``domains``, one a line; who deletes a line there removes one.
+    """
+    for name in names:
+        if unfit := re.search(r"[^\w-]", name):
+            raise ConfigError(f"domain: {name!r}: {unfit[0]!r} cannot be in such a name")
+    known = domains_of(folder)
+    if new := [name for name in dict.fromkeys(names) if name not in known]:
+        write_private(folder / DOMAINS, "".join(f"{name}\n" for name in [*known, *new]))
+
+
+def domains_of(folder: Path) -> list[str]:
+    """Return the JetStream domains that bridges may use."""
+    path = folder / DOMAINS
+    return path.read_text(encoding="utf-8").split() if path.exists() else []
+
+
+def server_configuration(cluster: str, users: Iterable[User], domains: Sequence[str] = ()) -> str:
     """Return nats-server's configuration: each user may do what the role needs and no more."""
     token = escape(cluster)
     texts = [
         f"      # {user.role} {user.name}\n"
-        f"      {{ nkey: {user.key}, permissions: {json.dumps(permissions(user, token))} }}"
+        f"      {{ nkey: {user.key}, permissions: "
+        f"{json.dumps(permissions(user, token, domains))} }}"
         for user in users
     ]
     return CONFIGURATION.format(cluster=token, account=json.dumps(token), users="\n".join(texts))
 
 
-def permissions(user: User, cluster: str) -> dict[str, Any]:
-    """Return the permissions of a user, as nats-server's configuration has them."""
+def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the permissions of a user, as nats-server's configuration has them.
+
+    Bridges may use JetStream of `domains`, besides that of the server itself.
+    """
     inbox = f"_INBOX.{user.key}.>"
     heard = [f"{cluster}.{subject}" for subject in HEARD]
     if user.role == "node":
@@ -136,6 +163,7 @@ def permissions(user: User, cluster: str) -> dict[str, Any]:
         return {
             "publish": [
                 "$JS.API.>",
+                *(f"$JS.{domain}.API.>" for domain in domains),
                 "$JS.ACK.>",
                 f"{cluster}.dead",
                 f"{cluster}.replicas.*",
@@ -179,7 +207,8 @@ def write_site(folder: Path, cluster: str) -> list[User]:
     """
     users = users_of(folder)
     try:
-        write_private(folder / "nats.conf", server_configuration(cluster, users))
+        configuration = server_configuration(cluster, users, domains_of(folder))
+        write_private(folder / "nats.conf", configuration)
         site = folder / "ccpipe.toml"
         if not site.exists():
             write_private(site, site_configuration(cluster))

@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.accounts import ensure_keys, users_of, write_site
+from ccpipe.bus.nats.accounts import (
+    domains_of,
+    ensure_domains,
+    ensure_keys,
+    users_of,
+    write_site,
+)
 from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.config import Duration, Site, convert
+from ccpipe.config import Bus, Duration, Site, convert
 from ccpipe.errors import ConfigError, DeniedError
 from ccpipe.message import Message, event, metric
 from ccpipe.node.agent.responder import Responder
@@ -20,7 +26,8 @@ from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.bus.nats.daemon import nats_daemon
-from tests.conftest import eventually
+from tests.bus.nats.reader import Reader
+from tests.conftest import eventually, free_port
 
 SiteOf = Callable[..., Site]
 NOW = 1_740_000_000 * 10**9
@@ -158,3 +165,63 @@ def test_keys_are_kept_and_private(tmp_path: Path) -> None:
     seeds[0].write_text("SUnonsense")
     with pytest.raises(ConfigError, match="no seed of an nkey"):
         users_of(tmp_path)
+
+
+async def test_bridges_may_use_the_domains_that_are_named(tmp_path: Path) -> None:
+    """At the hub a bridge makes and reads the stream of a leaf node; of another leaf it may not."""
+    keys, leaves = tmp_path / "keys", free_port()
+    ensure_keys(keys, "bridge", ["b"])
+    ensure_domains(keys, ["rack1"])
+    write_site(keys, "fox.no")
+    hub = (
+        (keys / "nats.conf")
+        .read_text()
+        .replace('listen: "0.0.0.0:4222"', "")
+        .replace('http: "127.0.0.1:8222"', "")
+        .replace('"/var/lib/nats"', f'"{tmp_path / "js"}"\n  domain: hub')
+    )
+    hub += (
+        f'leafnodes {{ listen: "127.0.0.1:{leaves}"\n'
+        '  authorization { user: leaf, password: pw, account: "fox%2Eno" } }\n'
+    )
+    leaf = (
+        f'server_name: rack1\njetstream {{ domain: rack1, store_dir: "{tmp_path}/rack1" }}\n'
+        'leafnodes { reconnect: "1s", remotes: '
+        f'[{{ url: "nats-leaf://leaf:pw@127.0.0.1:{leaves}" }}] }}\n'
+    )
+    telemetry = Telemetry()
+
+    def bridge(port: int, domain: str) -> Site:
+        return Site(
+            cluster="fox.no",
+            hostname="b",
+            bus=Bus(
+                servers=[f"nats://127.0.0.1:{port}"],
+                domain=domain,
+                nkey_file=str(keys / "nkeys" / "bridge" / "b.nk"),
+            ),
+        )
+
+    async with nats_daemon(tmp_path, hub) as port, nats_daemon(tmp_path, leaf) as there:
+        site = bridge(port, "rack1")
+        reading = Reader(NatsSource(site=site, telemetry=telemetry, durable="b"))
+        publisher = Site(
+            cluster="fox.no", hostname="n1", bus=Bus(servers=[f"nats://127.0.0.1:{there}"])
+        )
+        async with reading as reader, NatsSink(site=publisher, telemetry=Telemetry()) as sink:
+            await sink.write([sample("n1")])
+            await eventually(lambda: len(reader.values) == 1, 60)
+        assert denials(telemetry) == 0
+        async with connected(bridge(port, "rack2").bus, telemetry) as bus:
+            await bus.publish("$JS.rack2.API.INFO", b"")
+            await bus.flush()
+            await eventually(lambda: denials(telemetry) == 1)
+
+
+def test_domains_are_kept_and_held_to_names(tmp_path: Path) -> None:
+    """Those of earlier runs stay; what would be another subject is refused."""
+    ensure_domains(tmp_path, ["rack1"])
+    ensure_domains(tmp_path, ["rack2", "rack1"])
+    assert domains_of(tmp_path) == ["rack1", "rack2"]
+    with pytest.raises(ConfigError, match="domain"):
+        ensure_domains(tmp_path, ["rack3.>"])

@@ -125,6 +125,21 @@ def test_a_job_starts_and_stops_once(translator: SonarToCc) -> None:
     assert events[1][1].keys() <= KEYS_OF_STOP
 
 
+def test_jobs_are_not_those_of_one_node() -> None:
+    """A job has several nodes: two processes that share its records would each start it.
+
+    Hence the translator must see all messages, and does not say that those of a node are enough.
+    """
+    two = [SonarToCc(envelopes=False, stop_delay=Duration(0)) for _ in range(2)]
+    events = [
+        function
+        for translator, job in zip(two, (RUNNING, COMPLETED), strict=True)
+        for function, _ in reported(translator, envelope(600, job))
+    ]
+    assert sorted(events) == ["start_job", "start_job", "stop_job"]
+    assert all(each.is_stateful and not each.is_per_node for each in two)
+
+
 def test_a_job_that_was_seen_only_at_its_end_still_starts_first(translator: SonarToCc) -> None:
     """cc-backend cannot stop a job without a start."""
     whole = replace(COMPLETED, user_name="ann")

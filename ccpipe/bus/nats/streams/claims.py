@@ -7,6 +7,7 @@ process is dead when its count of beats has not changed for a time that the othe
 
 import math
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -80,6 +81,37 @@ class Observer:
         return {name: now - since for name, (_, since) in self._seen.items()}
 
 
+async def owners_of(
+    jetstream: JetStreamContext, subjects: Subjects, durables: Iterable[str]
+) -> dict[str, str]:
+    """Return who reads each partition of some durable names, by its consumer; changes nothing.
+
+    Raises
+    ------
+    UnavailableError, DeniedError
+        as ``Claims.read`` does.
+
+    """
+    found: dict[str, str] = {}
+    for durable in durables:
+        subject = f"{escape(subjects.cluster)}.replicas.{escape(durable)}"
+        try:
+            message = await jetstream.get_last_msg(f"{stream_name(subjects)}-replicas", subject)
+        except nats.js.errors.NotFoundError:
+            continue
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            raise explain(error, f"reading {subject}") from None
+        found |= _read(subject, message.data).owners
+    return found
+
+
+def _read(subject: str, payload: bytes | None) -> Table:
+    try:
+        return msgspec.json.decode(payload or b"", type=Table)
+    except msgspec.MsgspecError as error:
+        raise UnavailableError(f"{subject}: cannot be read: {error}") from None
+
+
 class Version(NamedTuple):
     """The table and the number of its message, on top of which the next one is written."""
 
@@ -112,11 +144,7 @@ class Claims:
             return Version(Table(), 0)
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise explain(error, f"reading {self._subject}") from None
-        try:
-            table = msgspec.json.decode(message.data or b"", type=Table)
-        except msgspec.MsgspecError as error:
-            raise UnavailableError(f"{self._subject}: cannot be read: {error}") from None
-        return Version(table, message.seq or 0)
+        return Version(_read(self._subject, message.data), message.seq or 0)
 
     async def write(self, jetstream: JetStreamContext, table: Table, sequence: int) -> bool:
         """Write the table on top of what was read; false where another process was faster.

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ccpipe.bus.subjects import Subjects
+
 FORMER = "ccpipe.partitions"
 """Metadata of a stream: the numbers of partitions that it has had, in their order."""
 
@@ -56,6 +58,18 @@ def with_former(config: Mapping[str, Any]) -> dict[str, str]:
     return {**(config.get("metadata") or {}), FORMER: counts}
 
 
+def undivided(subjects: Subjects) -> dict[str, str]:
+    """Return the subjects, by their key in the configuration, that all nodes publish on.
+
+    What has one subject stays in one partition, which one bridge reads.
+    """
+    return {
+        key: subjects.templates[key]
+        for key in ("metrics", "sonar")
+        if "{hostname}" not in subjects.templates[key]
+    }
+
+
 class Partition(NamedTuple):
     """One of the partitions of a stream, as a bridge of some durable name reads it."""
 
@@ -70,6 +84,12 @@ class Partition(NamedTuple):
             return cls(durable)
         found = re.fullmatch(re.escape(durable) + r"-(\d+)-of-(\d+)", name)
         return cls(durable, int(found[1]), int(found[2])) if found else None
+
+    @classmethod
+    def durable_of(cls, consumer: str) -> str:
+        """Return the durable name of a consumer that reads a partition; empty for any other."""
+        found = re.fullmatch(r"(.+)-\d+-of-\d+", consumer)
+        return found[1] if found else ""
 
     @property
     def consumer(self) -> str:

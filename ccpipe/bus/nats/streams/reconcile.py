@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.streams.claims import owners_of
 from ccpipe.bus.nats.streams.jetstream import (
     Consumer,
     Stream,
@@ -11,7 +12,7 @@ from ccpipe.bus.nats.streams.jetstream import (
     names_of,
     stream_of,
 )
-from ccpipe.bus.nats.streams.partitions import with_former
+from ccpipe.bus.nats.streams.partitions import Partition, with_former
 from ccpipe.bus.nats.streams.stream import (
     ABSENT,
     KEPT,
@@ -36,6 +37,8 @@ class Survey(NamedTuple):
     """What ``apply`` changes."""
     overlaps: list[str]
     """What it cannot change: subjects that a site's own stream stores in part."""
+    owners: dict[str, str]
+    """Which process reads a partition, by the name of its consumer."""
 
 
 async def survey(bus: Connection, site: Site) -> Survey:
@@ -74,7 +77,9 @@ async def survey(bus: Connection, site: Site) -> Survey:
     if has_upstream(site.bus) and own not in found:
         upstream = ", ".join([*site.bus.stream_sources, site.bus.stream_mirror]).strip(", ")
         wrong.append(Difference(own, "sources", "stream_sources", ABSENT, upstream))
-    return Survey(list(found.values()), consumers, wrong, overlaps)
+    durables = dict.fromkeys(filter(None, (Partition.durable_of(c.name) for c in consumers)))
+    owners = await owners_of(jetstream, subjects, durables)
+    return Survey(list(found.values()), consumers, wrong, overlaps, owners)
 
 
 def _stores(streams: dict[str, Stream], pattern: str) -> bool:

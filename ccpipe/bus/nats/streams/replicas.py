@@ -14,7 +14,13 @@ from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.streams.claims import Claims, Observer, Table
 from ccpipe.bus.nats.streams.jetstream import Stream, consumer_of, consumers_of, stream_of
-from ccpipe.bus.nats.streams.partitions import Partition, former_counts, partitions, partitions_of
+from ccpipe.bus.nats.streams.partitions import (
+    Partition,
+    former_counts,
+    partitions,
+    partitions_of,
+    undivided,
+)
 from ccpipe.bus.nats.streams.stream import ensure_consumer, ensure_stream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
@@ -172,6 +178,13 @@ class Replicas:
                     stored = former.stored(self.patterns)
                     await ensure_consumer(jetstream, name, former.consumer, stored, self.lease)
             self._stream = name
+            for key, template in undivided(subjects).items():
+                if any(pattern in self.patterns for pattern in subjects.patterns([key])):
+                    log.warning(
+                        "all nodes publish on %s, which stays in one partition: only one bridge of "
+                        "%s reads it; put {hostname} into bus.subjects.%s (docs/scale.md)",
+                        template, self.durable, key,
+                    )  # fmt: skip
         return stream
 
     async def _unread_of_former_counts(self, stream: Stream) -> list[Partition]:

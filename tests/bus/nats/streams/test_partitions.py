@@ -1,5 +1,7 @@
 """Partitions: names, and what a real broker makes of them."""
 
+import logging
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -7,14 +9,20 @@ from hypothesis import strategies as st
 
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.jetstream import stream_of
-from ccpipe.bus.nats.streams.partitions import Partition, partitions_of, transform
+from ccpipe.bus.nats.streams.partitions import (
+    Partition,
+    partitions_of,
+    transform,
+    undivided,
+)
 from ccpipe.bus.nats.streams.reconcile import apply, check_streams, survey
 from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import ConfigError
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.reader import source
+from tests.bus.nats.reader import Reader, source
+from tests.conftest import eventually
 
 METRICS = ["fox%2Etest.metrics", "fox%2Etest.metrics.*"]
 
@@ -39,6 +47,7 @@ def test_a_consumer_names_its_partition(durable: str, total: int) -> None:
     for number in (0, total - 1):
         partition = Partition(durable, number, total)
         assert Partition.of_consumer(partition.consumer, durable) == partition
+        assert Partition.durable_of(partition.consumer) == durable
     assert Partition.of_consumer(durable, durable) == Partition(durable)
     assert Partition.of_consumer(f"other{durable}", durable) is None
 
@@ -53,6 +62,29 @@ def test_a_transform_names_its_count() -> None:
         assert partitions_of({"mirror": {"subject_transforms": [wanted]}}) == count
     assert partitions_of({"subject_transform": {"src": "a", "dest": "b"}}) == 1
     assert partitions_of({}) == 1
+
+
+def test_a_subject_that_all_nodes_share_is_found(site: Site) -> None:
+    """It stays in one partition, whatever their number."""
+    assert list(undivided(Subjects.of(site))) == ["metrics", "sonar"]
+    assert list(undivided(Subjects.of(partitioned(site, 4)))) == ["sonar"]
+
+
+async def test_a_bridge_warns_of_a_subject_that_all_nodes_share(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only of what it reads, and not where the subject names the node."""
+    caplog.set_level(logging.INFO, "ccpipe")
+    for number, subjects in enumerate(({}, {"metrics": "{cluster}.metrics.{hostname}"})):
+        caplog.clear()
+        bus = msgspec.structs.replace(site.bus, stream_partitions=2, subjects=subjects)
+        there = msgspec.structs.replace(site, cluster=f"c{number}", bus=bus)
+        async with connected(bus) as opened:
+            await apply(opened, there, await survey(opened, there), drop=False)
+        async with Reader(source(there)):
+            await eventually(lambda: "test reads test-" in caplog.text)
+        assert ("put {hostname} into bus.subjects.metrics" in caplog.text) == (number == 0)
+        assert "bus.subjects.sonar" not in caplog.text
 
 
 async def test_a_subject_stays_in_one_partition(site: Site) -> None:

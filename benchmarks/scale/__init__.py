@@ -1,0 +1,1 @@
+"""Large clusters: what flows from publisher to store, and what it takes: ``make scale``."""

@@ -1,0 +1,193 @@
+"""Flows of simulated clusters from publisher to store; writes ``benchmarks/scale.json``.
+
+Every program is a process of its own, as at a site: nats-server (one, or three with three copies),
+``ccpipe bridge``, VictoriaMetrics, and ``ccpipe simulate`` as the load. docs/scale.md has what it
+found::
+
+    python -m benchmarks.scale                          # some twelve minutes
+    python -m benchmarks.scale --quick --out /tmp       # one minute, to see that it works
+    python -m benchmarks.scale --only target,outage
+"""
+
+import argparse
+import asyncio
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from benchmarks.__main__ import _processor
+from benchmarks.scale.flows import Flow, flow_of, measure
+from benchmarks.scale.page import write_page
+from benchmarks.scale.programs import Load
+from benchmarks.scale.results import ROLES, Results, Run
+from ccpipe.bus.nats.server import server_program
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Site
+from ccpipe.simulate import Shape, SimulatedCluster
+
+METRICS = 100
+PARTITIONS = 8
+
+
+class Sizes(NamedTuple):
+    """How large the measurements are."""
+
+    nodes: tuple[int, int, int]
+    metrics: tuple[int, int, int]
+    jobs: tuple[int, int, int]
+    """Nodes of the clusters whose jobs are counted."""
+    lines: int
+    """About how many lines a run publishes as fast as it can."""
+    seconds: int
+    """How long a run at the cluster's own pace takes."""
+    outage: int
+    """Samples that come while the store is away."""
+    live: int
+    """Samples that come while the backlog is drained."""
+
+
+FULL = Sizes((1000, 10_000, 100_000), (10, 100, 1000), (100, 1000, 10_000), 10_000_000, 60, 60, 6)
+QUICK = Sizes((100, 300, 1000), (10, 30, 100), (30, 100, 300), 300_000, 20, 6, 1)
+
+
+def plans(sizes: Sizes) -> Iterator[tuple[Run, Callable[[Flow], Awaitable[None]]]]:
+    """Yield every run and what is done in it."""
+    middle = sizes.nodes[1]
+    for nodes in sizes.nodes:
+        yield Run(series="nodes", nodes=nodes, metrics=METRICS), flow_of(_fast(sizes, nodes))
+    for metrics in sizes.metrics:
+        run = Run(series="metrics", nodes=sizes.nodes[0], metrics=metrics)
+        yield run, flow_of(_fast(sizes, sizes.nodes[0], metrics))
+    for nodes in sizes.jobs:
+        run = Run(series="jobs", nodes=nodes, metrics=1, jobs=_jobs(nodes))
+        samples = max(3, sizes.jobs[-1] * 5 // nodes)
+        yield run, flow_of(Load(nodes, 1, samples, sonar=True))
+    for replicas in (1, 2, 4):
+        run = Run(
+            series="replicas", nodes=middle, metrics=METRICS, replicas=replicas,
+            partitions=PARTITIONS,
+        )  # fmt: skip
+        yield run, flow_of(_fast(sizes, middle))
+    run = Run(series="copies", nodes=middle, metrics=METRICS, brokers=3)
+    yield run, flow_of(_fast(sizes, middle))
+    stored = Run(series="store", nodes=middle, metrics=METRICS, store="victoriametrics")
+    yield stored, flow_of(_fast(sizes, middle))
+    real = Load(middle, METRICS, sizes.seconds // 10, speed="1")
+    for brokers in (1, 3):
+        run = msgspec.structs.replace(stored, series="target", brokers=brokers)
+        yield run, flow_of(real)
+    run = msgspec.structs.replace(stored, series="outage")
+    yield run, flow_of(Load(middle, METRICS, sizes.outage), sizes.live)
+
+
+def _fast(sizes: Sizes, nodes: int, metrics: int = METRICS) -> Load:
+    return Load(nodes, metrics, max(1, sizes.lines // (nodes * metrics)))
+
+
+def _jobs(nodes: int) -> int:
+    """Return how many jobs run at the beginning."""
+    cluster = SimulatedCluster(
+        Shape(nodes=nodes, metrics=1, failures=0.0), Subjects.of(Site(cluster="scale")), start=0
+    )
+    return len(cluster.jobs.running())
+
+
+async def run_all(options: argparse.Namespace) -> Results:
+    """Make all runs, one after another; each is bounded in time."""
+    sizes = QUICK if options.quick else FULL
+    sizes = sizes._replace(**{
+        name: value
+        for name in ("nodes", "lines", "seconds", "outage")
+        if (value := getattr(options, name)) is not None
+    })  # fmt: skip
+    results = Results(
+        machine=f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}",
+        versions={
+            "Python": platform.python_version(),
+            "ccpipe": version("ccpipe"),
+            "nats-server": _last_word([server_program(), "--version"]),
+            "VictoriaMetrics": _last_word(["dpkg-query", "-W", "victoria-metrics"]),
+        },
+        load=os.getloadavg()[0],
+    )
+    began = time.monotonic()
+    for run, work in plans(sizes):
+        if options.only and run.series not in options.only.split(","):
+            continue
+        results.runs.append(await measure(run, work, options.timeout))
+        results.seconds = time.monotonic() - began
+        write(results, options.out / "scale.json")  # what was measured stays, whatever follows
+        print(summary(run), flush=True)
+    return results
+
+
+def write(results: Results, path: Path) -> None:
+    """Write what was measured until now."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
+
+
+def _last_word(command: list[str]) -> str:
+    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - ours
+    return (done.stdout or done.stderr).split()[-1]
+
+
+def summary(run: Run) -> str:
+    """Return one line about a run."""
+    costs = ", ".join(
+        f"{role} {1e9 * run.cpu_per_line(role):.0f} ns" for role in ROLES if role in run.cpu
+    )
+    text = (
+        f"{run.series}: {run.nodes} nodes x {run.metrics}, {run.brokers} brokers, "
+        f"{run.replicas} bridges, {run.store}: {run.lines} lines in {run.seconds:.1f} s = "
+        f"{run.lines / run.seconds:,.0f}/s; a line costs {costs}; memory "
+        + ", ".join(f"{role} {size / 1e6:.0f} MB" for role, size in run.memory.items())
+    )
+    if run.latency:
+        text += f"; latency p50 {run.latency.p50:.2f} s, p99 {run.latency.p99:.2f} s"
+    if run.expected is not None:
+        text += f"; {run.stored} of {run.expected} lines stored"
+    if run.outage:
+        text += f"; {run.outage.backlog} lines drained in {run.outage.drain_seconds:.1f} s"
+    return text
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def main() -> None:
+    """Measure, write the results, and the page that shows them."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.scale",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+    parser.add_argument("--only", help="some series of runs, separated by commas")
+    parser.add_argument("--nodes", type=_numbers, help="three sizes, such as 1000,10000,100000")
+    parser.add_argument("--lines", type=int, help="lines of a run at full speed")
+    parser.add_argument("--seconds", type=int, help="time of a run at the cluster's own pace")
+    parser.add_argument("--outage", type=int, help="samples that come while the store is away")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for any part of a run")
+    parser.add_argument(
+        "--out", type=Path, default=Path("benchmarks"), help="folder for scale.json"
+    )
+    parser.add_argument("--page", type=Path, help="page to write the results into")
+    options = parser.parse_args()
+    if shutil.which("victoria-metrics") is None:
+        raise SystemExit("victoria-metrics is not installed: scripts/install-debian.sh")
+    results = asyncio.run(run_all(options))
+    if options.page:
+        write_page(options.page, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,300 @@
+"""One flow from the publisher to the store, measured."""
+
+import asyncio
+import contextlib
+import functools
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from benchmarks.scale.programs import (
+    CLUSTER,
+    Load,
+    Program,
+    Report,
+    Store,
+    brokers,
+    ccpipe,
+    environment,
+    publish,
+    running,
+    write_recipe,
+)
+from benchmarks.scale.results import Latency, Outage, Role, Run, quantile
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.streams.claims import Claims
+from ccpipe.bus.nats.streams.jetstream import consumers_of, stream_of
+from ccpipe.bus.nats.streams.stream import stream_name
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Bus, Site, load
+from ccpipe.telemetry import Telemetry
+
+CLUSTER_INTERVAL = 10
+"""Seconds between the samples of a made cluster."""
+
+
+class Acks:
+    """When the broker got the bridges' acknowledgements, by the number of the message."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, int] = {}
+
+    def receive(self, deliveries: list[Delivery]) -> None:
+        """Note them; those that say that a message is in work do not count."""
+        now = time.time_ns()
+        for delivery in deliveries:
+            if delivery.payload == b"+ACK":
+                # $JS.ACK.<stream>.<consumer>.<deliveries>.<number in the stream>...
+                self.times.setdefault(int(delivery.subject.split(".")[-4]), now)
+
+    def latency(self, report: Report, expected: int) -> Latency:
+        """Join them with the times of publication; those of events, which nobody reads, are none.
+
+        Raises SystemExit where fewer messages than `expected` were acknowledged.
+        """
+        published = zip(report.sequences, report.published, strict=True)
+        waits = sorted(
+            (self.times[number] - sent) / 1e9 for number, sent in published if number in self.times
+        )
+        if len(waits) < expected:
+            raise SystemExit(f"{len(waits)} of {expected} messages were acknowledged")
+        return Latency(len(waits), quantile(waits, 0.5), quantile(waits, 0.99), waits[-1])
+
+
+class Flow:
+    """The programs of one run, and what they have taken."""
+
+    def __init__(self, run: Run, folder: Path, seconds: float) -> None:
+        """`seconds` is how long any part of it may take."""
+        self.run = run
+        self.folder = folder
+        self.seconds = seconds
+        self.store = Store(folder) if run.store == "victoriametrics" else None
+        self.servers: list[Program] = []
+        self.bridges: list[Program] = []
+        self.environ: dict[str, str] = {}
+        self.acks = Acks()
+        self._before: dict[Role, float] = {}
+        self._site = Site(cluster=CLUSTER)
+
+    @contextlib.asynccontextmanager
+    async def open(self, *, sonar: bool = False) -> AsyncIterator["Flow"]:
+        """Start brokers, store and bridges; wait until each bridge reads its share."""
+        run = self.run
+        async with contextlib.AsyncExitStack() as stack:
+            self.servers, urls = await stack.enter_async_context(brokers(run.brokers, self.folder))
+            self.environ = environment(urls, brokers=run.brokers, partitions=run.partitions)
+            self._site = load(None, Site, environ=self.environ)
+            bus = Connection(Bus(servers=urls), name="benchmark", telemetry=Telemetry())
+            self.bus = await stack.enter_async_context(bus)
+            await self._until(self._has_jetstream)
+            await self.bus.subscribe_lists("$JS.ACK.>", self.acks.receive)
+            if self.store:
+                await self.store.start()
+                stack.push_async_callback(self.store.stop)
+                self.environ["CCPIPE_SINK__URL"] = self.store.url
+                recipe = "victoriametrics"
+            else:
+                recipe = write_recipe(self.folder, sonar=sonar)
+            for number in range(run.replicas):
+                command = ccpipe("bridge", recipe)
+                program = running(f"bridge{number}", command, self.folder, **self.environ)
+                self.bridges.append(await stack.enter_async_context(program))
+            await self._until(self._is_shared)
+            yield self
+
+    async def publish(self, load: Load, number: int = 1) -> Report:
+        """Publish a load to its end."""
+        async with asyncio.timeout(self.seconds):
+            return await publish(load, self.folder, self.environ, number)
+
+    async def drained(self) -> float:
+        """Wait until nothing waits in the stream; return the time of that."""
+        await self._until(self._is_empty)
+        return time.time()
+
+    def start(self) -> None:
+        """Measure what the programs take from now on."""
+        self._before = self._cpu()
+        self.acks.times.clear()
+
+    def stop(self, *reports: Report) -> None:
+        """Note what the programs have taken since ``start``."""
+        spent = self._cpu()
+        self.run.cpu = {role: spent[role] - self._before[role] for role in spent}
+        self.run.cpu["publisher"] = sum(report.cpu_seconds for report in reports)
+        self.run.memory = {
+            "publisher": max(report.peak_bytes for report in reports),
+            "broker": sum(program.peak() for program in self.servers),
+            "bridge": sum(program.peak() for program in self.bridges),
+        }
+        if self.store:
+            self.run.memory["store"] = self.store.peak()
+        self.run.messages = sum(report.messages for report in reports)
+
+    async def stream_bytes(self) -> int:
+        """Return what the stream takes on disk."""
+        name = stream_name(Subjects.of(self._site))
+        stream = await stream_of(self.bus.jetstream(), name)
+        return stream.state.bytes if stream else 0
+
+    async def count(self, expected: int) -> None:
+        """Ask the store for what it has, until that is what is expected, at most for a while."""
+        assert self.store is not None
+        self.run.expected = expected
+        deadline = time.monotonic() + 60
+        async with aiohttp.ClientSession(self.store.url) as client:
+            while True:
+                self.run.stored = await _count(client)
+                if self.run.stored == expected:
+                    return
+                if time.monotonic() > deadline:
+                    print(await _inserted(client), flush=True)
+                    return
+                await asyncio.sleep(1)
+
+    def _cpu(self) -> dict[Role, float]:
+        found: dict[Role, float] = {
+            "broker": sum(program.cpu() for program in self.servers),
+            "bridge": sum(program.cpu() for program in self.bridges),
+        }
+        if self.store:
+            found["store"] = self.store.cpu()
+        return found
+
+    async def _until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        async with asyncio.timeout(self.seconds):
+            while not await condition():
+                for program in [*self.servers, *self.bridges]:
+                    program.require_running()
+                await asyncio.sleep(0.1)
+
+    async def _has_jetstream(self) -> bool:
+        """Say whether JetStream answers; a cluster must elect first."""
+        with contextlib.suppress(Exception):
+            await self.bus.jetstream(1.0).account_info()
+            return True
+        return False
+
+    async def _is_shared(self) -> bool:
+        """Say whether every bridge reads, and every partition is read."""
+        jetstream = self.bus.jetstream()
+        name = stream_name(Subjects.of(self._site))
+        if await stream_of(jetstream, name) is None:
+            return False
+        consumers = [each async for each in consumers_of(jetstream, name)]
+        if self.run.partitions == 1:
+            return any(each.num_waiting for each in consumers)
+        durable = "victoriametrics" if self.store else "scale"
+        table, _ = await Claims(self._site.bus, Subjects.of(self._site), durable).read(jetstream)
+        owners = list(table.owners.values())
+        shares = [owners.count(member) for member in table.members]
+        reading = [each for each in consumers if each.num_waiting]
+        return (
+            len(shares) == self.run.replicas
+            and len(owners) == len(reading) == self.run.partitions
+            and max(shares) - min(shares) <= 1
+        )
+
+    async def _is_empty(self) -> bool:
+        name = stream_name(Subjects.of(self._site))
+        consumers = [each async for each in consumers_of(self.bus.jetstream(30.0), name)]
+        return not any(each.num_pending or each.num_ack_pending for each in consumers)
+
+
+async def _count(client: aiohttp.ClientSession) -> int:
+    """Count all samples, metric by metric."""
+    total = 0
+    for name in await _ask(client, "/api/v1/label/__name__/values"):
+        query = f'sum(count_over_time({{__name__="{name}",cluster="{CLUSTER}"}}[2d]))'
+        found = await _ask(client, "/api/v1/query", query=query, nocache="1")
+        total += int(found["result"][0]["value"][1]) if found["result"] else 0
+    return total
+
+
+async def _inserted(client: aiohttp.ClientSession) -> str:
+    """Return what the store itself says of the lines that it got, for who looks for lost ones."""
+    async with client.get("/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    counters = ("vm_rows_inserted_total", "vm_rows_ignored_total", "vm_missing_")
+    return "\n".join(line for line in lines if line.startswith(counters) and line[-2:] != " 0")
+
+
+async def _ask(client: aiohttp.ClientSession, path: str, **query: str) -> Any:
+    async with client.post(path, data=query) as answer:
+        answer.raise_for_status()
+        return (await answer.json())["data"]
+
+
+async def measure(run: Run, work: Callable[[Flow], Awaitable[None]], seconds: float) -> Run:
+    """Run a flow in a folder of its own, which is deleted."""
+    folder = Path(tempfile.mkdtemp(prefix="ccpipe-scale-"))
+    try:
+        flow = Flow(run, folder, seconds)
+        async with flow.open(sonar=bool(run.jobs)):
+            await work(flow)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return run
+
+
+async def steady(flow: Flow, load: Load) -> None:
+    """Publish one sample, so that all series are known; then measure the others."""
+    run = flow.run
+    day_ago = datetime.now(tz=UTC) - timedelta(days=1)  # no time is published twice
+    start = day_ago.isoformat(timespec="seconds")
+    await flow.publish(load._replace(samples=1, speed="max", start=start), 1)
+    await flow.drained()
+    flow.start()
+    before = await flow.stream_bytes()
+    report = await flow.publish(load, 2)
+    run.seconds = await flow.drained() - report.first
+    flow.stop(report)
+    run.lines = load.nodes * load.samples if load.sonar else report.lines
+    run.bytes = await flow.stream_bytes() - before
+    if load.speed == "1":
+        run.latency = flow.acks.latency(report, load.nodes * load.samples)
+    if flow.store:
+        await flow.count(load.lines + load._replace(samples=1).lines)
+
+
+async def outage(flow: Flow, load: Load, live: int) -> None:
+    """Publish a load while the store is away; then measure how the backlog is drained.
+
+    Meanwhile the cluster goes on at its own pace, for `live` samples.
+    """
+    run = flow.run
+    assert flow.store is not None
+    flow.start()
+    await flow.store.stop()
+    report = await flow.publish(load, 1)
+    run.bytes = await flow.stream_bytes()
+    await flow.store.start()
+    back = time.time()
+    meanwhile = asyncio.create_task(flow.publish(load._replace(samples=live, speed="1"), 2))
+    drained = await flow.drained()
+    second = await meanwhile
+    run.seconds = await flow.drained() - report.first
+    flow.stop(report, second)
+    run.lines = report.lines + second.lines
+    run.outage = Outage(
+        minutes=load.samples * CLUSTER_INTERVAL / 60, backlog=report.lines, live=second.lines,
+        drain_seconds=drained - back,
+    )  # fmt: skip
+    await flow.count(load.lines + load._replace(samples=live).lines)
+
+
+def flow_of(load: Load, live: int = 0) -> Callable[[Flow], Awaitable[None]]:
+    """Return what is done with a load: an outage where samples follow it, else a steady flow."""
+    return functools.partial(outage, load=load, live=live) if live else (
+        functools.partial(steady, load=load)
+    )  # fmt: skip
+
+
+__all__: Sequence[str] = ("Flow", "flow_of", "measure", "outage", "steady")

@@ -1,0 +1,201 @@
+"""The measured part of docs/scale.md, made from ``benchmarks/scale.json`` alone."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.scale.arithmetic import arithmetic
+from benchmarks.scale.results import ROLES, Results, Role, Run, exponent
+
+BEGIN = "<!-- measured: `make scale` writes this part from benchmarks/scale.json -->"
+END = "<!-- end of what is measured -->"
+TARGET_RATE = 100_000
+"""Lines per second of 10 000 nodes with 100 series each, every 10 s."""
+TARGET_P99 = 5.0
+
+
+def write_page(path: Path, results: Results) -> None:
+    """Replace the measured part of a page."""
+    path.write_text(replaced(path.read_text(encoding="utf-8"), results), encoding="utf-8")
+
+
+def replaced(page: str, results: Results) -> str:
+    """Return a page with its measured part anew."""
+    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
+    return pattern.sub(lambda _: f"{BEGIN}\n\n{measured(results)}\n{END}", page)
+
+
+def read_results(path: Path) -> Results:
+    """Read what the benchmark wrote."""
+    return msgspec.json.decode(path.read_bytes(), type=Results)
+
+
+def measured(results: Results) -> str:
+    """Return the measured part."""
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    return "\n".join([
+        (f"Measured on {results.machine}; {versions}. All programs share the machine; the load "
+        f"average before was {results.load:.1f}."),
+        "",
+        "### As fast as it goes",
+        "",
+        ("Every node sends one message of all its series every 10 s. CPU is user and system time "
+        "of all processes of a kind, without their start."),
+        "",
+        *_speeds(results),
+        "",
+        *_exponents(results),
+        "",
+        "### At the cluster's own pace, into VictoriaMetrics",
+        "",
+        *_targets(results),
+        "",
+        *_outages(results.of("outage")),
+        "",
+        *arithmetic(results),
+    ])  # fmt: skip
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
+    marks = ["---"] * left + ["---:"] * (len(heads) - left)
+    lines = [heads, marks, *rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def _speeds(results: Results) -> list[str]:
+    heads = ["nodes x series, bridges, copies, store", "lines/s"]
+    heads += [f"{role}, ns a line" for role in ROLES] + [f"{role}, MB" for role in ROLES]
+    runs = [each for name in ("nodes", "metrics", "replicas", "copies", "store")
+            for each in results.of(name)]  # fmt: skip
+    rows = [
+        [
+            f"{_count(run.nodes)} x {run.metrics}, {_bridges(run)}, {run.brokers}, {run.store}",
+            f"{_count(run.lines / run.seconds)}",
+            *(_nanoseconds(run, role) for role in ROLES),
+            *(_megabytes(run, role) for role in ROLES),
+        ]
+        for run in runs
+    ]
+    return _table(heads, rows)
+
+
+def _bridges(run: Run) -> str:
+    return f"{run.replicas}" + (f" of {run.partitions} partitions" if run.partitions > 1 else "")
+
+
+def _nanoseconds(run: Run, role: Role) -> str:
+    return f"{1e9 * run.cpu_per_line(role):.0f}" if role in run.cpu else ""
+
+
+def _megabytes(run: Run, role: Role) -> str:
+    return f"{run.memory[role] / 1e6:.0f}" if role in run.memory else ""
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}".replace(",", " ")
+
+
+def _exponents(results: Results) -> list[str]:
+    """Say how the cost of a line depends on the size: e of cost = a * size ** e."""
+    of = {
+        "the number of nodes": [(run.nodes, run) for run in results.of("nodes")],
+        "the number of series of each node": [(run.metrics, run) for run in results.of("metrics")],
+        "the number of jobs (a Sonar sample, through `sonar_to_cc`)": [
+            (run.jobs, run) for run in results.of("jobs")
+        ],
+    }
+    roles: tuple[Role, ...] = ("publisher", "broker", "bridge")
+    heads = ["cost of a line, with", *(f"{role}: exponent" for role in roles)]
+    heads += ["bridge: largest to smallest"]
+    rows = []
+    for name, points in of.items():
+        if len(points) < 2:
+            continue
+        sizes = f"{_count(points[0][0])} to {_count(points[-1][0])}"
+        costs = [point[1].cpu_per_line("bridge") for point in points]
+        rows.append([
+            f"{name}, {sizes}",
+            *(
+                f"{exponent([(size, run.cpu_per_line(role)) for size, run in points]):+.3f}"
+                for role in roles
+            ),
+            f"{costs[-1] / costs[0]:.2f}",
+        ])  # fmt: skip
+    return [
+        (
+            "An exponent of 0 says that the cost of a line does not depend on the size; with the "
+            "series of a node messages grow, and what a message costs is shared by more lines."
+        ),
+        "",
+        *_table(heads, rows),
+    ]
+
+
+def _targets(results: Results) -> list[str]:
+    heads = ["copies", "lines/s", "p50", "p99", "maximum", "stored of published",
+             "cores used", *(f"{role}, ns a line" for role in ROLES)]  # fmt: skip
+    rows, ends = [], []
+    for run in results.of("target"):
+        if run.latency is None:
+            continue
+        rows.append([
+            str(run.brokers),
+            _count(run.lines / run.seconds),
+            *(f"{each:.2f} s" for each in (run.latency.p50, run.latency.p99, run.latency.max)),
+            f"{_count(run.stored or 0)} of {_count(run.expected or 0)}",
+            f"{sum(run.cpu.values()) / run.seconds:.2f}",
+            *(_nanoseconds(run, role) for role in ROLES),
+        ])  # fmt: skip
+        ends.append(_verdict(run))
+    return [
+        (
+            "Latency is the time from a message's publication (it is handed to the connection) "
+            "until the broker has the bridge's acknowledgement, which is sent after the store's "
+            "answer to the write. All nodes publish at once every 10 s, which is the worst case. "
+            "What is stored is counted by asking the store for the number of values of each metric."
+        ),
+        "",
+        *_table(heads, rows),
+        "",
+        *ends,
+    ]
+
+
+def _verdict(run: Run) -> str:
+    assert run.latency is not None
+    rate = run.nodes * run.metrics / 10
+    reached = rate >= TARGET_RATE and run.stored == run.expected and run.latency.p99 < TARGET_P99
+    copies = f"{run.brokers} cop{'y' if run.brokers == 1 else 'ies'}"
+    return (
+        f"- {_count(run.nodes)} nodes, {_count(rate)} lines/s, {copies}: "
+        f"{'reached' if reached else 'NOT reached'}: nothing lost and p99 under {TARGET_P99:g} s."
+    )
+
+
+def _outages(runs: Sequence[Run]) -> list[str]:
+    found = []
+    for run in runs:
+        if (outage := run.outage) is None:
+            continue
+        rate = outage.backlog / outage.drain_seconds
+        found.append(
+            f"While the store was away, the stream took what {_count(run.nodes)} nodes publish in "
+            f"{outage.minutes:g} minutes ({_count(outage.backlog)} lines, {run.bytes / 1e9:.1f} GB;"
+            f" published as fast as possible, the time is compressed). When it was back, the "
+            f"backlog was drained in {outage.drain_seconds:.0f} s, while "
+            f"{_count(run.nodes * run.metrics / 10)} new lines came every second: "
+            f"{_count(rate)} lines/s. The store then had {_count(run.stored or 0)} of "
+            f"{_count(run.expected or 0)} lines."
+        )
+    return found
+
+
+def main() -> None:
+    """Write docs/scale.md anew, from the results that are there."""
+    write_page(Path("docs/scale.md"), read_results(Path("benchmarks/scale.json")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What the benchmark of large clusters finds: ``benchmarks/scale.json``."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+Role = Literal["publisher", "broker", "bridge", "store"]
+ROLES: tuple[Role, ...] = ("publisher", "broker", "bridge", "store")
+
+
+class Latency(msgspec.Struct):
+    """Seconds from a message's publication until the broker had the bridge's acknowledgement.
+
+    The bridge sends it after the store's write returned, so that it is at least the time until the
+    message was stored. Published is when the message is handed to the publisher's connection.
+    """
+
+    messages: int
+    p50: float
+    p99: float
+    max: float
+
+
+class Outage(msgspec.Struct):
+    """A store that was away, while messages came."""
+
+    minutes: float
+    """Minutes of the cluster's time whose messages came while the store was away."""
+    backlog: int
+    """Lines that waited in the stream when the store was back."""
+    live: int
+    """Lines that came while the backlog was drained, at the cluster's own pace."""
+    drain_seconds: float
+    """Until nothing waited."""
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """One flow of messages from the publisher to the store."""
+
+    series: str
+    """Which series of measurements it belongs to."""
+    nodes: int
+    metrics: int = 0
+    """Series of each node."""
+    jobs: int = 0
+    """Jobs that ran at the end; 0 where no job was of interest."""
+    replicas: int = 1
+    partitions: int = 1
+    brokers: int = 1
+    store: str = "null"
+    messages: int = 0
+    lines: int = 0
+    """Lines that were published, or Sonar's samples."""
+    bytes: int = 0
+    """What the stream took on disk, of one copy."""
+    seconds: float = 0.0
+    """From the first message until the last one was acknowledged by the bridge."""
+    cpu: dict[Role, float] = {}
+    """CPU-seconds, user and system, of all processes of a role, without what they take to start."""
+    memory: dict[Role, int] = {}
+    """Peak of resident bytes, of all processes of a role together."""
+    stored: int | None = None
+    """Lines that the store gives back when it is asked."""
+    expected: int | None = None
+    """Lines that it has to give back."""
+    latency: Latency | None = None
+    outage: Outage | None = None
+
+    def cpu_per_line(self, role: Role) -> float:
+        """Return CPU-seconds for a line."""
+        return self.cpu.get(role, 0.0) / self.lines
+
+
+class Results(msgspec.Struct, kw_only=True):
+    """All runs, and where they were made."""
+
+    machine: str
+    versions: dict[str, str]
+    load: float
+    """Load average when it began: other programs that were running make waiting times longer."""
+    seconds: float = 0.0
+    runs: list[Run] = []
+
+    def of(self, series: str) -> list[Run]:
+        """Return the runs of a series of measurements, in their order."""
+        return [run for run in self.runs if run.series == series]
+
+
+def exponent(points: Sequence[tuple[float, float]]) -> float:
+    """Return e of the power law y = a * x**e that fits points best, by least squares of logarithms.
+
+    Where y is the cost of a line, 0 says that it does not depend on x.
+    """
+    logs = [(math.log(x), math.log(y)) for x, y in points]
+    mean_x = sum(x for x, _ in logs) / len(logs)
+    mean_y = sum(y for _, y in logs) / len(logs)
+    spread = sum((x - mean_x) ** 2 for x, _ in logs)
+    return sum((x - mean_x) * (y - mean_y) for x, y in logs) / spread
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the smallest value that so large a share of all does not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,0 +1,75 @@
+"""``docs/scale.md`` says what ``benchmarks/scale.json`` gives, and the benchmark runs."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.scale.arithmetic import Costs, Need, Size
+from benchmarks.scale.page import read_results, replaced
+from benchmarks.scale.results import Run, exponent, quantile
+from tests.paths import ROOT
+
+PAGE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+RESULTS = read_results(ROOT / "benchmarks" / "scale.json")
+
+
+def test_the_page_has_what_was_measured() -> None:
+    """``python -m benchmarks.scale.page`` writes it anew."""
+    assert replaced(PAGE, RESULTS) == PAGE
+
+
+def test_what_was_measured_lost_nothing() -> None:
+    """The stores gave back what was published, in runs of every kind that has a store."""
+    stored = [run for run in RESULTS.runs if run.store != "null"]
+    assert {run.series for run in stored} == {"store", "target", "outage"}
+    assert all(run.stored == run.expected for run in stored)
+
+
+def test_an_exponent_is_that_of_the_power_law() -> None:
+    """Whatever its factor."""
+    assert exponent([(x, 7 * x**0.5) for x in (1, 10, 1000)]) == pytest.approx(0.5)
+    assert exponent([(x, 3.0) for x in (1, 10, 1000)]) == pytest.approx(0)
+
+
+def test_a_quantile_is_a_value_that_was_measured() -> None:
+    """The smallest one that so many do not exceed."""
+    values = [float(n) for n in range(1, 101)]
+    assert (quantile(values, 0.5), quantile(values, 0.99), quantile([1.0], 0.99)) == (50, 99, 1)
+
+
+def test_the_cost_of_a_line_is_that_of_the_run() -> None:
+    """CPU-seconds by lines."""
+    assert Run(series="x", nodes=1, lines=50, cpu={"bridge": 0.1}).cpu_per_line("bridge") == 0.002
+
+
+def test_needs_follow_from_costs() -> None:
+    """Ten times the nodes take ten times of everything, and so many bridges."""
+    costs = Costs(
+        broker=1e-4, brokers=3e-4, bridge=1e-6, store=2e-6, disk=100,
+        bridge_series=100, store_series=1000,
+    )  # fmt: skip
+    small, large = Size("a", 10_000, 1), Size("b", 100_000, 1)
+    need, more = Need.of(small, costs), Need.of(large, costs)
+    assert (need.lines, need.messages, need.series) == (100_000, 1000, 1_000_000)
+    assert (need.broker, need.bridge, need.store) == pytest.approx((0.1, 0.1, 0.2))
+    assert tuple(10 * each for each in need) == pytest.approx(tuple(more))
+    assert (need.streams(small), need.replicas(small), need.partitions(small)) == (1, 1, 1)
+    assert (more.streams(large), more.replicas(large)) == (2, 1)
+    assert Need.of(large, costs._replace(broker=1e-6)).partitions(large) == 4
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+async def test_the_benchmark_runs(tmp_path: Path) -> None:
+    """A small cluster at its own pace, an outage; nothing is lost."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.scale", "--quick", "--only", "target,outage",
+        "--nodes", "5,10,20", "--seconds", "10", "--out", str(tmp_path), cwd=ROOT,
+    )  # fmt: skip
+    assert await process.wait() == 0
+    results = read_results(tmp_path / "scale.json")
+    assert [run.series for run in results.runs] == ["target", "target", "outage"]
+    assert all(run.stored == run.expected and run.stored for run in results.runs)
+    assert all(run.latency.messages == 10 for run in results.of("target") if run.latency)

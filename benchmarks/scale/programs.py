@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.bus import _free_port
+from benchmarks.servers import free_port
 from ccpipe.bus.nats.server import server_program
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -98,7 +98,7 @@ async def running(
 @contextlib.asynccontextmanager
 async def brokers(count: int, folder: Path) -> AsyncIterator[tuple[list[Program], list[str]]]:
     """Run so many nats-servers, several as a cluster; gives programs and addresses."""
-    ports = [_free_port() for _ in range(2 * count)]
+    ports = [free_port() for _ in range(2 * count)]
     routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[count:])
     found = []
     async with contextlib.AsyncExitStack() as stack:
@@ -120,7 +120,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.program: Program | None = None
         self.cpu_before = 0.0

@@ -12,7 +12,7 @@ COLLECTORS = (
     "cpu",
     "network",
     "rapl",
-    "perf",
+    "counters.perf",
     "gpu.nvidia",
     "pressure",
     "infiniband",

@@ -130,10 +130,12 @@ def test_jobs_are_not_those_of_one_node() -> None:
 
     Hence the translator must see all messages, and does not say that those of a node are enough.
     """
+    first = replace(PENDING, job_state="RUNNING", start_time=at(0), nodes=("c[1-2]",))
+    last = replace(first, job_state="COMPLETED", end_time=at(500))
     two = [SonarToCc(envelopes=False, stop_delay=Duration(0)) for _ in range(2)]
     events = [
         function
-        for translator, job in zip(two, (RUNNING, COMPLETED), strict=True)
+        for translator, job in zip(two, (first, last), strict=True)
         for function, _ in reported(translator, envelope(600, job))
     ]
     assert sorted(events) == ["start_job", "start_job", "stop_job"]

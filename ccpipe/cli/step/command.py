@@ -47,7 +47,6 @@ def step(
     Signals are passed on. Within a Slurm job the ids come from the environment.
 
     Examples: ccpipe step -- ./solver input.dat
-              ccpipe step -o json --report used.json -- make -j8
               ccpipe step --profile 17_0_n1.h5 --freq task=0.5,energy=5 -- ./solver
               ccpipe step --daemon --publish --report /var/log/steps.json -o json
 

@@ -8,7 +8,7 @@ case $python in /*) ;; *) python=$PWD/$python ;; esac # the tests run elsewhere
 into=$(mktemp -d)
 trap 'rm -rf "$into"' EXIT
 
-cp -r ccpipe tests setup.py pyproject.toml README.md LICENSE "$into"
+cp -r ccpipe fuzz tests setup.py pyproject.toml README.md LICENSE "$into"
 cd "$into"
 find . -name '_*.cpython*.so' -delete
 flags="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -20,4 +20,6 @@ LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.
 ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONMALLOC=malloc PYTHONPATH="$into" CCPIPE_KERNEL=compiled \
     "$python" -m pytest -s -p no:cacheprovider tests/formats/lineprotocol \
         tests/bus/nats/protocol/test_frames.py tests/bus/nats/protocol/test_splitter.py \
-        tests/formats/gridengine/test_columns.py tests/formats/gridengine/test_plain_lines.py
+        tests/formats/gridengine/test_columns.py tests/formats/gridengine/test_plain_lines.py \
+        tests/formats/slurm/test_plain_rows.py tests/sinks/parquet/test_table.py \
+        tests/sinks/postgres/test_rows.py

@@ -31,6 +31,7 @@ _RANGES = {
     "MHz": Range((800, 1500), (2400, 3500)),
     "Flops/s": Range((0, 1e7), (2e11, 9e11)),
     "bytes/s": Range((0, 1e5), (1e7, 2e9)),
+    "MByte/s": Range((0, 500), (4e4, 2.5e5)),
     "": Range((0, 2), (20, 128)),
 }
 _COUNTERS = {"bytes", "packets", "pages", "requests", "J", "512 bytes", "ms"}

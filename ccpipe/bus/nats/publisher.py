@@ -6,12 +6,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.store import MESSAGE_ID, PING_SECONDS, NoStreamError, digest, store
-from ccpipe.bus.nats.streams.jetstream import names_of
+from ccpipe.bus.nats.store import MESSAGE_ID, NoStreamError, digest, store
 from ccpipe.bus.nats.streams.stream import KEPT, ensure_stream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus
-from ccpipe.errors import DeniedError, UnavailableError
 
 IN_FLIGHT = 32
 """Messages that wait for their acknowledgement at once, each on a subject of its own."""
@@ -68,18 +66,6 @@ class Publisher:
             await self.bus.flush()
         self._stored.clear()
 
-    async def prepare(self, subject: str) -> None:
-        """Make the stream where none stores a subject yet, if we may ask.
-
-        Were that left to the first message, plain subscribers would receive it twice.
-        """
-        try:
-            found = await names_of(self.bus.jetstream(PING_SECONDS), subject)
-        except (DeniedError, UnavailableError):
-            return  # the message itself will show what is wrong
-        if not found:
-            await self._ensure_stream(subject)
-
     def take_unstored(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
         """Return what a call that failed did not store, and forget the rest."""
         unstored = [message for message in messages if message.id not in self._stored]
@@ -89,13 +75,10 @@ class Publisher:
     async def _store_all(self, messages: Sequence[Outgoing]) -> None:
         missing = await self._store_lanes(messages)
         if missing is not None:
-            await self._ensure_stream(missing.subject)
+            patterns = [missing.subject, *self.subjects.patterns(self.names)]
+            await ensure_stream(self.bus.jetstream(), self.config, self.subjects, patterns)
             if missing := await self._store_lanes(messages):
                 raise missing
-
-    async def _ensure_stream(self, subject: str) -> None:
-        patterns = [subject, *self.subjects.patterns(self.names)]
-        await ensure_stream(self.bus.jetstream(), self.config, self.subjects, patterns)
 
     async def _store_lanes(self, messages: Sequence[Outgoing]) -> NoStreamError | None:
         """Store what is not stored yet; return the error where a subject has no stream.

@@ -50,7 +50,6 @@ class NatsSink(Sink):
     def _connect(self, bus: Connection) -> None:
         self.bus = bus
         self._publisher = Publisher(bus, self.site.bus, self.subjects)
-        self._is_prepared = not self.site.bus.jetstream
 
     def using(self, bus: Connection) -> Self:
         """Publish over a connection that somebody else opens and closes."""
@@ -76,11 +75,7 @@ class NatsSink(Sink):
     async def write(self, records: Any) -> None:
         """Publish records; see ``Sink.write`` for what it raises."""
         self.bus.require_connected()  # credentials that were refused end the pipe here
-        messages = self.encode(records)
-        if messages and not self._is_prepared:
-            await self._publisher.prepare(messages[0].subject)
-            self._is_prepared = True
-        await self._publisher.publish(messages)
+        await self._publisher.publish(self.encode(records))
 
     def encode(self, records: Any) -> list[Outgoing]:
         """Return records as messages; raises EncodeError or RejectedError."""

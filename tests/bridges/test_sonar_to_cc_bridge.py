@@ -37,9 +37,16 @@ KILLS = 4
 
 
 def recipe(folder: Path) -> Path:
-    """Write the shipped recipe for a folder; one event a message, so that the stream counts."""
+    """Write the shipped recipe for a folder; one event a message, so that the stream counts.
+
+    What a killed bridge held is waited for by the next one, here not for long.
+    """
     text = RECIPE
-    changes = {'"/var/lib/ccpipe/': f'"{folder}/', 'use = "nats"\n': 'use = "nats"\nlines = 1\n'}
+    changes = {
+        '"/var/lib/ccpipe/': f'"{folder}/',
+        'use = "nats"\n': 'use = "nats"\nlines = 1\n',
+        'codec = "sonar"\n': 'codec = "sonar"\nack_wait = "1s"\n',
+    }
     for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)

@@ -47,6 +47,7 @@ class Publisher:
         self.subjects = subjects
         self.names = names
         self._stored: set[str] = set()
+        self._has_stored = False
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Publish messages; where it fails, the same call again sends only what is missing.
@@ -73,6 +74,13 @@ class Publisher:
         return unstored
 
     async def _store_all(self, messages: Sequence[Outgoing]) -> None:
+        if messages and not self._has_stored:
+            # Alone: where its stream must be made first, plain subscribers hear only this twice.
+            await self._store_in_stream(messages[:1])
+            self._has_stored = True
+        await self._store_in_stream(messages)
+
+    async def _store_in_stream(self, messages: Sequence[Outgoing]) -> None:
         missing = await self._store_lanes(messages)
         if missing is not None:
             patterns = [missing.subject, *self.subjects.patterns(self.names)]

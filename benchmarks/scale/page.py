@@ -183,7 +183,8 @@ def _outages(runs: Sequence[Run]) -> list[str]:
         found.append(
             f"While the store was away, the stream took what {_count(run.nodes)} nodes publish in "
             f"{outage.minutes:.3g} minutes ({_count(outage.backlog)} lines, "
-            f"{run.bytes / 1e9:.1f} GB; published as fast as possible, the time is compressed). When it was back, the "
+            f"{run.bytes / 1e9:.1f} GB; "
+            f"published as fast as possible, the time is compressed). When it was back, the "
             f"backlog was drained in {outage.drain_seconds:.0f} s, while "
             f"{_count(run.nodes * run.metrics / 10)} new lines came every second: "
             f"{_count(rate)} lines/s. The store then had {_count(run.stored or 0)} of "

@@ -94,22 +94,9 @@ async def owners_of(
     """
     found: dict[str, str] = {}
     for durable in durables:
-        subject = f"{escape(subjects.cluster)}.replicas.{escape(durable)}"
-        try:
-            message = await jetstream.get_last_msg(f"{stream_name(subjects)}-replicas", subject)
-        except nats.js.errors.NotFoundError:
-            continue
-        except (nats.errors.Error, TimeoutError, OSError) as error:
-            raise explain(error, f"reading {subject}") from None
-        found |= _read(subject, message.data).owners
+        version = await _find(jetstream, _stream(subjects), _subject(subjects, durable))
+        found |= version.table.owners if version else {}
     return found
-
-
-def _read(subject: str, payload: bytes | None) -> Table:
-    try:
-        return msgspec.json.decode(payload or b"", type=Table)
-    except msgspec.MsgspecError as error:
-        raise UnavailableError(f"{subject}: cannot be read: {error}") from None
 
 
 class Version(NamedTuple):
@@ -119,14 +106,37 @@ class Version(NamedTuple):
     sequence: int
 
 
+def _stream(subjects: Subjects) -> str:
+    return f"{stream_name(subjects)}-replicas"
+
+
+def _subject(subjects: Subjects, durable: str) -> str:
+    return f"{escape(subjects.cluster)}.replicas.{escape(durable)}"
+
+
+async def _find(jetstream: JetStreamContext, stream: str, subject: str) -> Version | None:
+    """Return the table as it was written last; None where nobody has written it."""
+    try:
+        message = await jetstream.get_last_msg(stream, subject)
+    except nats.js.errors.NotFoundError:
+        return None
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise explain(error, f"reading {subject}") from None
+    try:
+        table = msgspec.json.decode(message.data or b"", type=Table)
+    except msgspec.MsgspecError as error:
+        raise UnavailableError(f"{subject}: cannot be read: {error}") from None
+    return Version(table, message.seq or 0)
+
+
 class Claims:
     """The table of one durable name, in a stream of the cluster's own."""
 
     def __init__(self, bus: Bus, subjects: Subjects, durable: str) -> None:
         self._bus = bus
-        self._stream = f"{stream_name(subjects)}-replicas"
-        self._prefix = f"{escape(subjects.cluster)}.replicas"
-        self._subject = f"{self._prefix}.{escape(durable)}"
+        self._stream = _stream(subjects)
+        self._subject = _subject(subjects, durable)
+        self._subjects = f"{escape(subjects.cluster)}.replicas.*"
 
     async def read(self, jetstream: JetStreamContext) -> Version:
         """Return the table, empty where nobody has written it; makes its stream.
@@ -137,14 +147,11 @@ class Claims:
             where JetStream does not answer, or not to us.
 
         """
-        try:
-            message = await jetstream.get_last_msg(self._stream, self._subject)
-        except nats.js.errors.NotFoundError:
+        found = await _find(jetstream, self._stream, self._subject)
+        if found is None:
             await self._ensure_stream(jetstream)
             return Version(Table(), 0)
-        except (nats.errors.Error, TimeoutError, OSError) as error:
-            raise explain(error, f"reading {self._subject}") from None
-        return Version(_read(self._subject, message.data), message.seq or 0)
+        return found
 
     async def write(self, jetstream: JetStreamContext, table: Table, sequence: int) -> bool:
         """Write the table on top of what was read; false where another process was faster.
@@ -169,7 +176,7 @@ class Claims:
     async def _ensure_stream(self, jetstream: JetStreamContext) -> None:
         config = api.StreamConfig(
             name=self._stream,
-            subjects=[f"{self._prefix}.*"],
+            subjects=[self._subjects],
             max_msgs_per_subject=1,
             num_replicas=self._bus.stream_replicas,
             storage=api.StorageType.FILE,

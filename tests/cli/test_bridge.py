@@ -14,10 +14,10 @@ import pytest
 from nats.aio.client import Client
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.gridengine import Accounting, encode_classic
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import event, metric
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.conftest import eventually
 from tests.paths import ROOT
 from tests.sinks.store import Store, sample

@@ -18,9 +18,9 @@ from nats.aio.msg import Msg
 
 from ccpipe.bus.nats.server import Server
 from ccpipe.config import Site
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.conftest import eventually
 
 SLOT = 100 * 10**6

@@ -20,10 +20,9 @@ import msgspec
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Interval, Site, state_folder
-from ccpipe.errors import CcpipeError, ConfigError
+from ccpipe.errors import CcpipeError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import Envelope
 from ccpipe.formats.sonar.envelopes import Envelopes
@@ -34,8 +33,7 @@ from ccpipe.node.agent.log import LogSource
 from ccpipe.node.agent.parts import Parts
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.agent.responder import Responder
-from ccpipe.node.agent.spool import Spool
-from ccpipe.node.agent.spooling import Replay, SpoolingSink
+from ccpipe.node.agent.spooling import Replay, SpoolingSink, open_replay
 from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.sampling.sampler import Sampler
@@ -201,20 +199,10 @@ class Agent:
         if self.once or not options.enabled:
             return None
         path = Path(options.path or state_folder() / "spool.db")
-        spool = Spool(path, size=options.size, age=options.age)
-        try:
-            await asyncio.to_thread(spool.open)
-        except ConfigError as error:
-            log.warning("%s; without the broker, messages are kept in memory only", error)
-            return None
-        replay = Replay(
-            spool,
-            Publisher(sink.bus, self.site.bus, sink.subjects),
-            rate=options.rate,
-            dead_letter_sink=DeadLetterFile(self.dead_letter_file()),
-            telemetry=self.telemetry,
-        )
-        await stack.enter_async_context(replay.running())
+        dead = DeadLetterFile(self.dead_letter_file())
+        replay = await open_replay(sink, path, dead, self.telemetry)
+        if replay is not None:
+            await stack.enter_async_context(replay.running())
         return replay
 
     @contextlib.asynccontextmanager

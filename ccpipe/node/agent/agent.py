@@ -44,6 +44,9 @@ from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
+DEAD_BYTES = 64 * 2**20
+"""Bytes of a file of dead letters at most: a node that may not publish would fill its disk."""
+
 SONAR = Limits(age=0.0, memory=128 * 2**10)
 """An envelope counts as a kilobyte here: this holds the envelopes of about ten hours."""
 LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
@@ -168,7 +171,7 @@ class Agent:
                     self.metrics,
                     lines,
                     translators=self.stages,
-                    dead_letter_sink=DeadLetterFile(dead),
+                    dead_letter_sink=DeadLetterFile(dead, max_bytes=DEAD_BYTES),
                     limits=lines.limits,
                     telemetry=self.telemetry,
                     stop=stop,
@@ -176,7 +179,9 @@ class Agent:
                 run(
                     self.sonar,
                     envelopes,
-                    dead_letter_sink=DeadLetterFile(dead.with_name(f"{dead.name}.sonar")),
+                    dead_letter_sink=DeadLetterFile(
+                        dead.with_name(f"{dead.name}.sonar"), max_bytes=DEAD_BYTES
+                    ),
                     limits=SONAR,
                     telemetry=Telemetry(),  # its own: counts and readiness are those of metrics
                     stop=stop,
@@ -199,7 +204,7 @@ class Agent:
         if self.once or not options.enabled:
             return None
         path = Path(options.path or state_folder() / "spool.db")
-        dead = DeadLetterFile(self.dead_letter_file())
+        dead = DeadLetterFile(self.dead_letter_file(), max_bytes=DEAD_BYTES)
         replay = await open_replay(sink, path, dead, self.telemetry)
         if replay is not None:
             await stack.enter_async_context(replay.running())

@@ -1,0 +1,116 @@
+"""Errors of values: where they stand, who set them, and what was meant."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccpipe.config import (
+    Recipe,
+    Site,
+    convert,
+    load,
+    set_at_path,
+)
+from ccpipe.errors import ConfigError
+
+RECIPE: dict[str, Any] = {"source": {"use": "nats"}, "sink": {"use": "stdout"}}
+
+
+def failure(tree: dict[str, Any], kind: Any = Site, **more: Any) -> str:
+    """Return what is said of a wrong tree."""
+    with pytest.raises(ConfigError) as caught:
+        load(None, kind, below=tree, environ={}, **more)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        ({"clustr": "x"}, "top level: unknown key 'clustr'; did you mean 'cluster'?"),
+        ({"bus": {"server": []}}, "bus: unknown key 'server'; did you mean 'servers'?"),
+        ({"batch": {"linse": 1}}, "batch: unknown key 'linse'; did you mean 'lines'?"),
+        ({"batch": {"": 1}}, "batch: unknown key ''; known are age, bytes, lines, memory"),
+        ({"batch": {"x`y - at `$": 1}}, "batch: unknown key 'x`y - at `$'; known are age,"),
+        ({"telemetry": {"port": 1}}, "telemetry: unknown key 'port'; known are listen"),
+        ({"cluster": 5}, "cluster: Expected `str`, got `int`"),
+        ({"cluster": ""}, "cluster: Expected `str` of length >= 1"),
+        ({"hostname": ""}, "hostname: Expected `str` of length >= 1"),
+        ({"batch": {"lines": 0}}, "batch.lines: Expected `int` >= 1"),
+        ({"bus": "nats://a"}, "bus: Expected `table`, got `str`"),
+        ({"bus": {"servers": "nats://a"}}, "bus.servers: Expected `array`, got `str`"),
+        ({"bus": {"servers": ["a", 1]}}, "bus.servers[1]: Expected `str`, got `int`"),
+        ({"bus": {"jetstream": "maybe"}}, "bus.jetstream: Expected `bool`, got `str`"),
+        ({"bus": {"subjects": {"a": "b", "dead": 1}}}, "bus.subjects.dead: Expected `str | table`"),
+        ({"publish": {"collectors": {"cpu": 1}}}, "publish.collectors.cpu: Expected `table`"),
+        ({"source": "nats"}, "source: Expected `table`, got `str`"),
+        ({"translate": {"use": "select"}}, "translate: Expected `array`, got `table`"),
+        ({"translate": ["select"]}, "translate[0]: Expected `table`, got `str`"),
+    ],
+)
+def test_an_error_names_the_key_path_and_what_was_meant(tree: dict[str, Any], said: str) -> None:
+    """In the words of TOML, down to the element of a list and the key of an open table."""
+    assert failure({**RECIPE, **tree}, Recipe).startswith(f"configuration: {said}")
+
+
+@pytest.mark.parametrize("missing", ["source", "sink"])
+def test_a_recipe_has_both_ends(missing: str) -> None:
+    """The error names the table that is missing."""
+    tree = {key: value for key, value in RECIPE.items() if key != missing}
+    assert failure(tree, Recipe) == f"configuration: top level: the key '{missing}' is missing"
+
+
+def test_an_error_names_whoever_set_the_value(tmp_path: Path) -> None:
+    """The file, the variable or the command line: where the reader has to look."""
+    path, wrong = tmp_path / "ccpipe.toml", tmp_path / "wrong.toml"
+    path.write_text('[publish]\ninterval = "never"\n')
+    with pytest.raises(ConfigError, match=f"^{path}: publish.interval: not an interval: 'never'"):
+        load(path, Site, environ={})
+    with pytest.raises(ConfigError, match="^CCPIPE_PUBLISH__INTERVAL: .* interval: 'ever'"):
+        load(path, Site, environ={"CCPIPE_PUBLISH__INTERVAL": "ever"})
+    with pytest.raises(ConfigError, match="^command line: .* not an interval: 'so'"):
+        load(path, Site, environ={}, flags={"publish.interval": "so"})
+    wrong.write_text("bus.user = 5\n")
+    with pytest.raises(ConfigError, match="^CCPIPE_BUS__SERVRS: bus: unknown key 'servrs'; did"):
+        load(None, Site, environ={"CCPIPE_BUS__SERVRS": "a"})
+    with pytest.raises(ConfigError, match=f"^{wrong}: bus.user: Expected `str`, got `int`"):
+        load(wrong, Site, environ={"CCPIPE_BUS__SERVERS": "a"})
+
+
+@pytest.mark.parametrize("value", ["text", 0, "", [], 5])
+def test_a_value_cannot_be_set_in_what_is_no_table(value: Any) -> None:
+    """The error names the variable or the flag and the key that is in the way."""
+    with pytest.raises(ConfigError, match="CCPIPE_BUS__USER: bus is not a table"):
+        load(None, Site, below={"bus": value}, environ={"CCPIPE_BUS__USER": "x"})
+    with pytest.raises(ConfigError, match="bus.user: bus is not a table"):
+        set_at_path({"bus": value}, ["bus", "user"], "x", "bus.user")
+
+
+def test_a_wrong_key_deep_in_an_optional_table_is_explained() -> None:
+    """Options of parts may be nested, optional or in lists; the suggestion finds its way."""
+
+    class Tls(msgspec.Struct, forbid_unknown_fields=True):
+        verify: bool = True
+
+    class Options(msgspec.Struct, forbid_unknown_fields=True):
+        tls: Tls | None = None
+        hosts: list[Tls] = []
+        named: dict[str, list[Tls]] = {}
+
+    for tree, place in [
+        ({"tls": {"verfy": True}}, "sink.tls"),
+        ({"hosts": [{}, {"verfy": True}]}, "sink.hosts[1]"),
+        ({"named": {"a": [], "b": [{"verfy": 1}]}}, "sink.named.b[0]"),
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            convert(tree, Options, "f", "sink")
+        assert str(caught.value) == f"f: {place}: unknown key 'verfy'; did you mean 'verify'?"
+
+
+def test_a_path_is_read_as_one() -> None:
+    """Options of parts may be paths."""
+    options = msgspec.defstruct("Options", [("dir", Path)])
+    assert convert({"dir": "/a/b"}, options, "f").dir == Path("/a/b")  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="f: dir: not a Path: 5"):
+        convert({"dir": 5}, options, "f")

@@ -1,0 +1,80 @@
+"""Files of configuration: where they are looked for, and those that cannot be read."""
+
+from pathlib import Path
+
+import pytest
+
+from ccpipe.config import (
+    find_config,
+    read_toml,
+    state_folder,
+)
+from ccpipe.errors import ConfigError, MissingInputError
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"cluster = ",
+        b"cluster = 'a'\ncluster = 'b'",
+        b"\xff",
+        b"x = " + b"9" * 5000,
+        b"x = " + b"[" * 5000 + b"]" * 5000,
+    ],
+)
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None:
+    """Whatever is in it, one error says which file and why."""
+    path = tmp_path / "x.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"^{path}: not TOML: ."):
+        read_toml(path)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """A missing file and a folder are told apart."""
+    with pytest.raises(MissingInputError, match=f"^{tmp_path}/none.toml: No such file"):
+        read_toml(tmp_path / "none.toml")
+    with pytest.raises(MissingInputError, match=f"^{tmp_path}: Is a directory"):
+        read_toml(tmp_path)
+
+
+def test_the_configuration_file_is_looked_for_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The named one, there or not; then the user's; a home is not needed."""
+    monkeypatch.setenv("CCPIPE_CONFIG", "/elsewhere.toml")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert find_config() == Path("/elsewhere.toml")
+    monkeypatch.delenv("CCPIPE_CONFIG")
+    mine = tmp_path / "ccpipe" / "ccpipe.toml"
+    mine.parent.mkdir()
+    mine.touch()
+    assert find_config() == mine
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    mine.parent.rename(tmp_path / "away")
+    (tmp_path / ".config").mkdir()
+    (tmp_path / "away").rename(tmp_path / ".config" / "ccpipe")
+    assert find_config() == tmp_path / ".config" / "ccpipe" / "ccpipe.toml"
+
+
+def test_the_state_folder_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What outlives a run lies below the user's state folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert state_folder() == tmp_path / "ccpipe"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert state_folder() == tmp_path / ".local" / "state" / "ccpipe"
+
+
+def test_a_user_without_a_home_does_not_stop_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run as a user that no system knows."""
+
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("CCPIPE_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    assert find_config() in (None, Path("/etc/ccpipe/ccpipe.toml"))
+    assert state_folder().name == "ccpipe"

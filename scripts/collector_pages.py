@@ -156,8 +156,9 @@ def _prose(thing: Any) -> str:
 
 
 def _meanings(collector: type[Any]) -> dict[str, str]:
-    """Read the options' meanings off the *Parameters* of a class's docstring."""
-    _, _, parameters = _prose(collector).partition("----------\n")
+    """Read the options' meanings off the *Parameters* of a class or its constructor."""
+    prose = f"{_prose(collector)}\n\n{_prose(collector.__init__)}"
+    _, _, parameters = prose.partition("----------\n")
     blocks = textwrap.dedent(parameters).replace("\n    ", "\t").splitlines()
     return {name: " ".join(text) for name, *text in (block.split("\t") for block in blocks)}
 

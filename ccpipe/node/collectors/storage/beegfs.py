@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from ccpipe.config import Duration
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
@@ -32,27 +33,45 @@ def rows(prefix: str, operations: str) -> tuple[Metric, ...]:
 
 
 class ClientStats:
-    """The counters of one kind of BeeGFS server, for each file system that is mounted here."""
+    """The servers of one kind of each BeeGFS that is mounted."""
+
+    kind: str
+    """``meta`` or ``storage``."""
+    table: Sequence[Metric]
+    """What ``rows`` returned."""
 
     def __init__(
         self,
-        kind: str,
-        table: Sequence[Metric],
         *,
-        command: Sequence[str],
-        exclude: Sequence[str],
-        exclude_operations: Sequence[str],
-        timeout: float,
-        root: str,
+        command: Sequence[str] = ("beegfs-ctl",),
+        exclude: Sequence[str] = (),
+        exclude_operations: Sequence[str] = (),
+        timeout: Duration = Duration(5),
+        root: str = "/",
     ) -> None:
-        """Ask servers of a `kind`, ``meta`` or ``storage``; `table` is what ``rows`` returned."""
-        self._kind = kind
-        self._prefix = table[-1].name.removesuffix(_OTHER)
-        names = (row.name.removeprefix(self._prefix) for row in table[:-1])
+        """Choose the program and what to leave out.
+
+        Parameters
+        ----------
+        command
+            The program, perhaps behind another one such as `sudo`.
+        exclude
+            Mount points to leave out, as patterns of a shell.
+        exclude_operations
+            Operations that only count for `other`, as patterns of a shell.
+        timeout
+            How long the program may take for one file system.
+        root
+            Where the file system begins in which mounts are listed; another than `/` for a captured
+            tree.
+
+        """
+        self._prefix = self.table[-1].name.removesuffix(_OTHER)
+        names = (row.name.removeprefix(self._prefix) for row in self.table[:-1])
         self._operations = [name for name in names if not proc.matches(name, exclude_operations)]
         self._command = command
         self._exclude = exclude
-        self._timeout = timeout
+        self._timeout = float(timeout)
         self._root = root
         self._soft = SoftErrors()
 
@@ -76,7 +95,7 @@ class ClientStats:
             try:
                 counts = self._read(point)
             except (OSError, DataError) as error:
-                self._soft.note(f"collector beegfs_{self._kind}: {point}: {error}")
+                self._soft.note(f"collector beegfs_{self.kind}: {point}: {error}")
                 continue
             tags = {"type": "node", "stype": "filesystem", "stype-id": proc.tag(point)}
             for name in self._operations:
@@ -87,7 +106,7 @@ class ClientStats:
 
     def _read(self, point: str) -> dict[str, float]:
         """Return the counters of one file system since its servers started, by operation."""
-        options = ("--clientstats", f"--nodetype={self._kind}", f"--mount={point}", "--allstats")
+        options = ("--clientstats", f"--nodetype={self.kind}", f"--mount={point}", "--allstats")
         printed = run([*self._command, *options], timeout=self._timeout, given=b"\n")
         for line in printed.decode("utf-8", "replace").splitlines():
             # Sum:      120 [sum]     40 [open]     80 [stat]

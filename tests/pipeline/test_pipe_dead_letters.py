@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError, EncodeError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
-from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import DeadLetter, Limits, Translator, run
+from ccpipe.pipeline import DeadLetter, Limits, run
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Diary,
@@ -171,18 +170,12 @@ def test_a_payload_of_nothing_but_bad_lines_is_acknowledged() -> None:
 def test_translators_do_not_lose_the_bad_lines() -> None:
     """A translator hands on other records: what could not be read before it is a dead letter."""
 
-    class Nothing(Translator):
-        takes = gives = Messages
-
-        def feed(self, records: Sequence[Message]) -> Sequence[Message]:
-            return []
-
-        def flush(self) -> Sequence[Message]:
-            return []
+    def nothing(_: Sequence[Message]) -> Sequence[Message]:
+        return []
 
     dead_letter_sink = ListDeadLetterSink()
     source = ListSource([decode(b"a value=1 1\nbroken\n")])
-    play(run(source, ListSink(), translators=[Nothing()], dead_letter_sink=dead_letter_sink))
+    play(run(source, ListSink(), translators=[nothing], dead_letter_sink=dead_letter_sink))
     assert [letter.original for letter in dead_letter_sink.letters] == [b"broken"]
 
 

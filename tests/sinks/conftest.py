@@ -144,3 +144,17 @@ async def answers() -> AsyncIterator[Answers]:
     """Run one without TLS."""
     async with serving() as answers:
         yield answers
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Gather the names of files and folders that are written through to the disk."""
+    names: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        names.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return names

@@ -1,6 +1,5 @@
 """Dead letters in a file: their format, and what a full disk means."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -90,17 +89,9 @@ async def test_the_file_is_read_by_convert(tmp_path: Path) -> None:
 
 
 async def test_letters_are_on_the_disk_before_write_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, synced: list[str]
 ) -> None:
     """The folder that holds its name is synced, and the file."""
-    synced: list[str] = []
-    real = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
     sink = DeadLetterFile(tmp_path / "dead.lp")
     await sink.write(LETTERS)
     assert synced == [tmp_path.name, "dead.lp"]

@@ -161,9 +161,6 @@ class _JobEvent(msgspec.Struct):
     resources: list[_Resource] = []
 
 
-Setter = Callable[[float], None]
-
-
 class Model:
     """What was heard so far."""
 

@@ -128,10 +128,6 @@ def from_step_counters(blocks: Iterator[Records]) -> Iterator[Records]:
         yield found
 
 
-_FEW = 3
-"""So few samples may rise by chance."""
-
-
 def _counters(block: Records) -> list[str]:
     """Return the fields of a file system that a table has."""
     return [field.name for field in Filesystem.fields if field.name in (block.dtype.names or ())]

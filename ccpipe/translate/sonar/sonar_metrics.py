@@ -37,11 +37,6 @@ class Row(NamedTuple):
     survives: bool = True
     """Whether ``cc_to_sonar`` restores the field from it; only for levels."""
 
-    @property
-    def is_level(self) -> bool:
-        """Whether it is a level, not a change."""
-        return self.how is How.LEVEL
-
 
 CPU_USED = Row(
     "cpu_used", "percent", float, "cpus", How.SHARE, types="node, hwthread", survives=False

@@ -22,6 +22,7 @@ from ccpipe.translate.sonar.sonar_metrics import (
     JOB_INTS,
     PERFORMANCE_STATE,
     SYSTEM,
+    How,
     Row,
 )
 
@@ -61,12 +62,12 @@ def test_units_are_those_of_the_collectors() -> None:
 
 def test_only_levels_survive_the_way_back() -> None:
     """A counter cannot be restored from its growth."""
-    assert all(row.is_level for row in ROWS if row.survives)
+    assert all(row.how is How.LEVEL for row in ROWS if row.survives)
 
 
 def test_requests_in_progress_are_the_only_level_of_a_disk() -> None:
     """All other numbers of /proc/diskstats only grow."""
-    assert [at for at, row in enumerate(DISK) if row.is_level] == [IN_PROGRESS]
+    assert [at for at, row in enumerate(DISK) if row.how is How.LEVEL] == [IN_PROGRESS]
 
 
 def test_disks_have_the_fields_of_diskstats() -> None:

@@ -26,7 +26,6 @@ from ccpipe.formats.sonar import (
     SampleProcess,
     SampleProcessGpu,
     decode,
-    encode,
 )
 from ccpipe.formats.sonar.rollup import synthetic_pid
 from ccpipe.node.collectors.processes import Processes
@@ -37,6 +36,7 @@ from ccpipe.node.linux.process_table import ProcessTable
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.conftest import eventually
+from tests.node.collectors.sonar.strict import strict
 from tests.node.conftest import Root
 from tests.node.fake_nvml import Card, install
 
@@ -50,15 +50,6 @@ ROOT, NGINX = Users().name(0), Users().name(101)
 def made(root: object = "/", **options: Any) -> SonarSample:
     """Make a collector."""
     return SonarSample(cluster="fox.test", node="n1", root=str(root), **options)
-
-
-def strict(envelope: Envelope) -> Envelope:
-    """Write an envelope and read it back by the specification's rules."""
-    decoded = decode(encode(envelope), strict=True)
-    assert decoded.rejected == []
-    [again] = decoded.envelopes
-    assert again == envelope
-    return again
 
 
 def sampled(collector: SonarSample, slot: int = SLOT) -> SampleAttributes:

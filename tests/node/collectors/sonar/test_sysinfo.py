@@ -7,9 +7,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ccpipe.formats.sonar import Envelope, SysinfoAttributes, decode, encode
+from ccpipe.formats.sonar import SysinfoAttributes
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from tests.conftest import program
+from tests.node.collectors.sonar.strict import strict
 from tests.node.conftest import Root, unpack
 from tests.node.fake_nvml import Card, install
 
@@ -19,15 +20,6 @@ SLOT = 1_740_027_950 * 10**9
 def made(root: object = "/", **options: Any) -> SonarSysinfo:
     """Make a collector."""
     return SonarSysinfo(cluster="fox.test", node="n1", root=str(root), **options)
-
-
-def strict(envelope: Envelope) -> Envelope:
-    """Write an envelope and read it back by the specification's rules."""
-    decoded = decode(encode(envelope), strict=True)
-    assert decoded.rejected == []
-    [again] = decoded.envelopes
-    assert again == envelope
-    return again
 
 
 def described(collector: SonarSysinfo) -> SysinfoAttributes:

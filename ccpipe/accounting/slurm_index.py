@@ -46,7 +46,7 @@ ROWS = 2**14
 MAX_HEADER = 2**16
 
 
-class Place(NamedTuple):
+class RunPosition(NamedTuple):
     """Where the rows of a run begin."""
 
     id: SlurmId
@@ -54,7 +54,7 @@ class Place(NamedTuple):
     line: int
 
 
-def holds_rows(path: Path) -> bool:
+def has_rows(path: Path) -> bool:
     """Return whether a file begins with the names of sacct's columns."""
     with open_stream(path) as stream:
         line = stream.read1(MAX_HEADER).partition(b"\n")[0]
@@ -103,8 +103,8 @@ class _Writer:
 
     def read(self, stream: Stream) -> None:
         """Read a file to its end."""
-        run: Place | None = None
-        for place in self._places(stream):
+        run: RunPosition | None = None
+        for place in self._positions(stream):
             if run is not None:
                 self._add(run, place.offset)
             run = place
@@ -114,7 +114,7 @@ class _Writer:
             self.size = self._end
         self._flush()
 
-    def _places(self, stream: Stream) -> Iterator[Place]:
+    def _positions(self, stream: Stream) -> Iterator[RunPosition]:
         """Yield where runs begin; steps and what cannot be read belong to the run before."""
         progress = Progress()
         payload = read_piece(stream)
@@ -134,7 +134,7 @@ class _Writer:
         yield from rows.feed(b"", is_last=True)
         progress.clear()
 
-    def _add(self, run: Place, end: int) -> None:
+    def _add(self, run: RunPosition, end: int) -> None:
         number = run.id
         text = bytes(self._text[: end - run.offset]) if self.is_packed else None
         del self._text[: end - run.offset]
@@ -177,7 +177,7 @@ class _Rows:
         self._starts = array("q", [offset])
         """Where the lines begin, from the `_first` on."""
 
-    def feed(self, payload: bytes, *, is_last: bool = False) -> Iterator[Place]:
+    def feed(self, payload: bytes, *, is_last: bool = False) -> Iterator[RunPosition]:
         position = payload.find(b"\n")
         while position >= 0:
             self._starts.append(self._end + position + 1)
@@ -192,7 +192,7 @@ class _Rows:
             except DataError:
                 continue
             if not number.step:
-                yield Place(number, self._starts[line - self._first], line)
+                yield RunPosition(number, self._starts[line - self._first], line)
         if block.lines:
             done = block.lines[-1] - self._first
             self._first += done

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.accounting import slurm_index
-from ccpipe.accounting.slurm_index import SCHEMA, Place, holds_rows
+from ccpipe.accounting.slurm_index import SCHEMA, RunPosition, has_rows
 from tests.cli.acct.acct_command import Acct, rows
 from tests.paths import TEST_DATA
 
@@ -148,7 +148,7 @@ def test_what_holds_rows(tmp_path: Path) -> None:
     """The names of sacct's columns come first."""
     for text, holds in ((HEAD, True), ("JobIDRaw\x1fState\n", True), ("a|b\n", False), ("", False)):
         (tmp_path / "file").write_text(text)
-        assert holds_rows(tmp_path / "file") is holds
+        assert has_rows(tmp_path / "file") is holds
 
 
 @given(st.integers(), st.integers(9, 400))
@@ -158,7 +158,7 @@ def test_runs_are_cut_where_they_begin(seed: int, piece: int) -> None:
     runs = [lines(n, n) for n in chance.sample(range(1, 100), 4)]
     payload = "".join(runs).encode()
     found = slurm_index._Rows(HEAD.strip(), len(HEAD))
-    places: list[Place] = []
+    places: list[RunPosition] = []
     for start in range(0, len(payload), piece):
         places += found.feed(payload[start : start + piece])
     places += found.feed(b"", is_last=True)

@@ -17,7 +17,7 @@ from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Batch
 
 
-class Impostor(NamedTuple):
+class ForeignRecord(NamedTuple):
     """A record on a subject that is not its own."""
 
     original: bytes
@@ -78,32 +78,32 @@ class HeldToSubject(Codec):
                     reasons[key] = _difference(message.subject, own)
         if not any(reasons.values()):
             return lines
-        told = [reasons[key] for key in zip(lines.series, lines.fields, strict=True)]
-        good = lines.take([not reason for reason in told])
-        bad = {lines.starts[row]: row for row, reason in enumerate(told) if reason}
-        impostors: list[Any] = [
-            Impostor(
+        found = [reasons[key] for key in zip(lines.series, lines.fields, strict=True)]
+        good = lines.take([not reason for reason in found])
+        bad = {lines.starts[row]: row for row, reason in enumerate(found) if reason}
+        foreign: list[Any] = [
+            ForeignRecord(
                 lines.payload[start : lines.ends[row]],
-                told[row],
+                found[row],
                 lines.payload.count(b"\n", 0, start) + 1,
                 start,
             )
             for start, row in bad.items()
         ]
-        good.rejected = [*lines.rejected, *impostors]
+        good.rejected = [*lines.rejected, *foreign]
         return good
 
     def _envelopes(self, envelopes: Envelopes, message: Received) -> Envelopes:
-        told = [_difference(message.subject, subject_of(e, self.subjects)) for e in envelopes]
-        if not any(told):
+        found = [_difference(message.subject, subject_of(e, self.subjects)) for e in envelopes]
+        if not any(found):
             return envelopes
-        good = [envelope for envelope, reason in zip(envelopes, told, strict=True) if not reason]
-        impostors: list[Any] = [
-            Impostor(envelopes.original(i), reason, i + 1)
-            for i, reason in enumerate(told)
+        good = [envelope for envelope, reason in zip(envelopes, found, strict=True) if not reason]
+        foreign: list[Any] = [
+            ForeignRecord(envelopes.original(i), reason, i + 1)
+            for i, reason in enumerate(found)
             if reason
         ]
-        return Envelopes(good, size=envelopes.size, rejected=[*envelopes.rejected, *impostors])
+        return Envelopes(good, size=envelopes.size, rejected=[*envelopes.rejected, *foreign])
 
 
 def _difference(subject: str, own: str) -> str:

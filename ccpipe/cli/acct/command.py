@@ -164,7 +164,7 @@ def index(
     reading = Files()
     for path in files or default_files():
         try:
-            if slurm_index.holds_rows(path):
+            if slurm_index.has_rows(path):
                 note(slurm_index.update(path, to))
             else:
                 note(update(path, to, reading))

@@ -199,7 +199,7 @@ class CpuUse:
         lasting = {
             pid: then for pid, then in before.items() if pid in now and now[pid].start == then.start
         }
-        counted = _told_of_children(before, lasting)
+        counted = _time_of_children(before, lasting)
         return {
             pid: 100 * (_gain(then.own, now[pid].own)
                         + max(0, _gain(then.reaped, now[pid].reaped) - counted.get(pid, 0))) / ticks
@@ -211,7 +211,7 @@ def _gain(before: int, now: int) -> int:
     return max(0, now - before)
 
 
-def _told_of_children(before: dict[int, Process], lasting: dict[int, Process]) -> dict[int, int]:
+def _time_of_children(before: dict[int, Process], lasting: dict[int, Process]) -> dict[int, int]:
     """Add up the times of processes that ended since, by the nearest living ancestor."""
     reported: dict[int, int] = {}
     for process in before.values():

@@ -48,7 +48,7 @@ async def simulate(
     output: Annotated[Literal["line", "sonar"], Parameter(alias="-o")] = "line",
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Publish what a made cluster would, of any size.
+    """Publish what a simulated cluster of any size would.
 
     Metrics are those of ccpipe's collectors; jobs start and end, nodes fail, and
     data can be late, broken or repeated. The same seed and times give the

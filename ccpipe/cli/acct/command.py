@@ -88,7 +88,7 @@ def sums(
     show: Show = Show(),
     index: Path | None = None,
 ) -> None:
-    """Sum up or list what Grid Engine's jobs used.
+    """Sum up or list what jobs of Grid Engine or Slurm used.
 
     Reads accounting files of all variants, classic and JSON lines, packed or not,
     many at once. Lines that are not records are reported on stderr and skipped;

@@ -7,13 +7,19 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.backfill import BackfillSource, Selection, Stored, from_parquet, from_postgres
 from ccpipe.cli.bridge import limits, load_recipe, parts
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.formats.nodelist import expand
+from ccpipe.sources.stored.backfill import (
+    BackfillSource,
+    Selection,
+    Stored,
+    from_parquet,
+    from_postgres,
+)
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import Progress
 

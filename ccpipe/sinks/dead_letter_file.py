@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 MODE = 0o600
 """Only the owner reads the file: letters hold whatever was sent, commands of jobs for example."""
+NODE_BYTES = 64 * 2**20
+"""Bytes of a file on a node at most: one that may not publish would fill its disk."""
 
 
 class DeadLetterFile(DeadLetterSink):

@@ -8,9 +8,9 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, Uint
 from ccpipe.sinks.parquet import ParquetSink
 from tests.cli.command import ccpipe
+from tests.servers.postgres import Server
 from tests.sinks.conftest import NOON, SECOND, metric
 from tests.sinks.postgres.conftest import server  # noqa: F401 - a fixture
-from tests.sinks.postgres.server import Server
 
 MINUTE = 60 * SECOND
 MESSAGES = [

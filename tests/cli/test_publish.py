@@ -15,9 +15,9 @@ import pytest
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import decode as decode_envelopes
+from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually, free_port
 

@@ -5,13 +5,14 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.publisher import IN_FLIGHT, Outgoing, Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.subjects import matches
-from ccpipe.errors import DataError, DeniedError, UnavailableError
+from ccpipe.errors import ConfigError, DataError, DeniedError, UnavailableError
 from ccpipe.node.agent.spool import Dropped, Spool, Spooled
 from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink
 from ccpipe.telemetry import Telemetry
@@ -24,6 +25,29 @@ RETRY_SECONDS = (0.5, 30.0)
 """Shortest and longest pause between two tries of the replay."""
 REPORT_SECONDS = 60.0
 """What was dropped is logged at most so often."""
+
+
+async def open_replay(
+    sink: NatsSink, path: Path, dead_letter_sink: DeadLetterSink, telemetry: Telemetry
+) -> "Replay | None":
+    """Open the spool at `path`, as ``[publish.spool]`` says; None where it cannot be used.
+
+    What it holds is replayed through the connection of `sink`.
+    """
+    options = sink.site.publish.spool
+    spool = Spool(path, size=options.size, age=options.age)
+    try:
+        await asyncio.to_thread(spool.open)
+    except ConfigError as error:
+        log.warning("%s; without the broker, messages are kept in memory only", error)
+        return None
+    return Replay(
+        spool,
+        Publisher(sink.bus, sink.site.bus, sink.subjects),
+        rate=options.rate,
+        dead_letter_sink=dead_letter_sink,
+        telemetry=telemetry,
+    )
 
 
 class SpoolingSink(Sink):

@@ -85,7 +85,7 @@ async def test_what_a_server_misses_waits_in_the_spool(nats_server: Server, tmp_
     there = Site(cluster="fox", hostname="n1", bus=Bus(servers=[nats_server.url]))
     publisher = SamplePublisher(there, spool=spool)
     publisher.publish_end(Step(job=3, step="0", node="n1"), create())
-    jobs = []
+    jobs: list[int] = []
     while len(set(jobs)) < 4:  # the first may come twice, while the stream is made
         (message,) = decode((await inbox.next_msg(timeout=60)).data)
         jobs.append(json.loads(str(message.value))["jobid"])

@@ -1,0 +1,1 @@
+"""What ``ccpipe backfill`` reads, and how far it is."""

@@ -34,6 +34,7 @@ _RANGES = {
     "MByte/s": Range((0, 500), (4e4, 2.5e5)),
     "": Range((0, 2), (20, 128)),
 }
+_RANGES_BY_NAME = {"ipc": Range((0.1, 0.4), (0.6, 2.6))}
 _COUNTERS = {"bytes", "packets", "pages", "requests", "J", "512 bytes", "ms"}
 _CONSTANTS = {"mem_total": 263_000_000, "num_cpus": 64, "swap_total": 0, "nv_fb_mem_total": 81_559}
 _CUMULATIVE_RATE = 5_000.0
@@ -47,8 +48,8 @@ class Rings(NamedTuple):
     busy: list[bytes]
 
 
-def rings(metric: Metric, seed: int) -> Rings:
-    """Return the rings of a metric; the same for the same seed."""
+def rings(metric: Metric, seed: int, scale: int = 1) -> Rings:
+    """Return the rings of a metric, times `scale`; the same for the same seed."""
     if metric.name in _CONSTANTS:
         ring = [_encode(metric, _CONSTANTS[metric.name])] * RING
         return Rings(ring, ring)
@@ -56,8 +57,9 @@ def rings(metric: Metric, seed: int) -> Rings:
     if metric.unit in _COUNTERS:
         ring = _counter(metric, draw)
         return Rings(ring, ring)
-    limits = _RANGES.get(metric.unit, _RANGES[""])
-    return Rings(_gauge(metric, limits.idle, draw), _gauge(metric, limits.busy, draw))
+    limits = _RANGES_BY_NAME.get(metric.name) or _RANGES.get(metric.unit, _RANGES[""])
+    idle, busy = ((low * scale, high * scale) for low, high in limits)
+    return Rings(_gauge(metric, idle, draw), _gauge(metric, busy, draw))
 
 
 def _gauge(metric: Metric, limits: tuple[float, float], draw: random.Random) -> list[bytes]:

@@ -116,3 +116,39 @@ def test_every_module_says_what_it_is_for() -> None:
     for path in (ROOT / "ccpipe").rglob("*.py"):
         text = path.read_text()
         assert not text or text.startswith(('"""', 'r"""')), path
+
+
+WITHOUT_EXTRAS = """
+import importlib, pkgutil, sys
+import ccpipe
+from ccpipe.errors import MissingExtra
+
+for name in sys.argv[1:]:
+    sys.modules[name] = None
+
+def visit(path, prefix):
+    for found in pkgutil.iter_modules(path, prefix):
+        if found.name.endswith("__main__"):
+            continue
+        try:
+            module = importlib.import_module(found.name)
+        except MissingExtra:
+            continue
+        except ImportError as error:
+            print(found.name, error)
+            continue
+        visit(getattr(module, "__path__", ()), f"{found.name}.")
+
+visit(ccpipe.__path__, "ccpipe.")
+"""
+
+
+def test_a_module_that_misses_an_extra_names_it() -> None:
+    """Whichever is imported first: the error holds the pip line to type."""
+    extras = (
+        "aiohttp", "aiokafka", "aiomqtt", "asyncpg", "cramjam", "duckdb", "h5py", "matplotlib",
+        "pyarrow", "pynvml", "textual",
+    )  # fmt: skip
+    command = [sys.executable, "-c", WITHOUT_EXTRAS, *extras]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == ""

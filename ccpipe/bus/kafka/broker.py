@@ -7,6 +7,8 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 import msgspec
+from aiokafka import errors
+from aiokafka.admin import AIOKafkaAdminClient
 
 from ccpipe.bus.subjects import TEMPLATES, Subjects
 from ccpipe.bus.tls import tls_context
@@ -15,17 +17,9 @@ from ccpipe.errors import (
     CcpipeError,
     DeniedError,
     EncodeError,
-    MissingExtra,
     RejectedError,
     UnavailableError,
 )
-
-try:
-    import cramjam  # noqa: F401 - aiokafka needs it for snappy
-    from aiokafka import errors
-    from aiokafka.admin import AIOKafkaAdminClient
-except ImportError:
-    raise MissingExtra("aiokafka", "kafka") from None
 
 SONAR_TYPES = ("sample", "sysinfo", "job", "cluster")
 

@@ -12,7 +12,7 @@ from ccpipe.cli.top.feed import Feed
 from ccpipe.cli.top.model import Model
 from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, cells, select
 from ccpipe.config import Site
-from ccpipe.errors import MissingExtra, UnavailableError
+from ccpipe.errors import UnavailableError
 from ccpipe.pipeline.signals import stop_signals
 
 
@@ -53,12 +53,8 @@ async def top(
     if once:
         await _print(site, view, seconds(for_, "--for") or 0.0, output)
         return
-    try:
-        from ccpipe.cli.top.screen import Top
-    except ModuleNotFoundError as error:
-        if error.name != "textual":
-            raise
-        raise MissingExtra("textual", "top") from None
+    from ccpipe.cli.top.screen import Top
+
     model = Model()
     app = Top(Feed(site, model), model, interval=seconds(interval, "--interval") or 1.0)
     app.view = view

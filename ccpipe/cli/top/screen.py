@@ -3,16 +3,19 @@
 import asyncio
 from typing import Any, ClassVar
 
-from rich.text import Text
-from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
-from textual.widgets import DataTable, Footer, Input, Static
-
 from ccpipe.cli.top.feed import Feed
 from ccpipe.cli.top.model import Model
 from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, Column, cells, select
-from ccpipe.errors import CcpipeError
+from ccpipe.errors import CcpipeError, MissingExtra
 from ccpipe.terminal import plural
+
+try:
+    from rich.text import Text
+    from textual.app import App, ComposeResult
+    from textual.binding import Binding, BindingType
+    from textual.widgets import DataTable, Footer, Input, Static
+except ImportError:
+    raise MissingExtra("textual", "top") from None
 
 MAX_ROWS = 500
 """Rows that are drawn; a filter finds the others."""

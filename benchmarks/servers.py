@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ccpipe.bus.nats.server import server_program
@@ -85,7 +85,9 @@ def postgres() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def running(command: list[str], user: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], user: str | None = None, *, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program for a while."""
     process = subprocess.Popen(  # noqa: S603 - ours
         command,
@@ -93,6 +95,7 @@ def running(command: list[str], user: str | None = None) -> Iterator[subprocess.
         stderr=subprocess.DEVNULL,
         user=user,
         cwd="/" if user else None,
+        env=environment,
     )
     try:
         yield process

@@ -134,7 +134,7 @@ async def test_once_without_a_broker_ends_within_seconds() -> None:
 
 
 async def test_what_this_machine_lacks_is_one_line() -> None:
-    """However many collectors are off, the first table is not buried in the log."""
+    """However many collectors are off, the log has one line before the first table."""
     code, _, said = await run("--once", "--dry-run", "-o", "table")
     assert code == 0
     lines = [line for line in said.splitlines() if " off" in line and "INFO" in line]

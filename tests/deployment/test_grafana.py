@@ -22,7 +22,7 @@ from ccpipe.message import Kind, Message
 from ccpipe.node.collectors.slurm_cgroup import METRICS as OF_JOBS
 from ccpipe.node.sampling.metrics import declared
 from ccpipe.sinks.victoriametrics import VictoriaMetricsSink
-from ccpipe.telemetry import Telemetry
+from ccpipe.telemetry import Counter, Gauge, Telemetry
 from tests.cli.command import ccpipe
 from tests.deployment.compose import SERVICES
 from tests.deployment.generated import pages
@@ -111,8 +111,9 @@ def telemetry() -> dict[int, bytes]:
     shown, page = Telemetry(), {}
     for minutes in (3, 2, 1, 0):
         for part in vars(shown).values():
-            if hasattr(part, "inc"):
-                (part.labels("parquet") if part._labelnames else part).inc(10)
+            if isinstance(part, Counter | Gauge):
+                for label in list(part.values) or ["parquet"]:
+                    part.values[label] = part.values.get(label, 0) + 10
         shown.last_write.set(time.time() - 5)
         page[minutes] = generate_latest(shown.registry)
     return page

@@ -202,7 +202,7 @@ class Plain(Sink):
 
 
 def test_parts_are_entered_downstream_first_and_left_upstream_first() -> None:
-    """A source finds its sink ready, and what a sink or a source buries finds the cemetery."""
+    """A source finds its sink ready, and both find the sink of dead letters ready."""
     diary: Diary = []
     source = ListSource([made(1)], diary=diary)
     play(run(source, ListSink(diary=diary), dead_letter_sink=ListDeadLetterSink(diary=diary)))

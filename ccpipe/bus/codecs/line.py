@@ -100,8 +100,7 @@ class LineCodec(Codec):
         """Sort messages by subject and pack the lines of each subject into payloads."""
         groups: dict[tuple[str, AnyPrecision], list[Message]] = {}
         for record in records:
-            is_event = record.kind in _EVENTS
-            precision = self.event_precision if is_event else self.precision
+            precision = self.event_precision if record.kind in _EVENTS else self.precision
             groups.setdefault((subjects.of_message(record), precision), []).append(record)
         for (subject, precision), group in groups.items():
             encoded = encode_each(group, precision=precision)

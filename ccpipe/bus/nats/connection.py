@@ -7,11 +7,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import nats.errors
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
 
 from ccpipe.bus.nats.client import (
     PING_SECONDS,
@@ -34,6 +33,9 @@ from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
 from ccpipe.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +179,7 @@ class Connection:
         """Bytes of a message that the server takes at most, headers included."""
         return self._client.max_payload
 
-    def jetstream(self, timeout: float = 5.0) -> JetStreamContext:
+    def jetstream(self, timeout: float = 5.0) -> "JetStreamContext":
         """Return JetStream as seen through this connection."""
         return self._client.jetstream(timeout=timeout, domain=self._bus.domain or None)
 

@@ -137,7 +137,12 @@ class StepDaemon:
 
     def _notify(self) -> None:
         """Notify systemd that the timer, which does all work, goes on."""
-        systemd.notify("WATCHDOG=1", f"STATUS=gathering {len(self._steps.steps)} steps")
+        systemd.notify("WATCHDOG=1", f"STATUS={self._status()}")
+
+    def _status(self) -> str:
+        steps = self._steps.steps.values()
+        suspended = sum(step.suspended_since is not None for step in steps)
+        return f"gathering: {len(steps)} steps, {suspended} suspended"
 
     def _sampler(self, series: Selection, read: Callable[[], Values | None]) -> Callable[[], None]:
         """Return what takes a sample of the node for all steps."""

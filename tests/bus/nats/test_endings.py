@@ -38,6 +38,18 @@ def broker(folder: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
         process.wait()
 
 
+async def freeze(pid: int) -> None:
+    """Stop a process; its threads stop one by one, and on a busy machine after the signal."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    await eventually(
+        lambda: all(
+            (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+            for task in tasks.iterdir()
+        )
+    )
+
+
 @contextlib.asynccontextmanager
 async def frozen_broker(
     folder: Path,
@@ -178,7 +190,7 @@ async def test_a_bridge_does_not_wait_for_a_broker_to_drain_from(
             async with Connection(bus, name="t", telemetry=Telemetry()) as connection:
                 await until_reading(tmp_path, connection)
             if moment == "after":
-                os.kill(server.pid, signal.SIGSTOP)  # so that it goes on draining
+                await freeze(server.pid)  # so that it goes on draining
                 process.terminate()
                 await asyncio.sleep(1)
             server.kill()

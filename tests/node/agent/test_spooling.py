@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.publisher import Outgoing, Publisher
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.sink import NatsSink
@@ -21,6 +22,7 @@ from ccpipe.node.agent import spooling
 from ccpipe.node.agent.spool import Spool
 from ccpipe.node.agent.spooling import Replay, SpoolingSink
 from ccpipe.telemetry import Telemetry
+from tests.bus.nats.daemon import nats_daemon
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
 from tests.sinks.conftest import KeptLetters
@@ -42,8 +44,9 @@ async def numbers(server: Server) -> list[int]:
 class Node:
     """What a publisher has: a connection, a spool and a sink."""
 
-    def __init__(self, server: Server, path: Path, **options: int) -> None:
-        self.site = Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[server.url]))
+    def __init__(self, server: Server | str, path: Path, **options: int) -> None:
+        url = server if isinstance(server, str) else server.url
+        self.site = Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[url]))
         self.telemetry = Telemetry()
         self.letters = KeptLetters()
         self.spool = Spool(path, size=options.get("size", 2**20), age=3600)
@@ -203,3 +206,25 @@ async def test_the_rate_is_kept(nats_server: Server, tmp_path: Path) -> None:
     async with node.running():
         await eventually(lambda: node.spool.messages == 0, 60)
     assert loop.time() - begun >= 1.0
+
+
+async def test_what_the_broker_forbids_is_neither_spooled_nor_in_the_way(tmp_path: Path) -> None:
+    """It would never be taken: it is refused with its place, and the rest is published."""
+    configuration = f"""
+    jetstream {{ store_dir: "{tmp_path / "js"}" }}
+    authorization {{ users: [ {{ user: u, password: p, permissions {{
+      publish: ["$JS.API.>", "*.metrics"], subscribe: ["_INBOX.>"] }} }} ] }}
+    """
+    async with nats_daemon(tmp_path, configuration) as port:
+        node = Node(f"nats://u:p@127.0.0.1:{port}", tmp_path / "spool.db")
+        async with node.running() as sink:
+            await eventually(lambda: sink.sink.bus.is_connected)
+            await sink.write([line(0)])  # the stream is there
+            job = event("job", "f", "{}", time=1_740_000_000 * 10**9, tags=TAGS)
+            with pytest.raises(ForbiddenError) as caught:
+                await sink.write([line(1), job, line(2)])
+            assert caught.value.indices == [1]
+            await sink.write([line(1), line(2)])  # as the pipe does with what is left
+            state = (await sink.sink.bus.jetstream().stream_info("ccpipe-fox%2Etest")).state
+    assert state.messages == 2
+    assert node.spool.messages == 0

@@ -23,7 +23,7 @@ from ccpipe.node.gather.jobacct.poller import TaskSample
 from ccpipe.node.gather.profile import Selection, Step
 from ccpipe.node.gather.profile.selection import SERIES
 from ccpipe.pipeline import Sink
-from ccpipe.sinks.dead_letter_file import DeadLetterFile
+from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note
 
@@ -132,7 +132,8 @@ class SamplePublisher:
             bus = await stack.enter_async_context(NatsSink(site=self._site, telemetry=telemetry))
             sink: Sink = bus
             if self._spool is not None:
-                dead = DeadLetterFile(self._spool.with_name(f"{self._spool.stem}.dead.lp"))
+                path = self._spool.with_name(f"{self._spool.stem}.dead.lp")
+                dead = DeadLetterFile(path, max_bytes=NODE_BYTES)
                 replay = await open_replay(bus, self._spool, dead, telemetry)
                 if replay is not None:
                     await stack.enter_async_context(replay.running())

@@ -39,7 +39,7 @@ from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.pipeline import Limits, Sink, Stages, run
 from ccpipe.pipeline.signals import stop_signals
-from ccpipe.sinks.dead_letter_file import DeadLetterFile
+from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ class Agent:
                     self.metrics,
                     lines,
                     translators=self.stages,
-                    dead_letter_sink=DeadLetterFile(dead),
+                    dead_letter_sink=DeadLetterFile(dead, max_bytes=NODE_BYTES),
                     limits=lines.limits,
                     telemetry=self.telemetry,
                     stop=stop,
@@ -176,7 +176,9 @@ class Agent:
                 run(
                     self.sonar,
                     envelopes,
-                    dead_letter_sink=DeadLetterFile(dead.with_name(f"{dead.name}.sonar")),
+                    dead_letter_sink=DeadLetterFile(
+                        dead.with_name(f"{dead.name}.sonar"), max_bytes=NODE_BYTES
+                    ),
                     limits=SONAR,
                     telemetry=Telemetry(),  # its own: counts and readiness are those of metrics
                     stop=stop,
@@ -199,7 +201,7 @@ class Agent:
         if self.once or not options.enabled:
             return None
         path = Path(options.path or state_folder() / "spool.db")
-        dead = DeadLetterFile(self.dead_letter_file())
+        dead = DeadLetterFile(self.dead_letter_file(), max_bytes=NODE_BYTES)
         replay = await open_replay(sink, path, dead, self.telemetry)
         if replay is not None:
             await stack.enter_async_context(replay.running())

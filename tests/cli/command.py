@@ -33,7 +33,7 @@ def ccpipe(*arguments: object, stdin: bytes = b"", **environ: str) -> Ended:
         input=stdin,
         capture_output=True,
         env=environment(**environ),
-        timeout=30,
+        timeout=90,
         check=False,
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

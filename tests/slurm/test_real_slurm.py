@@ -154,8 +154,8 @@ def check_efficiency(cluster: Cluster, path: Path) -> None:
         assert cpu_seconds(total.split()[0]) == ours["CPUTimeRAW"]
         assert cpu_seconds(said["CPU Utilized"]) == pytest.approx(ours["TotalCPU"], abs=0.51)
         assert float(share) == pytest.approx(
-            100 * ours["Efficiency"], abs=51 / max(ours["CPUTimeRAW"], 1)
-        )
+            100 * (ours["Efficiency"] or 0), abs=51 / max(ours["CPUTimeRAW"], 1)
+        )  # seff says 0 where a job took no second
         memory, unit, *_ = said["Memory Utilized"].split()
         bytes_ = float(memory) * 1024 ** " KMG".index(unit[0])
         assert bytes_ == pytest.approx(ours["Memory"] or 0, rel=0.01), (said, ours)
@@ -167,9 +167,8 @@ def first_jobs(cluster: Cluster) -> dict[str, int]:
     until_seen = f"until [ -e {cluster.folder}/seen ]; do sleep 0.2; done"
     jobs = {
         "timeout": submit("-n1", "--time=1", "-w", "c2", wrap="sleep 300"),
-        "gpu": submit(
-            "-p", "accel", "--gres=gpu:1", "-n2", wrap=until_seen
-        ),  # after its end nobody knows its GPUs
+        # It waits: after a job's end nobody knows its GPUs.
+        "gpu": submit("-p", "accel", "--gres=gpu:1", "-n2", wrap=until_seen),
         "array": submit("--array=0-4%2", "-n1", wrap="sleep 2"),
         "het": submit("-n1", ":", "-n1", wrap="sleep 4"),
         "held": submit("-H", "-n1"),

@@ -8,9 +8,6 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.backfill.checkpoint import EARLIEST, LATEST, Selection
-from ccpipe.backfill.files import FilesSource
-from ccpipe.backfill.stored import BackfillSource, Stored, from_parquet, from_postgres
 from ccpipe.cli.bridge import limits, load_recipe, parts
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
@@ -18,6 +15,9 @@ from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.formats.nodelist import expand
 from ccpipe.pipeline import Source
+from ccpipe.sources.stored.backfill import BackfillSource, Stored, from_parquet, from_postgres
+from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, Selection
+from ccpipe.sources.stored.files import FilesSource
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import Progress
 

@@ -343,7 +343,8 @@ class _Pipe:
                 smaller = portion.halves()
             else:
                 write = functools.partial(self.attempt, portion)
-                await self.attempts.retry(write, self.sink, splits=total > 1)
+                splits = total > 1 and not self.sink.resumes
+                await self.attempts.retry(write, self.sink, splits=splits)
         except TimedOutError as error:
             if self.attempts.is_over:
                 raise

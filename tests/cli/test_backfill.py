@@ -13,9 +13,9 @@ from ccpipe.message import Message, Uint
 from ccpipe.sinks.parquet import ParquetSink
 from tests.cli.command import ccpipe, command, environment
 from tests.conftest import eventually
+from tests.servers.postgres import Server
 from tests.sinks.conftest import NOON, SECOND, metric
 from tests.sinks.postgres.conftest import server  # noqa: F401 - a fixture
-from tests.sinks.postgres.server import Server
 
 MINUTE = 60 * SECOND
 MESSAGES = [

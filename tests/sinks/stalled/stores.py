@@ -19,10 +19,10 @@ from ccpipe.config import Bus, Duration, Site
 from ccpipe.pipeline import Sink
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
-from tests.bus.kafka.server import Kafka
 from tests.bus.mqtt.mosquitto import Mosquitto
 from tests.conftest import free_port, until_listening
-from tests.sinks.postgres.server import Server as Postgres
+from tests.servers.kafka import Kafka
+from tests.servers.postgres import Server as Postgres
 
 TIMEOUT = Duration(1)
 """Of a write: longer than a loaded machine takes, and over several times in a short test."""

@@ -5,11 +5,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
-from ccpipe.backfill.checkpoint import EARLIEST, LATEST, Checkpoint, Selection
 from ccpipe.errors import MissingInputError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.pipeline import Batch
 from ccpipe.sources.file import FileSource
+from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, Checkpoint, Selection
 
 NOTE_SECONDS = 1.0
 """How often the checkpoint is written; so much is written again after a crash."""

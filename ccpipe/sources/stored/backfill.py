@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ccpipe.backfill.checkpoint import Checkpoint, Selection
 from ccpipe.config import read_secret
 from ccpipe.errors import MissingExtra, UnavailableError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, Uint, Value
 from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.sources.stored.checkpoint import Checkpoint, Selection
 
 WINDOW = 60 * 10**9
 """Nanoseconds that are read at once; also how much is written again after a crash."""
@@ -136,7 +136,7 @@ async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[St
     """
     import duckdb
 
-    from ccpipe import lake
+    from ccpipe.sources.stored import parquet_tables
 
     time = "(epoch_us(time) * 1000 + coalesce(ns, 0))"
     columns = COLUMNS.format(tags=", ".join(TAGS), time=time)
@@ -149,7 +149,7 @@ async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[St
     async def read(begin: int, end: int) -> AsyncIterator[Sequence[Message]]:
         given: dict[str, Any] = {"begin": begin, "end": end, "first": _day(begin)}
         given |= {"last": _day(end - 1)} | ({"nodes": sorted(nodes)} if nodes else {})
-        with lake.tables(folder) as connection:
+        with parquet_tables.tables(folder) as connection:
             try:
                 cursor = await asyncio.to_thread(connection.execute, sql, given)
             except duckdb.IOException as error:
@@ -157,7 +157,7 @@ async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[St
             while rows := cursor.fetchmany(BATCH):
                 yield [message_of(row) for row in rows]
 
-    with lake.tables(folder) as connection:
+    with parquet_tables.tables(folder) as connection:
         ask = f"SELECT min({time}), max({time}) FROM samples"  # noqa: S608
         first, last = connection.execute(ask).fetchall()[0]
     yield Stored(read, first or 0, last or 0)

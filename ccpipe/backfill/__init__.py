@@ -1,1 +1,0 @@
-"""What ``ccpipe backfill`` reads, and how far it is."""

@@ -17,9 +17,9 @@ from ccpipe.config import Site, convert
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
-from tests.bus.kafka.server import PASSWORD, USER, Kafka
 from tests.bus.kafka.test_delivery import NOON, read_from
 from tests.certificates import Certificates, certificates
+from tests.servers.kafka import PASSWORD, USER, Kafka
 
 SITE = Site(cluster="secure", hostname="n1")
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]

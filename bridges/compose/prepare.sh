@@ -21,7 +21,8 @@ if [ "$(id -u)" = 0 ] && [ -z "${CCPIPE_UID:-}" ]; then
     uid=10001 gid=10001 # no container needs root
 fi
 
-for store in nats parquet publisher victoriametrics grafana postgres influxdb mosquitto kafka prometheus; do
+for store in nats publisher victoriametrics grafana \
+    file influxdb kafka mosquitto parquet postgres prometheus tree; do
     mkdir -p "deploy/data/$store"
 done
 mkdir -p deploy/secrets

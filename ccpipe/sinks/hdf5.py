@@ -9,6 +9,8 @@ that are delivered twice or late stand in the file once and in their order.
 import asyncio
 import logging
 import os
+import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +21,15 @@ from ccpipe.errors import DataError, DeniedError, RejectedError, UnavailableErro
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.slurm_metrics import Value, from_metric
-from ccpipe.formats.slurm_profile import Field, NodeStep, NodeStepName, parse_file_name, series_type
+from ccpipe.formats.slurm_profile import (
+    Field,
+    NodeStep,
+    NodeStepName,
+    Profile,
+    open_profile,
+    parse_file_name,
+    series_type,
+)
 from ccpipe.formats.slurm_profile.writer import NodeStepWriter, keep_aside
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, Sink
@@ -50,7 +60,7 @@ class Hdf5Sink(Sink):
 
     takes = Messages
 
-    limits = Limits(lines=50_000, age=5.0)
+    limits = Limits(lines=50_000, age=5.0, timeout=0.0)
 
     def __init__(
         self,
@@ -76,6 +86,7 @@ class Hdf5Sink(Sink):
         self.idle = float(idle)
         self.settle = float(settle)
         self._due: dict[NodeStepName, float] = {}
+        self._busy = threading.Lock()  # a sample is gathered, or the file is made, never both
         self._task: asyncio.Task[None] | None = None
 
     async def check(self) -> None:
@@ -136,19 +147,23 @@ class Hdf5Sink(Sink):
         self._due |= dict.fromkeys(ended, now + self.settle)
 
     def _gather(self, groups: dict[NodeStepName, list[Message]]) -> None:
-        for name, messages in groups.items():
-            path = self._gathered(name)
-            is_new = not path.exists()
-            with path.open("a+b") as file:
-                if size := file.seek(0, os.SEEK_END):
-                    file.seek(size - 1)
-                    if file.read(1) != b"\n":
-                        file.write(_TORN)
-                file.write(encode(messages, precision="ns"))
-                file.flush()
-                os.fsync(file.fileno())
-            if is_new:
-                sync_folder(self.spool)
+        with self._busy:
+            make_folder(self.spool)  # which somebody may have removed
+            for name, messages in groups.items():
+                self._gather_step(self._gathered(name), messages)
+
+    def _gather_step(self, path: Path, messages: list[Message]) -> None:
+        is_new = not path.exists()
+        with path.open("a+b") as file:
+            if size := file.seek(0, os.SEEK_END):
+                file.seek(size - 1)
+                if file.read(1) != b"\n":
+                    file.write(_TORN)
+            file.write(encode(messages, precision="ns"))
+            file.flush()
+            os.fsync(file.fileno())
+        if is_new:
+            sync_folder(self.spool)
 
     def _gathered(self, name: NodeStepName) -> Path:
         return self.spool / name.file_name.replace(".h5", ".lp")
@@ -177,16 +192,32 @@ class Hdf5Sink(Sink):
         if final.exists() and final.stat().st_mtime_ns >= changed:
             gathered.unlink()  # the process that made the file was killed before this line
             return
+        is_late = final.exists() and _latest_gathered(gathered) <= _latest_row(final)
         draft = self.spool / f"{name.file_name}.draft"
         draft.unlink(missing_ok=True)
-        assemble(gathered, draft, name)
-        if gathered.stat().st_mtime_ns != changed:
-            return  # samples came meanwhile: it has not ended
-        keep_aside(final)
-        draft.replace(final)
-        sync_folder(self.folder)
-        gathered.unlink()
+        if not is_late:
+            assemble(gathered, draft, name)
+        with self._busy:
+            if gathered.stat().st_mtime_ns != changed:
+                return  # samples came meanwhile: it has not ended
+            if is_late:
+                self._set_aside(gathered)
+                return
+            keep_aside(final)
+            draft.replace(final)
+            sync_folder(self.folder)
+            gathered.unlink()
         log.info("%s: complete", final)
+
+    def _set_aside(self, gathered: Path) -> None:
+        """Keep samples of a run whose file is there, which they must not replace."""
+        late = gathered.with_suffix(".late")
+        with late.open("ab") as file, gathered.open("rb") as samples:
+            shutil.copyfileobj(samples, file)
+            file.flush()
+            os.fsync(file.fileno())
+        gathered.unlink()
+        log.warning("%s: samples that came again or too late for the file of their step", late)
 
 
 def assemble(gathered: Path, path: Path, name: NodeStepName) -> None:
@@ -211,6 +242,22 @@ def assemble(gathered: Path, path: Path, name: NodeStepName) -> None:
         for key, rows in tables.items():
             while rows:
                 _append(writer, key, rows)
+
+
+def _latest_gathered(gathered: Path) -> float:
+    """Return the time of the latest gathered sample, in seconds."""
+    return max((value.time for value in _values(gathered)), default=0) / 10**9
+
+
+def _latest_row(path: Path) -> float:
+    """Return the time of the latest row of a file; 0 where it has none or cannot be read."""
+    try:
+        with open_profile(path) as profile:
+            tables = profile.tables if isinstance(profile, Profile) else ()
+            times = (table.read()["EpochTime"] for table in tables)
+            return max((float(each.max()) for each in times if len(each)), default=0.0)
+    except (OSError, DataError):
+        return 0.0
 
 
 def _append(writer: NodeStepWriter, key: _Key, rows: dict[int, _Row]) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.kafka.broker import Broker
+from tests.certificates import Certificates
 from tests.conftest import free_port, program, until_listening
 from tests.paths import ROOT
 
@@ -28,6 +29,25 @@ group.initial.rebalance.delay.ms=0
 num.partitions=2
 """
 
+SECURE = """\
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},\\
+ SSL://127.0.0.1:{ssl},SASL_SSL://127.0.0.1:{sasl_ssl},SASL_PLAINTEXT://127.0.0.1:{sasl_plaintext}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,\\
+ SASL_SSL:SASL_SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/server.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+listener.name.ssl.ssl.client.auth=required
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+{logins}
+"""
+"""Added for a broker that asks for certificates and passwords."""
+
+LOGIN = "org.apache.kafka.common.security"
+USER, PASSWORD = "fox", "pa ss-word"
+"""Of whom the broker knows, by every mechanism."""
+
 
 def jars() -> Path:
     """Return the folder of the broker's jars; skip or fail where they are not installed."""
@@ -44,17 +64,43 @@ def jars() -> Path:
 class Kafka:
     """A real broker on loopback, which is its own controller; topics are created when used."""
 
-    def __init__(self, folder: Path) -> None:
-        """Prepare its folder."""
+    def __init__(self, folder: Path, tls: Certificates | None = None) -> None:
+        """Prepare its folder; with certificates it also listens where it asks who we are."""
         java = str(program("java", "default-jre-headless"))
         self.java = [java, "-Xmx192m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
         self.folder = folder
-        self.port = free_port()
+        self.port, self.controller = free_port(), free_port()
         self.properties = folder / "server.properties"
         self.properties.write_text(
-            PROPERTIES.format(port=self.port, controller=free_port(), folder=folder)
+            PROPERTIES.format(port=self.port, controller=self.controller, folder=folder)
         )
-        self.run("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c")
+        users: list[str] = []
+        if tls is not None:
+            self._secure(tls)
+            said = f"[name={USER},password={PASSWORD}]"
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                users += ["--add-scram", f"{mechanism}={said}"]
+        self.run("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", *users, "-c")
+
+    def _secure(self, tls: Certificates) -> None:
+        """Listen with TLS, with passwords and with both."""
+        self.ports = {name: free_port() for name in ("ssl", "sasl_ssl", "sasl_plaintext")}
+        (self.folder / "server.pem").write_text(tls.key.read_text() + tls.cert.read_text())
+        plain = f'{LOGIN}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+        scram = f"{LOGIN}.scram.ScramLoginModule required;"
+        logins = [
+            f"listener.name.{listener}.{mechanism}.sasl.jaas.config={login}"
+            for listener in ("sasl_ssl", "sasl_plaintext")
+            for mechanism, login in [
+                ("plain", plain), ("scram-sha-256", scram), ("scram-sha-512", scram),
+            ]
+        ]  # fmt: skip
+        lines = SECURE.format(
+            port=self.port, controller=self.controller, folder=self.folder, ca=tls.ca,
+            logins="\n".join(logins), **self.ports,
+        )  # fmt: skip
+        with self.properties.open("a", encoding="utf-8") as file:
+            file.write(lines)
 
     def run(self, tool: str, *arguments: str) -> None:
         """Run one of Kafka's own tools on our configuration."""

@@ -1,6 +1,7 @@
 """``Hdf5Sink``: samples from the bus become the files that Slurm's plug-in would have written."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from ccpipe.config import Duration, Interval
 from ccpipe.errors import RejectedError
 from ccpipe.formats.slurm_metrics import to_metrics
 from ccpipe.formats.slurm_profile import Profile, open_profile
+from ccpipe.formats.slurm_profile.writer import keep_aside
 from ccpipe.message import Message, event, metric
 from ccpipe.sinks.hdf5 import SPOOL, WINDOW, Hdf5Sink, assemble
 from tests.conftest import eventually
@@ -137,6 +139,57 @@ async def test_late_samples_stand_in_their_order(tmp_path: Path) -> None:
         await eventually((tmp_path / "17_0_n1.h5").exists, 60)
     found = rows(tmp_path / "17_0_n1.h5")["Energy"]
     assert found == [(s, s) for s in sorted(seconds)]
+
+
+async def test_samples_that_come_again_replace_no_file(tmp_path: Path) -> None:
+    """Delivered again when the step has its file, they are kept beside it and told of."""
+    final, late = tmp_path / "17_0_n1.h5", tmp_path / SPOOL / "17_0_n1.late"
+    async with sink_in(tmp_path, idle=0.05) as sink:
+        await sink.write([*sample(0), *sample(10), end()])
+        await eventually(lambda: final.exists() and not [*(tmp_path / SPOOL).iterdir()], 60)
+        await sink.write(sample(0))
+        await eventually(late.exists, 60)
+        await sink.write(sample(10))
+        await eventually(lambda: late.read_bytes().count(b"\n") == 2 * len(TASK), 60)
+    assert rows(final) == {"Tasks": [(0, 1024), (10, 1024)]}
+    assert [*tmp_path.glob(".*.h5")] == []
+
+
+async def test_a_sample_that_comes_while_the_file_is_made_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits, and is gathered anew: it was acknowledged."""
+    final, later = tmp_path / "17_0_n1.h5", sample(50)
+    writing: list[asyncio.Task[None]] = []
+    async with sink_in(tmp_path) as sink:
+        loop = asyncio.get_running_loop()
+
+        def write_meanwhile(path: Path) -> Path | None:
+            if not writing:
+                started = threading.Event()
+
+                def start() -> None:
+                    writing.append(loop.create_task(sink.write(later)))
+                    loop.call_later(0.2, started.set)  # so long it may try
+
+                loop.call_soon_threadsafe(start)
+                assert started.wait(60)
+            return keep_aside(path)
+
+        monkeypatch.setattr("ccpipe.sinks.hdf5.keep_aside", write_meanwhile)
+        await sink.write([*sample(0), end()])
+        await eventually(lambda: final.exists() and bool(writing), 60)
+        await writing[0]
+        gathered = (tmp_path / SPOOL / "17_0_n1.lp").read_bytes()
+    assert gathered.count(b"\n") == len(later)
+
+
+async def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    """Whoever tidies up does not stop the bridge."""
+    async with sink_in(tmp_path) as sink:
+        (tmp_path / SPOOL).rmdir()
+        await sink.write([*sample(0), end()])
+        await eventually((tmp_path / "17_0_n1.h5").exists, 60)
 
 
 async def test_what_is_no_sample_is_a_dead_letter(tmp_path: Path) -> None:

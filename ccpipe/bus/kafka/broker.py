@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import msgspec
 from aiokafka import errors
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.conn import create_conn
 
 from ccpipe.bus.subjects import TEMPLATES, Subjects
 from ccpipe.bus.tls import tls_context
@@ -119,7 +120,7 @@ async def administration(broker: Broker) -> AsyncIterator[AIOKafkaAdminClient]:
         await admin.start()
         yield admin
     except errors.KafkaError as error:
-        raise explain(error, broker) from None
+        raise await explain_start(error, broker) from None
     finally:
         await admin.close()
 
@@ -145,8 +146,30 @@ _DENIED = (
 )
 
 
+async def explain_start(error: Exception, broker: Broker) -> CcpipeError:
+    """Translate why a client did not start.
+
+    aiokafka says only that no broker could be reached and logs the reason, so each is asked again:
+    a wrong password must end a bridge, which a broker that is down must not.
+    """
+    if not isinstance(error, errors.KafkaConnectionError):
+        return explain(error, broker)
+    options = broker.options()
+    found: list[CcpipeError] = []
+    for server in options.pop("bootstrap_servers"):
+        host, _, port = server.rpartition(":")
+        try:
+            connection = await create_conn(host.strip("[]"), int(port), **options)
+        except (errors.KafkaError, OSError, ValueError) as reason:  # TimeoutError among them
+            found.append(explain(reason, broker))
+        else:
+            connection.close()
+    denied = [each for each in found if isinstance(each, DeniedError)]
+    return next(iter(denied or found), explain(error, broker))
+
+
 def explain(error: Exception, broker: Broker) -> CcpipeError:
-    """Translate one of aiokafka's errors."""
+    """Translate one of aiokafka's errors, or one of the connection itself."""
     reason = f"{broker.url}: {type(error).__name__}: {error}"
     if isinstance(error, _REJECTED):
         return RejectedError(reason)

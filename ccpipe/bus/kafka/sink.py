@@ -9,7 +9,14 @@ from aiokafka.errors import KafkaError
 
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.sonar import SonarCodec
-from ccpipe.bus.kafka.broker import Broker, check, explain, keyed_subjects, topic_and_key
+from ccpipe.bus.kafka.broker import (
+    Broker,
+    check,
+    explain,
+    explain_start,
+    keyed_subjects,
+    topic_and_key,
+)
 from ccpipe.config import Site, Size
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import Limits, Sink
@@ -119,6 +126,6 @@ class KafkaSink(Sink):
                 await producer.start()
             except KafkaError as error:
                 await producer.stop()
-                raise explain(error, self.broker) from None
+                raise await explain_start(error, self.broker) from None
             self._producer = producer
         return self._producer

@@ -15,7 +15,14 @@ from aiokafka.structs import TopicPartition
 
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.sonar import SonarCodec
-from ccpipe.bus.kafka.broker import SONAR_TYPES, Broker, administration, check, explain
+from ccpipe.bus.kafka.broker import (
+    SONAR_TYPES,
+    Broker,
+    administration,
+    check,
+    explain,
+    explain_start,
+)
 from ccpipe.bus.kafka.offsets import Offsets
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError, UnavailableError
@@ -184,7 +191,7 @@ class KafkaSource(Source):
             await consumer.start()
         except KafkaError as error:
             await consumer.stop()
-            raise explain(error, self.broker) from None
+            raise await explain_start(error, self.broker) from None
         return consumer
 
     async def _refuse_others(self) -> None:

@@ -1,5 +1,12 @@
 """PostgreSQL: rows once, by binary COPY."""
 
+from ccpipe.errors import MissingExtra
+
+try:
+    import asyncpg  # noqa: F401 - what is below needs it
+except ImportError:
+    raise MissingExtra("asyncpg", "postgres") from None
+
 from ccpipe.sinks.postgres.lines import PostgresSink
 from ccpipe.sinks.postgres.sonar import PostgresSonarSink
 

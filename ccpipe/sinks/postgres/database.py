@@ -5,22 +5,18 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import asyncpg
+
 from ccpipe.config import read_secret
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,
     DeniedError,
-    MissingExtra,
     RejectedError,
     TimedOutError,
     UnavailableError,
 )
 from ccpipe.sinks.postgres.migrations import may_write, migrate
-
-try:
-    import asyncpg
-except ImportError:
-    raise MissingExtra("asyncpg", "postgres") from None
 
 FAILURES = (
     asyncpg.PostgresError,

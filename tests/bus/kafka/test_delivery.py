@@ -46,8 +46,15 @@ class Enough(Sink):
 
 async def read(kafka: Kafka, site: Site, enough: int, *, dies: bool = False, **options: Any) -> Any:
     """Read records through a pipe until there are enough, or until its sink fails."""
+    return await read_from(kafka.broker, site, enough, dies=dies, **options)
+
+
+async def read_from(
+    broker: Broker, site: Site, enough: int, *, dies: bool = False, **options: Any
+) -> Any:
+    """Read records as ``read`` does, with credentials of one's own."""
     stop = asyncio.Event()
-    source = KafkaSource(site=site, telemetry=Telemetry(), broker=kafka.broker, **options)
+    source = KafkaSource(site=site, telemetry=Telemetry(), broker=broker, **options)
     sink = Enough(source, stop, enough)
     sink.dies = dies
     await asyncio.wait_for(run(source, sink, stop=stop), 60)

@@ -1,0 +1,124 @@
+"""What both sinks of PostgreSQL share: a connection, and batches stored whole and once."""
+
+import contextlib
+import functools
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+from ccpipe.config import Duration
+from ccpipe.errors import UnavailableError
+from ccpipe.pipeline import MessageIds, Sink
+from ccpipe.sinks.postgres.database import Database
+from ccpipe.sinks.postgres.delivered import Once
+
+TRIES = 5
+"""How often a write begins anew at once because another bridge, or a truncation, came between."""
+
+
+class PostgresStore(Sink):
+    """Writes each batch as one transaction; several bridges may share a database.
+
+    All of a batch is kept or nothing. The ids of its messages are kept with it, so that what is
+    delivered again, in whatever batch, is not stored again.
+    """
+
+    stores_once = True
+
+    tables: ClassVar[Sequence[str]]
+    """Those that are written to."""
+
+    def __init__(
+        self,
+        *,
+        url: str = "postgresql://127.0.0.1/postgres",
+        password_file: str = "",
+        timeout: Duration = Duration(10),
+    ) -> None:
+        """Configure address and credentials.
+
+        Parameters
+        ----------
+        url
+            ``postgresql://user@host:5432/database``; of a socket ``postgresql:///db?host=/run/…``.
+            ``?sslmode=verify-full&sslrootcert=…`` and ``?search_path=<schema>`` work as well.
+        password_file
+            File with the user's password, where the server asks for one.
+        timeout
+            How long each question to the server and each COPY may take.
+
+        Raises
+        ------
+        ConfigError
+            where the address is none, or holds a password.
+
+        """
+        self.database = Database(url, password_file, float(timeout), self.tables)
+        self._once = Once()
+
+    @abstractmethod
+    async def begin(self, connection: Any) -> None:
+        """Do what is due before a batch, such as removing what is too old."""
+
+    @abstractmethod
+    async def copy(self, connection: Any, records: Any, keep: bytearray | None) -> bool:
+        """Copy records, or those to `keep`, in a transaction; false to begin the batch anew."""
+
+    def checked(self, records: Any) -> Any:
+        """Return records as ``copy`` takes them; raises RejectedError or EncodeError."""
+        return records
+
+    async def prepare(self, connection: Any, records: Any) -> None:
+        """See that what the records need is there, before their transaction."""
+
+    async def check(self) -> None:
+        """Check that the tables can be written, without writing; raises as ``Database.check``."""
+        await self.database.check()
+
+    async def __aenter__(self) -> Self:
+        """Connect and create the tables; raises as ``check()``, but not where the server is down.
+
+        A server that is only down now is asked again by ``write()``.
+        """
+        with contextlib.suppress(UnavailableError):
+            async with self.database.using():
+                pass
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Close the connection."""
+        await self.database.close()
+
+    async def write(self, records: Any) -> None:
+        """Copy the records into the tables, all or none.
+
+        Raises
+        ------
+        UnavailableError
+            where the server does not answer, has no space or is read-only.
+        RejectedError
+            for records with the character NUL, which PostgreSQL keeps in no text.
+        DeniedError
+            where the server refuses us.
+        EncodeError
+            where a message could not be written as a line either.
+
+        """
+        await self._write(records, None)
+
+    async def write_once(self, records: Any, ids: MessageIds) -> None:
+        """Copy those records whose messages are not stored yet; raises as ``write``."""
+        await self._write(records, ids)
+
+    async def _write(self, records: Any, ids: MessageIds | None) -> None:
+        records = self.checked(records)
+        async with self.database.using() as connection:
+            # First: what fails after a commit would have it written again.
+            await self._once.prune(connection)
+            await self.begin(connection)
+            for _ in range(TRIES):
+                await self.prepare(connection, records)
+                copy = functools.partial(self.copy, connection, records)
+                if await self._once.is_written(connection, ids, copy):
+                    return
+        raise UnavailableError(f"{self.database.place}: others change the tables while we write")

@@ -146,7 +146,7 @@ def store(name: str, folder: Path) -> Iterator[dict[str, str]]:
 def stores() -> Iterator[str]:
     """Yield the stores that can be measured here; say which cannot."""
     yield "null"
-    if shutil.which(servers.VICTORIAMETRICS):
+    if shutil.which("victoria-metrics"):
         yield "victoriametrics"
     else:
         print("VictoriaMetrics is not installed and left out")

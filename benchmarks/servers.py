@@ -7,13 +7,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ccpipe.bus.nats.server import server_program
-
-VICTORIAMETRICS = "victoria-metrics"
-"""The program, as Debian calls it."""
+from tests.conftest import free_port
+from tests.servers.victoriametrics import VictoriaMetrics
 
 
 @contextlib.contextmanager
@@ -47,19 +46,14 @@ def _nats(options: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def victoriametrics() -> Iterator[str]:
-    """Run a VictoriaMetrics; yield its URL."""
-    port = free_port()
+    """Run a VictoriaMetrics with the memory it takes by itself; yield its URL."""
     with tempfile.TemporaryDirectory() as folder:
-        options = {
-            "httpListenAddr": f"127.0.0.1:{port}",
-            "storageDataPath": folder,
-            "retentionPeriod": "100y",
-            "loggerLevel": "ERROR",
-        }
-        command = [VICTORIAMETRICS, "-influxSkipSingleField"]
-        with running([*command, *(f"-{name}={value}" for name, value in options.items())]):
-            await_port(port)
-            yield f"http://127.0.0.1:{port}"
+        store = VictoriaMetrics(Path(folder, "data"), "-memory.allowedBytes=0")
+        store.start()
+        try:
+            yield store.url
+        finally:
+            store.stop()
 
 
 def postgres_programs() -> Path | None:
@@ -91,7 +85,9 @@ def postgres() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def running(command: list[str], user: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], user: str | None = None, *, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program for a while."""
     process = subprocess.Popen(  # noqa: S603 - ours
         command,
@@ -99,19 +95,13 @@ def running(command: list[str], user: str | None = None) -> Iterator[subprocess.
         stderr=subprocess.DEVNULL,
         user=user,
         cwd="/" if user else None,
+        env=environment,
     )
     try:
         yield process
     finally:
         process.terminate()
         process.wait(20)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def await_port(port: int) -> None:

@@ -11,29 +11,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from importlib import metadata
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
-
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    disable_created_metrics,
-)
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 from ccpipe.errors import ConfigError
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-log = logging.getLogger(__name__)
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
 
-# They would add a gauge for each counter that nobody uses.
-disable_created_metrics()  # type: ignore[no-untyped-call]
+log = logging.getLogger(__name__)
 
 
 class Connected(Protocol):
@@ -44,12 +34,41 @@ class Connected(Protocol):
         """Whether there is a server at the other end."""
 
 
+@dataclass(slots=True)
+class Counter:
+    """A count for each part; it only grows."""
+
+    name: str
+    what: str
+    values: dict[str, float] = field(default_factory=dict)
+    """By part."""
+
+
+@dataclass(slots=True)
+class Gauge:
+    """A level, or one for each part."""
+
+    name: str
+    what: str
+    values: dict[str, float] = field(default_factory=dict)
+    """By part; under the empty string where there are none."""
+
+    def set(self, value: float, part: str = "") -> None:
+        """Set the level."""
+        self.values[part] = value
+
+
 class Telemetry:
-    """The counters of one pipe, shared by its parts."""
+    """The counters of one pipe, shared by its parts.
+
+    prometheus_client writes the page and is imported when somebody asks: 20 ms and 3 MB that most
+    commands do not need.
+    """
 
     def __init__(self) -> None:
-        """Create the counters in a separate registry."""
-        self.registry = CollectorRegistry()
+        """Create the counters, separate from those of any other pipe."""
+        self._registry: CollectorRegistry | None = None
+        self._lock = threading.Lock()
         self.read = self._counter("read_records", "records read from the source")
         self.written = self._counter("written_records", "records stored by the sink")
         self.batches = self._counter("written_batches", "writes accepted by the sink")
@@ -68,33 +87,37 @@ class Telemetry:
         self.unread = Gauge(
             "ccpipe_unread_messages",
             "messages of the stream that were not delivered yet, by durable name",
-            ["part"],
-            registry=self.registry,
         )
         self.dropped = self._counter("dropped_lines", "lines dropped by a limit that was set")
         self.spooled_messages = Gauge(
-            "ccpipe_spooled_messages", "messages on disk for the broker", registry=self.registry
+            "ccpipe_spooled_messages", "messages on disk for the broker", {"": 0}
         )
-        self.spooled_bytes = Gauge(
-            "ccpipe_spooled_bytes", "bytes that they take", registry=self.registry
-        )
-        self.queued_bytes = Gauge(
-            "ccpipe_queued_bytes", "bytes read and not yet written", registry=self.registry
-        )
+        self.spooled_bytes = Gauge("ccpipe_spooled_bytes", "bytes that they take", {"": 0})
+        self.queued_bytes = Gauge("ccpipe_queued_bytes", "bytes read and not yet written", {"": 0})
         self.last_write = Gauge(
             "ccpipe_last_write_seconds",
             "time of the last write that the sink accepted",
-            registry=self.registry,
+            {"": 0},
         )
         self.ready = False
         """Whether the pipe runs and its last write succeeded, for ``/ready``."""
         self._due: dict[str, float] = {}  # by part, when it has to make progress again
         self.connections: list[Connected] = []
         """The connections to brokers that are in use."""
-        self.registry.register(_State(self))
 
     def _counter(self, name: str, what: str) -> Counter:
-        return Counter(f"ccpipe_{name}", what, ["part"], registry=self.registry)
+        return Counter(f"ccpipe_{name}", what)
+
+    @property
+    def registry(self) -> "CollectorRegistry":
+        """All of them as prometheus_client knows them."""
+        with self._lock:
+            if self._registry is None:
+                from prometheus_client import CollectorRegistry
+
+                self._registry = CollectorRegistry()
+                self._registry.register(_Families(self))
+            return self._registry
 
     def declare(self, counter: Counter, *parts: object) -> None:
         """Show a counter for parts from zero on."""
@@ -104,18 +127,39 @@ class Telemetry:
     def count(self, counter: Counter, part: object, amount: float = 1) -> None:
         """Add to a counter for a part, named by its class or by a string."""
         label = part if isinstance(part, str) else type(part).__name__
-        counter.labels(label).inc(amount)
+        with self._lock:
+            counter.values[label] = counter.values.get(label, 0.0) + amount
 
     def total(self, counter: Counter) -> int:
         """Return a counter's sum over all parts."""
-        return int(
-            sum(
-                sample.value
-                for family in counter.collect()
-                for sample in family.samples
-                if sample.name.endswith("_total")
-            )
+        with self._lock:
+            return int(sum(counter.values.values()))
+
+    def families(self) -> "Iterator[Metric]":
+        """Yield counters, levels, and what is looked up when somebody asks."""
+        from importlib import metadata
+
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        kinds = {Counter: CounterMetricFamily, Gauge: GaugeMetricFamily}
+        for each in [each for each in vars(self).values() if isinstance(each, Counter | Gauge)]:
+            with self._lock:
+                values = list(each.values.items())
+            names = [] if values and not values[0][0] else ["part"]
+            family = kinds[type(each)](each.name, each.what, labels=names)
+            for part, value in values:
+                family.add_metric([part] if names else [], value)
+            yield family
+        build = GaugeMetricFamily(
+            "ccpipe_build_info", "versions of ccpipe and Python", labels=["version", "python"]
         )
+        build.add_metric([metadata.version("ccpipe"), platform.python_version()], 1)
+        yield build
+        if self.connections:
+            is_connected = all(each.is_connected for each in self.connections)
+            yield GaugeMetricFamily(
+                "ccpipe_connected", "whether all brokers are connected, 0 or 1", value=is_connected
+            )
 
     def expect(self, part: object, seconds: float) -> None:
         """Note that a part makes progress, and does so again within this time or is stuck."""
@@ -151,6 +195,8 @@ class Telemetry:
         content_type = "text/plain; charset=utf-8"
         match environ["PATH_INFO"]:
             case "/metrics":
+                from prometheus_client.exposition import choose_encoder
+
                 encode, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
                 body = encode(self.registry)
             case "/health":
@@ -171,23 +217,14 @@ class Telemetry:
         return TelemetryServer(self, listen)
 
 
-class _State(Collector):
-    """What is looked up when somebody asks: version and connections."""
+class _Families:
+    """What a registry asks."""
 
     def __init__(self, telemetry: Telemetry) -> None:
-        self.telemetry = telemetry
+        self._telemetry = telemetry
 
-    def collect(self) -> Iterator[Metric]:
-        build = GaugeMetricFamily(
-            "ccpipe_build_info", "versions of ccpipe and Python", labels=["version", "python"]
-        )
-        build.add_metric([metadata.version("ccpipe"), platform.python_version()], 1)
-        yield build
-        if connections := self.telemetry.connections:
-            is_connected = all(each.is_connected for each in connections)
-            yield GaugeMetricFamily(
-                "ccpipe_connected", "whether all brokers are connected, 0 or 1", value=is_connected
-            )
+    def collect(self) -> "Iterable[Metric]":
+        return self._telemetry.families()
 
 
 class TelemetryServer:

@@ -9,13 +9,12 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from prometheus_client import Counter
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ccpipe import __version__
 from ccpipe.errors import ConfigError
-from ccpipe.telemetry import Telemetry, TelemetryServer
+from ccpipe.telemetry import Counter, Telemetry, TelemetryServer
 from tests.paths import ROOT
 
 
@@ -291,7 +290,7 @@ def test_openmetrics_is_for_who_asks(telemetry: Telemetry, server: TelemetryServ
 def test_the_page_names_every_metric(telemetry: Telemetry, server: TelemetryServer) -> None:
     """``docs/health.md`` has all of them and no others."""
     telemetry.connections.append(Broker(is_connected=True))
-    telemetry.unread.labels("durable").set(0)
+    telemetry.unread.set(0, "durable")
     for value in vars(telemetry).values():
         if isinstance(value, Counter):
             telemetry.declare(value, "part")

@@ -35,20 +35,25 @@ class _Deferred(ModuleType):
 
 
 def _import_client() -> None:
-    """Import nats-py without aiohttp, which it needs for websockets only.
+    """Import nats-py without what it needs for websockets and for JetStream only.
 
-    Where it is installed it would add 9 MB to the 41 MB of a publisher. In its place nats-py gets
-    a module that imports it when a websocket is opened; the rest of the process is not affected.
+    aiohttp, where it is installed, would add 9 MB to the 41 MB of a publisher; ``nats.js`` a fifth
+    of the time to the first line of ``tail``. In their place nats-py gets modules that import them
+    when they are used; the rest of the process is not affected.
     """
-    if {"aiohttp", "nats"} & sys.modules.keys() or not importlib.util.find_spec("aiohttp"):
+    if "nats" in sys.modules:
         return
-    hidden = _Hidden("aiohttp")
+    hidden, jetstream = _Hidden("aiohttp"), _Deferred("nats.js")
     sys.meta_path.insert(0, hidden)
+    sys.modules["nats.js"] = jetstream
     try:
+        import nats
         from nats.aio import transport
     finally:
         sys.meta_path.remove(hidden)
-    if "aiohttp" not in sys.modules:
+        del sys.modules["nats.js"]
+    vars(nats)["js"] = jetstream
+    if "aiohttp" not in sys.modules and importlib.util.find_spec("aiohttp"):
         vars(transport)["aiohttp"] = _Deferred("aiohttp")
 
 

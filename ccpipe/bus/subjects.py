@@ -14,6 +14,7 @@ which ``"*"`` replaces beside them.
 """
 
 import difflib
+import functools
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping
@@ -67,6 +68,20 @@ def escape(name: str) -> str:
 
 def _percent(found: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in found[0].encode(errors="surrogatepass"))
+
+
+@functools.lru_cache(maxsize=256)
+def _filled(
+    template: str, cluster: str, hostname: str, name: str, method: str, function: str
+) -> str:
+    """Fill a template; what it does not name is empty, so that a node's metrics are one case."""
+    return template.format(
+        cluster=escape(cluster),
+        hostname=escape(hostname),
+        name=escape(name),
+        method=escape(method.lower()),
+        function=escape(function),
+    )
 
 
 def matches(pattern: str, subject: str) -> bool:
@@ -130,20 +145,21 @@ class Subjects:
             where the tag ``method`` or ``function`` is missing that the subject names.
 
         """
-        template = self.templates[_CATEGORY[message.kind]]
-        if message.kind is Kind.EVENT:
+        kind, tags = message.kind, message.tags
+        template = self.templates[_CATEGORY[kind]]
+        if kind is Kind.EVENT:
             template = self.templates.get(_EVENTS + message.name, template)
-        method, function = (message.tags.get(tag, "") for tag in ("method", "function"))
-        for tag, value in (("method", method), ("function", function)):
-            if f"{{{tag}}}" in template and not value:
-                raise EncodeError(f"{message.kind} message {message.name!r} has no tag {tag}")
-        return template.format(
-            cluster=escape(message.tags.get("cluster") or self.cluster),
-            hostname=escape(message.hostname),
-            name=escape(message.name),
-            method=escape(method.lower()),
-            function=escape(function),
-        )
+        named = [
+            message.hostname if "{hostname}" in template else "",
+            message.name if "{name}" in template else "",
+        ]
+        for tag in ("method", "function"):
+            value = tags.get(tag, "") if f"{{{tag}}}" in template else ""
+            if not value and f"{{{tag}}}" in template:
+                raise EncodeError(f"{kind} message {message.name!r} has no tag {tag}")
+            named.append(value)
+        cluster = tags.get("cluster") or self.cluster
+        return _filled(template, cluster, *named)
 
     def dead(self) -> str:
         """Return where dead letters go."""

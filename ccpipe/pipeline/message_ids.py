@@ -9,7 +9,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
+from operator import sub
 from typing import NamedTuple
 
 
@@ -114,7 +115,30 @@ class MessageIds:
 
     def runs(self) -> list[Run]:
         """Return the known messages as runs of consecutive numbers."""
-        return list(_joined(sorted(set(self._known()))))
+        pieces = sorted(self._pieces())
+        if any(after.first <= one.last for one, after in _neighbours(pieces)):
+            return list(_joined(sorted(set(self._known()))))  # copies, or numbers that began anew
+        return list(_linked(pieces))
+
+    def _pieces(self) -> Iterator[Run]:
+        """Yield the known messages as runs of consecutive numbers, as they stand.
+
+        Nearly always a consumer's messages stand in their order, so that nothing is done for each.
+        """
+        first = 0
+        for consumer, group in groupby(self.consumers):
+            last = first + len(list(group))
+            if consumer:
+                numbers = self.numbers[first:last]
+                steps = list(map(sub, numbers[1:], numbers))
+                breaks = (at for at, step in enumerate(steps, first + 1) if step != 1)
+                ends = [*(breaks if steps.count(1) < len(steps) else ()), last]
+                for begin, end in zip([first, *ends], ends, strict=False):
+                    times = self.times[begin:end]
+                    yield Run(
+                        consumer, self.numbers[begin], self.numbers[end - 1], min(times), max(times)
+                    )
+            first = last
 
     def _known(self) -> Iterator[tuple[str, int, int]]:
         messages = zip(self.consumers, self.numbers, self.times, strict=True)
@@ -128,7 +152,8 @@ class MessageIds:
         """
         runs = self.runs()
         stored = [old for old in stored if any(map(old.overlaps, runs))]
-        has_copies = sum(1 for _ in self._known()) > sum(run.last - run.first + 1 for run in runs)
+        known = len(self) - self.consumers.count("")
+        has_copies = known > sum(run.last - run.first + 1 for run in runs)
         if not stored and not has_copies:
             return None, runs
         keep = bytearray(self.ends[-1] if self.ends else 0)
@@ -144,6 +169,26 @@ class MessageIds:
                     left.add(key)
             begin = end
         return (None if all(keep) else keep), list(_joined(sorted(left)))
+
+
+def _neighbours(runs: Iterable[Run]) -> Iterator[tuple[Run, Run]]:
+    """Yield each two runs of one consumer that stand side by side."""
+    return (pair for pair in pairwise(runs) if pair[0].consumer == pair[1].consumer)
+
+
+def _linked(runs: Iterable[Run]) -> Iterator[Run]:
+    """Join sorted runs of which one goes on where the other ends."""
+    held: Run | None = None
+    for run in runs:
+        if held and (held.consumer, held.last + 1) == (run.consumer, run.first):
+            since, until = min(held.since, run.since), max(held.until, run.until)
+            held = Run(run.consumer, held.first, run.last, since, until)
+        else:
+            if held:
+                yield held
+            held = run
+    if held:
+        yield held
 
 
 def _joined(known: Sequence[tuple[str, int, int]]) -> Iterator[Run]:

@@ -7,6 +7,7 @@ Parts subclass ``Source``, ``Translator`` or ``Sink`` and say by their attribute
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -90,7 +91,7 @@ class Batch:
     """Where they came from, for the reader of a dead letter: a subject, a file."""
     origin_of: Callable[[int], str] | None = None
     """The origin of one record by its index, where a batch has several."""
-    ends_of: Callable[[Any], Sequence[int] | None] | None = None
+    ends_of: "Callable[[Any], array[int] | None] | None" = None
     """Where the records of each of its messages end; None for a batch of one message.
 
     Called with what translators made of the records; returns None where that cannot be told.
@@ -263,6 +264,11 @@ class Sink(_Part):
     """Batch sizes that suit it, where the recipe does not say others."""
     stores_once: bool = False
     """Whether it can tell what it has stored by the messages' ids: see ``write_once``."""
+    resumes: bool = False
+    """Whether the same write again stores only what the one before left.
+
+    One that takes too long is then tried again as it is, not with half of the records.
+    """
 
     @abstractmethod
     async def write(self, records: Any) -> None:

@@ -163,8 +163,8 @@ class SimulatedCluster:
 def _prefix(each: Series, cluster: str) -> bytes:
     """Return a line up to its value; the node's name is a zero byte."""
     tags = sorted([("cluster", cluster), ("hostname", "\0"), *each.tags])
-    spelled = ",".join(f"{key}={_tag(value)}" for key, value in tags)
-    return f"{each.metric.name},{spelled} value=".encode()
+    encoded = ",".join(f"{key}={_tag(value)}" for key, value in tags)
+    return f"{each.metric.name},{encoded} value=".encode()
 
 
 def _tag(value: str) -> str:

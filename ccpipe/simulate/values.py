@@ -1,4 +1,4 @@
-"""Values that a metric takes over time, spelled in advance.
+"""Values that a metric takes over time, encoded in advance.
 
 Each series walks along a ring of some thousand values; nodes stand at different places of it.
 A ring holds text, so that a line costs no formatting.
@@ -42,7 +42,7 @@ _CUMULATIVE_RATE = 5_000.0
 
 
 class Rings(NamedTuple):
-    """The values of one metric, spelled as on the wire."""
+    """The values of one metric, encoded as on the wire."""
 
     idle: list[bytes]
     busy: list[bytes]
@@ -51,7 +51,7 @@ class Rings(NamedTuple):
 def rings(metric: Metric, seed: int, scale: int = 1) -> Rings:
     """Return the rings of a metric, times `scale`; the same for the same seed."""
     if metric.name in _CONSTANTS:
-        ring = [_spell(metric, _CONSTANTS[metric.name])] * RING
+        ring = [_encode(metric, _CONSTANTS[metric.name])] * RING
         return Rings(ring, ring)
     draw = random.Random(f"{seed}/{metric.name}")  # noqa: S311 - reproducible on purpose
     if metric.unit in _COUNTERS:
@@ -70,7 +70,7 @@ def _gauge(metric: Metric, limits: tuple[float, float], draw: random.Random) -> 
     for _ in range(RING):
         value += 0.1 * (middle - value) + draw.gauss(0, width / 10)
         value = min(max(value, low), high)
-        found.append(_spell(metric, value))
+        found.append(_encode(metric, value))
     return found
 
 
@@ -78,9 +78,9 @@ def _counter(metric: Metric, draw: random.Random) -> list[bytes]:
     total, found = 0.0, []
     for _ in range(RING):
         total += draw.expovariate(1 / _CUMULATIVE_RATE)
-        found.append(_spell(metric, total))
+        found.append(_encode(metric, total))
     return found
 
 
-def _spell(metric: Metric, value: float) -> bytes:
+def _encode(metric: Metric, value: float) -> bytes:
     return b"%di" % round(value) if metric.kind is int else b"%.6g" % value

@@ -102,3 +102,18 @@ def test_without_aiohttp_nats_says_so() -> None:
         "print(transport.aiohttp)\n"
     )
     assert printed == "None\n"
+
+
+@pytest.mark.parametrize("used", ["client.nats.js.api.Header", "nats.js.api.Header"])
+def test_jetstream_is_not_imported_before_it_is_used(used: str) -> None:
+    """A plain subscription does without; its errors are the same classes for everybody."""
+    printed = python(
+        "import sys, ccpipe.bus.nats.connection, nats\n"
+        "import nats.aio.client as client\n"
+        "print([name for name in sys.modules if name.startswith('nats.js')])\n"
+        f"print({used}.STATUS.value)\n"
+        "from nats.js.errors import NotFoundError\n"
+        "print(client.nats.js.errors.NotFoundError is nats.js.errors.NotFoundError"
+        " is NotFoundError, nats.js is sys.modules['nats.js'])\n"
+    )
+    assert printed == "[]\nStatus\nTrue True\n"

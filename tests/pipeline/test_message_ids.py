@@ -1,6 +1,7 @@
 """``MessageIds``: messages of records, however those are joined, split and thinned out."""
 
 from array import array
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +40,17 @@ def test_runs(chosen: list[tuple[str, int, int]]) -> None:
     held = {(run.consumer, n) for run in runs for n in range(run.first, run.last + 1)}
     assert held == {(consumer, number) for consumer, number, _ in chosen if consumer}
     assert all(run.since == 100 + run.first and run.until == 100 + run.last for run in runs)
+    assert runs == sorted(runs)
+    assert all((a.consumer, a.last + 1) < (b.consumer, b.first) for a, b in pairwise(runs))
+
+
+def test_numbers_that_began_anew_are_other_runs() -> None:
+    """A stream that was made again gives its messages the numbers of others."""
+    numbers, times = array("q", [1, 2, 1, 3]), array("q", [10, 20, 90, 30])
+    ids = MessageIds(["c"] * 4, numbers, times, array("q", [1, 2, 3, 4]))
+    found = {(run.first, run.last, run.since, run.until) for run in ids.runs()}
+    assert sum(last - first + 1 for first, last, *_ in found) == 4
+    assert ids.unstored([])[0] is None
 
 
 @given(messages, messages)

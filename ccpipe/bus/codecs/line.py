@@ -1,6 +1,7 @@
 """Line protocol as the payload of messages."""
 
-from bisect import bisect_left, bisect_right
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, repeat
@@ -10,7 +11,7 @@ from ccpipe.bus.codecs import Codec, Packing, Received
 from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
-from ccpipe.formats.lineprotocol.join import join
+from ccpipe.formats.lineprotocol.join import join, rows_before
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.jobs import is_stop_of
@@ -99,8 +100,7 @@ class LineCodec(Codec):
         """Sort messages by subject and pack the lines of each subject into payloads."""
         groups: dict[tuple[str, AnyPrecision], list[Message]] = {}
         for record in records:
-            is_event = record.kind in _EVENTS
-            precision = self.event_precision if is_event else self.precision
+            precision = self.event_precision if record.kind in _EVENTS else self.precision
             groups.setdefault((subjects.of_message(record), precision), []).append(record)
         for (subject, precision), group in groups.items():
             encoded = encode_each(group, precision=precision)
@@ -137,14 +137,14 @@ def _origin_of(lines: Lines, ends: Sequence[int], messages: Sequence[Any], row: 
     return str(messages[bisect_right(ends, lines.starts[row])].subject)
 
 
-def _ends_of(payload: bytes, ends: Sequence[int], records: Any) -> Sequence[int] | None:
+def _ends_of(payload: bytes, ends: "array[int]", records: Any) -> "array[int] | None":
     """Return how many of the records come before the end of each payload that was joined.
 
     Rules keep the rows of a payload in their order, whatever they take away.
     """
     if not isinstance(records, Lines) or records.payload is not payload:
         return None
-    return [bisect_left(records.starts, end) for end in ends]
+    return rows_before(records.starts, ends)
 
 
 JobPart = Literal["start", "stop"] | None

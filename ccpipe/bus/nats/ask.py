@@ -79,8 +79,7 @@ def _ourselves() -> str:
 
 
 def _denials(bus: Connection) -> float:
-    registry = bus.telemetry.registry
-    return registry.get_sample_value("ccpipe_bus_errors_total", {"part": "permissions"}) or 0
+    return bus.telemetry.bus_errors.values.get("permissions", 0)
 
 
 def request(

@@ -7,11 +7,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import nats.errors
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
 
 from ccpipe.bus.nats.client import (
     PING_SECONDS,
@@ -27,12 +26,16 @@ from ccpipe.bus.nats.credentials import (
     requires_tls,
     without_secrets,
 )
+from ccpipe.bus.nats.permissions import Permissions
 from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
 from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
 from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
 from ccpipe.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +75,8 @@ class Connection:
         """How often the connection was made."""
         check_urls(self.servers)
         self._options = client_options(bus)
+        self.permissions = Permissions()
+        self._inbox_prefix = str(self._options.get("inbox_prefix", "_INBOX"))
         telemetry.declare(telemetry.bus_errors, *TROUBLES)
         self._client = self._new_client()
         self._subscriptions: list[tuple[str, str, Receive]] = []
@@ -174,7 +179,7 @@ class Connection:
         """Bytes of a message that the server takes at most, headers included."""
         return self._client.max_payload
 
-    def jetstream(self, timeout: float = 5.0) -> JetStreamContext:
+    def jetstream(self, timeout: float = 5.0) -> "JetStreamContext":
         """Return JetStream as seen through this connection."""
         return self._client.jetstream(timeout=timeout, domain=self._bus.domain or None)
 
@@ -321,6 +326,7 @@ class Connection:
             kind = "malformed"
         elif "permissions violation" in text.lower():
             kind = "permissions"
+            self.permissions.report(self._client.server_error, self._inbox_prefix)
         elif problem := tls_problem(error):
             kind, self._denied, text = "tls", problem, problem
         elif isinstance(error, nats.errors.AuthorizationError) or "authorization" in text.lower():
@@ -345,6 +351,7 @@ class Connection:
 
     async def _back(self) -> None:
         self._reported.clear()
+        self.permissions.forget()
         self.connects += 1
         log.info("%s: NATS at %s is back", self.name, self.url)
 

@@ -2,9 +2,6 @@
 
 import re
 
-import nats.errors
-import nats.js.errors
-
 from ccpipe.errors import DeniedError, UnavailableError
 
 FULL = {
@@ -30,6 +27,9 @@ CURE = (
 
 def explain(error: Exception, doing: str) -> UnavailableError | DeniedError:
     """Turn an error of the client into ours; `doing` says what failed."""
+    import nats.errors
+    import nats.js.errors
+
     if isinstance(error, nats.js.errors.APIError):
         if error.code in (401, 403):
             return DeniedError(f"{doing}: {error.description}")

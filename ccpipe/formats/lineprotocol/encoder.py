@@ -54,13 +54,10 @@ def encode(records: Iterable[Message], *, precision: Precision | Literal["auto"]
 
 def encode_each(
     records: Iterable[Message], *, precision: Precision | Literal["auto"] = "s"
-) -> Iterator[bytes]:
-    """Encode records one by one, each with its LF: for payloads of bounded size."""
-    check_precision(precision)
-    if isinstance(records, Lines):
-        # LF stands at the end of a line only: names cannot hold one, strings escape it.
-        return iter(_encode_lines(records, precision).splitlines(keepends=True))
-    return (write_message(message, precision) for message in records)
+) -> list[bytes]:
+    """Encode records to one line each, with its LF: for payloads of bounded size."""
+    # LF stands at the end of a line only: names cannot hold one, strings escape it.
+    return encode(records, precision=precision).splitlines(keepends=True)
 
 
 def _encode_lines(lines: Lines, precision: Precision | Literal["auto"]) -> bytes:

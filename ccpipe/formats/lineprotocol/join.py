@@ -1,6 +1,7 @@
 """Payloads that can be decoded together: decoding one costs far more than a few of its lines."""
 
 from array import array
+from bisect import bisect_left
 from itertools import accumulate
 
 from ccpipe.formats.lineprotocol.kernel import KERNEL
@@ -26,3 +27,16 @@ def join_in_python(payloads: list[bytes]) -> "tuple[bytes, array[int]] | None":
     if b'"' in whole or any(each.endswith(b"\\") for each in payloads):
         return None
     return whole, array("q", accumulate(map(len, parts)))
+
+
+def rows_before(starts: "array[int]", ends: "array[int]") -> "array[int]":
+    """Return how many rows start before each of `ends`; both columns ascend."""
+    if KERNEL is not None:
+        counts: array[int] = KERNEL.rows_before(starts, ends)
+        return counts
+    return rows_before_in_python(starts, ends)
+
+
+def rows_before_in_python(starts: "array[int]", ends: "array[int]") -> "array[int]":
+    """Count without the compiled kernel: its twin."""
+    return array("q", [bisect_left(starts, end) for end in ends])

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from ccpipe.config import Interval, Site, convert
-from ccpipe.config_dump import mask, measure, plain
+from ccpipe.config.dump import mask, measure, plain
 from ccpipe.errors import DataError, UnavailableError
 from ccpipe.formats.sonar import Envelope, SysinfoAttributes
 from ccpipe.node.controls.control import Change, Control, Tags
@@ -13,7 +13,6 @@ from ccpipe.node.controls.cpu_freq import CpuFreq
 from ccpipe.node.controls.nvml import NvmlLimits
 from ccpipe.node.controls.rapl_limits import RaplLimits
 from ccpipe.node.linux import hwthreads
-from ccpipe.translate.sonar.sonar_to_cc import topology
 
 MIN_INTERVAL, MAX_INTERVAL = Interval(0.1), Interval(86400)
 """Bounds of what may be set over the bus; a configuration may go beyond."""
@@ -73,6 +72,8 @@ def controls(
 
 def _topology(envelopes: Iterable[Envelope], root: str) -> str:
     """Return the payload of the event ``topology`` and, beside it, cc-node-controller's keys."""
+    from ccpipe.translate.sonar.sonar_to_cc import topology  # 2 MB that few nodes are asked for
+
     errors = []
     for envelope in envelopes:
         if envelope.data is not None and isinstance(envelope.data.attributes, SysinfoAttributes):

@@ -1,7 +1,5 @@
 """Ids of messages, read from the subjects that acknowledge them."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from ccpipe.bus.codecs.line import LineCodec
@@ -15,7 +13,7 @@ NEW = "$JS.ACK._.hash.stream.durable.1.{number}.9.{time}.0"
 TOKEN = NEW + ".token"
 
 
-def given(batch: Batch, replies: Sequence[str]) -> MessageIds | None:
+def given(batch: Batch, replies: list[str]) -> MessageIds | None:
     """Return the ids of a batch, which is acknowledged at `replies`."""
     give_ids(batch, "c", replies)
     assert batch.ids_of is not None

@@ -1,25 +1,39 @@
 # distutils: language = c++
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Cuts what a NATS server sends into frames: ``frames.split_in_python``, compiled."""
+"""What is done for each message: ``frames.split_in_python`` and ``replies.stored_in_python``."""
 
+from cpython cimport array
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.string cimport memchr, memcmp
 
-from ccpipe.bus.nats.protocol.frames import MAX_LINE, MAX_MESSAGE, BrokenFrame, Delivery, deliver
+import array as arrays
+
+from ccpipe.bus.nats.protocol.frames import (
+    MAX_LINE,
+    MAX_MESSAGE,
+    BrokenFrame,
+    Delivery,
+    deliver,
+    stored_as,
+)
 
 cdef Py_ssize_t _MAX_LINE = MAX_LINE
 cdef Py_ssize_t _MAX_MESSAGE = MAX_MESSAGE
 
 cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object text)
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
     ctypedef struct PyTypeObject:
         pass
     object PyType_GenericAlloc(PyTypeObject* kind, Py_ssize_t items)
 cdef enum:
     WORDS = 5
+    TOKENS = 13  # one more than a subject that acknowledges may have
 
 
 cdef struct Word:
@@ -167,3 +181,66 @@ def split(bytearray store, Py_ssize_t start, Py_ssize_t end):
 cdef object broken(const char* p, const char* line):
     text = PyBytes_FromStringAndSize(p, line - p)
     return BrokenFrame(f"not the line of a message: {text!r:.120}")
+
+
+cdef array.array _INT64 = arrays.array("q")
+
+
+cdef bint int64(const char* p, const char* end, int64_t* found) noexcept:
+    """Read a decimal number; false where it is none or too large."""
+    cdef uint64_t value = 0
+    if not 0 < end - p <= 19:
+        return False
+    while p < end:
+        if not 48 <= p[0] <= 57:  # 0 and 9
+            return False
+        value = 10 * value + p[0] - 48
+        p += 1
+    found[0] = <int64_t>value
+    return value <= <uint64_t>INT64_MAX
+
+
+cdef bint read_stored(const char* p, Py_ssize_t size, int64_t* number, int64_t* stamp) noexcept:
+    """Do what ``frames.stored_as`` does; false for its None."""
+    cdef const char* end = p + size
+    cdef const char* tokens[TOKENS]
+    cdef Py_ssize_t count = 0, place
+    if size < 8 or memcmp(p, b"$JS.ACK.", 8) != 0:
+        return False
+    while p != NULL and count < TOKENS:
+        tokens[count] = p
+        count += 1
+        p = <const char*>memchr(p, 46, end - p)  # a dot
+        if p != NULL:
+            p += 1
+    if p != NULL or (count != 9 and count != 11 and count != 12):
+        return False
+    place = 5 if count == 9 else 7
+    return (
+        int64(tokens[place], tokens[place + 1] - 1, number)
+        and int64(tokens[place + 2], tokens[place + 3] - 1, stamp)
+    )
+
+
+def stored(list replies):
+    """Return numbers and times in columns; see ``replies.stored_in_python``."""
+    cdef Py_ssize_t count = len(replies), row, size
+    cdef array.array numbers = array.clone(_INT64, count, False)
+    cdef array.array times = array.clone(_INT64, count, False)
+    cdef int64_t* number = <int64_t*>numbers.data.as_voidptr
+    cdef int64_t* stamp = <int64_t*>times.data.as_voidptr
+    cdef const char* text
+    cdef str reply
+    for row in range(count):
+        reply = replies[row]
+        if reply is None:
+            raise TypeError("a reply subject is a string")
+        if PyUnicode_IS_COMPACT_ASCII(reply):
+            text = PyUnicode_AsUTF8AndSize(reply, &size)
+            if not read_stored(text, size, number + row, stamp + row):
+                return None
+        elif (found := stored_as(reply)) is None:
+            return None
+        else:
+            number[row], stamp[row] = found
+    return numbers, times

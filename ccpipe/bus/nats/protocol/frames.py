@@ -66,13 +66,33 @@ class Delivery(NamedTuple):
         Taken from the reply subject, a line without a timestamp keeps its time when it is
         delivered again.
         """
-        tokens = self.reply.split(".")
-        if tokens[:2] == ["$JS", "ACK"]:
-            old_form = 9
-            stamp = tokens[7] if len(tokens) == old_form else tokens[9]
-            if stamp.isdecimal():
-                return int(stamp)
-        return time.time_ns()
+        stored = stored_as(self.reply)
+        return time.time_ns() if stored is None else stored[1]
+
+
+def stored_as(reply: str) -> tuple[int, int] | None:
+    """Return a message's number in its stream and when that stored it, in nanoseconds.
+
+    Both stand in the subject that acknowledges the message; None for any other reply subject,
+    which is a publisher's. Source: ADR-15, *JetStream Subject Mapping*.
+    """
+    tokens = reply.split(".")
+    # $JS.ACK[.domain.account].stream.consumer.deliveries.number.place.time.pending[.token]
+    if tokens[:2] != ["$JS", "ACK"] or len(tokens) not in _ACK_TOKENS:
+        return None
+    place = 5 if len(tokens) == _ACK_TOKENS[0] else 7
+    number, stamp = tokens[place], tokens[place + 2]
+    for text in (number, stamp):
+        if not (text.isascii() and text.isdigit() and len(text) <= _INT64_DIGITS):
+            return None
+    stored = int(number), int(stamp)
+    return stored if max(stored) <= _INT64_MAX else None
+
+
+_ACK_TOKENS = (9, 11, 12)
+"""How many an acknowledgement's subject has: of old servers, of newer ones, and with a token."""
+_INT64_MAX = 2**63 - 1
+_INT64_DIGITS = 19
 
 
 def write_header(headers: Mapping[str, str]) -> bytes:

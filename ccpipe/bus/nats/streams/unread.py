@@ -64,7 +64,7 @@ class UnreadWatch:
                     self._warn(stream, other)
 
     def _count(self, stream: Stream, own: Consumer) -> None:
-        self._telemetry.unread.labels(self._durable).set(own.num_pending)
+        self._telemetry.unread.set(own.num_pending, self._durable)
         dropped = self._dropped(stream, own)
         self._before = own
         if dropped:

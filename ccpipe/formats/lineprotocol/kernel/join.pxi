@@ -27,3 +27,19 @@ def join(list payloads):
             to[0] = c"\n"
             to += 1
     return joined, ends
+
+
+def rows_before(array.array starts not None, array.array ends not None):
+    """Return how many rows start before each end; see ``join.py``."""
+    if starts.typecode != "q" or ends.typecode != "q":
+        raise TypeError("not columns of 64-bit integers")
+    cdef Py_ssize_t rows = len(starts), count = len(ends), row = 0, place
+    cdef const int64_t* start = <const int64_t*>starts.data.as_voidptr
+    cdef const int64_t* end = <const int64_t*>ends.data.as_voidptr
+    cdef array.array found = array.clone(_INT64, count, False)
+    cdef int64_t* before = <int64_t*>found.data.as_voidptr
+    for place in range(count):
+        while row < rows and start[row] < end[place]:
+            row += 1
+        before[place] = row
+    return found

@@ -28,7 +28,7 @@ install-test: $(VENV)/.installed-test
 
 # Debian's Python comes without ensurepip; pip can then install itself from outside.
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
 	  rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) && \
 	  $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 

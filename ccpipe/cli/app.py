@@ -1,6 +1,7 @@
 """The subcommands as cyclopts knows them, and its errors in our words."""
 
 import difflib
+from pathlib import Path
 
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import (
@@ -50,9 +51,19 @@ def run(words: list[str]) -> None:
         del app[chosen]
         app.command(_target(chosen), name=chosen)
     try:
+        if any(not word or word.endswith("=") for word in words):
+            _refuse_empty_paths(words)
         app(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise UsageError(_explain(error)) from None
+
+
+def _refuse_empty_paths(words: list[str]) -> None:
+    """Raise UsageError for ``--dir "$UNSET"``: an empty path would be the current folder."""
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    for value in bound.arguments.values():
+        if Path() in [value, *getattr(value, "__dict__", {}).values()]:
+            raise UsageError("a path is empty; write . for the current folder")
 
 
 def _explain(error: CycloptsError) -> str:

@@ -54,6 +54,8 @@ async def dashboard(
     from ccpipe.dashboard.server import Server, is_loopback
 
     site = where.site()
+    if lake is not None and not lake.is_dir():  # noqa: ASYNC240 - before anything runs
+        log.warning("no folder %s: longer history is there once a bridge has written to it", lake)
     history = Lake(lake) if lake is not None else None
     token = ""
     if token_file is not None:

@@ -241,6 +241,7 @@ def _dashboard(folder: Path, port: int | None) -> Dashboard | None:
     address = f"127.0.0.1:{port or free_port(DASHBOARD_PORT)}"
     arguments = ["dashboard", "--listen", address]
     if not missing:
+        (folder / "parquet").mkdir(exist_ok=True)  # the bridge begins to write later
         arguments += ["--lake", str(folder / "parquet")]
     return Dashboard(arguments, f"http://{address}/")
 
@@ -299,7 +300,8 @@ def _greet(
     title = f"ccpipe is up: cluster {site.cluster}, node {site.hostname}"
     shown = paint(page.url, "bold") if page else "off"
     is_default = folder == (state_folder() / "up").absolute()
-    ask = "ccpipe query" + ("" if is_default else f" --dir {folder / 'parquet'}")
+    ccpipe = _program()
+    ask = f"{ccpipe} query" + ("" if is_default else f" --dir {folder / 'parquet'}")
     print(
         f"""\
 {paint(title, "green")}
@@ -308,9 +310,9 @@ def _greet(
   Parquet    {folder / "parquet"} (a file every {roll})
   dead       {folder / "dead.lp"} (dead letters; absent if there are none)
 
-Next, in another shell ({_program()}):
-  ccpipe tail{option}
-  ccpipe tail{option} --name cpu_load -o line
+Next, in another shell:
+  {ccpipe} tail{option} --name cpu_load
+  {ccpipe} top{option}
   {ask} 'select name, avg(value) from metrics group by name'
 
 Ctrl-C stops everything.""",  # noqa: S608 - for people
@@ -319,7 +321,10 @@ Ctrl-C stops everything.""",  # noqa: S608 - for people
 
 
 def _program() -> str:
-    """Say how ``ccpipe`` is called from another shell."""
+    """Return how ``ccpipe`` is called from another shell in this folder."""
     program = Path(sys.executable).with_name("ccpipe")
     found = shutil.which("ccpipe")
-    return "ccpipe is on your PATH" if found and Path(found) == program else f"as {program}"
+    if found and Path(found) == program:
+        return "ccpipe"
+    here = Path.cwd()
+    return str(program.relative_to(here) if program.is_relative_to(here) else program)

@@ -146,6 +146,8 @@ def is_data(path: Path) -> bool:
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
     suffix = suffixes[-1] if suffixes else ""
     if suffix not in {".toml", *LINE_SUFFIXES}:
+        if not path.exists():
+            raise MissingInputError(f"{path}: neither a file nor the name of a recipe")
         known = ", ".join(sorted(LINE_SUFFIXES))
         raise UsageError(f"{path}: unknown suffix (expected .toml, {known}); use --format for data")
     return suffix in LINE_SUFFIXES

@@ -28,6 +28,9 @@ from tests.cli.command import ccpipe
             "--interval: not an interval: 'soon' (expected e.g. 500ms, 10s, 5m)",
         ),
         ("publish --interval 0", "--interval: not an interval: 0.0"),
+        ("tail --last soon", "--last: not a duration: 'soon' (expected e.g. 500ms, 10s, 5m)"),
+        ("up --dir= --for 1s", "a path is empty; write . for the current folder"),
+        ("publish --once --config=", "a path is empty; write . for the current folder"),
         ("up --sync soon", "--sync: not a duration: 'soon' (expected e.g. 500ms, 10s, 5m)"),
     ],
 )
@@ -39,3 +42,9 @@ def test_a_mistake_is_named_as_it_was_typed(line: str, says: str) -> None:
     assert len(shown.err.splitlines()) == 1
     assert "Literal" not in shown.err
     assert "Tokens" not in shown.err
+
+
+def test_an_empty_word_that_is_no_path_is_taken() -> None:
+    """As the selected NATS context is."""
+    assert "a path is empty" not in ccpipe("tail", "--context", "", "--for", "1s").err
+    assert ccpipe("nodelist", "expand", "").code != 70

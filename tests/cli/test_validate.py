@@ -215,3 +215,9 @@ async def test_parts_are_asked_by_their_own_check_else_opened_and_closed(
     part = Opens()
     await check.reach("source", part)
     assert part.steps == ["opened", "closed"]
+
+
+def test_a_file_that_is_not_there_is_missing_whatever_its_name() -> None:
+    """Exit code 66."""
+    assert ccpipe("validate", "/nonexistent").code == 66
+    assert ccpipe("validate", "/nonexistent.toml").code == 66

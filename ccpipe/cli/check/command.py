@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -32,7 +33,16 @@ Examples: ccpipe check lag --warning 1000 --critical 10000
     help_format="plaintext",
 )
 
-Form = Annotated[TableOrJson, Parameter(alias="-o")]
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Report(Where):
+    """What all checks share: where the pipe is, and how findings are printed."""
+
+    output: Annotated[TableOrJson, Parameter(alias="-o")] = "table"
+    """A line for monitors, or JSON."""
+
+
 FULL_WARNING, FULL_CRITICAL = 75.0, 90.0
 """Percent of a stream that unread messages take."""
 
@@ -43,8 +53,7 @@ async def freshness(
     node: Annotated[list[str] | None, Parameter(negative=())] = None,
     warning: str = "1m",
     critical: str = "5m",
-    output: Form = "table",
-    where: Where = Where(),  # noqa: B008 - frozen
+    report: Report = Report(),
 ) -> None:
     """Check how old the newest metrics are, of the cluster or of each node.
 
@@ -64,12 +73,10 @@ async def freshness(
         Age above which there is a warning.
     critical
         Age above which it is critical.
-    output
-        A line for monitors, or JSON.
     """
     limits = seconds(warning, "--warning") or 0.0, seconds(critical, "--critical") or 0.0
     check_thresholds(*limits)
-    async with _reporting("freshness", output, where) as (bus, site, findings):
+    async with _reporting("freshness", report) as (bus, site, findings):
         from ccpipe.bus.nats.streams.newest import newest
 
         for label, patterns in _patterns(site, node).items():
@@ -108,8 +115,7 @@ async def lag(
     *durable: str,
     warning: float = 1000,
     critical: float = 10_000,
-    output: Form = "table",
-    where: Where = Where(),  # noqa: B008 - frozen
+    report: Report = Report(),
 ) -> None:
     """Check how many messages bridges have not read yet.
 
@@ -126,11 +132,9 @@ async def lag(
         Unread messages above which there is a warning.
     critical
         Unread messages above which it is critical.
-    output
-        A line for monitors, or JSON.
     """
     check_thresholds(warning, critical)
-    async with _surveyed("lag", output, where) as (found, findings):
+    async with _surveyed("lag", report) as (found, findings):
         known = {each.name: each for each in found.consumers}
         for name in durable or known:
             consumer = known.get(name)
@@ -148,8 +152,7 @@ async def dead(
     *,
     warning: float = 0,
     critical: float = 1000,
-    output: Form = "table",
-    where: Where = Where(),  # noqa: B008 - frozen
+    report: Report = Report(),
 ) -> None:
     """Check how many dead letters are stored.
 
@@ -164,11 +167,9 @@ async def dead(
         Dead letters above which there is a warning.
     critical
         Dead letters above which it is critical.
-    output
-        A line for monitors, or JSON.
     """
     check_thresholds(warning, critical)
-    async with _reporting("dead", output, where) as (bus, site, findings):
+    async with _reporting("dead", report) as (bus, site, findings):
         from ccpipe.bus.nats.streams.jetstream import stream_of
         from ccpipe.bus.nats.streams.stream import stream_name
         from ccpipe.bus.subjects import Subjects
@@ -185,8 +186,7 @@ async def streams(
     *,
     warning: float = FULL_WARNING,
     critical: float = FULL_CRITICAL,
-    output: Form = "table",
-    where: Where = Where(),  # noqa: B008 - frozen
+    report: Report = Report(),
 ) -> None:
     """Check that streams are as configured, read by bridges, and lose nothing unread.
 
@@ -204,13 +204,11 @@ async def streams(
         Percent above which there is a warning.
     critical
         Percent above which it is critical.
-    output
-        A line for monitors, or JSON.
     """
     from ccpipe.bus.nats.streams.stream import ABSENT
 
     check_thresholds(warning, critical)
-    async with _surveyed("streams", output, where) as (found, findings):
+    async with _surveyed("streams", report) as (found, findings):
         findings.extend(_shares(found, warning, critical))
         findings.extend(Finding(text, Status.CRITICAL, text) for text in found.overlaps)
         findings.extend(
@@ -249,18 +247,16 @@ def _shares(found: "Survey", warning: float, critical: float) -> list[Finding]:
 
 
 @contextlib.asynccontextmanager
-async def _surveyed(
-    name: str, output: TableOrJson, where: Where
-) -> "AsyncIterator[tuple[Survey, list[Finding]]]":
+async def _surveyed(name: str, report: Report) -> "AsyncIterator[tuple[Survey, list[Finding]]]":
     from ccpipe.bus.nats.streams.reconcile import survey
 
-    async with _reporting(name, output, where) as (bus, site, findings):
+    async with _reporting(name, report) as (bus, site, findings):
         yield await survey(bus, site), findings
 
 
 @contextlib.asynccontextmanager
 async def _reporting(
-    name: str, output: TableOrJson, where: Where
+    name: str, report: Report
 ) -> "AsyncIterator[tuple[Connection, Site, list[Finding]]]":
     """Connect; print what was found and exit with its status, whatever happens."""
     from ccpipe.bus.nats.connection import Connection
@@ -268,7 +264,7 @@ async def _reporting(
 
     findings: list[Finding] = []
     try:
-        site = where.site()
+        site = report.site()
         opened = Connection(site.bus, name="check", telemetry=Telemetry(), forever=False)
         async with opened as bus:
             yield bus, site, findings
@@ -276,7 +272,7 @@ async def _reporting(
         # Without a broker nothing flows; everything else is a matter of the check's own set-up.
         away = isinstance(error, UnavailableError)
         findings = [Finding(name, Status.CRITICAL if away else Status.UNKNOWN, str(error))]
-    _print(name, findings, output)
+    _print(name, findings, report.output)
     sys.exit(worst(findings))
 
 

@@ -17,6 +17,10 @@ _WIDTH, _HEIGHT = 9.0, 2.2
 """Inches of a panel."""
 
 
+LARGE = 10_000
+"""Values above it are written as 250M, not as 2.5 with 1e8 above the panel."""
+
+
 def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
     """Draw a panel for each field, in it a curve for each table; return the number of curves.
 
@@ -58,6 +62,7 @@ def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
 def _figure(panels: dict[tuple[str, str], list[Curve]]) -> Any:
     try:
         figures = importlib.import_module("matplotlib.figure")
+        ticker = importlib.import_module("matplotlib.ticker")
     except ImportError:
         raise MissingExtra("matplotlib", "figures") from None
     figure = figures.Figure(figsize=(_WIDTH, _HEIGHT * len(panels) + 0.5), layout="constrained")
@@ -69,9 +74,12 @@ def _figure(panels: dict[tuple[str, str], list[Curve]]) -> Any:
         unit = f" ({curves[0].unit})" if curves[0].unit else ""
         axis.set_title(_plain(f"{series} {field}{unit}"), loc="left", fontsize="medium")
         axis.grid(visible=True, alpha=0.3)
+        if axis.get_ylim()[1] > LARGE:
+            axis.yaxis.set_major_formatter(ticker.EngFormatter(sep=""))
         axis.margins(x=0.01)
         if len(curves) <= MAX_NAMED:
-            axis.legend(fontsize="x-small")
+            # Beside the curves, which it would cover.
+            axis.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     axes[-1].set_xlabel("seconds since the step began")
     return figure
 

@@ -49,6 +49,7 @@ class Options:
         limits = self.count, self.limit
         if (limits[0] is not None and limits[0] < 1) or (limits[1] is not None and limits[1] < 0):
             raise UsageError("--count must be at least 1, --limit at least 0")
+        _ = self.begin  # a time that is none is an error before anything is connected
         if sum((self.last is not None, self.since is not None, self.all_)) > 1:
             raise UsageError("--last, --since and --all exclude each other")
         if not self.follow and not self.is_history:

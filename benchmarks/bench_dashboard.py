@@ -21,7 +21,7 @@ import psutil
 
 from ccpipe.bus.nats.server import Server as Broker
 from ccpipe.bus.nats.server import free_port
-from ccpipe.die_with_parent import die_with_parent
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.dashboard.browser import Page, chromium
 
 WARM_SECONDS = 15

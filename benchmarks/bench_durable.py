@@ -1,7 +1,7 @@
 """What durability costs: JetStream beside core NATS, 500 lines a message, in one run.
 
 Prints lines per CPU-second (user and system) of ccpipe's own process, publishing and bridging, and
-the ratio of durable to core; rounds alternate, the best of each counts::
+the ratio of durable to core in each pair of neighbouring runs: median, lowest and highest::
 
     python -m benchmarks.bench_durable
     python -m benchmarks.bench_durable --messages 400 --rounds 5
@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from statistics import median
 
 import nats
 
@@ -107,17 +108,20 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=4000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     for name, measure in (("publishing", publishing), ("bridging", bridging)):
-        best = dict.fromkeys(WAYS, 0.0)
-        for _ in range(options.rounds):
-            for way in WAYS:
+        speeds: dict[str, list[float]] = {way: [] for way in WAYS}
+        for number in range(options.rounds):
+            for way in WAYS if number % 2 else reversed(WAYS):
                 speed = asyncio.run(measure(options.messages, is_durable=way == "durable"))
-                best[way] = max(best[way], speed)
+                speeds[way].append(speed)
+        core, durable = (speeds[way] for way in WAYS)
+        ratios = [b / a for a, b in zip(core, durable, strict=True)]
         print(
-            f"{name:12} core {best['core']:>12,.0f}  durable {best['durable']:>12,.0f} lines per "
-            f"CPU-second  durable/core {best['durable'] / best['core']:.2f}"
+            f"{name:12} core {median(core):>12,.0f}  durable {median(durable):>12,.0f} lines per "
+            f"CPU-second  durable/core {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}"
+            f", {options.rounds} rounds)"
         )
 
 

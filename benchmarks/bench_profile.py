@@ -5,10 +5,11 @@
     python benchmarks/bench_profile.py                     # 64 nodes, 3600 samples, 8 tasks each
     python benchmarks/bench_profile.py --nodes 4 --samples 600
 
-Both run as processes of their own, so that starting Python counts. Both merge the same node-step
-files and extract from their own merge; the CSV must agree to the last byte, or it ends with an
-error. ccpipe also syncs its output to disk, which sh5util does not. The table says the least of
-some runs that take turns.
+Both run as processes of their own, so that starting Python counts: ccpipe's is the command that
+users type, with modules that were compiled before, as in an installation. Both merge the same
+node-step files and extract from their own merge; the CSV must agree to the last byte, or it ends
+with an error. ccpipe also syncs its output to disk, which sh5util does not. The table says the
+least of some runs that take turns.
 """
 
 import argparse
@@ -35,21 +36,6 @@ AuthType=auth/none
 NodeName=c1
 PartitionName=p Nodes=c1
 AcctGatherProfileType=acct_gather_profile/hdf5
-"""
-
-MERGE = """
-import sys
-from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
-report = merge(find_node_steps(sys.argv[1], int(sys.argv[2])), sys.argv[3])
-assert not report.failures, report.failures
-"""
-
-EXTRACT = """
-import sys
-from ccpipe.formats.slurm_profile import extract_csv, open_profile, parse_level, select
-with open_profile(sys.argv[1]) as profile, open(sys.argv[4], "wb") as output:
-    tables = list(select(profile.tables, series=[sys.argv[2]]))
-    output.writelines(extract_csv(tables, parse_level(sys.argv[3])))
 """
 
 
@@ -116,16 +102,23 @@ class Bench:
         self.files = folder / getpass.getuser()
         self.files.mkdir()
         (folder / "slurm.conf").write_text(CONFIGURATION)
-        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+        self.environment = {
+            **os.environ,
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+        self.ccpipe("list", "--help")  # compiles them
 
     def sh5util(self, *arguments: object) -> Cost:
         """Run the real program."""
         command = ["sh5util", "-p", str(self.folder), "-j", str(JOB), *map(str, arguments)]
         return cost(command, self.environment)
 
-    def ccpipe(self, code: str, *arguments: object) -> Cost:
-        """Run a few lines of Python."""
-        return cost([sys.executable, "-c", code, *map(str, arguments)], self.environment)
+    def ccpipe(self, *arguments: object) -> Cost:
+        """Run the command ``ccpipe profile``."""
+        command = [sys.executable, "-m", "ccpipe", "profile", *map(str, arguments)]
+        return cost(command, self.environment)
 
     def merge(self) -> list[Cost]:
         """Merge with both, and with ccpipe once more in this process."""
@@ -133,7 +126,7 @@ class Bench:
 
         def run() -> Cost:
             ours.unlink(missing_ok=True)
-            return self.ccpipe(MERGE, self.files, JOB, ours)
+            return self.ccpipe("merge", "-j", JOB, "-p", self.folder, "-o", ours)
 
         def call() -> Cost:
             from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
@@ -148,11 +141,12 @@ class Bench:
     def extract(self, series: str, level: str) -> list[Cost]:
         """Extract with both, each from its own merge, and compare."""
         theirs, ours = self.folder / "theirs.csv", self.folder / "ours.csv"
-        job = self.folder / "theirs.h5"
+        job, merged = self.folder / "theirs.h5", self.folder / "ours.h5"
+        options = ("-s", series, "-l", level)
         found = least(
             [
-                lambda: self.sh5util("-E", "-i", job, "-s", series, "-l", level, "-o", theirs),
-                lambda: self.ccpipe(EXTRACT, self.folder / "ours.h5", series, level, ours),
+                lambda: self.sh5util("-E", "-i", job, *options, "-o", theirs),
+                lambda: self.ccpipe("extract", "-i", merged, *options, "-o", ours),
             ]
         )
         if theirs.read_bytes() != ours.read_bytes():

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.servers import free_port
+from tests.conftest import free_port
 
 ROUNDS = 15
 CCPIPE = (sys.executable, "-m", "ccpipe")

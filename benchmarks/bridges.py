@@ -152,7 +152,7 @@ def stores() -> Iterator[str]:
     """Yield the stores that can be measured here; say which cannot."""
     yield "null"
     yield "null, without kernels"
-    if shutil.which(servers.VICTORIAMETRICS):
+    if shutil.which("victoria-metrics"):
         yield "victoriametrics"
     else:
         print("VictoriaMetrics is not installed and left out")

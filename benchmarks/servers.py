@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ccpipe.bus.nats.server import server_program
-
-VICTORIAMETRICS = "victoria-metrics"
-"""The program, as Debian calls it."""
+from tests.conftest import free_port
+from tests.servers.victoriametrics import VictoriaMetrics
 
 
 @contextlib.contextmanager
@@ -47,19 +46,14 @@ def _nats(options: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def victoriametrics() -> Iterator[str]:
-    """Run a VictoriaMetrics; yield its URL."""
-    port = free_port()
+    """Run a VictoriaMetrics with the memory it takes by itself; yield its URL."""
     with tempfile.TemporaryDirectory() as folder:
-        options = {
-            "httpListenAddr": f"127.0.0.1:{port}",
-            "storageDataPath": folder,
-            "retentionPeriod": "100y",
-            "loggerLevel": "ERROR",
-        }
-        command = [VICTORIAMETRICS, "-influxSkipSingleField"]
-        with running([*command, *(f"-{name}={value}" for name, value in options.items())]):
-            await_port(port)
-            yield f"http://127.0.0.1:{port}"
+        store = VictoriaMetrics(Path(folder, "data"), "-memory.allowedBytes=0")
+        store.start()
+        try:
+            yield store.url
+        finally:
+            store.stop()
 
 
 def postgres_programs() -> Path | None:
@@ -108,13 +102,6 @@ def running(
     finally:
         process.terminate()
         process.wait(20)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def await_port(port: int) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from ccpipe.config import convert, split
+from ccpipe.config.renamed import OPTIONS, PARTS
 from ccpipe.errors import ConfigError, UsageError
-from ccpipe.renamed import OPTIONS, PARTS
 
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
 """Names of the entry-point groups, without the prefix ``ccpipe.``."""

@@ -18,8 +18,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe import renamed
-from ccpipe.config import Duration, Interval, Recipe, Site, Size, site
+from ccpipe.config import Duration, Interval, Recipe, Site, Size, renamed, site
 
 HEAD = """\
 # Configuration

@@ -13,20 +13,26 @@ configuration, logs. The nodes are c1 to c3 and gpu-1 with two files for GPUs; c
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PACKAGES = (
     "slurmctld", "slurmd", "slurm-client", "slurmdbd", "slurm-wlm-influxdb-plugin",
-    "slurm-wlm-hdf5-plugin", "mariadb-server", "munge",
+    "slurm-wlm-hdf5-plugin", "mariadb-server", "munge", "libslurm-perl", "libslurmdb-perl",
+    "libfaketime",
 )  # fmt: skip
+SEFF = Path("/usr/local/bin/seff")
+"""Slurm's own program, of Debian's source package: no binary package has it."""
 PROGRAMS = ("slurmctld", "slurmd", "sacct", "slurmdbd", "mariadbd", "mariadb-install-db", "munged")
 NODES = ("c1", "c2", "c3", "gpu-1")
 DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", *(f"slurmd-{node}" for node in NODES))
@@ -125,6 +131,36 @@ def install() -> None:
     finally:
         if is_ours:
             policy.unlink()
+    if not SEFF.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            install_seff(Path(folder))
+
+
+def install_seff(folder: Path) -> None:
+    """Take seff from the source package of the Slurm that is installed; `folder` is temporary."""
+    folder.chmod(0o755)  # apt downloads as a user of its own
+    parts = folder / "sources"
+    for name in ("sources", "lists", "archives"):
+        (folder / name).mkdir()
+    for path in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")):
+        text = path.read_text() if path.exists() else ""
+        if "debian.org" in text:
+            binary = re.compile(r"^(Types: )?deb(?= |$)", re.MULTILINE)
+            (parts / path.name).write_text(binary.sub(r"\1deb-src", text))
+    apt = (
+        "apt-get", "-qq", "-o", f"Dir::Etc::sourceparts={parts}", "-o", f"Dir::State={folder}",
+        "-o", f"Dir::State::lists={folder}/lists", "-o", "Dir::Etc::sourcelist=/dev/null",
+        "-o", "Dir::State::status=/var/lib/dpkg/status", "-o", "APT::Sandbox::User=root",
+    )  # fmt: skip
+    show = ("dpkg-query", "--show", "--showformat", "${source:Package}=${source:Version}", "slurmd")
+    source = subprocess.run(show, check=True, capture_output=True, text=True).stdout
+    subprocess.run([*apt, "update"], check=True)
+    subprocess.run([*apt, "source", "--download-only", source], check=True, cwd=folder)
+    (archive,) = folder.glob("*.orig.tar.*")
+    with tarfile.open(archive) as tar:
+        member = next(one for one in tar if one.name.endswith("/contribs/seff/seff"))
+        SEFF.write_bytes(tar.extractfile(member).read())  # type: ignore[union-attr]
+    SEFF.chmod(0o755)
 
 
 def missing() -> str:
@@ -211,11 +247,36 @@ class Cluster:
             self.run("scancel", "--signal", "KILL", *set(jobs))
         for name in reversed(DAEMONS):
             self.stop(name)
-        for node in NODES:  # slurmd leaves its control groups, if it made some
-            for group in Path("/sys/fs/cgroup").glob(f"*/slurm_{node}"):
-                for folder in (*group.glob("uid_*/job_*"), *group.glob("uid_*"), group):
-                    with contextlib.suppress(OSError):  # another cluster's, in use
-                        folder.rmdir()
+        groups = [
+            group for node in NODES for group in Path("/sys/fs/cgroup").glob(f"*/slurm_{node}")
+        ]
+        for state in (path for group in groups for path in group.rglob("freezer.state")):
+            with contextlib.suppress(OSError):  # what is frozen does not end
+                state.write_text("THAWED")
+        deadline = time.monotonic() + SECONDS / 3
+        while self._kill_jobs() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for group in groups:  # slurmd leaves its control groups, if it made some
+            folders = [path for path in group.rglob("*") if path.is_dir()]
+            for folder in (*sorted(folders, reverse=True), group):
+                with contextlib.suppress(OSError):  # another cluster's, in use
+                    folder.rmdir()
+
+    def _kill_jobs(self) -> bool:
+        """End what nobody could cancel; return whether there was anything.
+
+        Processes of jobs know their slurm.conf and their job.
+        """
+        found = False
+        ours = b"\0SLURM_CONF=%s\0" % self.environment["SLURM_CONF"].encode()
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                text = b"\0" + path.read_bytes()
+                name = (path.parent / "comm").read_text().strip()
+                if ours in text and (b"\0SLURM_JOB_ID=" in text or name == "slurmstepd"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+                    found = True
+        return found
 
     def run(self, *words: str) -> str:
         """Return what one of Slurm's commands prints; what it complains of does not matter."""

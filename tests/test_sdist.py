@@ -1,10 +1,11 @@
-"""The source distribution: what somebody who has nothing else installs and runs."""
+"""The source distribution and its wheel: what somebody who has nothing else installs and runs."""
 
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def run(*command: object, **options: str) -> str:
     return done.stdout
 
 
+def kernel_paths() -> set[str]:
+    """Return where the compiled kernels lie in the package."""
+    return {
+        path.relative_to(ROOT / "ccpipe").with_suffix("").as_posix()
+        for path in (ROOT / "ccpipe").rglob("_*.pyx")
+    }
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_what_is_installed_from_it_runs_recipes_by_name(
@@ -38,16 +47,25 @@ def test_what_is_installed_from_it_runs_recipes_by_name(
     """In an environment of its own: recipes, units, nats.conf and pages came with it."""
     unwanted = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "__pycache__")
     source = shutil.copytree(ROOT, tmp_path / "source", ignore=unwanted)
-    run(sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, source)
+    run(sys.executable, "-m", "build", "--outdir", tmp_path, source)
     [archive] = tmp_path.glob("ccpipe-*.tar.gz")
     with tarfile.open(archive) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     assert {"LICENSE", "README.md", "CHANGELOG.md", "compose.yaml"} < names
     assert not {name for name in names if name.endswith((".so", ".pyc"))}
 
+    [wheel] = tmp_path.glob("ccpipe-*.whl")
+    with zipfile.ZipFile(wheel) as contents:
+        inside = set(contents.namelist())
+    compiled = {name.partition(".")[0] for name in inside if name.endswith(".so")}
+    assert compiled == {f"ccpipe/{path}" for path in kernel_paths()}
+    static = ROOT / "ccpipe/dashboard/static"
+    page = {path.relative_to(ROOT).as_posix() for path in static.rglob("*") if path.is_file()}
+    assert page < inside
+
     home = tmp_path / "venv"
     run(sys.executable, "-m", "venv", home)
-    run(home / "bin/python", "-m", "pip", "install", "--quiet", f"{archive}[parquet]")
+    run(home / "bin/python", "-m", "pip", "install", "--quiet", f"{wheel}[parquet]")
     program = home / "bin/ccpipe"
     where = run(home / "bin/python", "-c", "import ccpipe; print(ccpipe.__file__)").strip()
     assert Path(where).is_relative_to(home)

@@ -6,15 +6,18 @@ found::
 
     python -m benchmarks.scale                          # some twelve minutes
     python -m benchmarks.scale --quick --out /tmp       # one minute, to see that it works
-    python -m benchmarks.scale --only target,outage
+    python -m benchmarks.scale --only backlog           # what is there of the others stays
+    python -m benchmarks.scale --only outage --outage 600
 """
 
 import argparse
 import asyncio
+import functools
 import os
 import platform
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from importlib.metadata import version
@@ -24,8 +27,8 @@ from typing import NamedTuple
 import msgspec
 
 from benchmarks.__main__ import _processor
-from benchmarks.scale.flows import Flow, flow_of, measure
-from benchmarks.scale.page import write_page
+from benchmarks.scale.flows import Flow, backlog, flow_of, measure
+from benchmarks.scale.page import read_results, write_page
 from benchmarks.scale.programs import Load
 from benchmarks.scale.results import ROLES, Results, Run
 from ccpipe.bus.nats.server import server_program
@@ -49,13 +52,16 @@ class Sizes(NamedTuple):
     seconds: int
     """How long a run at the cluster's own pace takes."""
     outage: int
-    """Samples that come while the store is away."""
+    """Seconds of the cluster's time for which the store is away."""
     live: int
     """Samples that come while the backlog is drained."""
 
 
-FULL = Sizes((1000, 10_000, 100_000), (10, 100, 1000), (100, 1000, 10_000), 10_000_000, 60, 60, 6)
-QUICK = Sizes((100, 300, 1000), (10, 30, 100), (30, 100, 300), 300_000, 20, 6, 1)
+FULL = Sizes((1000, 10_000, 100_000), (10, 100, 1000), (100, 1000, 10_000), 10_000_000, 60, 600, 6)
+QUICK = Sizes((100, 300, 1000), (10, 30, 100), (30, 100, 300), 300_000, 20, 60, 1)
+
+LINE_BYTES = 150
+"""Bytes on disk of a line, in the stream and in the store, and some to spare."""
 
 
 def plans(sizes: Sizes) -> Iterator[tuple[Run, Callable[[Flow], Awaitable[None]]]]:
@@ -63,6 +69,9 @@ def plans(sizes: Sizes) -> Iterator[tuple[Run, Callable[[Flow], Awaitable[None]]
     middle = sizes.nodes[1]
     for nodes in sizes.nodes:
         yield Run(series="nodes", nodes=nodes, metrics=METRICS), flow_of(_fast(sizes, nodes))
+    for nodes in sizes.nodes:
+        run = Run(series="backlog", nodes=nodes, metrics=METRICS)
+        yield run, functools.partial(backlog, load=_fast(sizes, nodes))
     for metrics in sizes.metrics:
         run = Run(series="metrics", nodes=sizes.nodes[0], metrics=metrics)
         yield run, flow_of(_fast(sizes, sizes.nodes[0], metrics))
@@ -85,7 +94,23 @@ def plans(sizes: Sizes) -> Iterator[tuple[Run, Callable[[Flow], Awaitable[None]]
         run = msgspec.structs.replace(stored, series="target", brokers=brokers)
         yield run, flow_of(real)
     run = msgspec.structs.replace(stored, series="outage")
-    yield run, flow_of(Load(middle, METRICS, sizes.outage), sizes.live)
+    yield run, flow_of(Load(middle, METRICS, sizes.outage // 10), _live(sizes))
+
+
+def _live(sizes: Sizes) -> int:
+    """Return how many samples come while a backlog is drained, which takes a third of its time."""
+    return max(sizes.live, sizes.outage // 30)
+
+
+def require_disk(sizes: Sizes) -> None:
+    """Raise SystemExit where the largest run would not find room for its stream and its store."""
+    lines = sizes.nodes[1] * METRICS * (sizes.outage // 10 + _live(sizes))
+    needed = LINE_BYTES * max(lines, 2 * sizes.lines) + 2**30
+    if (free := shutil.disk_usage(tempfile.gettempdir()).free) < needed:
+        raise SystemExit(
+            f"{tempfile.gettempdir()} has {free / 1e9:.0f} GB left, {needed / 1e9:.0f} GB are "
+            "needed: set TMPDIR, or a shorter --outage"
+        )
 
 
 def _fast(sizes: Sizes, nodes: int, metrics: int = METRICS) -> Load:
@@ -108,6 +133,10 @@ async def run_all(options: argparse.Namespace) -> Results:
         for name in ("nodes", "lines", "seconds", "outage")
         if (value := getattr(options, name)) is not None
     })  # fmt: skip
+    require_disk(sizes)
+    path = options.out / "scale.json"
+    only = options.only.split(",") if options.only else []
+    before = read_results(path) if only and path.exists() else None
     results = Results(
         machine=f"{platform.machine()}, {os.cpu_count()} cores, {_processor()}",
         versions={
@@ -118,13 +147,16 @@ async def run_all(options: argparse.Namespace) -> Results:
         },
         load=os.getloadavg()[0],
     )
+    if before is not None:
+        results.runs = [run for run in before.runs if run.series not in only]
+        results.load = max(results.load, before.load)
     began = time.monotonic()
     for run, work in plans(sizes):
-        if options.only and run.series not in options.only.split(","):
+        if only and run.series not in only:
             continue
         results.runs.append(await measure(run, work, options.timeout))
         results.seconds = time.monotonic() - began
-        write(results, options.out / "scale.json")  # what was measured stays, whatever follows
+        write(results, path)  # what was measured stays, whatever follows
         print(summary(run), flush=True)
     return results
 
@@ -175,7 +207,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=_numbers, help="three sizes, such as 1000,10000,100000")
     parser.add_argument("--lines", type=int, help="lines of a run at full speed")
     parser.add_argument("--seconds", type=int, help="time of a run at the cluster's own pace")
-    parser.add_argument("--outage", type=int, help="samples that come while the store is away")
+    parser.add_argument(
+        "--outage", type=int, help="seconds of the cluster for which the store is away"
+    )
     parser.add_argument("--timeout", type=float, default=300, help="seconds for any part of a run")
     parser.add_argument(
         "--out", type=Path, default=Path("benchmarks"), help="folder for scale.json"

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import functools
 import shutil
+import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,8 @@ class Flow:
         async with contextlib.AsyncExitStack() as stack:
             self.servers, urls = await stack.enter_async_context(brokers(run.brokers, self.folder))
             self.environ = environment(urls, brokers=run.brokers, partitions=run.partitions)
+            if run.series == "backlog":  # nothing comes twice to a bridge that stood still
+                self.environ["CCPIPE_SOURCE__ACK_WAIT"] = "10m"
             self._site = load(None, Site, environ=self.environ)
             bus = Connection(Bus(servers=urls), name="benchmark", telemetry=Telemetry())
             self.bus = await stack.enter_async_context(bus)
@@ -137,6 +140,17 @@ class Flow:
         if self.store:
             self.run.memory["store"] = self.store.peak()
         self.run.messages = sum(report.messages for report in reports)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Have the bridges stand still, as they are."""
+        for bridge in self.bridges:
+            bridge.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for bridge in self.bridges:
+                bridge.process.send_signal(signal.SIGCONT)
 
     async def stream_bytes(self) -> int:
         """Return what the stream takes on disk."""
@@ -264,6 +278,25 @@ async def steady(flow: Flow, load: Load) -> None:
         await flow.count(load.lines + load._replace(samples=1).lines)
 
 
+async def backlog(flow: Flow, load: Load) -> None:
+    """Publish a load while the bridges stand still; then measure how they drain it.
+
+    So they read as fast as they can, whatever the publisher and the number of nodes: what a line
+    costs them does not depend on how many come in a second.
+    """
+    run = flow.run
+    first = (datetime.now(tz=UTC) - timedelta(days=1)).isoformat(timespec="seconds")
+    await flow.publish(load._replace(samples=1, start=first), 1)  # all series are known
+    await flow.drained()
+    with flow.paused():
+        report = await flow.publish(load, 2)
+        flow.start()
+    begin = time.time()
+    run.seconds = await flow.drained() - begin
+    flow.stop(report)
+    run.lines = report.lines
+
+
 async def outage(flow: Flow, load: Load, live: int) -> None:
     """Publish a load while the store is away; then measure how the backlog is drained.
 
@@ -297,4 +330,4 @@ def flow_of(load: Load, live: int = 0) -> Callable[[Flow], Awaitable[None]]:
     )  # fmt: skip
 
 
-__all__: Sequence[str] = ("Flow", "flow_of", "measure", "outage", "steady")
+__all__: Sequence[str] = ("Flow", "backlog", "flow_of", "measure", "outage", "steady")

@@ -101,6 +101,9 @@ def _exponents(results: Results) -> list[str]:
     """Say how the cost of a line depends on the size: e of cost = a * size ** e."""
     of = {
         "the number of nodes": [(run.nodes, run) for run in results.of("nodes")],
+        "the number of nodes, a backlog at full speed": [
+            (run.nodes, run) for run in results.of("backlog")
+        ],
         "the number of series of each node": [(run.metrics, run) for run in results.of("metrics")],
         "the number of jobs (a Sonar sample, through `sonar_to_cc`)": [
             (run.jobs, run) for run in results.of("jobs")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.servers import free_port
 from ccpipe.bus.nats.server import server_program
+from tests.conftest import free_port
 
 TICKS = os.sysconf("SC_CLK_TCK")
 CLUSTER = "scale"

@@ -1,28 +1,30 @@
 """``ccpipe backfill``: write what one store has into another."""
 
 import contextlib
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.backfill import BackfillSource, Selection, Stored, from_parquet, from_postgres
 from ccpipe.cli.bridge import limits, load_recipe, parts
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.formats.nodelist import expand
+from ccpipe.pipeline import Source
+from ccpipe.sources.stored.backfill import BackfillSource, Stored, from_parquet, from_postgres
+from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, Selection
+from ccpipe.sources.stored.files import FilesSource
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import Progress
 
 
 async def backfill(
-    place: str,
-    /,
-    *,
-    from_: Annotated[Literal["parquet", "postgres"], Parameter(name="--from")],
+    *places: str,
+    from_: Annotated[Literal["parquet", "postgres", "file"], Parameter(name="--from")],
     to: Path,
     start: datetime | None = None,
     end: datetime | None = None,
@@ -34,18 +36,19 @@ async def backfill(
 ) -> None:
     """Write what one store has into another.
 
-    The source is a folder of Parquet files or a PostgreSQL database; the recipe
-    says the translators and the sink. With a checkpoint it goes on where it was.
+    The source is a folder of Parquet files, a PostgreSQL database or files of
+    line protocol; the recipe says the translators and the sink. With a
+    checkpoint it goes on where it was.
 
     Examples:
       ccpipe backfill parquet --from parquet --to bridges/victoriametrics.toml
-      ccpipe backfill /data --from parquet --to a.toml --node 'n[1-9]'
+      ccpipe backfill messages-*.lp.gz --from file --to a.toml --node 'n[1-9]'
       ccpipe backfill postgresql://db/m --from postgres --to b.toml --rate 5000
 
     Parameters
     ----------
-    place
-        The folder, or the postgresql:// address.
+    places
+        The folder, the postgresql:// address, or the files in their order.
     from_
         What is read.
     to
@@ -63,23 +66,33 @@ async def backfill(
     password_file
         File with the password of the database.
     """
+    if not places or (from_ != "file" and len(places) > 1):
+        raise UsageError("say one folder or address, or files with --from file")
+    if rate < 0:
+        raise UsageError(f"--rate {rate}: it cannot be negative")
     telemetry = Telemetry()
     recipe = load_recipe(to, where)
     _, between, sink = parts(recipe, to, telemetry)
-    nodes = frozenset(expand(node)) if node else frozenset[str]()
     progress = Progress()
-    async with _stored(from_, place, password_file, nodes) as stored:
-        first = _nanoseconds(start, stored.first)
-        last = _nanoseconds(end, stored.last + 1)
-        if first >= last:
-            raise UsageError("there is nothing between --start and --end")
-        source = BackfillSource(
-            stored.read,
-            Selection(first, last, nodes),
-            name=f"{from_} {place} to {to}",
+    begin, finish = _nanoseconds(start), _nanoseconds(end)
+    async with contextlib.AsyncExitStack() as stack:
+        nodes = frozenset(expand(node)) if node else frozenset[str]()
+        stored = None
+        if from_ != "file":
+            reading = _stored(from_, places[0], password_file, nodes)
+            stored = await stack.enter_async_context(reading)
+        source = _source(
+            stored,
+            places,
+            Selection(
+                begin if begin is not None else stored.first if stored else EARLIEST,
+                finish if finish is not None else stored.last + 1 if stored else LATEST,
+                nodes,
+            ),
+            name=" ".join([from_, *places, *_said(start, end), "to", str(to)]),
             checkpoint=checkpoint,
             rate=rate,
-            on_progress=lambda part: progress.show(f"{part:.1%} of the time is written"),
+            on_progress=progress.show,
         )
         try:
             await run_pipe(
@@ -95,6 +108,17 @@ async def backfill(
             progress.clear()
 
 
+def _source(
+    stored: Stored | None, files: Sequence[str], selection: Selection, **options: Any
+) -> Source:
+    """Return what reads a store, or files; raises UsageError for a selection of nothing."""
+    if selection.start >= selection.end:
+        raise UsageError("there is nothing between --start and --end")
+    if stored is None:
+        return FilesSource([Path(file) for file in files], selection, **options)
+    return BackfillSource(stored.read, selection, **options)
+
+
 def _stored(
     from_: str, place: str, password_file: str, nodes: frozenset[str]
 ) -> contextlib.AbstractAsyncContextManager[Stored]:
@@ -105,8 +129,15 @@ def _stored(
     return from_postgres(place, password_file, nodes)
 
 
-def _nanoseconds(time: datetime | None, otherwise: int) -> int:
+def _said(start: datetime | None, end: datetime | None) -> Iterator[str]:
+    """Yield the times that the user said, for the checkpoint."""
+    for word, time in (("from", start), ("until", end)):
+        if time is not None:
+            yield f"{word} {time.isoformat()}"
+
+
+def _nanoseconds(time: datetime | None) -> int | None:
     """Return a time; one without an offset is local."""
     if time is None:
-        return otherwise
+        return None
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000

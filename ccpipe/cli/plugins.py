@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.config import Duration, Size
-from ccpipe.config_dump import plain
+from ccpipe.config.dump import plain
 from ccpipe.errors import MissingExtra, UsageError
 from ccpipe.registry import GROUPS, constructors, names, options_of
 from ccpipe.terminal import paint

@@ -46,7 +46,7 @@ def query(
     """
     import duckdb
 
-    from ccpipe.lake import query as ask
+    from ccpipe.sources.stored.parquet_tables import query as ask
 
     statement = sys.stdin.read() if sql == "-" else sql
     folder = (dir_ or state_folder() / "up" / "parquet").absolute()

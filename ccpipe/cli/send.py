@@ -8,11 +8,13 @@ from cyclopts import Parameter
 
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.store import NoStreamError
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.recipe.dead_letters import Discarded
 from ccpipe.cli.recipe.pipe import run_pipe
-from ccpipe.errors import DataError, MissingInputError, UsageError
+from ccpipe.errors import DataError, DeniedError, MissingInputError, UsageError
 from ccpipe.pipeline import DeadLetterSink, Limits
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from ccpipe.sources.file import FileSource
@@ -33,7 +35,8 @@ async def send(
     Each line goes to the subject of its kind, as if a node had published it. Lines
     that cannot be read are reported and left out; the exit code is then 65. With
     JetStream the command ends when the broker has stored everything, and what is
-    sent twice within two minutes is stored once.
+    sent twice within two minutes is stored once. Lines on subjects that the server
+    forbids are left out as well; the exit code is then 77.
 
     Examples:
       ccpipe send corrected.lp
@@ -68,8 +71,12 @@ async def send(
             dead_letter_sink=letters,
             limits=Limits(age=0.1),
         )
-    if dead := telemetry.total(telemetry.dead):
-        raise DataError(f"{plural(dead, 'line')} left out, reported above")
+    dead = plural(telemetry.total(telemetry.dead), "line")
+    if sink.forbidden:
+        sent = plural(telemetry.total(telemetry.written), "line")
+        raise DeniedError(f"{sent} sent, {dead} left out: {ForbiddenError(sink.forbidden)}")
+    if telemetry.total(telemetry.dead):
+        raise DataError(f"{dead} left out, reported above")
 
 
 def _check(files: Sequence[str], rate: int) -> None:
@@ -87,10 +94,17 @@ class _Sending(NatsSink):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._sent = 0
+        self.forbidden: set[str] = set()
         self._progress = Progress()
 
     async def write(self, records: Sequence[Any]) -> None:
-        await super().write(records)
+        try:
+            await super().write(records)
+        except ForbiddenError as error:
+            self.forbidden |= error.subjects
+            raise
+        except NoStreamError as error:
+            raise DeniedError(f"{error}; {plural(self._sent, 'line')} sent before") from None
         self._sent += len(records)
         self._progress.show(f"{plural(self._sent, 'line')} sent")
 

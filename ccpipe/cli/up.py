@@ -17,7 +17,6 @@ from typing import Annotated, NamedTuple, Self
 
 from cyclopts import Parameter
 
-from ccpipe import child_process as child
 from ccpipe.bus.nats.server import Running, Server, free_port, write_private
 from ccpipe.bus.subjects import escape
 from ccpipe.cli.console.arguments import check_port, seconds
@@ -25,6 +24,7 @@ from ccpipe.cli.console.options import Where
 from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_folder
 from ccpipe.errors import ConfigError, MissingExtra, UsageError
 from ccpipe.pipeline.signals import stop_signals
+from ccpipe.process import child
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note, paint
 

@@ -12,6 +12,9 @@ from ccpipe import __version__
 from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.formats.kernel import kernels
 
+DEVELOPMENT = ("docs", "fuzz", "test")
+"""Extras that only work on ccpipe itself needs."""
+
 
 def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") -> None:
     """Show the versions that matter.
@@ -59,7 +62,7 @@ def requirements() -> list[tuple[str, str]]:
         name = re.match(r"[\w.-]+", line)
         extra = re.search(r"""extra == ["']([\w-]+)["']""", line)
         duty = extra[1] if extra else ""
-        if name and name[0] != "ccpipe" and duty != "test":
+        if name and name[0] != "ccpipe" and duty not in DEVELOPMENT:
             found.setdefault(name[0], duty)
     return list(found.items())
 

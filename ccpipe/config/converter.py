@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ccpipe.config.renamed import KEYS
 from ccpipe.config.types import bare_type, field_types, type_inside
 from ccpipe.config.units import Duration, Interval, Size
 from ccpipe.errors import ConfigError
-from ccpipe.renamed import KEYS
 
 T = TypeVar("T")
 

@@ -41,9 +41,5 @@ def is_averaged(unit: str) -> bool:
 
 
 def plain(known: dict[str, Known], names: list[str]) -> dict[str, dict[str, Any]]:
-    """Return unit and meaning of some metrics for the page."""
-    return {
-        name: {"unit": known[name].unit, "meaning": known[name].meaning}
-        for name in names
-        if name in known
-    }
+    """Return what the page needs to know of some metrics."""
+    return {name: known[name]._asdict() for name in names if name in known}

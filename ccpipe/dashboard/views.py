@@ -19,6 +19,8 @@ MAX_LINES = 32
 """Nodes of a job that have lines of their own; more are shown by minimum, mean and maximum."""
 MAX_JOBS = 500
 """Jobs in a list."""
+MAX_NAMES = 32
+"""Nodes of each job in a list, by which it can be found."""
 FINE = ("hwthread ", "core ")
 """Parts that are too many to show one by one."""
 JOB_METRICS = (
@@ -376,9 +378,10 @@ class HealthPage(View):
 
 
 def summary(job: Job) -> Mapping[str, Any]:
-    """Return a job without its list of nodes."""
+    """Return a job with the first of its nodes."""
     return {
         "cluster": job.cluster, "id": job.id, "start": job.start, "user": job.user,
         "project": job.project, "partition": job.partition, "name": job.name,
-        "nodes": len(job.nodes), "first": job.nodes[:1], "stop": job.stop, "state": job.state,
+        "nodes": len(job.nodes), "first": job.nodes[:MAX_NAMES],
+        "stop": job.stop, "state": job.state,
     }  # fmt: skip

@@ -7,6 +7,7 @@ import logging
 import math
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -143,7 +144,7 @@ class _Portion:
     records: Records
     type: RecordType
     rows: Sequence[tuple[Item, int]]
-    """Of each record its item and its index there; a ``_Rows`` as long as nothing was split."""
+    """Of each record its item and its index there; a ``_Rows`` as long as nothing was rejected."""
     ids: MessageIds | None = None
     """The messages of the records, where some are known and the sink stores each once."""
 
@@ -168,7 +169,7 @@ class _Portion:
         half = len(self.records) // 2
         if self.ids:
             half = self.ids.near(half)
-        rows = [self.rows[i] for i in range(len(self.records))]
+        rows = self.rows
         first, second = self.ids.split(half) if self.ids else (None, None)
         return [
             _Portion(self.records[half:], self.type, rows[half:], second),
@@ -182,13 +183,19 @@ class _Rows(Sequence[tuple[Item, int]]):
     def __init__(self, items: Sequence[Item]) -> None:
         self._items = items
         self._ends = list(accumulate(len(item.batch.records) for item in items))
+        self.numbers = range(self._ends[-1])
 
     def __len__(self) -> int:
-        return self._ends[-1]
+        return len(self.numbers)
 
     def __getitem__(self, index: Any) -> Any:
-        place = bisect_right(self._ends, index)
-        return self._items[place], index - (self._ends[place - 1] if place else 0)
+        if isinstance(index, slice):
+            view = copy(self)
+            view.numbers = self.numbers[index]
+            return view
+        row = self.numbers[index]
+        place = bisect_right(self._ends, row)
+        return self._items[place], row - (self._ends[place - 1] if place else 0)
 
 
 class _Pipe:
@@ -336,7 +343,8 @@ class _Pipe:
                 smaller = portion.halves()
             else:
                 write = functools.partial(self.attempt, portion)
-                await self.attempts.retry(write, self.sink, splits=total > 1)
+                splits = total > 1 and not self.sink.resumes
+                await self.attempts.retry(write, self.sink, splits=splits)
         except TimedOutError as error:
             if self.attempts.is_over:
                 raise

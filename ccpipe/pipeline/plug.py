@@ -264,6 +264,11 @@ class Sink(_Part):
     """Batch sizes that suit it, where the recipe does not say others."""
     stores_once: bool = False
     """Whether it can tell what it has stored by the messages' ids: see ``write_once``."""
+    resumes: bool = False
+    """Whether the same write again stores only what the one before left.
+
+    One that takes too long is then tried again as it is, not with half of the records.
+    """
 
     @abstractmethod
     async def write(self, records: Any) -> None:

@@ -78,9 +78,10 @@ class SimulatedCluster:
         self._places = [self._draw.randrange(MASK) for _ in self.nodes]
         chosen = series(shape.parts, shape.metrics)
         self._prefixes = [_prefix(each, subjects.cluster) for each in chosen]
-        by_name = {each.metric.name: rings(each.metric, seed) for each in chosen}
-        self._idle = [by_name[each.metric.name].idle for each in chosen]
-        self._busy = [by_name[each.metric.name].busy for each in chosen]
+        scales = [(each.metric, _scale(each, shape.parts)) for each in chosen]
+        found = {(m.name, scale): rings(m, seed, scale) for m, scale in scales}
+        self._idle = [found[m.name, scale].idle for m, scale in scales]
+        self._busy = [found[m.name, scale].busy for m, scale in scales]
         self._shifts = [(7 * index) & MASK for index in range(len(chosen))]
         self._samples = 0
         self._late: dict[int, list[Payload]] = {}
@@ -162,9 +163,16 @@ class SimulatedCluster:
 def _prefix(each: Series, cluster: str) -> bytes:
     """Return a line up to its value; the node's name is a zero byte."""
     tags = sorted([("cluster", cluster), ("hostname", "\0"), *each.tags])
-    spelled = ",".join(f"{key}={_tag(value)}" for key, value in tags)
-    return f"{each.metric.name},{spelled} value=".encode()
+    encoded = ",".join(f"{key}={_tag(value)}" for key, value in tags)
+    return f"{each.metric.name},{encoded} value=".encode()
 
 
 def _tag(value: str) -> str:
     return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=").replace(" ", "\\ ")
+
+
+def _scale(series: Series, parts: Parts) -> int:
+    """Return how many values of hardware threads one series adds up: percents of a node's CPUs."""
+    metric, tags = series
+    is_sum = metric.unit == "percent" and "hwthread" in metric.types
+    return parts.hwthread if is_sum and ("type", "node") in tags else 1

@@ -23,6 +23,7 @@ OUTAGE_SECONDS = 1800
 
 _USERS = 97
 _PROJECTS = 13
+_NAMES = ("gromacs", "openfoam", "namd", "vasp", "train", "lammps", "icon")
 _ENDS = ("completed",) * 17 + ("failed", "cancelled", "timeout")
 
 
@@ -125,6 +126,7 @@ class Scheduler:
             user=f"user{self.draw.randrange(_USERS):02}",
             project=f"project{self.draw.randrange(_PROJECTS):02}",
             partition="main",
+            metadata={"jobName": _NAMES[self._last_id % len(_NAMES)]},
             submit=submit,
             start=now,
             nodes=tuple(Node(self.nodes[index]) for index in chosen),

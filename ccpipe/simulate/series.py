@@ -35,6 +35,9 @@ _DEVICES = {
 """Values of the tag ``stype-id``, by those of ``stype``."""
 
 
+_GPU = ("accelerator",)
+
+
 class Parts(NamedTuple):
     """How many parts of each type a node has."""
 
@@ -55,12 +58,15 @@ class Series(NamedTuple):
 def series(parts: Parts, limit: int) -> list[Series]:
     """Return the first `limit` series of a node: those of the whole node come first.
 
-    Parts of a node follow in turns of all metrics, so that a small limit has some of each.
+    Those of GPUs are among them. Other parts of a node follow in turns of all metrics, so that a
+    small limit has some of each.
     """
     metrics = list(_metrics(parts))
-    found = [each for metric in metrics for each in _whole(metric)]
+    found = [each for metric in metrics for each in _whole(metric, parts)]
     for index in range(max(parts)):
-        found.extend(each for metric in metrics for each in _part(metric, parts, index))
+        for metric in metrics:
+            if metric.types != _GPU:
+                found.extend(_part(metric, parts, index))
         if len(found) >= limit:
             break
     return found[:limit]
@@ -75,7 +81,10 @@ def _metrics(parts: Parts) -> Iterator[Metric]:
         yield from table
 
 
-def _whole(metric: Metric) -> Iterator[Series]:
+def _whole(metric: Metric, parts: Parts) -> Iterator[Series]:
+    if metric.types == _GPU:
+        for index in range(parts.accelerator):
+            yield from _part(metric, parts, index)
     if "node" not in metric.types:
         return
     if not metric.stype:

@@ -1,4 +1,4 @@
-"""Values that a metric takes over time, spelled in advance.
+"""Values that a metric takes over time, encoded in advance.
 
 Each series walks along a ring of some thousand values; nodes stand at different places of it.
 A ring holds text, so that a line costs no formatting.
@@ -34,6 +34,7 @@ _RANGES = {
     "MByte/s": Range((0, 500), (4e4, 2.5e5)),
     "": Range((0, 2), (20, 128)),
 }
+_RANGES_BY_NAME = {"ipc": Range((0.1, 0.4), (0.6, 2.6))}
 _COUNTERS = {"bytes", "packets", "pages", "requests", "J", "512 bytes", "ms"}
 _CONSTANTS = {"mem_total": 263_000_000, "num_cpus": 64, "swap_total": 0, "nv_fb_mem_total": 81_559}
 _CUMULATIVE_RATE = 5_000.0
@@ -41,23 +42,24 @@ _CUMULATIVE_RATE = 5_000.0
 
 
 class Rings(NamedTuple):
-    """The values of one metric, spelled as on the wire."""
+    """The values of one metric, encoded as on the wire."""
 
     idle: list[bytes]
     busy: list[bytes]
 
 
-def rings(metric: Metric, seed: int) -> Rings:
-    """Return the rings of a metric; the same for the same seed."""
+def rings(metric: Metric, seed: int, scale: int = 1) -> Rings:
+    """Return the rings of a metric, times `scale`; the same for the same seed."""
     if metric.name in _CONSTANTS:
-        ring = [_spell(metric, _CONSTANTS[metric.name])] * RING
+        ring = [_encode(metric, _CONSTANTS[metric.name])] * RING
         return Rings(ring, ring)
     draw = random.Random(f"{seed}/{metric.name}")  # noqa: S311 - reproducible on purpose
     if metric.unit in _COUNTERS:
         ring = _counter(metric, draw)
         return Rings(ring, ring)
-    limits = _RANGES.get(metric.unit, _RANGES[""])
-    return Rings(_gauge(metric, limits.idle, draw), _gauge(metric, limits.busy, draw))
+    limits = _RANGES_BY_NAME.get(metric.name) or _RANGES.get(metric.unit, _RANGES[""])
+    idle, busy = ((low * scale, high * scale) for low, high in limits)
+    return Rings(_gauge(metric, idle, draw), _gauge(metric, busy, draw))
 
 
 def _gauge(metric: Metric, limits: tuple[float, float], draw: random.Random) -> list[bytes]:
@@ -68,7 +70,7 @@ def _gauge(metric: Metric, limits: tuple[float, float], draw: random.Random) -> 
     for _ in range(RING):
         value += 0.1 * (middle - value) + draw.gauss(0, width / 10)
         value = min(max(value, low), high)
-        found.append(_spell(metric, value))
+        found.append(_encode(metric, value))
     return found
 
 
@@ -76,9 +78,9 @@ def _counter(metric: Metric, draw: random.Random) -> list[bytes]:
     total, found = 0.0, []
     for _ in range(RING):
         total += draw.expovariate(1 / _CUMULATIVE_RATE)
-        found.append(_spell(metric, total))
+        found.append(_encode(metric, total))
     return found
 
 
-def _spell(metric: Metric, value: float) -> bytes:
+def _encode(metric: Metric, value: float) -> bytes:
     return b"%di" % round(value) if metric.kind is int else b"%.6g" % value

@@ -39,7 +39,13 @@ class AppendFile:
         with self._busy:
             self._close()
 
-    def append(self, payload: bytes) -> None:
+    def sync(self) -> None:
+        """Sync what was appended to the disk; raises OSError."""
+        with self._busy:
+            if self._file is not None:
+                os.fsync(self._file)
+
+    def append(self, payload: bytes, *, sync: bool = True) -> None:
         """Append and sync to the disk: everything, or nothing where OSError is raised."""
         with self._busy:
             file = self._current()
@@ -50,7 +56,8 @@ class AppendFile:
                     rest = memoryview(payload)
                     while rest:
                         rest = rest[os.write(file, rest) :]
-                    os.fsync(file)
+                    if sync:
+                        os.fsync(file)
                 except OSError:
                     # Half of it must be removed, for it will be written again.
                     with contextlib.suppress(OSError):

@@ -1,6 +1,8 @@
 """Dead letters in a file, where there is no broker."""
 
 import asyncio
+import logging
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +12,12 @@ from ccpipe.formats import dead_letters
 from ccpipe.pipeline import DeadLetter, DeadLetterSink
 from ccpipe.sinks.append_file import AppendFile
 
+log = logging.getLogger(__name__)
+
 MODE = 0o600
 """Only the owner reads the file: letters hold whatever was sent, commands of jobs for example."""
+NODE_BYTES = 64 * 2**20
+"""Bytes of a file on a node at most: one that may not publish would fill its disk."""
 
 
 class DeadLetterFile(DeadLetterSink):
@@ -21,9 +27,13 @@ class DeadLetterFile(DeadLetterSink):
     processes may append to it.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Write to the file at `path`, which is created with the first letter."""
+    def __init__(self, path: Path, *, max_bytes: float = math.inf) -> None:
+        """Write to the file at `path`, which is created with the first letter.
+
+        Letters that come when it has `max_bytes` are dropped, which is logged.
+        """
         self.path = path
+        self.max_bytes = max_bytes
         self._file = AppendFile(path, mode=MODE)
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
@@ -48,8 +58,14 @@ class DeadLetterFile(DeadLetterSink):
     def _append(self, text: bytes) -> None:
         try:
             self._file.open()
-            if self.path.stat().st_mode & 0o077:  # made by an earlier version
+            found = self.path.stat()
+            if found.st_mode & 0o077:  # made by an earlier version
                 self.path.chmod(MODE)
-            self._file.append(text)
+            if found.st_size < self.max_bytes:
+                self._file.append(text)
+            else:
+                log.warning(
+                    "%s is full (%d bytes): dead letters are dropped", self.path, found.st_size
+                )
         finally:
             self._file.close()

@@ -35,7 +35,7 @@ WINDOW = 64
 """Samples of a table that are held to bring late ones into order and to drop repeated ones."""
 
 _TORN = b" torn\n"
-"""Makes a line that a crash cut off invalid; see ``FileSink``."""
+"""Makes a line that a crash cut off invalid; see ``AppendFile``."""
 
 _Key = tuple[str, int | None]
 _Row = dict[str, float]

@@ -7,7 +7,7 @@ import urllib.parse
 from pathlib import Path
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.die_with_parent import die_with_parent
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.bridges.clustercockpit import JOB_SUBJECT, JOBS, peer, send_grid_engines_jobs
 from tests.conftest import eventually
 

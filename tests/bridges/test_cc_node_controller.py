@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.die_with_parent import die_with_parent
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.bridges.clustercockpit import peer
 from tests.cli.command import ccpipe, command, environment
 from tests.conftest import eventually

@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any, Self
 
 from ccpipe.bus.nats.server import Server
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.bridges.clustercockpit import (
     CLUSTER,
+    CONFIGURATION,
     JOB_SUBJECT,
     JOBS,
     peer,
     send_grid_engines_jobs,
 )
-from tests.cli.command import ccpipe
+from tests.cli.command import ccpipe, command, environment
 from tests.conftest import eventually, free_port
+from tests.paths import TEST_DATA
 
 SUBJECTS = {"subject-job-event": JOB_SUBJECT, "subject-node-state": "cc.node.state"}
 SECRETS = """
@@ -41,6 +44,9 @@ MACHINE = {
     "topology": {"node": [0], "socket": [[0]], "memoryDomain": [[0]], "core": [[0]]},
 }
 
+NAMED = MACHINE | {"name": "named", "nodes": "node[01-02]"}
+"""It takes states of nodes that the configuration names, and of no others."""
+
 
 class Backend:
     """A running cc-backend with its NATS API, which is off by default, and its own concurrency."""
@@ -52,7 +58,7 @@ class Backend:
         (archive / CLUSTER).mkdir(parents=True)
         (archive / "version.txt").write_text("3\n")
         metrics = json.loads(ccpipe("config", "clustercockpit").out)["metricConfig"]
-        cluster = {"name": CLUSTER, "metricConfig": metrics, "subClusters": [MACHINE]}
+        cluster = {"name": CLUSTER, "metricConfig": metrics, "subClusters": [MACHINE, NAMED]}
         (archive / CLUSTER / "cluster.json").write_text(json.dumps(cluster))
         (folder / ".env").write_text(SECRETS)
         config: dict[str, Any] = {
@@ -90,16 +96,24 @@ class Backend:
             return False
         return True
 
-    def jobs(self) -> tuple[int, int]:
-        """Return how many jobs have started and how many of these have stopped."""
+    def _query(self, sql: str) -> list[tuple[Any, ...]]:
         file = sqlite3.connect(f"file:{self.folder}/var/job.db?mode=ro", uri=True, timeout=10)
         with contextlib.closing(file):
-            states = [
-                state
-                for table in ("job", "job_cache")
-                for (state,) in file.execute(f"SELECT job_state FROM {table}")  # noqa: S608
-            ]
-        return len(states), sum(state != "running" for state in states)
+            return file.execute(sql).fetchall()
+
+    def jobs(self) -> tuple[int, int]:
+        """Return how many jobs have started and how many of these have stopped."""
+        states = self._query("SELECT job_state FROM job UNION ALL SELECT job_state FROM job_cache")
+        return len(states), sum(state != "running" for (state,) in states)
+
+    def nodes(self) -> set[tuple[Any, ...]]:
+        """Return name, state, number of jobs and allocated processors of each node."""
+        return set(
+            self._query(
+                "SELECT hostname, node_state, jobs_running, cpus_allocated"
+                " FROM node JOIN node_state ON node.id = node_id"
+            )
+        )
 
 
 async def test_every_job_of_grid_engine_starts_and_stops(
@@ -113,3 +127,28 @@ async def test_every_job_of_grid_engine_starts_and_stops(
             await asyncio.sleep(0.5)
         print(f"started, stopped: {backend.jobs()}")
         assert backend.jobs() == (JOBS, JOBS)
+
+
+async def test_states_of_nodes_are_those_of_qhost(tmp_path: Path, nats_server: Server) -> None:
+    """What qhost of a real cell printed: two nodes, with what runs on them."""
+    (tmp_path / "recipe.toml").write_text(
+        f"""
+        [source]
+        use = "qstat"
+        command = ["cat", "{TEST_DATA}/gridengine/qhost-j-q-F.xml"]
+        [sink]
+        use = "nats"
+        """
+    )
+    (tmp_path / "ccpipe.toml").write_text(CONFIGURATION)
+    async with Backend(tmp_path, nats_server.url) as backend:
+        bridge = await asyncio.create_subprocess_exec(
+            *command("bridge", tmp_path / "recipe.toml", "--config", tmp_path / "ccpipe.toml"),
+            env=environment(CCPIPE_BUS__SERVERS=nats_server.url), preexec_fn=die_with_parent,
+        )  # fmt: skip
+        try:
+            expected = {("node01", "allocated", 3, 3), ("node02", "allocated", 4, 4)}
+            await eventually(lambda: backend.nodes() == expected)
+        finally:
+            bridge.kill()
+            await bridge.wait()

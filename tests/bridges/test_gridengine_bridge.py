@@ -17,8 +17,8 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.gridengine import Accounting, encode_classic
+from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
 from tests.paths import ROOT

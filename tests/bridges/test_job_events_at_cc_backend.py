@@ -11,8 +11,8 @@ import pytest
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.server import Server
 from ccpipe.config import Site
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
 from tests.paths import ROOT, TEST_DATA

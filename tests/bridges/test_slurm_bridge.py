@@ -9,7 +9,7 @@ from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
-from ccpipe.die_with_parent import die_with_parent
+from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
 from tests.paths import ROOT, TEST_DATA

@@ -15,7 +15,6 @@ from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.sonar import (
     JobsAttributes,
     JobsData,
@@ -23,6 +22,7 @@ from ccpipe.formats.sonar import (
     MetadataObject,
     SlurmJob,
 )
+from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
 from tests.paths import ROOT

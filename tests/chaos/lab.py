@@ -15,7 +15,7 @@ from nats.aio.client import Client as NatsClient
 
 from ccpipe.bus.nats.credentials import public_nkey
 from ccpipe.bus.nats.server import server_program
-from ccpipe.die_with_parent import die_with_parent
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.bus.nats.daemon import accepts
 from tests.cli.command import ccpipe, environment
 from tests.conftest import free_port

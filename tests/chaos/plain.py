@@ -26,6 +26,8 @@ async def publish(url: str, path: Path, rate: int) -> None:
     for start in range(0, len(lines), BATCH):
         await client.publish("c.metrics", b"".join(lines[start : start + BATCH]))
         await asyncio.sleep(BATCH / rate)
+    while client.is_reconnecting:
+        await asyncio.sleep(0.1)
     await client.drain()
 
 

@@ -1,16 +1,21 @@
 """``ccpipe backfill``: what one store has, in another."""
 
+import asyncio
+import gzip
 import json
 from collections import Counter
 from pathlib import Path
 
-from ccpipe.formats.lineprotocol import decode
+import pytest
+
+from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import Message, Uint
 from ccpipe.sinks.parquet import ParquetSink
-from tests.cli.command import ccpipe
+from tests.cli.command import ccpipe, command, environment
+from tests.conftest import eventually
+from tests.servers.postgres import Server
 from tests.sinks.conftest import NOON, SECOND, metric
 from tests.sinks.postgres.conftest import server  # noqa: F401 - a fixture
-from tests.sinks.postgres.server import Server
 
 MINUTE = 60 * SECOND
 MESSAGES = [
@@ -90,6 +95,103 @@ async def test_it_goes_on(tmp_path: Path) -> None:
     assert written(tmp_path) == Counter(map(repr, [*MESSAGES, *MESSAGES[7:9]]))
     other = ccpipe("backfill", folder, *arguments, "--node", "n1")
     assert (other.code, "another backfill" in other.err) == (78, True)
+
+
+async def test_it_goes_on_while_a_bridge_writes(tmp_path: Path) -> None:
+    """What came meanwhile is no other backfill: it is written too."""
+    folder, checkpoint = await lake(tmp_path), tmp_path / "checkpoint"
+    arguments = ("--from", "parquet", "--to", recipe(tmp_path), "--checkpoint", checkpoint)
+    assert ccpipe("backfill", folder, *arguments).code == 0
+    later = metric(9.0, time=NOON + 60 * MINUTE)
+    async with ParquetSink(dir=str(folder)) as sink:
+        await sink.write([later])
+    again = ccpipe("backfill", folder, *arguments)
+    assert again.code == 0, again.err
+    assert written(tmp_path) == Counter(map(repr, [*MESSAGES, later]))
+
+
+def files(folder: Path) -> list[Path]:
+    """Write the messages into two files, one of them compressed."""
+    paths = [folder / "a.lp.gz", folder / "b.lp"]
+    paths[0].write_bytes(gzip.compress(encode(MESSAGES[:5], precision="ns")))
+    paths[1].write_bytes(encode(MESSAGES[5:], precision="ns"))
+    return paths
+
+
+def test_files(tmp_path: Path) -> None:
+    """Every message is what it was; a line that is none becomes a dead letter, with its place."""
+    paths = files(tmp_path)
+    paths[1].write_bytes(b"no line\n" + paths[1].read_bytes())
+    arguments = (*paths, "--from", "file", "--to", recipe(tmp_path))
+    done = ccpipe("backfill", *arguments, XDG_STATE_HOME=str(tmp_path))
+    assert done.code == 0, done.err
+    assert f"{len(MESSAGES)} written" in done.err
+    assert f"dead letter from {paths[1]} line 1, offset " in done.err
+    assert written(tmp_path) == Counter(map(repr, MESSAGES))
+
+
+def test_times_and_nodes_of_files(tmp_path: Path) -> None:
+    """Only what is asked for is written; a line without a time is in no range."""
+    paths = files(tmp_path)
+    (tmp_path / "c.lp").write_bytes(b"m,hostname=n1 value=1\n")
+    done = ccpipe(
+        "backfill", *paths, tmp_path / "c.lp", "--from", "file", "--to", recipe(tmp_path),
+        "--node", "n[0-1]",
+        "--start", "2025-02-20T12:01:00+00:00", "--end", "2025-02-20T12:04:00+00:00",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert written(tmp_path) == Counter(map(repr, [MESSAGES[1], MESSAGES[3]]))
+
+
+async def test_files_go_on_after_a_kill(tmp_path: Path) -> None:
+    """With a rate it is on its way for long; the next one writes the rest, and little again."""
+    total = 12_000
+    paths = [tmp_path / "a.lp", tmp_path / "b.lp.gz"]
+    lines = [b"m,hostname=n1 value=%d %d\n" % (n, NOON // SECOND + n) for n in range(total)]
+    paths[0].write_bytes(b"".join(lines[: total // 2]))
+    paths[1].write_bytes(gzip.compress(b"".join(lines[total // 2 :])))
+    checkpoint = tmp_path / "checkpoint"
+    arguments = (*paths, "--from", "file", "--to", recipe(tmp_path), "--checkpoint", checkpoint)
+    first = await asyncio.create_subprocess_exec(
+        *command("backfill", *arguments, "--rate", 2000), env=environment()
+    )
+    try:
+        await eventually(lambda: checkpoint.exists() and noted(checkpoint) > 0)
+    finally:
+        first.kill()
+        await first.wait()
+    done = noted(checkpoint)
+    assert 0 < done < total  # the rate held it back
+    before = sum(written(tmp_path).values())
+    again = ccpipe("backfill", *arguments)
+    assert again.code == 0, again.err
+    found = written(tmp_path)
+    assert len(found) == total
+    assert sum(found.values()) <= total + before - done + 4096  # at most a block beside
+    assert noted(checkpoint) == total
+    assert ccpipe("backfill", *arguments).code == 0
+    assert written(tmp_path) == found
+    other = ccpipe("backfill", *arguments[1:])
+    assert (other.code, "another backfill" in other.err) == (78, True)
+
+
+def noted(checkpoint: Path) -> int:
+    """Return how far a backfill is."""
+    return int(json.loads(checkpoint.read_text())["done"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("no.lp", "--from", "file"), 66),
+        (("a", "b", "--from", "parquet"), 64),
+        (("--from", "file"), 64),
+        (("a.lp", "--from", "file", "--rate", "-1"), 64),
+    ],
+)
+def test_what_cannot_be(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
+    """It is named before anything starts."""
+    assert ccpipe("backfill", *arguments, "--to", recipe(tmp_path)).code == code
 
 
 def test_nothing_there(tmp_path: Path) -> None:

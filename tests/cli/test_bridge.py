@@ -14,13 +14,13 @@ import pytest
 from nats.aio.client import Client
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.gridengine import Accounting, encode_classic
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import event, metric
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.conftest import eventually
 from tests.paths import ROOT
-from tests.sinks.store import Store, sample
+from tests.servers.victoriametrics import VictoriaMetrics, sample
 
 NOW = 1_740_000_000
 TAGS = {"cluster": "local", "hostname": "n1", "type": "node"}
@@ -241,7 +241,7 @@ async def test_victoriametrics_gives_back_what_was_published(
     nats_server: Server, tmp_path: Path
 ) -> None:
     """The shipped recipe carries metrics into the real store; events stay out, none is dead."""
-    store = Store(tmp_path / "store")
+    store = VictoriaMetrics(tmp_path / "store")
     store.start()
     sent = [
         metric("cpu_load", 1.5 + i, time=(NOW + i) * 10**9, tags={**TAGS, "hostname": f"n{i % 3}"})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.die_with_parent import die_with_parent
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import ccpipe, environment
 
 

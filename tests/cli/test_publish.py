@@ -15,9 +15,9 @@ import pytest
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import decode as decode_envelopes
+from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually, free_port
 
@@ -134,7 +134,7 @@ async def test_once_without_a_broker_ends_within_seconds() -> None:
 
 
 async def test_what_this_machine_lacks_is_one_line() -> None:
-    """However many collectors are off, the first table is not buried in the log."""
+    """However many collectors are off, the log has one line before the first table."""
     code, _, said = await run("--once", "--dry-run", "-o", "table")
     assert code == 0
     lines = [line for line in said.splitlines() if " off" in line and "INFO" in line]

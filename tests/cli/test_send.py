@@ -8,6 +8,7 @@ from pathlib import Path
 from ccpipe.bus.nats.server import Server
 from ccpipe.config import Site
 from ccpipe.formats import dead_letters
+from tests.bus.nats.daemon import nats_daemon
 from tests.cli.command import Ended, ccpipe, command, environment
 from tests.cli.dead.test_command import stored
 
@@ -81,6 +82,27 @@ async def test_waiting_for_input_it_obeys_signals(site: Site) -> None:
     assert b"700 records read, 700 written" in process.stderr.read()
     process.stdin.close()
     process.stderr.close()
+
+
+async def test_what_the_server_forbids_is_left_out_and_named(tmp_path: Path) -> None:
+    """It ends, having said how much was sent; what was not is kept where one says."""
+    configuration = f"""
+    jetstream {{ store_dir: "{tmp_path / "js"}" }}
+    authorization {{ users: [ {{ user: u, password: p, permissions {{
+      publish: ["$JS.API.>", "*.metrics"], subscribe: ["_INBOX.>"] }} }} ] }}
+    """
+    kept = tmp_path / "left.lp"
+    async with nats_daemon(tmp_path, configuration) as port:
+        given = ("send", "--server", f"nats://u:p@127.0.0.1:{port}", "--cluster", "fox.test")
+        done = await asyncio.to_thread(ccpipe, *given, "--rejected", kept, stdin=LINES + EVENT)
+        again = await asyncio.to_thread(ccpipe, *given, stdin=EVENT, CCPIPE_BUS__JETSTREAM="false")
+    reason = "the server does not permit us to publish on fox%2Etest.events.job"
+    assert done.code == 77
+    assert done.err.endswith(f"ccpipe: 700 lines sent, 1 line left out: {reason}\n")
+    with kept.open("rb") as file:
+        assert [letter.original for letter in dead_letters.read(file)] == [EVENT.rstrip()]  # type: ignore[union-attr]
+    assert again.code == 77
+    assert again.err.endswith(f"ccpipe: 0 lines sent, 1 line left out: {reason}\n")
 
 
 def test_what_is_missing_is_named(tmp_path: Path, unused_port: int) -> None:

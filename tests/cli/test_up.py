@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from ccpipe.bus.nats.server import running
-from ccpipe.die_with_parent import die_with_parent
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.conftest import eventually, free_port
 
 

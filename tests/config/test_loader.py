@@ -332,7 +332,7 @@ def test_an_error_names_whoever_set_the_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["text", 0, "", [], 5])
-def test_a_value_cannot_be_planted_into_what_is_no_table(value: Any) -> None:
+def test_a_value_cannot_be_set_in_what_is_no_table(value: Any) -> None:
     """The error names the variable or the flag and the key that is in the way."""
     with pytest.raises(ConfigError, match="CCPIPE_BUS__USER: bus is not a table"):
         load(None, Site, below={"bus": value}, environ={"CCPIPE_BUS__USER": "x"})

@@ -224,6 +224,60 @@ async def test_hostile_texts_are_texts(live: Live, page: Page) -> None:
     assert page.problems == []
 
 
+async def test_each_event_is_shown_once_and_leads_to_its_job(busy: Live, page: Page) -> None:
+    """Also after another metric was chosen for a map, which begins the page's frames anew."""
+    await go(page, busy)
+    await page.until("document.querySelectorAll('.entry').length", lambda n: n == 2)
+    await page.js(
+        "(() => { const s = document.querySelector('.map select'); s.value = 'mem_bw';"
+        "s.dispatchEvent(new Event('change')); })()"
+    )
+    await page.until("document.querySelector('.heat').title", lambda text: "memory" in text)
+    assert await page.js("document.querySelectorAll('.entry').length") == 2
+    await page.js("document.querySelector('.entry a[href^=\"#/job/\"]').click()")
+    await page.until("document.querySelector('h1').textContent", lambda text: text == "Job 77")
+    await page.until("!!document.querySelector('.nodes a')")
+    await page.js("document.querySelector('.nodes a').click()")
+    await page.until("document.querySelector('td.job a')?.textContent", lambda text: text == "77")
+    assert page.problems == []
+
+
+async def test_no_page_is_wider_than_a_phone(busy: Live, page: Page) -> None:
+    """Tables scroll by themselves; texts of events are below, not cut away."""
+    await page.size(390, 844)
+    await go(page, busy)
+    start = int(await page.js("Math.round(Date.now() / 1000)")) - 3600
+    job = next(iter(busy.server.feed.jobs.jobs))
+    assert abs(job[2] - start) < 60
+    paths = [
+        "#/",
+        "#/jobs",
+        "#/events",
+        "#/pipe",
+        "#/node/fox.test/n1",
+        f"#/job/fox.test/77/{job[2]}",
+    ]
+    for path in paths:
+        await page.js(f"location.hash = {path!r}")
+        await page.until("document.querySelectorAll('main .card, main .chart').length")
+        await asyncio.sleep(1.2)  # until its first frame is drawn
+        assert await page.js("document.documentElement.scrollWidth") == 390, path
+    await page.js("location.hash = '#/events'")
+    width = "document.querySelector('.entry .text')?.clientWidth"
+    await page.until(width, lambda pixels: pixels and pixels > 250)
+    assert page.problems == []
+
+
+async def test_a_few_nodes_have_tiles_and_gaps_are_explained(busy: Live, page: Page) -> None:
+    """What is grey is said below the map."""
+    tags = {"cluster": "fox.test", "hostname": "n3", "type": "node"}
+    await publish(busy, [metric("ipc", 1.0, time=int(time.time()) * SECOND, tags=tags)])
+    await go(page, busy)
+    missing = "document.querySelector('.missing').textContent"
+    await page.until(missing, lambda text: text == "1 without a value (grey)")
+    assert await page.js("document.querySelector('canvas.heat').clientHeight") < 120
+
+
 async def test_nothing_jumps_while_values_come(busy: Live, page: Page) -> None:
     """By the browser's own measure of layout shifts, once the page stands."""
     await go(page, busy)

@@ -55,7 +55,7 @@ def test_the_overview_names_nodes_once(feed: Feed) -> None:
     assert header["first"]
     assert header["nodes"] == [["c", "n1"], ["c", "n2"]]
     assert header["metrics"] == {"load": 2}
-    assert header["known"] == {"load": {"unit": "", "meaning": "the load"}}
+    assert header["known"] == {"load": {"unit": "", "meaning": "the load", "averaged": False}}
     assert numbers[:2] == [1, 2]
     assert all(map(math.isnan, numbers[2:]))
     say(feed, 1001, "load,@n1,type=node value=5")

@@ -18,7 +18,7 @@ from tests.cli.command import ccpipe, command, environment
 from tests.conftest import eventually, free_port, program, until_listening
 from tests.deployment.compose import BRIDGES, CCPIPE, COMPOSE, SERVICES, Prepared
 from tests.paths import ROOT
-from tests.sinks.store import Store
+from tests.servers.victoriametrics import VictoriaMetrics
 
 HARDENED = ("user", "read_only", "cap_drop", "security_opt", "restart")
 
@@ -138,21 +138,21 @@ async def test_bridges_are_let_in_and_know_every_setting(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path) -> Iterator[VictoriaMetrics]:
     """Run VictoriaMetrics with the flags that its container gets."""
     flags = [
         flag.replace("/etc/prometheus", f"{ROOT}/bridges/prometheus")
         for flag in SERVICES["victoriametrics"]["command"]
         if not re.match("-(storageDataPath|promscrape|retentionPeriod|influxSkip)", flag)
     ]
-    store = Store(tmp_path / "store", *flags)
+    store = VictoriaMetrics(tmp_path / "store", *flags)
     store.start()
     yield store
     store.stop()
 
 
 async def test_metrics_of_the_publisher_reach_the_store(
-    prepared: Prepared, broker: str, store: Store
+    prepared: Prepared, broker: str, store: VictoriaMetrics
 ) -> None:
     """Publisher, broker, bridge and store, each with its container's command and settings."""
     addresses = {

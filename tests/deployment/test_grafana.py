@@ -28,9 +28,9 @@ from tests.deployment.compose import SERVICES
 from tests.deployment.generated import pages
 from tests.deployment.test_prometheus import names_of_telemetry
 from tests.paths import ROOT
+from tests.servers.postgres import Server
+from tests.servers.victoriametrics import VictoriaMetrics
 from tests.sinks.postgres.conftest import server as postgres_server  # noqa: F401 - a fixture
-from tests.sinks.postgres.server import Server
-from tests.sinks.store import Store
 
 GRAFANA = ROOT / "bridges/grafana"
 DASHBOARDS = {
@@ -78,11 +78,15 @@ def made() -> list[Message]:
 
 
 @pytest.fixture(scope="module")
-def store(made: Sequence[Message], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+def store(
+    made: Sequence[Message], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VictoriaMetrics]:
     """Fill VictoriaMetrics, with the labels that compose.yaml gives it, and what /metrics shows."""
     relabel = f"-relabelConfig={ROOT}/bridges/prometheus/relabel.yml"
     assert relabel.replace(f"{ROOT}/bridges", "/etc") in SERVICES["victoriametrics"]["command"]
-    store = Store(tmp_path_factory.mktemp("store") / "data", relabel, "-search.latencyOffset=0s")
+    store = VictoriaMetrics(
+        tmp_path_factory.mktemp("store") / "data", relabel, "-search.latencyOffset=0s"
+    )
     store.start()
 
     async def fill() -> None:
@@ -126,15 +130,13 @@ def asked(text: str) -> str:
 
 
 @pytest.mark.parametrize("panel", OF_METRICS)
-def test_every_panel_of_metrics_has_data(panel: dict[str, Any], store: Store) -> None:
+def test_every_panel_of_metrics_has_data(panel: dict[str, Any], store: VictoriaMetrics) -> None:
     """Each query of a panel, asked as Grafana asks it, has at least one number."""
     for target in panel["targets"]:
         query = asked(target["expr"])
         assert "$" not in query
-        body = store.get(
-            "/api/v1/query_range", query=query, start=str(time.time() - 300), end=str(time.time()),
-            step="30", nocache="1",
-        )  # fmt: skip
+        span = {"start": str(time.time() - 300), "end": str(time.time()), "step": "30"}
+        body = store.get("/api/v1/query_range", {"query": query, "nocache": "1"} | span)
         series = json.loads(body)["data"]["result"]
         values = [float(value) for each in series for _, value in each["values"]]
         assert values, query

@@ -44,7 +44,7 @@ class Failing:
         raise self.error(self.asked)
 
 
-def patient(collectors: dict[str, Collector], interval: float = INTERVAL) -> Sampler:
+def waiting_sampler(collectors: dict[str, Collector], interval: float = INTERVAL) -> Sampler:
     """Return a sampler whose batches wait for every collector, however busy the machine is."""
     return Sampler(collectors, interval=interval, tags=SITE, timeout=DEADLINE)
 

@@ -92,7 +92,9 @@ class Sandbox:
         shutil.copytree(ROOT / "bridges", folder / "bridges")
         data = ROOT / "tests" / "data"
         shutil.copy(data / "gridengine" / "accounting", folder / "accounting")
-        shutil.copy(data / "slurm" / "snapshots" / "sacct.1795171119.txt", folder / "rows.txt")
+        rows = data / "slurm" / "snapshots" / "sacct.1795171119.txt"
+        for name in ("rows.txt", "sacct-2026-11.txt"):
+            shutil.copy(rows, folder / name)
         (folder / "corrected.lp").write_text("temp,hostname=f01,type=node value=3 1740000000\n")
         for name in ("solver", "simulate"):
             (folder / name).write_text("#!/bin/sh\nexit 0\n")

@@ -13,7 +13,7 @@ import pytest
 
 import ccpipe
 from ccpipe.bus.nats.server import Server
-from ccpipe.die_with_parent import die_with_parent
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import environment
 from tests.paths import ROOT
 

@@ -1,4 +1,4 @@
-"""Sources, translators, sinks and a cemetery that live in memory, and a clock that never waits.
+"""Sources, translators and sinks in memory, and a clock that never waits.
 
 They are parts as any others: the pipe cannot tell them from real ones. Each writes down what
 happens to it in a diary that a test hands to several of them, so that the order can be seen.
@@ -193,11 +193,11 @@ class ListDeadLetterSink(Part, DeadLetterSink):
         await asyncio.sleep(0)
         self.answer(letters)
         self.letters.extend(letters)
-        self.diary.append(("buried", [letter.original for letter in letters]))
+        self.diary.append(("dead", [letter.original for letter in letters]))
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers that the buried metrics were made of."""
+        """The numbers that the metrics among the letters were made of."""
         return [
             int(letter.original.split(b" ")[1].split(b"=")[1].rstrip(b"i"))
             for letter in self.letters

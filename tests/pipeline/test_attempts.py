@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ccpipe.errors import RejectedError, TimedOutError
+from ccpipe.errors import RejectedError, TimedOutError, UnavailableError
 from ccpipe.pipeline import Limits
 from ccpipe.pipeline.attempts import Attempts
 from ccpipe.telemetry import Telemetry
@@ -43,6 +43,22 @@ def test_a_shutdown_shortens_the_write_that_is_in_hand() -> None:
         assert clock() - before <= 3
 
     play(main())
+
+
+def test_the_same_reason_is_logged_once_a_minute_for_hours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever looks at the log of the last minutes sees that it goes on."""
+
+    async def main() -> None:
+        async def fail() -> None:
+            if clock() < 7200:
+                raise UnavailableError("the store is away")
+
+        await Attempts(Limits(), Telemetry()).retry(fail, "sink")
+
+    play(main())
+    assert 80 <= sum("the store is away" in each.message for each in caplog.records) <= 121
 
 
 def test_other_errors_are_not_tried_again() -> None:

@@ -202,7 +202,7 @@ class Plain(Sink):
 
 
 def test_parts_are_entered_downstream_first_and_left_upstream_first() -> None:
-    """A source finds its sink ready, and what a sink or a source buries finds the cemetery."""
+    """A source finds its sink ready, and both find the sink of dead letters ready."""
     diary: Diary = []
     source = ListSource([made(1)], diary=diary)
     play(run(source, ListSink(diary=diary), dead_letter_sink=ListDeadLetterSink(diary=diary)))
@@ -293,3 +293,35 @@ def test_a_refusal_is_an_answer() -> None:
     source = ListSource([made(1), made(2)], delays=[0, 60])
     play(run(source, ListSink(answer), telemetry=telemetry))
     assert was_ready == [True, False, True]
+
+
+class Counting(Translator):
+    """A translator whose result depends on what came before."""
+
+    takes = gives = Messages
+    is_stateful = True
+
+    def feed(self, records: Sequence[Message]) -> Sequence[Message]:
+        """Pass them on."""
+        return records
+
+
+@pytest.mark.parametrize(
+    ("is_stateful", "is_per_node", "shares_by_node", "expected"),
+    [
+        (False, False, False, (False, False)),
+        (True, False, False, (True, True)),
+        (True, True, False, (True, True)),
+        (True, False, True, (True, True)),
+        (True, True, True, (False, True)),  # each process has all of a node, and keeps it
+    ],
+)
+def test_a_stateful_translator_does_not_share_its_work(
+    *, is_stateful: bool, is_per_node: bool, shares_by_node: bool, expected: tuple[bool, bool]
+) -> None:
+    """Unless it needs no more than its nodes' records and the source gives it all of these."""
+    source, translator = ListSource([made(1)]), Counting()
+    translator.is_stateful, translator.is_per_node = is_stateful, is_per_node
+    source.shares_by_node = shares_by_node
+    play(run(source, ListSink(), translators=[translator]))
+    assert (source.exclusive, source.keeps_nodes) == expected

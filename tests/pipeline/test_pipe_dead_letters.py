@@ -64,7 +64,7 @@ def test_bad_records_are_found_wherever_they_are(
 ) -> None:
     """Any of them may be bad, in batches of any size, whether the store names all, some or none.
 
-    The good ones are written once and in order, the bad ones are buried once with the reason.
+    The good ones are written once and in order, the bad ones are dead letters with the reason.
     """
     bad = data.draw(st.frozensets(st.integers(0, max(0, total - 1)), max_size=total))
     cuts = data.draw(st.lists(st.integers(0, 40), max_size=5))
@@ -126,7 +126,7 @@ def test_a_letter_for_a_refused_record_is_a_line_with_reason_and_origin(named: i
     ]
 
 
-def test_a_record_that_no_line_can_hold_is_buried_as_python_spells_it() -> None:
+def test_a_record_that_no_line_can_hold_is_a_dead_letter_as_python_writes_it() -> None:
     """What cannot be encoded is still kept, readable for whoever looks."""
     dead_letter_sink = ListDeadLetterSink()
     record = Message("m", {"hostname": "n1"}, math.nan, 1)
@@ -137,7 +137,7 @@ def test_a_record_that_no_line_can_hold_is_buried_as_python_spells_it() -> None:
     assert letter.reason == "not finite"
 
 
-def test_lines_that_could_not_be_read_are_buried_with_their_place() -> None:
+def test_lines_that_could_not_be_read_are_dead_letters_with_their_place() -> None:
     """Everything else of the payload is written; acknowledgement waits for both."""
     diary: Diary = []
     lines = decode(b"a value=1 1\nbroken\nb value=2 2\nc value= 3\n")
@@ -151,8 +151,8 @@ def test_lines_that_could_not_be_read_are_buried_with_their_place() -> None:
     play(run(source, sink, dead_letter_sink=dead_letter_sink))
     assert values(sink.written) == [1, 2]
     assert dead_letter_sink.letters == expected
-    ends = [what for what, _ in diary if what in ("written", "buried", "ack")]
-    assert ends == ["written", "buried", "ack"]
+    ends = [what for what, _ in diary if what in ("written", "dead", "ack")]
+    assert ends == ["written", "dead", "ack"]
 
 
 def test_a_payload_of_nothing_but_bad_lines_is_acknowledged() -> None:
@@ -169,7 +169,7 @@ def test_a_payload_of_nothing_but_bad_lines_is_acknowledged() -> None:
 
 
 def test_translators_do_not_lose_the_bad_lines() -> None:
-    """A translator hands on other records: what could not be read before it is buried."""
+    """A translator hands on other records: what could not be read before it is a dead letter."""
 
     class Nothing(Translator):
         takes = gives = Messages
@@ -186,22 +186,22 @@ def test_translators_do_not_lose_the_bad_lines() -> None:
     assert [letter.original for letter in dead_letter_sink.letters] == [b"broken"]
 
 
-def test_a_cemetery_that_is_away_holds_up_the_acknowledgement() -> None:
-    """It is tried until it works; letters are buried once, and then the batch is acknowledged."""
+def test_a_dead_letter_sink_that_is_away_holds_up_the_acknowledgement() -> None:
+    """It is tried until it works; letters are written once, and then the batch is acknowledged."""
     diary: Diary = []
     telemetry = Telemetry()
     source = ListSource([decode(b"a value=1 1\nbroken\n")], diary=diary)
     dead_letter_sink = ListDeadLetterSink(Failing(UnavailableError("full"), 5), diary=diary)
     play(run(source, ListSink(), dead_letter_sink=dead_letter_sink, telemetry=telemetry))
-    assert [what for what, _ in diary if what in ("buried", "ack")] == ["buried", "ack"]
+    assert [what for what, _ in diary if what in ("dead", "ack")] == ["dead", "ack"]
     assert telemetry.total(telemetry.retries) == 5
     assert telemetry.total(telemetry.dead) == 1
 
 
-def test_a_letter_that_the_cemetery_refuses_does_not_end_the_pipe(
+def test_a_letter_that_the_sink_refuses_does_not_end_the_pipe(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The others are buried; that one is at least named in the log."""
+    """The others are written; that one is at least named in the log."""
 
     def answer(letters: Sequence[DeadLetter]) -> None:
         if any(letter.original == b"poison" for letter in letters):
@@ -218,7 +218,7 @@ def test_a_letter_that_the_cemetery_refuses_does_not_end_the_pipe(
     assert "too large" in lost
 
 
-def test_without_a_cemetery_letters_are_logged_and_counted(
+def test_without_a_dead_letter_sink_letters_are_logged_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The log is not flooded: ten of them are shown, the rest is a number."""

@@ -1,4 +1,4 @@
-"""``run()`` where source, sink or cemetery fail, or where it is told to stop."""
+"""``run()`` where source, sink or the sink of dead letters fail, or where it is told to stop."""
 
 import asyncio
 import itertools
@@ -145,7 +145,7 @@ def test_a_pipe_may_be_told_to_stop_before_it_starts() -> None:
 
 
 def test_a_sink_that_fails_after_the_stop_is_tried_for_the_grace() -> None:
-    """Then the error comes out; a batch that has an upstream is neither acknowledged nor buried."""
+    """Then the error comes out; a batch with an upstream is neither acknowledged nor a letter."""
 
     async def main() -> float:
         with pytest.raises(UnavailableError, match="away"):
@@ -198,7 +198,7 @@ def test_the_stop_and_a_failure_at_the_same_moment_leave_the_grace() -> None:
     assert values(sink.written) == [1]
 
 
-def test_what_nobody_would_hand_over_again_is_buried() -> None:
+def test_what_nobody_would_hand_over_again_is_a_dead_letter() -> None:
     """Wherever it is: in the sink's hands, in the queue, before it, in a translator's window."""
 
     class Window(Translator):
@@ -240,7 +240,9 @@ def test_what_nobody_would_hand_over_again_is_buried() -> None:
 
 
 @pytest.mark.parametrize("upstream", [True, False])
-def test_bad_lines_of_what_nobody_would_hand_over_again_are_buried_too(upstream: bool) -> None:
+def test_bad_lines_that_nobody_would_hand_over_again_are_dead_letters_too(
+    upstream: bool,
+) -> None:
     """They are kept beside the good ones that were not delivered; otherwise both come again."""
     dead_letter_sink = ListDeadLetterSink()
     source = ListSource([decode(b"a value=1 1\nbroken\n")], upstream=upstream)
@@ -251,7 +253,7 @@ def test_bad_lines_of_what_nobody_would_hand_over_again_are_buried_too(upstream:
     assert sorted(letter.original for letter in dead_letter_sink.letters) == kept
 
 
-def test_what_was_written_before_the_sink_went_away_is_not_buried() -> None:
+def test_what_was_written_before_the_sink_went_away_is_no_dead_letter() -> None:
     """Half of a rejected write is safe when the other half cannot be delivered any more."""
 
     def answer(records: Sequence[Message]) -> None:
@@ -275,7 +277,7 @@ def test_what_was_written_before_the_sink_went_away_is_not_buried() -> None:
     assert dead_letter_sink.numbers == [2, 3]
 
 
-def test_a_cemetery_that_fails_at_the_end_does_not_hide_why_it_ended(
+def test_a_dead_letter_sink_that_fails_at_the_end_does_not_hide_why_it_ended(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The sink's error comes out, and the log says how much is lost."""

@@ -193,7 +193,7 @@ def test_a_translator_hears_nothing_of_what_was_not_written() -> None:
     assert diary == []
 
 
-def test_what_a_translator_refuses_is_buried() -> None:
+def test_what_a_translator_refuses_is_a_dead_letter() -> None:
     """With its reason, before the batch that it came with is acknowledged."""
     dead_letter_sink = ListDeadLetterSink()
     source = ListSource([made(1, -7), made(2)])
@@ -205,7 +205,7 @@ def test_what_a_translator_refuses_is_buried() -> None:
     assert dead_letter_sink.letters[0].origin == "batch 0"
 
 
-def test_what_a_source_could_not_read_is_buried() -> None:
+def test_what_a_source_could_not_read_is_a_dead_letter() -> None:
     """Whatever the format is: a batch may bring letters along."""
 
     class Broken(ListSource):

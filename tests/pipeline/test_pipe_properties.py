@@ -50,7 +50,7 @@ moods = st.sampled_from(["well", "slow", "away", "away slowly", "refuses"])
     sizes=st.lists(st.integers(0, 3), max_size=12),
     delays=st.lists(st.sampled_from([0, 0, 0.5, 1]), max_size=12),
     moods=st.lists(moods, max_size=20),
-    # A sink that never comes back needs a stop to end the pipe, and a cemetery that works.
+    # A sink that never comes back needs a stop to end the pipe, and dead letters that can be kept.
     ever_after=st.sampled_from([("well", 0), ("well", 3), ("away", 0)]),
     seconds=st.sampled_from([0, 0.5, 1, 2, 5]),
     memory=st.sampled_from([1, 2048, 2**20]),
@@ -71,10 +71,10 @@ def test_nothing_is_ever_lost(
     upstream: bool,
     fails: bool,
 ) -> None:
-    """Whatever fails and whenever it stops: each record is written, buried or comes again.
+    """Whatever fails and whenever it stops: each record is written, a dead letter or comes again.
 
-    It is never both written and buried, order is kept, and nothing is acknowledged that is not
-    safe.
+    It is never both written and a dead letter, order is kept, and nothing is acknowledged that is
+    not safe.
     """
     payloads: list[Sequence[Message]] = [
         made(*range(10 * n, 10 * n + k)) for n, k in enumerate(sizes)

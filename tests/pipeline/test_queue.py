@@ -119,7 +119,7 @@ def test_the_end_wakes_a_writer_that_waits() -> None:
     play(main())
 
 
-def test_a_hurried_writer_waits_for_no_batch_to_fill() -> None:
+def test_a_flush_waits_for_no_batch_to_fill() -> None:
     """Hurried, the queue hands out whatever is there, and waits only for something."""
 
     async def main() -> None:

@@ -80,7 +80,7 @@ class Given(Source):
 
 
 class KeptLetters(DeadLetterSink):
-    """A cemetery in memory."""
+    """Dead letters in memory."""
 
     def __init__(self) -> None:
         self.letters: list[DeadLetter] = []

@@ -116,6 +116,18 @@ async def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
     assert stored(sink.path) == [(letter.original, "refused", "s", 0, 0)]
 
 
+async def test_a_file_that_is_full_grows_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node whose every line is refused does not fill its disk; it is logged."""
+    sink = DeadLetterFile(tmp_path / "dead.lp", max_bytes=1000)
+    for _ in range(100):
+        await sink.write(LETTERS)
+    assert 1000 <= (tmp_path / "dead.lp").stat().st_size < 2000
+    assert "dead.lp is full" in caplog.text
+    assert len(stored(tmp_path / "dead.lp")) >= len(LETTERS)
+
+
 async def test_a_folder_that_cannot_be_created_is_unavailable(tmp_path: Path) -> None:
     """A file in its place is named."""
     (tmp_path / "file").touch()

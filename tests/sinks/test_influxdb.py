@@ -17,9 +17,9 @@ from ccpipe.message import Message, Uint, Value, event
 from ccpipe.sinks.influxdb import InfluxdbSink, payload
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually, free_port
+from tests.servers.influxdb import InfluxDB
 from tests.sinks.answers import Answers
 from tests.sinks.conftest import NOON, SECOND, Given, carry, metric, names
-from tests.sinks.influxdb_server import InfluxDB
 
 
 @pytest.fixture(scope="module")

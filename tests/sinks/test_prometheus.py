@@ -17,9 +17,9 @@ from ccpipe.message import Message
 from ccpipe.sinks.prometheus import LiveSeries, PrometheusSink
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually, free_port
+from tests.servers.prometheus import Prometheus
 from tests.sinks.answers import Answers
 from tests.sinks.conftest import SECOND, Given, carry, metric, names
-from tests.sinks.prometheus_server import Prometheus
 
 NOW = int(time.time()) * SECOND - 600 * SECOND
 """Prometheus takes samples of about the last hour only."""
@@ -157,7 +157,7 @@ async def test_check(store: Prometheus) -> None:
 async def test_a_prometheus_that_takes_no_remote_write(tmp_path: Path) -> None:
     """Its own words say which flag is missing."""
     store = Prometheus(tmp_path / "prometheus")
-    store.flags = []
+    store.command.remove("--web.enable-remote-write-receiver")
     store.start()
     try:
         with pytest.raises(UnavailableError, match="needs to be enabled with --"):

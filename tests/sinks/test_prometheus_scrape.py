@@ -17,8 +17,8 @@ from ccpipe.formats.prometheus import labels_of
 from ccpipe.message import Message
 from ccpipe.sinks.prometheus_scrape import PrometheusScrapeSink
 from tests.conftest import eventually, free_port
+from tests.servers.prometheus import Prometheus
 from tests.sinks.conftest import NOON, SECOND, metric, names
-from tests.sinks.prometheus_server import Prometheus
 
 
 def shown(sink: PrometheusScrapeSink, now: int = NOON) -> list[str]:

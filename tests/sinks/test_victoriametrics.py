@@ -16,15 +16,15 @@ from ccpipe.sinks.victoriametrics import VictoriaMetricsSink, payload
 from ccpipe.telemetry import Telemetry
 from tests.certificates import certificates
 from tests.conftest import eventually, free_port
+from tests.servers.victoriametrics import VictoriaMetrics, sample
 from tests.sinks.answers import Answers
 from tests.sinks.conftest import NOON, SECOND, Given, carry, metric
-from tests.sinks.store import Store, sample
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VictoriaMetrics]:
     """One store for all tests that keep their names apart."""
-    store = Store(tmp_path_factory.mktemp("store") / "data")
+    store = VictoriaMetrics(tmp_path_factory.mktemp("store") / "data")
     store.start()
     yield store
     store.stop()
@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.mark.parametrize("precision", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("gzip", [False, True])
-async def test_bytes_pass_through(store: Store, precision: Precision, gzip: bool) -> None:
+async def test_bytes_pass_through(store: VictoriaMetrics, precision: Precision, gzip: bool) -> None:
     """Checked lines travel as the bytes they are, whatever the unit of their timestamps."""
     name = f"through_{precision}_{gzip}"
     digits = {"s": "", "ms": "123", "us": "123456", "ns": "123456789"}[precision]
@@ -65,7 +65,7 @@ labels = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max
     st.booleans(),
 )
 def test_what_is_sent_is_what_it_keeps(
-    store: Store,
+    store: VictoriaMetrics,
     points: list[tuple[float | int | bool, int]],
     tags: dict[str, str],
     precision: Precision,
@@ -91,7 +91,7 @@ def test_what_is_sent_is_what_it_keeps(
     assert store.samples(name) == {sample(message) for message in messages}
 
 
-async def test_numbers_that_the_store_misreads(store: Store) -> None:
+async def test_numbers_that_the_store_misreads(store: VictoriaMetrics) -> None:
     """``.5`` and ``1.`` are numbers, though the store makes 0 of them: they are written anew."""
     numbers = {b".5": 0.5, b"-.5": -0.5, b"1.": 1.0, b"-12.": -12.0, b"1.e2": 100.0}
     lines = decode(
@@ -103,7 +103,7 @@ async def test_numbers_that_the_store_misreads(store: Store) -> None:
     assert kept == {(str(n), value) for n, value in enumerate(numbers.values())}
 
 
-async def test_fields_keep_their_names_apart(store: Store) -> None:
+async def test_fields_keep_their_names_apart(store: VictoriaMetrics) -> None:
     """A field other than ``value`` stands in the series' name, alone in its line or not."""
     one, two = b"net,n=1 rx=1,value=3 1740052800\n", b"net,n=2 rx=2 1740052800\n"
     async with VictoriaMetricsSink(url=store.url) as sink:
@@ -117,7 +117,7 @@ async def test_fields_keep_their_names_apart(store: Store) -> None:
     assert kept == {("net_rx", "1", 1), ("net", "1", 3), ("net_rx", "2", 2), ("net_tx", "3", 5)}
 
 
-async def test_texts_are_refused(store: Store) -> None:
+async def test_texts_are_refused(store: VictoriaMetrics) -> None:
     """The store would keep a text as 0; it becomes a dead letter and the numbers arrive."""
     records = [metric(1.0, n="texts"), metric("text"), metric(2, n="texts"), metric("more")]
     async with VictoriaMetricsSink(url=store.url) as sink:
@@ -129,7 +129,7 @@ async def test_texts_are_refused(store: Store) -> None:
     assert {value for _, _, value, _ in store.samples('{n="texts"}')} == {1.0, 2.0}
 
 
-async def test_nothing_is_sent_of_nothing(store: Store) -> None:
+async def test_nothing_is_sent_of_nothing(store: VictoriaMetrics) -> None:
     """An empty batch is safe at once."""
     async with VictoriaMetricsSink(url=store.url) as sink:
         await sink.write([])
@@ -138,7 +138,7 @@ async def test_nothing_is_sent_of_nothing(store: Store) -> None:
 
 async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
     """While the store is down writes may be tried again; back, it gets what it missed."""
-    store = Store(tmp_path / "data")
+    store = VictoriaMetrics(tmp_path / "data")
     telemetry = Telemetry()
     source = Given([metric(1.0)], [metric(2.0, time=NOON + SECOND)])
 
@@ -165,7 +165,7 @@ async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
 
 async def test_a_store_without_space(tmp_path: Path) -> None:
     """A store that has gone read-only is tried again."""
-    store = Store(tmp_path / "data", "-storage.minFreeDiskSpaceBytes=1000000000000000")
+    store = VictoriaMetrics(tmp_path / "data", "-storage.minFreeDiskSpaceBytes=1000000000000000")
     store.start()
     try:
         async with VictoriaMetricsSink(url=store.url) as sink:
@@ -179,7 +179,9 @@ async def test_passwords(tmp_path: Path) -> None:
     """Name and password let us in; without them we are denied before anything starts."""
     secret = tmp_path / "secret"
     secret.write_text("pä:ss\n")
-    store = Store(tmp_path / "data", "-httpAuth.username=bridge", "-httpAuth.password=pä:ss")
+    store = VictoriaMetrics(
+        tmp_path / "data", "-httpAuth.username=bridge", "-httpAuth.password=pä:ss"
+    )
     store.start()
     try:
         mine = VictoriaMetricsSink(url=store.url, user="bridge", password_file=str(secret))
@@ -192,14 +194,14 @@ async def test_passwords(tmp_path: Path) -> None:
         store.stop()
 
 
-async def test_an_address_that_takes_no_lines(store: Store) -> None:
+async def test_an_address_that_takes_no_lines(store: VictoriaMetrics) -> None:
     """A wrong path is the recipe's fault: it must not make dead letters of all records."""
     with pytest.raises(ConfigError, match="does not accept our records.*unsupported path"):
         async with VictoriaMetricsSink(url=store.url + "/insert/0/influx"):
             pass
 
 
-async def test_check(store: Store) -> None:
+async def test_check(store: VictoriaMetrics) -> None:
     """``check()`` says whether the store answers, and leaves nothing in it."""
     before = store.samples()
     await VictoriaMetricsSink(url=store.url).check()
@@ -221,7 +223,7 @@ async def test_a_page_of_somebody_else_is_no_receipt(answers: Answers) -> None:
 async def test_a_store_behind_tls(tmp_path: Path) -> None:
     """With a certificate of the site's own authority; without knowing that we send nothing."""
     made = certificates(tmp_path)
-    store = Store(tmp_path / "data", tls=made)
+    store = VictoriaMetrics(tmp_path / "data", tls=made)
     store.start()
     try:
         async with VictoriaMetricsSink(url=store.url, ca_file=str(made.ca)) as sink:

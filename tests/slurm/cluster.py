@@ -16,6 +16,15 @@ from tests.paths import ROOT
 
 SCRIPT = ROOT / "scripts" / "slurm_cluster.py"
 
+LINUX = ("ProctrackType=proctrack/cgroup", "JobAcctGatherType=jobacct_gather/linux")
+CGROUP = (
+    "ProctrackType=proctrack/cgroup",
+    "TaskPlugin=task/cgroup",
+    "JobAcctGatherType=jobacct_gather/cgroup",
+    "AcctGatherProfileType=acct_gather_profile/hdf5",
+)
+"""Lines of slurm.conf: the two plug-ins of accounting. Few clusters, since each takes 15 s."""
+
 RECIPE = """
 cluster = "fox"
 hostname = "master"
@@ -71,6 +80,12 @@ class Cluster:
         """Return a job's state."""
         return self.run("squeue", "-h", "-t", "all", "-j", str(job), "-o", "%T").strip()
 
+    def sacct(self, step: str, *columns: str) -> dict[str, str]:
+        """Return columns of a step, sizes in bytes where sacct has them; nothing without it."""
+        options = ("-nP", "--noconvert", "-j", step, "-o", ",".join(columns))
+        (row,) = self.run("sacct", *options).splitlines() or [""]
+        return dict(zip(columns, row.split("|"), strict=True)) if row else {}
+
     def start_bridge(self) -> None:
         """Start the bridge."""
         self.bridge = subprocess.Popen(
@@ -84,6 +99,12 @@ class Cluster:
         self.bridge.send_signal(with_signal)
         self.bridge.wait(30)
         self.bridge = None
+
+    def close(self) -> None:
+        """End the bridge if a test left it."""
+        if self.bridge is not None:
+            self.end_bridge(signal.SIGKILL)
+        self.log.close()
 
     def messages(self) -> list[Message]:
         """Return what the bridge has written."""

@@ -4,21 +4,17 @@ import signal
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
 from tests.paths import ROOT
-from tests.slurm.cluster import Cluster
+from tests.slurm.cluster import CGROUP, Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
-LINES = (
-    "ProctrackType=proctrack/cgroup",
-    "TaskPlugin=task/cgroup",
-    "JobAcctGatherType=jobacct_gather/cgroup",
-)
 HELD = 90 * 2**20
 WORK = f"""
 import os, sys, time
@@ -33,12 +29,12 @@ time.sleep(4)
 """It begins when it is seen, and sleeps at the end until it was seen once more."""
 
 
-@pytest.mark.parametrize("cluster", [LINES], indirect=True)
-def test_a_job_in_its_control_groups(cluster: Cluster) -> None:
+@pytest.mark.parametrize("cluster", [CGROUP], indirect=True)
+def test_a_job_in_its_control_groups(cluster: Cluster, tmp_path: Path) -> None:
     """Memory and CPU time of a job are those that Slurm itself accounts for."""
-    (cluster.folder / "work.py").write_text(WORK)
-    begin, samples = cluster.folder / "begin", cluster.folder / "samples"
-    command = f"srun {sys.executable} {cluster.folder}/work.py {begin}"
+    (tmp_path / "work.py").write_text(WORK)
+    begin, samples = tmp_path / "begin", tmp_path / "samples"
+    command = f"srun {sys.executable} {tmp_path}/work.py {begin}"
     job = cluster.submit("-n1", "-w", "c1", "--mem=400M", wrap=command)
     cluster.wait(lambda: f"{job}.0" in cluster.run("squeue", "-hs", "-o", "%i"))
     with samples.open("wb") as output:

@@ -11,7 +11,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.slurm_metrics import from_metric
 from ccpipe.message import Message
 from tests.paths import ROOT
-from tests.slurm.cluster import Cluster
+from tests.slurm.cluster import LINUX, Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -30,7 +30,7 @@ path = "{folder}/profile.line"
 WORK = """srun -n2 python3 -c '
 import time
 held = bytearray(80 * 2**20)
-end = time.monotonic() + 8
+end = time.monotonic() + 5
 while time.monotonic() < end: sum(range(10000))
 '"""
 
@@ -47,11 +47,12 @@ def written(folder: Path) -> list[Message]:
     return list(decode(path.read_bytes())) if path.exists() else []
 
 
-def test_samples_of_the_influxdb_plugin(cluster: Cluster) -> None:
+@pytest.mark.parametrize("cluster", [LINUX], indirect=True)
+def test_samples_of_the_influxdb_plugin(cluster: Cluster, tmp_path: Path) -> None:
     """An unmodified slurmd's samples arrive as metrics, with what sacct says of the same step."""
     ports = dict(line.split() for line in (cluster.slurm / "ports").read_text().splitlines())
-    recipe = cluster.folder / "profile.toml"
-    recipe.write_text(RECIPE.format(port=ports["profile"], folder=cluster.folder))
+    recipe = tmp_path / "profile.toml"
+    recipe.write_text(RECIPE.format(port=ports["profile"], folder=tmp_path))
     bridge = subprocess.Popen(
         [sys.executable, "-m", "ccpipe", "bridge", str(recipe)],
         stdout=cluster.log, stderr=cluster.log, cwd=ROOT,
@@ -62,22 +63,17 @@ def test_samples_of_the_influxdb_plugin(cluster: Cluster) -> None:
         job = cluster.submit(*options, wrap=WORK)
         cluster.wait(lambda: cluster.state(job) == "COMPLETED", 120)
         # Slurm posts when its buffer is full or the task ends.
-        cluster.wait(lambda: {"0", "1"} <= {m.tags.get("taskid") for m in written(cluster.folder)
+        cluster.wait(lambda: {"0", "1"} <= {m.tags.get("taskid") for m in written(tmp_path)
                                             if m.tags["stepid"] == "0"})  # fmt: skip
     finally:
         bridge.terminate()
         assert bridge.wait(30) == 0
-    found = [from_metric(message) for message in written(cluster.folder)]
+    found = [from_metric(message) for message in written(tmp_path)]
     assert {one.job for one in found} == {str(job)}
     assert {one.step for one in found} == {"0", "batch"}
     assert {(one.node, one.series) for one in found} == {("c1", "Tasks")}
     peak = max(one.value for one in found if (one.step, one.field) == ("0", "RSS"))
-    cluster.wait(lambda: bool(max_rss(cluster, job)))
-    assert peak * 1024 == pytest.approx(max_rss(cluster, job), rel=0.2)
+    cluster.wait(lambda: bool(cluster.sacct(f"{job}.0", "MaxRSS").get("MaxRSS")))
+    max_rss = int(cluster.sacct(f"{job}.0", "MaxRSS")["MaxRSS"])
+    assert peak * 1024 == pytest.approx(max_rss, rel=0.2)
     assert peak > 80 * 1024
-
-
-def max_rss(cluster: Cluster, job: int) -> int:
-    """Return MaxRSS of the step, in bytes."""
-    text = cluster.run("sacct", "-nP", "--noconvert", "-j", f"{job}.0", "-o", "MaxRSS").strip()
-    return int(text.rstrip("K") or 0) * (1024 if text.endswith("K") else 1)

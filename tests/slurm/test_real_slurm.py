@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,17 @@ from tests.slurm.cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
-HALF_PAST = 30
 ENDS = {"REQUEUED": "preempted"}
 """Slurm's states that ClusterCockpit has another word for."""
 
 
 def test_every_kind_of_job(cluster: Cluster) -> None:
     """Each run of each job starts and stops once, in order, as sacct has it."""
+    cluster.start_bridge()
+    cluster.wait(lambda: bool(cluster.events("nodestate")))
     jobs = first_jobs(cluster)
+    cluster.wait(lambda: jobs["gpu"] in {event["jobId"] for event in starts(cluster)})
+    (cluster.folder / "seen").touch()
     cluster.wait(lambda: len(starts(cluster)) >= 5)
     time.sleep(1)
     cluster.end_bridge(signal.SIGKILL)
@@ -92,34 +95,81 @@ def check_sums(cluster: Cluster) -> None:
             assert row[column] == sum(int(run[column]) for run in own)
         used = sum(cpu_seconds(run["TotalCPU"]) for run in own)
         assert row["TotalCPU"] == pytest.approx(used, abs=0.01 * len(own))
-    check_report(cluster, path)
+    check_reports(cluster, path)
+    check_efficiency(cluster, path)
 
 
-def check_report(cluster: Cluster, path: Path) -> None:
-    """`ccpipe acct sacct` has each account's CPU time as sreport does.
+def check_reports(cluster: Cluster, path: Path) -> None:
+    """`ccpipe acct sacct` has each account's CPU and GPU time as sreport does, both ways it counts.
 
-    sreport rounds the present to the hour: what began in the first half of one it reports later.
+    slurmdbd sums up whole hours when they are over, unless it is asked to. sreport knows nothing
+    after the hour that is nearest, but its clock may be set.
     """
-    if datetime.now(UTC).minute < HALF_PAST:
-        return
     shown = ccpipe("acct", "sacct", path, "--by", "account", "-o", "json", "--zone", "UTC")
-    found = {row["Account"]: row["CPUTimeRAW"] for row in map(json.loads, shown.out.splitlines())}
-    report = cluster.run(
-        "sreport", "-nP", "-t", "Seconds", "job", "SizesByAccount", "FlatView",
-        "start=now-2hours", "end=now+2hours",
+    found = {row["Account"]: row for row in map(json.loads, shown.out.splitlines())}
+    used = {name: row["CPUTimeRAW"] for name, row in found.items() if name and row["CPUTimeRAW"]}
+    gpus = {name: row["GPUTime"] for name, row in found.items() if name and row["GPUTime"]}
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0, tzinfo=None)
+    begin, end = ((hour + timedelta(hours=hours)).isoformat() for hours in (-2, 2))
+    (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+    sreport = (
+        "env", f"LD_PRELOAD={library}", "FAKETIME=+1h", "sreport", "-nP", "-t", "Seconds",
     )  # fmt: skip
+    times = (f"start={begin}", f"end={end}")
+    report = cluster.run(*sreport, "job", "SizesByAccount", "FlatView", *times)
     sizes = [line.split("|") for line in report.splitlines()]
-    assert {account: sum(map(int, by_size)) for _, account, *by_size, _ in sizes} == {
-        account: seconds for account, seconds in found.items() if account and seconds
-    }, report
+    assert {account: sum(map(int, by_size)) for _, account, *by_size, _ in sizes} == used, report
+    cluster.run("sacctmgr", "--immediate", "rollup", begin, end)
+    more = ("-T", "cpu,gres/gpu", "cluster", "AccountUtilizationByUser")
+    report = cluster.run(*sreport, *more, *times)
+    sums: dict[str, dict[str, int]] = {"cpu": {}, "gres/gpu": {}}
+    for line in report.splitlines():
+        _, account, login, _, tres, seconds_ = line.split("|")
+        if login and int(seconds_):
+            sums[tres][account] = sums[tres].get(account, 0) + int(seconds_)
+    assert sums == {"cpu": used, "gres/gpu": gpus}, report
+
+
+def check_efficiency(cluster: Cluster, path: Path) -> None:
+    """`ccpipe acct sacct` says of each job what seff says.
+
+    seff rounds CPU time to whole seconds. It takes the largest task's memory for that of all, which
+    is the same where a step has one task.
+    """
+    shown = ccpipe("acct", "sacct", path, "--jobs", "-o", "json", "--zone", "UTC")
+    states = {"COMPLETED", "FAILED"}
+    found = {
+        str(row["JobIDRaw"]): row
+        for row in map(json.loads, shown.out.splitlines())
+        if row["State"] in states
+    }
+    ended = [row for row in rows(cluster, "-X") if row["State"] in states]
+    assert len(ended) > len({"failed", "steps", "gpu", "array", "het"})
+    for job in (row["JobIDRaw"] for row in ended):
+        said = dict(
+            line.split(": ", 1) for line in cluster.run("seff", job).splitlines() if ": " in line
+        )
+        ours = found[job]
+        share, _, total = said["CPU Efficiency"].partition("% of ")
+        assert cpu_seconds(total.split()[0]) == ours["CPUTimeRAW"]
+        assert cpu_seconds(said["CPU Utilized"]) == pytest.approx(ours["TotalCPU"], abs=0.51)
+        assert float(share) == pytest.approx(
+            100 * ours["Efficiency"], abs=51 / max(ours["CPUTimeRAW"], 1)
+        )
+        memory, unit, *_ = said["Memory Utilized"].split()
+        bytes_ = float(memory) * 1024 ** " KMG".index(unit[0])
+        assert bytes_ == pytest.approx(ours["Memory"] or 0, rel=0.01), (said, ours)
 
 
 def first_jobs(cluster: Cluster) -> dict[str, int]:
     """Submit jobs of each kind."""
     submit = cluster.submit
+    until_seen = f"until [ -e {cluster.folder}/seen ]; do sleep 0.2; done"
     jobs = {
         "timeout": submit("-n1", "--time=1", "-w", "c2", wrap="sleep 300"),
-        "gpu": submit("-p", "accel", "--gres=gpu:1", "-n2", wrap="sleep 8"),
+        "gpu": submit(
+            "-p", "accel", "--gres=gpu:1", "-n2", wrap=until_seen
+        ),  # after its end nobody knows its GPUs
         "array": submit("--array=0-4%2", "-n1", wrap="sleep 2"),
         "het": submit("-n1", ":", "-n1", wrap="sleep 4"),
         "held": submit("-H", "-n1"),

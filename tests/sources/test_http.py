@@ -19,13 +19,13 @@ import pytest
 
 from ccpipe.bus.nats.server import Server
 from ccpipe.config import Bus, Duration, Site, Size
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink, run
+from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.sources.http import HttpSource
 from ccpipe.telemetry import Telemetry
 from tests.certificates import certificates

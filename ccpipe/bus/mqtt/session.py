@@ -76,7 +76,7 @@ class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             raise ValueError("user and password_file go together")
 
 
-class Memory(msgspec.Struct, frozen=True):
+class Persistence(msgspec.Struct, frozen=True):
     """What a broker keeps of a client that goes away."""
 
     identifier: str = ""
@@ -93,12 +93,12 @@ class Session:
     def __init__(
         self,
         broker: Broker,
-        memory: Memory = Memory(),  # noqa: B008 - frozen
+        persistence: Persistence = Persistence(),  # noqa: B008 - frozen
         receive: Callable[[Any], None] | None = None,
     ) -> None:
         """Prepare; `receive` gets each message, which must be acknowledged with ``ack()``."""
         self.broker = broker
-        self._client = _client(broker, memory)
+        self._client = _client(broker, persistence)
         # The one attribute of aiomqtt that is not public; its version is bounded for it.
         self._paho = self._client._client  # noqa: SLF001
         if receive is not None:
@@ -238,20 +238,20 @@ class Session:
         return UnavailableError(reason)
 
 
-def _client(broker: Broker, memory: Memory) -> aiomqtt.Client:
+def _client(broker: Broker, persistence: Persistence) -> aiomqtt.Client:
     address = urlsplit(broker.url)
     is_v5 = broker.protocol == "5"
-    durable = bool(memory.identifier)
+    durable = bool(persistence.identifier)
     client = aiomqtt.Client(
         address.hostname or "",
         address.port or _PORTS[address.scheme],
-        identifier=memory.identifier or None,
+        identifier=persistence.identifier or None,
         username=broker.user or None,
         password=_password(broker),
         protocol=aiomqtt.ProtocolVersion.V5 if is_v5 else aiomqtt.ProtocolVersion.V311,
         clean_session=None if is_v5 else not durable,
         clean_start=not durable if is_v5 else MQTT_CLEAN_START_FIRST_ONLY,
-        properties=_properties(memory) if is_v5 else None,
+        properties=_properties(persistence) if is_v5 else None,
         timeout=float(broker.timeout),
         max_inflight_messages=IN_FLIGHT,
         tls_context=_tls(broker),
@@ -270,9 +270,9 @@ def _tls(broker: Broker) -> Any:
     return tls_context(broker.ca_file, broker.cert_file, broker.key_file, "broker.")
 
 
-def _properties(memory: Memory) -> Properties:
+def _properties(persistence: Persistence) -> Properties:
     properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-    properties.ReceiveMaximum = memory.in_flight
-    if memory.identifier:
-        properties.SessionExpiryInterval = memory.seconds
+    properties.ReceiveMaximum = persistence.in_flight
+    if persistence.identifier:
+        properties.SessionExpiryInterval = persistence.seconds
     return properties

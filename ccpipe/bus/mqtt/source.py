@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
-from ccpipe.bus.mqtt.session import Broker, Memory, Session
+from ccpipe.bus.mqtt.session import Broker, Persistence, Session
 from ccpipe.bus.mqtt.topics import filter_of
 from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects, escape
 from ccpipe.config import Duration, Site
@@ -97,7 +97,7 @@ class MqttSource(Source):
         self.filters = _filters(site, topics or DEFAULT_SUBJECTS[self.gives.name], prefix, queue)
         # Without a dot, which nats-server refuses.
         name = f"ccpipe-{escape(site.cluster)}-{escape(durable)}" if durable else ""
-        self.memory = Memory(name, int(keep), in_flight)
+        self.persistence = Persistence(name, int(keep), in_flight)
         self.retained = retained
         self._session: Session | None = None
         self._waiting: deque[Arrived] = deque()
@@ -173,7 +173,7 @@ class MqttSource(Source):
         while True:
             try:
                 # Known before it connects: a broker that kept messages sends them at once.
-                self._session = Session(self.broker, self.memory, self._receive)
+                self._session = Session(self.broker, self.persistence, self._receive)
                 async with self._session:
                     await self._session.subscribe(self.filters)
                     log.info("%s: subscribed to %s", self.broker.url, ", ".join(self.filters))

@@ -16,6 +16,8 @@ UNANSWERED_PINGS = 2
 """A connection is given up at the ping after so many that were not answered: within 24 s."""
 
 
+_PING = b"PING\r\n"
+
 CLOSE_SECONDS = 2.0
 """How long closing a connection may take before it is cut off."""
 
@@ -78,6 +80,15 @@ class Client(RobustClient):
         else:
             sent.set_result(None)
         return sent
+
+    async def _send_ping(self, future: "asyncio.Future[bool] | None" = None) -> None:
+        """Send a ping behind what is pending, so that its answer says that the server has that.
+
+        nats-py's own overtakes what was published just before.
+        """
+        self._pongs.append(future or asyncio.get_running_loop().create_future())
+        await self._send_command(_PING)
+        await self._flush_pending()
 
     def _release_senders(self) -> None:
         """Let go on who waits for the flusher: the connection is lost."""

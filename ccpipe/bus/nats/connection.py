@@ -26,6 +26,7 @@ from ccpipe.bus.nats.credentials import (
     requires_tls,
     without_secrets,
 )
+from ccpipe.bus.nats.permissions import Permissions
 from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
 from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
 from ccpipe.bus.nats.server import running
@@ -74,6 +75,8 @@ class Connection:
         """How often the connection was made."""
         check_urls(self.servers)
         self._options = client_options(bus)
+        self.permissions = Permissions()
+        self._inbox_prefix = str(self._options.get("inbox_prefix", "_INBOX"))
         telemetry.declare(telemetry.bus_errors, *TROUBLES)
         self._client = self._new_client()
         self._subscriptions: list[tuple[str, str, Receive]] = []
@@ -323,6 +326,7 @@ class Connection:
             kind = "malformed"
         elif "permissions violation" in text.lower():
             kind = "permissions"
+            self.permissions.report(self._client.server_error, self._inbox_prefix)
         elif problem := tls_problem(error):
             kind, self._denied, text = "tls", problem, problem
         elif isinstance(error, nats.errors.AuthorizationError) or "authorization" in text.lower():
@@ -347,6 +351,7 @@ class Connection:
 
     async def _back(self) -> None:
         self._reported.clear()
+        self.permissions.forget()
         self.connects += 1
         log.info("%s: NATS at %s is back", self.name, self.url)
 

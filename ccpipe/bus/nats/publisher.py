@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.store import MESSAGE_ID, NoStreamError, digest, store
 from ccpipe.bus.nats.streams.stream import KEPT, ensure_stream
 from ccpipe.bus.subjects import Subjects
@@ -54,6 +55,8 @@ class Publisher:
 
         Raises
         ------
+        ForbiddenError
+            where the server does not permit it; what it permits of them was published.
         UnavailableError, RejectedError, EncodeError, DeniedError
             as ``Sink.write`` does.
 
@@ -61,10 +64,7 @@ class Publisher:
         if self.config.jetstream:
             await self._store_all(messages)
         else:
-            for message in messages:
-                headers = dict(message.headers) or None
-                await self.bus.publish(message.subject, message.payload, headers=headers)
-            await self.bus.flush()
+            await self._send_all([each for each in messages if each.id not in self._stored])
         self._stored.clear()
 
     def take_unstored(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
@@ -72,6 +72,18 @@ class Publisher:
         unstored = [message for message in messages if message.id not in self._stored]
         self._stored.clear()
         return unstored
+
+    async def _send_all(self, messages: Sequence[Outgoing]) -> None:
+        """Send messages that nobody acknowledges; the server has then seen them."""
+        try:
+            with self.bus.permissions.publishing({message.subject for message in messages}):
+                for message in messages:
+                    headers = dict(message.headers) or None
+                    await self.bus.publish(message.subject, message.payload, headers=headers)
+                await self.bus.flush()
+        except ForbiddenError as error:
+            self._stored.update(each.id for each in messages if each.subject not in error.subjects)
+            raise
 
     async def _store_all(self, messages: Sequence[Outgoing]) -> None:
         if messages and not self._has_stored:
@@ -83,10 +95,18 @@ class Publisher:
     async def _store_in_stream(self, messages: Sequence[Outgoing]) -> None:
         missing = await self._store_lanes(messages)
         if missing is not None:
-            patterns = [missing.subject, *self.subjects.patterns(self.names)]
-            await ensure_stream(self.bus.jetstream(), self.config, self.subjects, patterns)
+            await self._ensure_stream(missing)
             if missing := await self._store_lanes(messages):
                 raise missing
+
+    async def _ensure_stream(self, missing: NoStreamError) -> None:
+        patterns = [missing.subject, *self.subjects.patterns(self.names)]
+        try:
+            async with self.bus.permissions.replying(f"{self.bus.api_prefix}.STREAM.NAMES"):
+                await ensure_stream(self.bus.jetstream(), self.config, self.subjects, patterns)
+        except ForbiddenError:
+            reason = f"{missing.reason}, and we may not make one: a bridge does when it starts"
+            raise NoStreamError(missing.subject, reason) from None
 
     async def _store_lanes(self, messages: Sequence[Outgoing]) -> NoStreamError | None:
         """Store what is not stored yet; return the error where a subject has no stream.
@@ -108,21 +128,33 @@ class Publisher:
                         return
                     try:
                         await self._store(message)
+                    except ForbiddenError:
+                        raise  # which is no reason to hold back other subjects
                     except BaseException:
                         has_failed = True
                         raise
 
         outcomes = await asyncio.gather(*map(store_lane, lanes.values()), return_exceptions=True)
-        missing = None
-        for outcome in outcomes:
-            if isinstance(outcome, NoStreamError):
-                missing = outcome
-            elif outcome is not None:
-                raise outcome
-        return missing
+        return _missing_stream(outcomes)
 
     async def _store(self, message: Outgoing) -> None:
         if message.id not in self._stored:
             headers = {**message.headers, MESSAGE_ID: message.id}
             await store(self.bus, message.subject, message.payload, headers)
             self._stored.add(message.id)
+
+
+def _missing_stream(outcomes: Sequence[BaseException | None]) -> NoStreamError | None:
+    """Return the error where a subject has no stream; raise what else went wrong."""
+    missing = None
+    forbidden: set[str] = set()
+    for outcome in outcomes:
+        if isinstance(outcome, NoStreamError):
+            missing = outcome
+        elif isinstance(outcome, ForbiddenError):
+            forbidden |= outcome.subjects
+        elif outcome is not None:
+            raise outcome
+    if forbidden:
+        raise ForbiddenError(forbidden)
+    return missing

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from ccpipe import child_process as child
 from ccpipe.config import state_folder
 from ccpipe.errors import ConfigError, MissingExtra, UnavailableError
+from ccpipe.process import child
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)

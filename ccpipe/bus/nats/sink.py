@@ -1,10 +1,12 @@
 """Records onto the bus."""
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection, check
+from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.publisher import Outgoing, Publisher
 from ccpipe.bus.nats.store import HEADER_ROOM
 from ccpipe.bus.subjects import Subjects
@@ -22,6 +24,7 @@ class NatsSink(Sink):
     """
 
     limits = Limits(age=0.0, timeout=120.0)  # each message has a shorter one
+    resumes = True
 
     def __init__(
         self,
@@ -75,12 +78,21 @@ class NatsSink(Sink):
     async def write(self, records: Any) -> None:
         """Publish records; see ``Sink.write`` for what it raises."""
         self.bus.require_connected()  # credentials that were refused end the pipe here
-        await self._publisher.publish(self.encode(records))
+        try:
+            await self._publisher.publish(self.encode(records))
+        except ForbiddenError as error:
+            raise self.located(error, records) from None
 
     def encode(self, records: Any) -> list[Outgoing]:
         """Return records as messages; raises EncodeError or RejectedError."""
+        return [Outgoing.of(subject, payload) for subject, payload in self._encode(records)]
+
+    def located(self, error: ForbiddenError, records: Any) -> ForbiddenError:
+        """Return the error with the positions of the records that belong on its subjects."""
+        subjects = [next(self._encode([record]))[0] for record in records]
+        indices = [i for i, subject in enumerate(subjects) if subject in error.subjects]
+        return ForbiddenError(error.subjects, indices)
+
+    def _encode(self, records: Any) -> Iterator[tuple[str, bytes]]:
         packing = Packing(self.lines, self.bytes, self.bus.max_payload - HEADER_ROOM)
-        return [
-            Outgoing.of(subject, payload)
-            for subject, payload in self.codec.encode(records, self.subjects, packing)
-        ]
+        return self.codec.encode(records, self.subjects, packing)

@@ -27,6 +27,7 @@ class NoStreamError(UnavailableError):
         """Name the subject and what the broker said."""
         super().__init__(f"publishing on {subject}: {reason}")
         self.subject = subject
+        self.reason = reason
 
 
 async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str, str]) -> None:
@@ -36,21 +37,25 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
     ------
     NoStreamError
         where nobody says that a stream has it.
-    UnavailableError, RejectedError, EncodeError
+    ForbiddenError
+        where the server does not permit us to publish there.
+    UnavailableError, RejectedError, EncodeError, DeniedError
         as ``Sink.write`` does.
 
     """
     if bus.is_silent and not await bus.answers(PING_SECONDS):
-        raise _silence(subject)
+        raise _no_answer(subject)
     try:
-        await bus.jetstream(STORE_SECONDS).publish(subject, payload, headers=headers)
+        async with bus.permissions.replying(subject):
+            await bus.jetstream(STORE_SECONDS).publish(subject, payload, headers=headers)
     except NoStreamResponseError:
         raise NoStreamError(subject, "no stream stores it") from None
     except (nats.errors.TimeoutError, TimeoutError):
         # The same happens where a subject has subscribers but no stream: a server that answers a
         # ping is there. One that does not is asked nothing more, since the process may be ending.
         if not await bus.answers(PING_SECONDS):
-            raise _silence(subject) from None
+            raise _no_answer(subject) from None
+        bus.permissions.require_replies()
         if stuck := await _streams_of(bus, subject):
             # The server sends no answer at all where a write to its disk fails.
             raise UnavailableError(
@@ -74,7 +79,7 @@ async def _streams_of(bus: Connection, subject: str) -> list[str]:
         return []  # not everybody may ask
 
 
-def _silence(subject: str) -> UnavailableError:
+def _no_answer(subject: str) -> UnavailableError:
     return UnavailableError(f"publishing on {subject}: the server does not answer")
 
 

@@ -13,7 +13,7 @@ from ccpipe.cli.config.clustercockpit import clustercockpit
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.console.output import print_json
 from ccpipe.config import ENVIRONMENT, read_toml, set_at_path
-from ccpipe.config_dump import mask, plain
+from ccpipe.config.dump import mask, plain
 
 config = App(
     name="config",

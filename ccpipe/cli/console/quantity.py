@@ -22,11 +22,13 @@ _STEP = 1000.0
 _MAX_EXACT = 10**6
 
 
-def short(value: float, unit: str = "") -> str:
-    """Write a number with at most four significant digits where it is not a small integer.
+def short(value: float, unit: str = "", *, digits: int = 4) -> str:
+    """Write a number with so many significant digits at most where it is not a small integer.
 
     >>> short(134217728, "bytes"), short(3450.0, "MHz"), short(12), short(0.123456, "percent")
     ('134.2 MB', '3.45 GHz', '12', '0.1235 %')
+    >>> short(40123.4), short(134217728, "bytes", digits=3)
+    ('40123', '134 MB')
     """
     symbol, factor = SCALED.get(unit, (PLAIN.get(unit, unit), 0.0))
     if factor:
@@ -36,7 +38,8 @@ def short(value: float, unit: str = "") -> str:
     prefix = ""
     if factor or abs(value) >= _MAX_EXACT:
         for prefix in PREFIXES:
-            if abs(value) < _STEP - 0.05 or prefix == PREFIXES[-1]:
+            if abs(value) < _STEP - 5 * 10.0 ** (2 - digits) or prefix == PREFIXES[-1]:
                 break
             value /= _STEP
-    return f"{value:.4g} {prefix}{symbol}".rstrip()
+    number = f"{value:.0f}" if _STEP <= abs(value) < _MAX_EXACT else f"{value:.{digits}g}"
+    return f"{number} {prefix}{symbol}".rstrip()

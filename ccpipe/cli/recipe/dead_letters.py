@@ -2,10 +2,12 @@
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.server import running
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site, state_folder
@@ -24,15 +26,37 @@ def dead_letter_sink(
     A source may have a place of its own; else they share the connection of the sink. Where that
     has none, they get one to the configured broker or to a running ``ccpipe up``.
     """
-    if own := source.dead_letter_sink:
-        return own
-    if isinstance(sink, NatsSink):
-        return NatsDeadLetterSink(sink.bus, site)
-    if site.bus.servers or running():
-        return ConnectedDeadLetterSink(site, telemetry)
     path = state_folder() / "dead.lp"
+    if own := source.dead_letter_sink:
+        return _OrFile(own, path)
+    if isinstance(sink, NatsSink):
+        return _OrFile(NatsDeadLetterSink(sink.bus, site), path)
+    if site.bus.servers or running():
+        return _OrFile(ConnectedDeadLetterSink(site, telemetry), path)
     log.info("no broker is configured ([bus] servers): dead letters go to %s", path)
     return DeadLetterFile(path)
+
+
+class _OrFile(DeadLetterSink):
+    """Dead letters on the bus; in a file where the server does not permit us to publish them."""
+
+    def __init__(self, first: DeadLetterSink, path: Path) -> None:
+        self.first = first
+        self.file = DeadLetterFile(path)
+
+    async def __aenter__(self) -> Self:
+        await self.first.__aenter__()
+        return self
+
+    async def __aexit__(self, *exit_: object) -> None:
+        await self.first.__aexit__(*exit_)
+
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        try:
+            await self.first.write(letters)
+        except ForbiddenError as error:
+            log.warning("%s; dead letters go to %s", error, self.file.path)
+            await self.file.write(letters)
 
 
 class Discarded(DeadLetterSink):

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.step.report import write_report
 from ccpipe.cli.step.run import StepRun, file_name
-from ccpipe.config import Site
+from ccpipe.config import Site, state_folder
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.node.gather.profile import Selection, Step, parse_frequencies, parse_selection
 
@@ -52,7 +52,8 @@ def step(
 
     With --daemon it runs no command, but gathers the steps that Slurm runs on this
     node, which it finds by their control groups, until SIGTERM. The report of each
-    goes to stdout, or is added to the file of --report.
+    goes to stdout, or is added to the file of --report. What is published while the
+    broker is away waits on disk, as [publish.spool] says.
 
     Parameters
     ----------
@@ -133,8 +134,16 @@ def _gather_steps(site: Site, *, publish: bool, **options: Any) -> None:
     if publish:
         from ccpipe.cli.step.publish import SamplePublisher
 
-        publisher = SamplePublisher(site, max_waiting=DAEMON_WAITING)
+        publisher = SamplePublisher(site, max_waiting=DAEMON_WAITING, spool=_spool(site))
     StepDaemon(site.hostname, publisher=publisher, **options).run()
+
+
+def _spool(site: Site) -> Path | None:
+    """Return the daemon's spool, beside that of the publisher; None where there is to be none."""
+    options = site.publish.spool
+    if not options.enabled:
+        return None
+    return (Path(options.path).parent if options.path else state_folder()) / "steps.db"
 
 
 def _step(text: str | None) -> str:

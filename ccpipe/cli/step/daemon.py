@@ -17,6 +17,7 @@ from ccpipe.cli.step.node_series import NodeSeries, Values
 from ccpipe.cli.step.report import add_report
 from ccpipe.cli.step.run import file_name, record_samples
 from ccpipe.errors import CcpipeError, UnavailableError
+from ccpipe.node.agent import systemd
 from ccpipe.node.gather.jobacct import TaskPoller
 from ccpipe.node.gather.jobacct.poller import TaskSample
 from ccpipe.node.gather.profile import ProfileGather, Selection, Step
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 
 SCAN_SECONDS = 1.0
 """Time between two looks for steps that began or ended."""
+
+STATUS_SECONDS = 10.0
+"""Time between two notifications of systemd, where no watchdog waits for them."""
 
 MAX_FILES = 2**16
 """Open at once, two for each process of a task; most systems allow 1024 unless asked for more."""
@@ -96,9 +100,10 @@ class StepDaemon:
 
     def run(self) -> None:
         """Gather until SIGTERM or SIGINT."""
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        if soft != resource.RLIM_INFINITY and soft < files:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
@@ -117,8 +122,11 @@ class StepDaemon:
         ):
             if self._selection.includes(series):
                 timer.add(self._frequencies[name], self._sampler(series, read))
+        timer.add((systemd.watchdog() or 2 * STATUS_SECONDS) / 2, self._notify)
         timer.start()
+        systemd.notify("READY=1")
         stop.wait()
+        systemd.notify("STOPPING=1")
         timer.stop()
         self._steps.close()
         for step, profile in self._profiles.items():
@@ -127,6 +135,15 @@ class StepDaemon:
         if self._publisher is not None:
             self._publisher.close()
 
+    def _notify(self) -> None:
+        """Notify systemd that the timer, which does all work, goes on."""
+        systemd.notify("WATCHDOG=1", f"STATUS={self._status()}")
+
+    def _status(self) -> str:
+        steps = self._steps.steps.values()
+        suspended = sum(step.suspended_since is not None for step in steps)
+        return f"gathering: {len(steps)} steps, {suspended} suspended"
+
     def _sampler(self, series: Selection, read: Callable[[], Values | None]) -> Callable[[], None]:
         """Return what takes a sample of the node for all steps."""
 
@@ -134,7 +151,8 @@ class StepDaemon:
             values = read()
             if values is None:
                 return
-            for step in [running.step for running in self._steps.steps.values()]:
+            running = [one for one in self._steps.steps.values() if one.suspended_since is None]
+            for step in [one.step for one in running]:
                 if self._publisher is not None:
                     self._publisher.publish_node(step, series, values)
                 if profile := self._profiles.get(step):
@@ -154,7 +172,8 @@ class StepDaemon:
             path = own_folder(self._folder, step.user) / file_name(step)
             profile.node_step_start(msgspec.structs.replace(step, profile=self._selection), path)
             self._profiles[step] = profile
-            if os.geteuid() == 0:
+            path.chmod(0o600)
+            with contextlib.suppress(PermissionError):  # it needs root, or CAP_CHOWN
                 os.chown(path, running.uid, -1)
 
     def _take(self, running: RunningStep, samples: list[TaskSample]) -> None:
@@ -191,10 +210,11 @@ def own_folder(folder: Path, user: str) -> Path:
 
     """
     found = folder / user
-    found.mkdir(mode=0o755, parents=True, exist_ok=True)
+    found.mkdir(parents=True, exist_ok=True)
     stat = found.lstat()
     if stat.st_uid != os.geteuid() or not S_ISDIR(stat.st_mode):
         raise UnavailableError(f"{found}: it belongs to another user: use another --profile folder")
+    found.chmod(0o755)  # whatever the umask is: the files are for their users
     return found
 
 

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -16,10 +17,13 @@ from ccpipe.config import Site
 from ccpipe.errors import CcpipeError, UnavailableError
 from ccpipe.formats.slurm_metrics import to_metrics
 from ccpipe.message import Message, event
+from ccpipe.node.agent.spooling import SpoolingSink, open_replay
 from ccpipe.node.gather.jobacct import JobacctInfo, to_sacct
 from ccpipe.node.gather.jobacct.poller import TaskSample
 from ccpipe.node.gather.profile import Selection, Step
 from ccpipe.node.gather.profile.selection import SERIES
+from ccpipe.pipeline import Sink
+from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note
 
@@ -68,12 +72,16 @@ def end_of_step(info: JobacctInfo, site: Site, step: Step) -> Message:
 class SamplePublisher:
     """Publishes from a thread of its own: neither the command nor the gathering waits for it.
 
-    While the server is away messages wait, up to a number; further ones are dropped, and counted.
+    What the server does not take goes to the file `spool`, and is replayed when it is back, also by
+    a later process. Without a spool messages wait in memory, up to a number; further ones are
+    dropped, and counted.
     """
 
-    def __init__(self, site: Site, *, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(
+        self, site: Site, *, max_waiting: int = MAX_WAITING, spool: Path | None = None
+    ) -> None:
         """Begin to connect."""
-        self._site, self._max_waiting = site, max_waiting
+        self._site, self._max_waiting, self._spool = site, max_waiting, spool
         self._waiting: queue.Queue[list[Message] | None] = queue.Queue()
         self._count = self._dropped = 0
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
@@ -119,12 +127,22 @@ class SamplePublisher:
             asyncio.run(self._publish())
 
     async def _publish(self) -> None:
-        async with NatsSink(site=self._site, telemetry=Telemetry()) as sink:
+        telemetry = Telemetry()
+        async with contextlib.AsyncExitStack() as stack:
+            bus = await stack.enter_async_context(NatsSink(site=self._site, telemetry=telemetry))
+            sink: Sink = bus
+            if self._spool is not None:
+                path = self._spool.with_name(f"{self._spool.stem}.dead.lp")
+                dead = DeadLetterFile(path, max_bytes=NODE_BYTES)
+                replay = await open_replay(bus, self._spool, dead, telemetry)
+                if replay is not None:
+                    await stack.enter_async_context(replay.running())
+                    sink = SpoolingSink(bus, replay)
             while (batch := await asyncio.to_thread(self._waiting.get)) is not None:
                 await self._write(sink, batch)
                 self._count -= len(batch)
 
-    async def _write(self, sink: NatsSink, batch: list[Message]) -> None:
+    async def _write(self, sink: Sink, batch: list[Message]) -> None:
         while True:
             try:
                 return await sink.write(batch)

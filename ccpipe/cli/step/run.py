@@ -53,7 +53,9 @@ class StepRun:
         self.record: JobacctInfo = create()
         """What the step used, complete after ``run``."""
         self.seconds = 0.0
+        """How long it ran, without the time that it was stopped."""
         self.publisher: SamplePublisher | None = None
+        self._stopped = 0.0
         self._step, self._task, self._frequencies = step, task, frequencies
         self._series = NodeSeries()
         self._profile = ProfileGather()
@@ -115,7 +117,7 @@ class StepRun:
             self._wait(process.pid)
             info = self._poller.remove_task(process.pid)  # polls while it is a zombie
             _, status, used = os.wait4(process.pid, 0)
-        self.seconds = time.monotonic() - began
+        self.seconds = time.monotonic() - began - self._stopped
         code = os.waitstatus_to_exitcode(status)
         process.returncode = code
         if info is not None:
@@ -134,12 +136,17 @@ class StepRun:
     def _wait(self, pid: int) -> None:
         """Wait until the process ends, and leave it a zombie; do not gather while it is stopped."""
         events = os.WEXITED | os.WSTOPPED | os.WCONTINUED
+        since: float | None = None
         while True:
             found = os.waitid(os.P_PID, pid, events | os.WNOWAIT)
+            if since is not None:
+                self._stopped += time.monotonic() - since
+                since = None
             if found is None or found.si_code in (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED):
                 return
             os.waitid(os.P_PID, pid, os.WSTOPPED | os.WCONTINUED | os.WNOHANG)
             if found.si_code == os.CLD_STOPPED:
+                since = time.monotonic()
                 self._poller.suspend_poll()
                 self._profile.suspend()
             else:

@@ -24,6 +24,9 @@ MAX_GPUS = 100_000
 MAX_ERRORS = 200
 """Errors that are remembered, the latest ones."""
 
+MAX_PARTS = 64
+"""Interfaces and sockets of one node that are added up."""
+
 STALE_SECONDS = 120.0
 """After so long without a message a node counts as silent."""
 
@@ -45,6 +48,12 @@ NODE_METRICS: Mapping[str, tuple[str, float]] = {
 }
 """Metrics of a whole node: the field that they set, and what one unit of them is in its unit."""
 
+SUMMED = {"net_bytes_in_bw": "network", "cpu_power": "power"}
+"""Fields that are the sum of a node's interfaces or sockets, where it sends no value of its own."""
+
+RATE_SECONDS = 10.0
+"""Rates are of the last one to two spans of so long: publishers send every few seconds."""
+
 GPU_METRICS: Mapping[str, tuple[str, float]] = {
     "nv_util": ("utilization", 1),
     "rocm_gfx_util": ("utilization", 1),
@@ -62,7 +71,25 @@ GPU_METRICS: Mapping[str, tuple[str, float]] = {
 
 
 @dataclass(slots=True)
-class Node:
+class Counted:
+    """What lines are counted of."""
+
+    lines: int = 0
+    rate: float = 0.0
+    """Lines per second."""
+    counts: tuple[int, int] = (0, 0)
+    """Lines at the begin of the last span and of the one before."""
+
+
+@dataclass(slots=True)
+class Part:
+    """A network interface or a socket."""
+
+    value: float = float("nan")
+
+
+@dataclass(slots=True, kw_only=True)
+class Node(Counted):
     """A node; NaN is what it has not said."""
 
     cluster: str
@@ -80,14 +107,18 @@ class Node:
     flops: float = float("nan")
     power: float = float("nan")
     """Watts."""
-    lines: int = 0
-    rate: float = 0.0
-    """Lines a second, of the last interval."""
+    parts: dict[tuple[str, str], Part] = field(default_factory=dict)
+    """By field and number or name."""
     heard: float = 0.0
     """When its last line was received, in seconds since the epoch."""
     gpus: int = 0
     jobs: set[int] = field(default_factory=set)
-    counted: int = 0
+
+    def whole(self, name: str) -> float:
+        """Return a field: the node's own value, else the sum of its parts."""
+        own: float = getattr(self, name)
+        values = [part.value for (of, _), part in self.parts.items() if of == name]
+        return math.fsum(values) if values and math.isnan(own) else own
 
     @property
     def busy(self) -> float:
@@ -130,19 +161,15 @@ class Job:
     """When its stop was received; 0 while it runs."""
 
 
-@dataclass(slots=True)
-class Cluster:
+@dataclass(slots=True, kw_only=True)
+class Cluster(Counted):
     """Counts of one cluster."""
 
     name: str
     messages: int = 0
-    lines: int = 0
     bytes: int = 0
     dead: int = 0
     errors: int = 0
-    rate: float = 0.0
-    """Lines a second, of the last interval."""
-    counted: int = 0
 
 
 class _Resource(msgspec.Struct):
@@ -178,7 +205,8 @@ class Model:
         """Time, place and text of dead letters and of errors in the log."""
         self.rejected = 0
         """Lines that could not be read."""
-        self._ticked = clock()
+        self._spans = (clock(), clock())
+        """When the last span of rates began, and the one before."""
         self._table: SeriesTable | None = None
         self._targets: list[tuple[Node | None, Any, str, float] | None] = []
 
@@ -216,11 +244,16 @@ class Model:
         node = self._node(cluster, hostname)
         if tags.get("function") or tags.get("loglevel"):
             return node, None, "event", 0
-        if node is None or tags.get("stype"):
+        if node is None:
             return node, None, "", 0
         kind = tags.get("type", "node")
-        owner: Node | Gpu | None = None
-        if kind == "node" and name in NODE_METRICS:
+        owner: Node | Gpu | Part | None = None
+        if (kind == "socket" or tags.get("stype") == "network") and name in SUMMED:
+            part = tags.get("stype-id") or tags.get("type-id", "")
+            owner, attribute, factor = self._part(node, SUMMED[name], part), "value", 1.0
+        elif tags.get("stype"):
+            pass
+        elif kind == "node" and name in NODE_METRICS:
             owner, (attribute, factor) = node, NODE_METRICS[name]
         elif kind == "accelerator" and name in GPU_METRICS:
             owner = self._gpu(node, tags.get("type-id", ""))
@@ -234,8 +267,13 @@ class Model:
     def _node(self, cluster: str, name: str) -> Node | None:
         found = self.nodes.get((cluster, name))
         if found is None and name and len(self.nodes) < MAX_NODES:
-            found = self.nodes[cluster, name] = Node(cluster, name)
+            found = self.nodes[cluster, name] = Node(cluster=cluster, name=name)
         return found
+
+    def _part(self, node: Node, name: str, number: str) -> Part | None:
+        if (name, number) not in node.parts and len(node.parts) < MAX_PARTS:
+            node.parts[name, number] = Part()
+        return node.parts.get((name, number))
 
     def _gpu(self, node: Node, number: str) -> Gpu | None:
         key = (node.cluster, node.name, number)
@@ -246,7 +284,7 @@ class Model:
 
     def _cluster(self, name: str) -> Cluster:
         if name not in self.clusters:
-            self.clusters[name] = Cluster(name)
+            self.clusters[name] = Cluster(name=name)
         return self.clusters[name]
 
     def _add_message(self, message: Message) -> None:
@@ -294,14 +332,17 @@ class Model:
         self.errors.append((self._clock(), place, text))
 
     def tick(self) -> None:
-        """Compute rates since the last tick and forget jobs that ended a while ago."""
+        """Compute rates and forget jobs that ended a while ago."""
         now = self._clock()
-        passed = max(now - self._ticked, 1e-9)
-        self._ticked = now
-        everything: list[Node | Cluster] = [*self.nodes.values(), *self.clusters.values()]
+        last, before = self._spans
+        is_over = now - last >= RATE_SECONDS
+        if is_over:
+            self._spans = now, last
+        everything: list[Counted] = [*self.nodes.values(), *self.clusters.values()]
         for counted in everything:
-            counted.rate = (counted.lines - counted.counted) / passed
-            counted.counted = counted.lines
+            counted.rate = (counted.lines - counted.counts[1]) / max(now - before, 1e-9)
+            if is_over:
+                counted.counts = counted.lines, counted.counts[0]
         for key in [
             k for k, job in self.jobs.items() if job.ended and now - job.ended > ENDED_SECONDS
         ]:

@@ -10,7 +10,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from ccpipe.cli.top.feed import Feed
 from ccpipe.cli.top.model import Model
-from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, cells, select
+from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, Column, cells, select
 from ccpipe.errors import CcpipeError
 from ccpipe.terminal import plural
 
@@ -89,11 +89,12 @@ class Top(App[None]):
         table.clear(columns=True)
         self._keys = []
         for number, column in enumerate(VIEWS[name].columns):
-            table.add_column(self._head(number, column.head), key=str(number))
+            table.add_column(self._head(number, column), key=str(number))
         self.draw()
 
-    def _head(self, number: int, head: str) -> Text:
-        return Text(head, style="bold reverse" if number == self.sort[self.view] else "bold")
+    def _head(self, number: int, column: Column) -> Text:
+        style = "bold reverse" if number == self.sort[self.view] else "bold"
+        return Text(column.head, style=style, justify=column.justify)
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -164,7 +165,11 @@ class Top(App[None]):
             maximum=MAX_ROWS,
         )
         table: DataTable[Any] = self.query_one(DataTable)
-        texts = [[Text(cell) for cell in cells(view, row)] for row in rows]
+        sides = [column.justify for column in view.columns]
+        texts = [
+            [Text(cell, justify=side) for cell, side in zip(cells(view, row), sides, strict=True)]
+            for row in rows
+        ]
         with self.batch_update():
             while table.row_count > len(rows):
                 table.remove_row(table.coordinate_to_cell_key((table.row_count - 1, 0)).row_key)  # type: ignore[arg-type]
@@ -193,4 +198,6 @@ class Top(App[None]):
             parts.append(f"{plural(model.rejected, 'line')} could not be read")
         if self.words:
             parts.append(f"filter: {self.words}")
+        if not self._keys:
+            parts.append(f"no {self.view}" + (" match" if self.words else " yet"))
         return "  ".join(parts)

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ccpipe.cli.console.quantity import short
 from ccpipe.cli.top.model import Model
@@ -16,6 +16,11 @@ class Column(NamedTuple):
     head: str
     unit: str = ""
     descending: bool = True
+
+    @property
+    def justify(self) -> Literal["left", "right"]:
+        """Where its cells stand: numbers on the right."""
+        return "right" if self.descending or self.unit else "left"
 
 
 class Row(NamedTuple):
@@ -54,9 +59,9 @@ def _nodes(model: Model) -> Iterable[Row]:
         used = 100 * node.memory / node.memory_total if node.memory_total > 0 else math.nan
         yield Row(
             f"{node.cluster}/{node.name}",
-            (node.cluster, node.name, node.load, node.busy, node.memory, used, node.network,
-             node.flops, node.power, node.gpus, len(node.jobs), node.rate,
-             time.time() - node.heard if node.heard else math.nan),
+            (node.cluster, node.name, node.load, node.busy, node.memory, used,
+             node.whole("network"), node.flops, node.whole("power"), node.gpus, len(node.jobs),
+             node.rate, time.time() - node.heard if node.heard else math.nan),
         )  # fmt: skip
 
 
@@ -112,7 +117,7 @@ VIEWS: dict[str, View] = {
     "jobs": View(
         (_text("cluster"), Column("job"), _text("user"), _text("partition"), _text("state"),
          Column("nodes"), Column("load"), Column("memory", "bytes"), Column("flops", "Flops/s"),
-         Column("age", "s")),
+         Column("elapsed", "s")),
         _jobs,
     ),
     "gpus": View(
@@ -162,7 +167,7 @@ def _cell(value: object, unit: str) -> str:
     if isinstance(value, float) and math.isnan(value):
         return "-"
     assert isinstance(value, int | float)
-    return age(value) if unit == "s" else short(value, unit)
+    return age(value) if unit == "s" else short(value, unit, digits=3)
 
 
 def age(seconds: float) -> str:

@@ -8,7 +8,7 @@ import { JobPage } from "./pages/job.js";
 import { JobsPage } from "./pages/jobs.js";
 import { NodePage } from "./pages/node.js";
 import { OverviewPage } from "./pages/overview.js";
-import { count } from "./units.js";
+import { count, plural } from "./units.js";
 
 const PAGES = { "": OverviewPage, node: NodePage, jobs: JobsPage, job: JobPage,
   events: EventsPage, pipe: HealthPage };
@@ -34,11 +34,11 @@ status.append(...Object.values(chips));
 
 function showStatus(state) {
   setBus(state.connected ? "good" : "bad", state.connected ? "live" : `no broker at ${state.server}`);
-  say(chips.nodes, `${count(state.nodes)} nodes${state.silent ? `, ${state.silent} silent` : ""}`);
+  say(chips.nodes, `${plural(state.nodes, "node")}${state.silent ? `, ${state.silent} silent` : ""}`);
   chips.nodes.classList.toggle("warn", state.silent > 0);
   say(chips.lines, `${count(state.lines)} lines/s`);
   chips.dead.hidden = !state.dead;
-  say(chips.dead, `${count(state.dead)} dead letters`);
+  say(chips.dead, plural(state.dead, "dead letter"));
 }
 
 function setBus(kind, text) {

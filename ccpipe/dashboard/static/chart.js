@@ -3,7 +3,7 @@
 import { colour, h, say } from "./dom.js";
 import { format } from "./units.js";
 
-const HEIGHT = 128;
+const HEIGHT = 133;
 const LINES = 8;
 const MAX_LEGEND = 8;
 
@@ -12,10 +12,13 @@ export const lineColour = (place) => colour(`line${place % LINES}`);
 export class Chart {
   /**
    * A chart of one metric. `labels` name its lines; "" is the node as a whole. With `band` the
-   * lines are minimum, mean and maximum.
+   * lines are minimum, mean and maximum. What stands at the top is the lines' mean, or with
+   * `summed` their sum.
    */
-  constructor({ title, unit = "", meaning = "", labels, band = false, sync = "time", height = HEIGHT }) {
-    Object.assign(this, { unit, labels, band, sync, height });
+  constructor({ title, unit = "", meaning = "", labels, band = false, summed = false, sync = "time",
+    height = HEIGHT }) {
+    Object.assign(this, { unit, labels, band, summed, sync, height });
+    this.focused = 0;
     this.now = h("output", { class: "now" }, "–");
     this.body = h("div", { class: "plot" });
     this.body.style.height = `${height}px`;
@@ -48,9 +51,10 @@ export class Chart {
     this.draw();
   }
 
-  /** Show columns: times, then one column for each label. */
-  set(data) {
+  /** Show columns: times, then one for each label; `whole` is what they add up to, where known. */
+  set(data, whole = null) {
     this.data = data;
+    this.whole = whole;
     this.latest();
     if (this.visible) this.draw();
   }
@@ -67,10 +71,14 @@ export class Chart {
     const values = this.data.slice(1).map((column) => column[place]);
     if (this.band) say(this.now, format(values[1], this.unit));
     else if (values.length === 1) say(this.now, format(values[0], this.unit));
-    else {
+    else if (this.focused) {
+      const at = this.focused - 1;
+      say(this.now, `${this.labels[at]} ${format(values[at], this.unit)}`);
+    } else {
       const there = values.filter((value) => value !== null && !Number.isNaN(value));
-      const mean = there.reduce((sum, value) => sum + value, 0) / there.length;
-      say(this.now, there.length ? `mean ${format(mean, this.unit)}` : "–");
+      const sum = there.reduce((total, value) => total + value, 0);
+      const value = this.whole?.[place] ?? (this.summed ? sum : sum / there.length);
+      say(this.now, there.length ? `${this.summed ? "sum" : "mean"} ${format(value, this.unit)}` : "–");
     }
   }
 
@@ -93,6 +101,7 @@ export class Chart {
     const grid = { stroke: colour("grid"), width: 1 };
     const font = "11px system-ui, sans-serif";
     const single = this.labels.length === 1;
+    const many = !single && !this.band;
     const lines = this.labels.map((label, place) => ({
       label: label || "node", width: single || this.band ? 1.5 : 1.25, spanGaps: false,
       stroke: this.band && place !== 1 ? "transparent" : lineColour(this.band ? 0 : place),
@@ -101,17 +110,24 @@ export class Chart {
     return {
       width: this.body.clientWidth, height: this.height, series: [{}, ...lines],
       bands: this.band ? [{ series: [3, 1], fill: `${lineColour(0)}33` }] : undefined,
-      legend: { show: false },
-      cursor: { y: false, sync: { key: this.sync }, drag: { x: false, y: false }, points: { size: 6 } },
+      legend: { show: false }, focus: { alpha: 0.25 },
+      cursor: { y: false, sync: { key: this.sync }, drag: { x: false, y: false }, points: { size: 6 },
+        focus: { prox: many ? 16 : -1 } },
       scales: { y: { range: (_, low, high) => this.range(low, high) } },
       padding: [6, 22, 0, 0],
       axes: [
-        { stroke: text, grid: { show: false }, ticks: { show: false }, font, size: 22, space: 70,
+        { stroke: text, grid: { show: false }, ticks: { show: false }, font, size: 27, gap: 9, space: 70,
           values: (_, times) => times.map(brief) },
         { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 34,
           values: (_, values) => values.map((value) => format(value, this.unit, true)) },
       ],
-      hooks: { setCursor: [(plot) => this.latest(plot.cursor.idx ?? undefined)] },
+      hooks: {
+        setCursor: [(plot) => this.latest(plot.cursor.idx ?? undefined)],
+        setSeries: [(plot, place) => {
+          this.focused = place ?? 0;
+          this.latest(plot.cursor.idx ?? undefined);
+        }],
+      },
     };
   }
 

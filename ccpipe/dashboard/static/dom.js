@@ -38,5 +38,8 @@ export function colour(name) {
 export const nodeLink = (cluster, node) =>
   `#/node/${encodeURIComponent(cluster)}/${encodeURIComponent(node)}`;
 
+/** A wide table scrolls by itself, so that the page does not. */
+export const scrolling = (table) => h("div", { class: "scroll" }, table);
+
 export const jobLink = (job) =>
   `#/job/${encodeURIComponent(job.cluster)}/${job.id}/${job.start}`;

@@ -4,9 +4,11 @@ import { colour, h, say } from "./dom.js";
 import { format } from "./units.js";
 
 const GAP = 2;
-const MAX_CELL = 30;
+const MAX_CELL = 44;
 const MIN_CELL = 5;
 const HEIGHT = 232;
+// A few nodes have tiles, with their names and values.
+const TILE = { wide: 104, tall: 54, max: 210 };
 
 export class HeatMap {
   /** `onopen(place)` is called when a cell is chosen; `label(place)` names it. */
@@ -29,7 +31,8 @@ export class HeatMap {
     this.low = h("span", {}, "0");
     this.high = h("span", {}, "–");
     this.legend = h("div", { class: "legend" }, this.low, this.ramp, this.high);
-    this.element = h("div", { class: "heatbox" }, this.canvas, this.tip);
+    this.missing = h("p", { class: "dim small missing" });
+    this.element = h("div", { class: "heatbox" }, this.canvas, this.tip, this.missing);
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.element);
   }
@@ -46,9 +49,12 @@ export class HeatMap {
     let top = 0;
     for (const value of values) if (value > top) top = value;
     // A scale that follows every value would flicker: it grows at once and shrinks in steps.
-    const wanted = unit === "percent" ? 100 : nice(top);
+    const wanted = unit === "percent" && top <= 100 ? 100 : nice(top);
     if (wanted > this.top || wanted < this.top / 2) this.top = wanted;
     this.draw();
+    const without = values.filter(Number.isNaN).length;
+    say(this.missing, [without ? `${without} without a value (grey)` : "",
+      silent.size ? `${silent.size} silent (struck out)` : ""].filter(Boolean).join(", "));
     if (!this.tip.hidden) this.describe(this.focus);
   }
 
@@ -61,15 +67,28 @@ export class HeatMap {
     const width = this.element.clientWidth;
     const number = Math.max(1, this.values.length);
     const rows = (columns) => Math.ceil(number / columns);
+    const tiles = Math.max(1, Math.floor(width / TILE.wide));
+    if (rows(tiles) * TILE.tall <= HEIGHT) {
+      const columns = Math.min(tiles, number);
+      const wide = Math.min(width / columns, TILE.max);
+      return { width, columns, wide, tall: TILE.tall, height: rows(tiles) * TILE.tall, named: true };
+    }
     let columns = Math.max(1, Math.floor(width / MAX_CELL));
     const max = Math.max(columns, Math.floor(width / MIN_CELL));
     while (columns < max && rows(columns) * (width / columns) > HEIGHT) columns += 1;
     const cell = width / columns;
-    return { width, cell, columns, height: Math.max(HEIGHT, Math.ceil(rows(columns) * cell)) };
+    return { width, columns, wide: cell, tall: cell, height: Math.ceil(rows(columns) * cell) };
+  }
+
+  /** Where a node's cell is. */
+  box(place, { columns, wide, tall }) {
+    const gap = tall > 8 ? GAP : 1;
+    return [(place % columns) * wide, Math.floor(place / columns) * tall, wide - gap, tall - gap];
   }
 
   draw() {
-    const { width, cell, columns, height } = this.layout();
+    const layout = this.layout();
+    const { width, height } = layout;
     if (!width) return;
     const scale = devicePixelRatio || 1;
     const { canvas } = this;
@@ -84,46 +103,61 @@ export class HeatMap {
     const ramp = palette();
     const empty = colour("cell");
     const mark = colour("bad");
-    const size = cell - (cell > 8 ? GAP : 1);
     this.values.forEach((value, place) => {
-      const x = (place % columns) * cell;
-      const y = Math.floor(place / columns) * cell;
+      const [x, y, wide, tall] = this.box(place, layout);
       const share = Math.max(0, Math.min(1, value / (this.top || 1)));
-      context.fillStyle = Number.isNaN(value) ? empty : ramp[Math.round(share * 255)];
-      context.fillRect(x, y, size, size);
+      const shade = Number.isNaN(value) ? null : ramp[Math.round(share * 255)];
+      context.fillStyle = shade?.fill ?? empty;
+      context.fillRect(x, y, wide, tall);
+      if (layout.named) {
+        context.fillStyle = shade?.text ?? colour("text");
+        this.name(context, place, x, y, wide);
+      }
       if (this.silent.has(place)) {
         context.strokeStyle = mark;
         context.lineWidth = 1.5;
         context.beginPath();
         context.moveTo(x + 2, y + 2);
-        context.lineTo(x + size - 2, y + size - 2);
+        context.lineTo(x + wide - 2, y + tall - 2);
         context.stroke();
       }
     });
     if (this.focus >= 0 && this.focus < this.values.length) {
       context.strokeStyle = colour("text");
       context.lineWidth = 2;
-      const x = (this.focus % columns) * cell;
-      const y = Math.floor(this.focus / columns) * cell;
-      context.strokeRect(x + 1, y + 1, size - 2, size - 2);
+      const [x, y, wide, tall] = this.box(this.focus, layout);
+      context.strokeRect(x + 1, y + 1, wide - 2, tall - 2);
     }
     this.drawLegend(ramp);
+  }
+
+  /** Write a node's name and value on its tile. */
+  name(context, place, x, y, wide) {
+    context.save();
+    context.beginPath();
+    context.rect(x, y, wide - 6, TILE.tall);
+    context.clip();
+    context.font = "600 12.5px system-ui, sans-serif";
+    context.fillText(this.label(place), x + 9, y + 22);
+    context.font = "12.5px system-ui, sans-serif";
+    context.fillText(format(this.values[place], this.unit), x + 9, y + 39);
+    context.restore();
   }
 
   drawLegend(ramp) {
     say(this.high, this.top ? format(this.top, this.unit) : "–");
     const context = this.ramp.getContext("2d");
     for (let x = 0; x < 96; x += 1) {
-      context.fillStyle = ramp[Math.round((x / 95) * 255)];
+      context.fillStyle = ramp[Math.round((x / 95) * 255)].fill;
       context.fillRect(x, 0, 1, 8);
     }
   }
 
   at(event) {
-    const { cell, columns } = this.layout();
+    const { wide, tall, columns } = this.layout();
     const box = this.canvas.getBoundingClientRect();
-    const column = Math.floor((event.clientX - box.left) / cell);
-    const place = Math.floor((event.clientY - box.top) / cell) * columns + column;
+    const column = Math.floor((event.clientX - box.left) / wide);
+    const place = Math.floor((event.clientY - box.top) / tall) * columns + column;
     return column < columns && place < this.values.length ? place : -1;
   }
 
@@ -159,13 +193,12 @@ export class HeatMap {
   describe(place) {
     this.tip.hidden = place < 0;
     if (place < 0) return;
-    const { cell, columns, width } = this.layout();
+    const layout = this.layout();
     const state = this.silent.has(place) ? "silent" : format(this.values[place], this.unit);
     say(this.tip, `${this.label(place)}  ${state}`);
-    const x = (place % columns) * cell;
-    const y = Math.floor(place / columns) * cell;
-    this.tip.style.left = `${Math.max(0, Math.min(x, width - this.tip.offsetWidth))}px`;
-    this.tip.style.top = `${y + cell + 4}px`;
+    const [x, y] = this.box(place, layout);
+    this.tip.style.left = `${Math.max(0, Math.min(x, layout.width - this.tip.offsetWidth))}px`;
+    this.tip.style.top = `${y + layout.tall + 4}px`;
   }
 }
 
@@ -178,7 +211,7 @@ function nice(number) {
 
 const ramps = {};
 
-/** 256 colours from low to high, by the theme's four. */
+/** 256 colours from low to high, by the theme's four, each with that of a text upon it. */
 function palette() {
   const theme = document.documentElement.dataset.theme;
   ramps[theme] ??= mix(["heat0", "heat1", "heat2", "heat3"].map(colour));
@@ -192,6 +225,7 @@ function mix(stops) {
     const low = Math.min(points.length - 2, Math.floor(where));
     const rgb = points[low].map((from, c) =>
       Math.round(from + (points[low + 1][c] - from) * (where - low)));
-    return `rgb(${rgb.join(" ")})`;
+    const isLight = 0.3 * rgb[0] + 0.59 * rgb[1] + 0.11 * rgb[2] > 130;
+    return { fill: `rgb(${rgb.join(" ")})`, text: isLight ? "#0b1420" : "#ffffff" };
   });
 }

@@ -14,7 +14,7 @@ export class Roofline {
       "aria-label": "Roofline: floating point operations per second over operations per byte" });
     this.box = h("div", { class: "roofbox" }, this.canvas);
     this.element = card("Roofline", this.box,
-      h("p", { class: "dim small" }, "One point per node and sample; recent ones are darker. "
+      h("p", { class: "dim small" }, "One point per node and sample; older ones are fainter. "
         + "The roof is the highest bandwidth and speed that was seen here, not the hardware's."));
     this.points = [];
     this.factors = [1, 1];

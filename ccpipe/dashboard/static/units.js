@@ -46,6 +46,9 @@ function short(number) {
   return number.toExponential(1);
 }
 
+/** A number of things: 1 node, 2 nodes. */
+export const plural = (number, name) => `${count(number)} ${name}${number === 1 ? "" : "s"}`;
+
 export const count = (number) => Math.round(number).toLocaleString("en").replaceAll(",", " ");
 
 /** Write seconds since the epoch as local time, with month and day where it is not today. */

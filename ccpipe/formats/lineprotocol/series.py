@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ccpipe.errors import DataError, EncodeError
 from ccpipe.formats.lineprotocol.grammar import CC, KEY_ESCAPE, MEASUREMENT_ESCAPE, Grammar
 from ccpipe.formats.lineprotocol.kernel import KERNEL
-from ccpipe.memory_limit import memory_limit
+from ccpipe.process.memory_limit import memory_limit
 
 if TYPE_CHECKING:
     from ccpipe.formats.lineprotocol.kernel._kernel import Scanner

@@ -6,8 +6,8 @@ function               reads                                               into
 ``sacct.read``         ``sacct -P``, ``sstat -P``                          ``SacctRow``
 ``sacct_json``         ``sacct --json``, slurmrestd's ``slurmdb``          ``SacctRow``
 ``squeue.read``        ``squeue -o``, ``squeue -O``                        ``LiveJob``
-``squeue_json``        ``squeue --json``, ``scontrol show job --json``     ``LiveJob``, ``LiveStep``
-``scontrol``           ``scontrol show job|step|node|partition|config``    all of them
+``squeue_json``        ``squeue --json``, ``scontrol show job --json``     ``LiveJob``
+``scontrol``           ``scontrol show job|node|partition``                all of them
 ``sinfo.read``         ``sinfo``                                           ``Cluster``
 ``sinfo_json``         ``sinfo --json``, slurmrestd's nodes, partitions    ``Cluster``
 =====================  ==================================================  =====================
@@ -21,9 +21,8 @@ from ccpipe.formats.slurm.job_id import PendingTasks, SlurmId, pending_tasks
 from ccpipe.formats.slurm.json.sacct import read_json as read_sacct_json
 from ccpipe.formats.slurm.json.sinfo import read_json as read_sinfo_json
 from ccpipe.formats.slurm.json.squeue import read_json as read_squeue_json
-from ccpipe.formats.slurm.json.squeue import read_steps_json
 from ccpipe.formats.slurm.reading import Reading, Rejected
-from ccpipe.formats.slurm.records import Allocation, LiveJob, LiveStep, Node, Partition
+from ccpipe.formats.slurm.records import Allocation, LiveJob, Node, Partition
 from ccpipe.formats.slurm.resources import Gres, gpu_count, gres, index_list, tres, tres_labels
 from ccpipe.formats.slurm.sacct import SacctReader
 from ccpipe.formats.slurm.sacct import read as read_sacct
@@ -37,7 +36,6 @@ __all__ = [
     "Cluster",
     "Gres",
     "LiveJob",
-    "LiveStep",
     "Node",
     "Partition",
     "PendingTasks",
@@ -57,7 +55,6 @@ __all__ = [
     "read_sinfo_json",
     "read_squeue",
     "read_squeue_json",
-    "read_steps_json",
     "scontrol",
     "tres",
     "tres_labels",

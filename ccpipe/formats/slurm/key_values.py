@@ -34,8 +34,6 @@ class Kind(NamedTuple):
     """Keys whose values users write; on several lines each ends its line."""
     known: frozenset[str] = frozenset()
     """Keys that end such a value on one line."""
-    inner: frozenset[str] = frozenset()
-    """Of the free keys, those with others behind them on their line."""
     repeated: frozenset[str] = frozenset()
     """Keys that come once for each group of nodes."""
 
@@ -117,7 +115,7 @@ def _pairs(line: str, kind: Kind, *, is_alone: bool) -> Iterator[tuple[str, str]
     """Yield the keys of a line with their values."""
     key, start = "", 0
     for found in _KEY.finditer(line):
-        ends = found[1] in kind.known and (is_alone or key in kind.inner)
+        ends = is_alone and found[1] in kind.known
         if key in kind.free and not ends:
             continue
         if key:
@@ -148,12 +146,6 @@ JOB = Kind(
     },
     repeated=frozenset({"Nodes", "CPU_IDs", "Mem", "GRES", "GRES_IDX"}),
 )  # fmt: skip
-STEP = Kind(
-    "StepId",
-    frozenset({"Name", "StdErr", "StdIn", "StdOut", "Container"}),
-    frozenset({"Network", "TRES", "ResvPorts", "CPUFreqReq", "StdErr", "StdIn", "StdOut"}),
-    inner=frozenset({"Name"}),
-)
 NODE = Kind(
     "NodeName",
     frozenset({"OS", "Reason", "Comment", "Extra"}),

@@ -104,28 +104,6 @@ class LiveJob(msgspec.Struct, frozen=True, gc=False):
     is_batch: bool | None = None
 
 
-class LiveStep(msgspec.Struct, frozen=True, gc=False):
-    """A step that runs."""
-
-    id: SlurmId
-    name: str | None = None
-    user: str | None = None
-    uid: int | None = None
-    cluster: str | None = None
-    partition: str | None = None
-    state: str | None = None
-    node_list: str | None = None
-    start: int | None = None
-    run_time: float | None = None
-    time_limit: float | None = None
-    nodes: int | None = None
-    cpus: int | None = None
-    tasks: int | None = None
-    layout: str | None = None
-    alloc_tres: str | None = None
-    submit_line: str | None = None
-
-
 class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node, and what of it is in use."""
 

@@ -1,4 +1,4 @@
-"""The text of ``scontrol show``: jobs with their CPUs, steps, nodes, partitions, configuration.
+"""The text of ``scontrol show``: jobs with their CPUs, nodes and partitions.
 
 On several lines or, with ``-o``, on one. ``show job -d`` is the only command whose text names the
 CPUs and GPUs that a job has on each node.
@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.key_values import JOB, NODE, PARTITION, STEP, KeyValues, read_records
+from ccpipe.formats.slurm.key_values import JOB, NODE, PARTITION, KeyValues, read_records
 from ccpipe.formats.slurm.reading import Reading
-from ccpipe.formats.slurm.records import Allocation, LiveJob, LiveStep, Node, Partition
+from ccpipe.formats.slurm.records import Allocation, LiveJob, Node, Partition
 from ccpipe.formats.slurm.resources import index_list
 from ccpipe.formats.slurm.states import job_state, node_states
 from ccpipe.formats.slurm.timestamp import TimeReader
@@ -39,7 +39,6 @@ from ccpipe.formats.slurm.values import (
     whole,
 )
 
-_SETTING = re.compile(r"([A-Za-z][^=\n]*?) *= ?(.*)")
 _REASON = re.compile(r" \[([^@\]\s]*)@([^\]\s]+)\]$", re.MULTILINE)
 
 
@@ -52,12 +51,6 @@ def read_jobs(payload: bytes, *, zone: tzinfo | None = None) -> Reading[LiveJob]
     return read_records(payload, JOB, lambda record: _job(record, time))
 
 
-def read_steps(payload: bytes, *, zone: tzinfo | None = None) -> Reading[LiveStep]:
-    """Read ``scontrol show step``; the zone is as for jobs."""
-    time = TimeReader(zone)
-    return read_records(payload, STEP, lambda record: _step(record, time))
-
-
 def read_nodes(payload: bytes, *, zone: tzinfo | None = None) -> Reading[Node]:
     """Read ``scontrol show node``; the zone is as for jobs."""
     time = TimeReader(zone)
@@ -67,24 +60,6 @@ def read_nodes(payload: bytes, *, zone: tzinfo | None = None) -> Reading[Node]:
 def read_partitions(payload: bytes) -> Reading[Partition]:
     """Read ``scontrol show partition``."""
     return read_records(payload, PARTITION, _partition)
-
-
-def read_config(payload: bytes) -> dict[str, str]:
-    """Read ``scontrol show config`` into its settings, each as it is printed.
-
-    Raises
-    ------
-    DataError
-        where there is no setting at all.
-
-    """
-    found: dict[str, str] = {}
-    for line in payload.decode("utf-8", "replace").split("\n"):
-        if setting := _SETTING.fullmatch(line):
-            found.setdefault(setting[1], setting[2].strip())
-    if not found:
-        raise DataError("no settings: not what scontrol show config prints")
-    return found
 
 
 def _job(job: KeyValues, time: TimeReader) -> LiveJob:
@@ -192,26 +167,6 @@ def _allocation(group: dict[str, str]) -> Allocation:
         cpu_count=len(index_list(cpu_ids)) if cpu_ids else None,
         memory=megabytes(group.get("Mem", "")),
         gres=text(group.get("GRES", group.get("GRES_IDX", ""))),
-    )
-
-
-def _step(step: KeyValues, time: TimeReader) -> LiveStep:
-    user, uid = user_id(step.get("UserId"))
-    return LiveStep(
-        SlurmId.read(step.get("StepId")),
-        name=step.get("Name") or None,
-        user=None if user.isdigit() else text(user),
-        uid=whole(user) if user.isdigit() else uid,
-        partition=step.word("Partition"),
-        state=_required(step, job_state, "State"),
-        node_list=step.word("NodeList"),
-        start=_read(step, time, "StartTime"),
-        time_limit=_read(step, duration, "TimeLimit"),
-        nodes=_read(step, count, "Nodes"),
-        cpus=_read(step, count, "CPUs"),
-        tasks=_read(step, count, "Tasks"),
-        layout=step.word("Dist"),
-        alloc_tres=step.word("TRES"),
     )
 
 

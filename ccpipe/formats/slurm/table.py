@@ -361,14 +361,14 @@ def _merged(cells: list[str], header: Header, offsets: list[set[int]]) -> list[s
         end = column + 1
         while len(offsets[end]) > 1:
             end += 1
-        stretch = header.names[column:end]
-        if len(stretch) > 1 and not header.free.issuperset(stretch):
+        ambiguous = header.names[column:end]
+        if len(ambiguous) > 1 and not header.free.issuperset(ambiguous):
             raise DataError(
                 f"{len(cells)} fields where the header has {len(header.names)}: the delimiters in"
-                f" excess can stand in more than one of the columns {', '.join(stretch):.200}"
+                f" excess can stand in more than one of the columns {', '.join(ambiguous):.200}"
             )
         first, beyond = column + min(offsets[column]), end + min(offsets[end])
         merged.append(header.delimiter.join(cells[first:beyond]))
-        merged += [""] * (len(stretch) - 1)
+        merged += [""] * (len(ambiguous) - 1)
         column = end
     return merged

@@ -20,10 +20,9 @@ import msgspec
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Interval, Site, state_folder
-from ccpipe.errors import CcpipeError, ConfigError
+from ccpipe.errors import CcpipeError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import Envelope
 from ccpipe.formats.sonar.envelopes import Envelopes
@@ -34,14 +33,13 @@ from ccpipe.node.agent.log import LogSource
 from ccpipe.node.agent.parts import Parts
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.agent.responder import Responder
-from ccpipe.node.agent.spool import Spool
-from ccpipe.node.agent.spooling import Replay, SpoolingSink
+from ccpipe.node.agent.spooling import Replay, SpoolingSink, open_replay
 from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.pipeline import Limits, Sink, Stages, run
 from ccpipe.pipeline.signals import stop_signals
-from ccpipe.sinks.dead_letter_file import DeadLetterFile
+from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -170,7 +168,7 @@ class Agent:
                     self.metrics,
                     lines,
                     translators=self.stages,
-                    dead_letter_sink=DeadLetterFile(dead),
+                    dead_letter_sink=DeadLetterFile(dead, max_bytes=NODE_BYTES),
                     limits=lines.limits,
                     telemetry=self.telemetry,
                     stop=stop,
@@ -178,7 +176,9 @@ class Agent:
                 run(
                     self.sonar,
                     envelopes,
-                    dead_letter_sink=DeadLetterFile(dead.with_name(f"{dead.name}.sonar")),
+                    dead_letter_sink=DeadLetterFile(
+                        dead.with_name(f"{dead.name}.sonar"), max_bytes=NODE_BYTES
+                    ),
                     limits=SONAR,
                     telemetry=Telemetry(),  # its own: counts and readiness are those of metrics
                     stop=stop,
@@ -201,20 +201,10 @@ class Agent:
         if self.once or not options.enabled:
             return None
         path = Path(options.path or state_folder() / "spool.db")
-        spool = Spool(path, size=options.size, age=options.age)
-        try:
-            await asyncio.to_thread(spool.open)
-        except ConfigError as error:
-            log.warning("%s; without the broker, messages are kept in memory only", error)
-            return None
-        replay = Replay(
-            spool,
-            Publisher(sink.bus, self.site.bus, sink.subjects),
-            rate=options.rate,
-            dead_letter_sink=DeadLetterFile(self.dead_letter_file()),
-            telemetry=self.telemetry,
-        )
-        await stack.enter_async_context(replay.running())
+        dead = DeadLetterFile(self.dead_letter_file(), max_bytes=NODE_BYTES)
+        replay = await open_replay(sink, path, dead, self.telemetry)
+        if replay is not None:
+            await stack.enter_async_context(replay.running())
         return replay
 
     @contextlib.asynccontextmanager

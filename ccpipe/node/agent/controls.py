@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from ccpipe.config import Interval, Site, convert
-from ccpipe.config_dump import mask, measure, plain
+from ccpipe.config.dump import mask, measure, plain
 from ccpipe.errors import DataError, UnavailableError
 from ccpipe.formats.sonar import Envelope, SysinfoAttributes
 from ccpipe.node.controls.control import Change, Control, Tags

@@ -5,12 +5,14 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.publisher import IN_FLIGHT, Outgoing, Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.subjects import matches
-from ccpipe.errors import DataError, UnavailableError
+from ccpipe.errors import ConfigError, DataError, DeniedError, UnavailableError
 from ccpipe.node.agent.spool import Dropped, Spool, Spooled
 from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink
 from ccpipe.telemetry import Telemetry
@@ -25,6 +27,29 @@ REPORT_SECONDS = 60.0
 """What was dropped is logged at most so often."""
 
 
+async def open_replay(
+    sink: NatsSink, path: Path, dead_letter_sink: DeadLetterSink, telemetry: Telemetry
+) -> "Replay | None":
+    """Open the spool at `path`, as ``[publish.spool]`` says; None where it cannot be used.
+
+    What it holds is replayed through the connection of `sink`.
+    """
+    options = sink.site.publish.spool
+    spool = Spool(path, size=options.size, age=options.age)
+    try:
+        await asyncio.to_thread(spool.open)
+    except ConfigError as error:
+        log.warning("%s; without the broker, messages are kept in memory only", error)
+        return None
+    return Replay(
+        spool,
+        Publisher(sink.bus, sink.site.bus, sink.subjects),
+        rate=options.rate,
+        dead_letter_sink=dead_letter_sink,
+        telemetry=telemetry,
+    )
+
+
 class SpoolingSink(Sink):
     """Publishes records; while the broker does not take them, they go to the spool.
 
@@ -37,6 +62,7 @@ class SpoolingSink(Sink):
         self.replay = replay
         self.takes = sink.takes
         self.limits = sink.limits
+        self.resumes = sink.resumes
         self.publisher = Publisher(sink.bus, sink.site.bus, sink.subjects)
         self._metrics = sink.subjects.patterns(["metrics", "sonar"])
 
@@ -51,6 +77,8 @@ class SpoolingSink(Sink):
             except (UnavailableError, TimeoutError) as error:
                 messages = self.publisher.take_unstored(messages)
                 self.replay.report_begin(error)
+            except ForbiddenError as error:
+                raise self.sink.located(error, records) from None
             else:
                 return
         await self.replay.append([(message, self._is_event(message)) for message in messages])
@@ -122,8 +150,9 @@ class Replay:
             try:
                 await self._step()
                 pause = shortest
-            except UnavailableError as error:
-                log.debug("the spool waits: %s", error)
+            except (UnavailableError, DeniedError) as error:
+                level = logging.DEBUG if isinstance(error, UnavailableError) else logging.WARNING
+                log.log(level, "the spool waits: %s", error)
                 await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - no secret
                 pause = min(pause * 2, longest) if self.publisher.bus.is_connected else shortest
 

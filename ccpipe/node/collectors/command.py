@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from ccpipe.child_process import run
 from ccpipe.config import Duration, Size
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import decode
@@ -18,6 +17,7 @@ from ccpipe.message import Message
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.soft_errors import SoftErrors
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
+from ccpipe.process.child import run
 
 METRICS: tuple[Metric, ...] = ()
 """What a site's commands print is not known here."""

@@ -14,12 +14,12 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ccpipe.child_process import run
 from ccpipe.config import Duration
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.process.child import run
 
 _NODE = ("node",)
 METRICS = (

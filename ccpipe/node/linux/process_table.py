@@ -24,7 +24,7 @@ class Process(NamedTuple):
     name: str
     """At most 15 bytes, but for threads of the kernel; those that are no UTF-8 are ``\ufffd``."""
     state: str
-    """One letter: ``R`` runs, ``Z`` is a zombie, ``X`` is being removed."""
+    """One letter: ``R`` runs, ``T`` is stopped, ``Z`` is a zombie, ``X`` is being removed."""
     ppid: int
     """The parent process; 0 where there is none."""
     group: int
@@ -108,13 +108,19 @@ class ProcessTable:
         return walk
 
 
-def start_time(pid: int, root: str = "/") -> float | None:
-    """Return when a process started, in seconds since the boot; None where it ended."""
+def find_process(pid: int, root: str = "/") -> Process | None:
+    """Return one process; None where it ended."""
     text = read(os.path.join(root, f"proc/{pid}/stat"))  # noqa: PTH118 - as above
     try:
-        return parse_process(text).start / _TICKS
+        return parse_process(text)
     except (ValueError, IndexError):
         return None
+
+
+def start_time(pid: int, root: str = "/") -> float | None:
+    """Return when a process started, in seconds since the boot; None where it ended."""
+    found = find_process(pid, root)
+    return None if found is None else found.start / _TICKS
 
 
 def read(path: str) -> bytes:

@@ -38,6 +38,8 @@ class StepCgroup(NamedTuple):
     """By the global number of a task, its processes."""
     undivided: frozenset[int]
     """Processes that the hierarchy says no task of."""
+    is_frozen: bool = False
+    """Whether they are kept from running, as Slurm does it to suspend a step."""
 
 
 def find_steps(root: str = "/") -> Iterator[StepCgroup]:
@@ -76,7 +78,21 @@ def _steps(job_folder: Path, node: str, job: int, below: str) -> Iterator[StepCg
             number = 0 if task == _SPECIAL else int(task)
             tasks[number] = tasks.get(number, frozenset()) | _processes(folder)
         undivided = frozenset() if below else _listed(path)
-        yield StepCgroup(node, job, step, tasks, undivided)
+        yield StepCgroup(node, job, step, tasks, undivided, _is_frozen(path, below))
+
+
+def _is_frozen(step_folder: Path, below: str) -> bool:
+    """Return whether a group is frozen; of version 1 only the controller ``freezer`` says so."""
+    if below:
+        return "frozen 1" in _text(step_folder / below / "cgroup.events").splitlines()
+    return _text(step_folder / "freezer.state").strip() in ("FREEZING", "FROZEN")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii", "replace")
+    except OSError:
+        return ""
 
 
 def _matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[str, Path]]:

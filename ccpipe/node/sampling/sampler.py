@@ -203,7 +203,7 @@ class Sampler(Source):
         self._intervals = sorted(set(ticks.values())) or [common]
         self._jitter = jitter
         self._tags = tags
-        self._patience = min_interval / 40 if timeout is None else timeout
+        self._timeout = min_interval / 40 if timeout is None else timeout
         self._units = units or {}
         self._last = {every: last for every, last in self._last.items() if every in self._intervals}
         self._take_turns(collectors, ticks)
@@ -258,12 +258,10 @@ class Sampler(Source):
             now = time.time_ns()
             asked = [self._question(turn, _whole_second()) for turn in first]
             # Not beyond the first slot.
-            yield await self._answers(
-                asked, min(self._patience, (self._after(now) - now) / _SECOND)
-            )
+            yield await self._answers(asked, min(self._timeout, (self._after(now) - now) / _SECOND))
         while (slot := await self._next_slot()) is not None:
             self._count_missed(slot)
-            yield await self._answers(self._ask(slot), self._patience)
+            yield await self._answers(self._ask(slot), self._timeout)
         yield await self._answers([], 0)
 
     async def _only(self) -> AsyncGenerator[list[Any]]:
@@ -292,7 +290,7 @@ class Sampler(Source):
             slot = self._after(now)
             late = random.uniform(0, self._jitter)  # noqa: S311 - no secret
             wait = (slot - now) / _SECOND
-            self.expected = time.monotonic() + wait + late + self._patience
+            self.expected = time.monotonic() + wait + late + self._timeout
             self.armed.set()
             if not await self._pause(wait):
                 return None

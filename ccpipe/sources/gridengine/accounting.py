@@ -10,6 +10,7 @@ has its own message id.
 
 import asyncio
 import fcntl
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -28,6 +29,8 @@ from ccpipe.message import Message
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.follow import Chunk, Follower, Progress
 from ccpipe.translate.gridengine import job_log
+
+log = logging.getLogger(__name__)
 
 
 class AccountingFile(Source):
@@ -96,6 +99,7 @@ class AccountingFile(Source):
         self._followers: dict[str, Follower] = {}
         self._reached: dict[str, int] = {}  # the latest time in a path's lines
         self._stopped = asyncio.Event()
+        self._is_unsaved = False  # the checkpoint, for want of space
 
     async def check(self) -> None:
         """Check that the files' folders exist, for ``ccpipe validate``."""
@@ -145,8 +149,19 @@ class AccountingFile(Source):
             elif self.once:
                 return
             else:
-                self.checkpoint.save()
+                self._save()
                 await wait_for_event(self._stopped, self.poll)
+
+    def _save(self) -> None:
+        """Write the checkpoint, or try again with the next poll: a full disk ends nothing."""
+        try:
+            self.checkpoint.save()
+        except UnavailableError as error:
+            if not self._is_unsaved:
+                log.warning("%s; trying again, and reading on", error)
+            self._is_unsaved = True
+        else:
+            self._is_unsaved = False
 
     async def _next(self) -> Batch | None:
         """Read the file that is furthest behind; None if there is nothing new.

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ccpipe import child_process
 from ccpipe.errors import UnavailableError
+from ccpipe.process import child
 
 SEPARATOR, END = "\x1f", "\x1e"
 MAX_OUTPUT = 2**30
@@ -84,7 +84,7 @@ class Commands:
     def _run(self, words: Sequence[str]) -> bytes:
         program = str(Path(self.folder, words[0])) if self.folder else words[0]
         try:
-            return child_process.run(
+            return child.run(
                 [program, *words[1:]],
                 timeout=self.timeout,
                 output=MAX_OUTPUT,

@@ -277,7 +277,7 @@ class Assembler:
             if len(self._waiting) <= self.maximum and self.latest - oldest.seen < self.quiet:
                 break
             yield from self._as_it_is(key)
-        for which, deleted in [*self._settled()]:
+        for which, deleted in [*self._final_deletions()]:
             self._deleted.pop(which)
             for key in self._waiting_of(which):
                 if (self._waiting[key].started or 0) <= deleted:
@@ -311,7 +311,7 @@ class Assembler:
             return [key for key in self._waiting if key[0] == job]
         return [deleted] if deleted in self._waiting else []
 
-    def _settled(self) -> Iterator[tuple[Key, int]]:
+    def _final_deletions(self) -> Iterator[tuple[Key, int]]:
         """Yield the deletions after which no more records are expected."""
         for key, deleted in self._deleted.items():
             if self.latest - deleted < SETTLE:

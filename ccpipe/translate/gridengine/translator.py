@@ -178,9 +178,9 @@ class AccountingJobs(Translator):
             return []
         if found is None:
             return []
-        return [self._stamped(message)] * ("records" in self.emit) + found
+        return [self._with_time(message)] * ("records" in self.emit) + found
 
-    def _stamped(self, message: Message) -> Message:
+    def _with_time(self, message: Message) -> Message:
         """Give a record of a run that never started the time of its neighbours.
 
         cc-backend drops all lines of a payload from the first one on that has no time.

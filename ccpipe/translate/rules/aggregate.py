@@ -76,6 +76,7 @@ class Aggregate(Translator):
     """
 
     takes = gives = Messages
+    is_per_node = True  # the parts of a whole have its host name
 
     def __init__(
         self,
@@ -111,7 +112,8 @@ class Aggregate(Translator):
             ``{hwthread = "0", memoryDomain = "0", socket = "0"}``. On a node ccpipe reads it.
         hold
             Time to wait for parts that come in later messages of the bus, from the first part on.
-            What waits is not acknowledged yet.
+            What waits is not acknowledged yet. Each node's messages must then come to one
+            process.
 
         Raises
         ------
@@ -135,6 +137,7 @@ class Aggregate(Translator):
         self._measured = PerSeries(self._as_measured)
         self._reported: set[str] = set()
         self._hold = float(hold)
+        self.is_stateful = self._hold > 0
         self._feed = 0
         self._groups: dict[_Point, _Group] = {}
         self.clock: Callable[[], float] = time.monotonic

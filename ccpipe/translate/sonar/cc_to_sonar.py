@@ -72,6 +72,9 @@ class CcToSonar(Translator):
     Metrics of one node and time become a sample. Since they arrive in several payloads, they are
     held until the node has sent sufficiently newer ones, or for `hold` by the clock. Later ones
     make another envelope of the same time.
+
+    What a node says comes on several subjects: its metrics, its errors in the log, and whole
+    envelopes in events, which replace the metrics of their time. So it must see all messages.
     """
 
     takes = Messages

@@ -63,6 +63,7 @@ class SonarToCc(Translator):
         self,
         *,
         envelopes: bool = True,
+        jobs: bool = True,
         all_jobs: bool = False,
         shared: Shared = "none",
         gpu_ids: dict[str, list[str]] | None = None,
@@ -77,6 +78,9 @@ class SonarToCc(Translator):
         envelopes
             Whether each envelope is sent as a whole too, in an event ``sonar``, so that nothing
             of it is lost.
+        jobs
+            Whether records of jobs become starts and stops. These need the records of all nodes;
+            without them several processes may share the samples by node.
         all_jobs
             Whether jobs that are no batch jobs, such as process groups, have metrics too.
         shared
@@ -94,6 +98,8 @@ class SonarToCc(Translator):
 
         """
         self.envelopes = envelopes
+        self.jobs = jobs
+        self.is_per_node = not jobs
         self.all_jobs = all_jobs
         self.hostname = hostname
         self._rejected: list[tuple[Envelope, str]] = []
@@ -171,7 +177,7 @@ class SonarToCc(Translator):
                 self._add_sample(sample, time, columns, tags)
             case SysinfoData(attributes=node):
                 _event(columns, "topology", "sysinfo", topology(node), tags)
-            case JobsData(attributes=jobs):
+            case JobsData(attributes=jobs) if self.jobs:
                 for record in jobs.slurm_jobs:
                     job = job_of(jobs.cluster, record, self.shared, self._gpu_ids)
                     if job is not None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.bus.kafka.server import Kafka
+from tests.servers.kafka import Kafka
 
 
 @pytest.fixture(scope="session")

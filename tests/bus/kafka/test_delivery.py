@@ -18,9 +18,9 @@ from ccpipe.formats.sonar import encode
 from ccpipe.message import log, metric
 from ccpipe.pipeline import Records, Sink, run
 from ccpipe.telemetry import Telemetry
-from tests.bus.kafka.server import Kafka
 from tests.bus.nats.test_sonar_delivery import JOBS, META, SAMPLE
 from tests.conftest import free_port
+from tests.servers.kafka import Kafka
 
 SECOND = 10**9
 NOON = 1_740_052_800 * SECOND

@@ -7,13 +7,13 @@ from pathlib import Path
 import nats
 import pytest
 
-from ccpipe import child_process as child
 from ccpipe.bus.mqtt.session import Broker
 from ccpipe.bus.mqtt.sink import MqttSink
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.bus.nats.server import server_program
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Bus, Site
+from ccpipe.process import child
 from ccpipe.telemetry import Telemetry
 from tests.bus.mqtt.test_delivery import Reader, metrics, remember, subscribed
 from tests.conftest import eventually, free_port

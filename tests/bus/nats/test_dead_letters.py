@@ -13,7 +13,7 @@ from tests.conftest import eventually
 async def test_dead_letters_keep_their_bytes_reason_and_origin(
     site: Site, nats_server: Server
 ) -> None:
-    """What nothing would take lies on <cluster>.dead, once however often it is buried."""
+    """What nothing accepts is on <cluster>.dead, once however often it is written."""
     letters = [
         DeadLetter(b"m f=\xff", "the bytes are not\nvalid UTF-8 \u00fc", "fox.metrics", 3, 17),
         DeadLetter(b"m v=1", "refused", "s"),

@@ -54,13 +54,13 @@ async def test_a_killed_server_costs_nothing(
         await eventually(lambda: len(reader.values) == 3)
         assert nats_server.pid is not None
         os.kill(nats_server.pid, signal.SIGKILL)
-        await _insist(sink, metrics(3, start=1_750_000_000))
+        await _retry(sink, metrics(3, start=1_750_000_000))
         await eventually(lambda: len(reader.values) >= 6)
     assert set(reader.values) == {0.0, 1.0, 2.0}
     assert len(reader.values) == 6
 
 
-async def _insist(sink: NatsSink, records: list[Message]) -> None:
+async def _retry(sink: NatsSink, records: list[Message]) -> None:
     for _ in range(100):
         try:
             await sink.write(records)

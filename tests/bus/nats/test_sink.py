@@ -1,5 +1,9 @@
 """The sink: its connection, the stream it finds or creates, the sizes of its messages."""
 
+import asyncio
+import os
+import signal
+
 import nats
 import pytest
 
@@ -11,12 +15,17 @@ from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import DeniedError, RejectedError, UnavailableError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject
 from ccpipe.message import event, log, metric
-from ccpipe.pipeline import DeadLetter
+from ccpipe.pipeline import DeadLetter, Limits, run
 from ccpipe.telemetry import Telemetry
+from tests.bus.nats.proxy import Proxy
 from tests.bus.nats.reader import NOW, TAGS, Reader, metrics, source
+from tests.cli.dead.test_command import stored
 from tests.conftest import eventually
+from tests.sinks.conftest import Given
 
 METRIC = metric("m", 1.0, time=NOW, tags=TAGS)
 LINE = log("ccpipe", "info", "it goes", time=NOW, tags=TAGS)
@@ -82,6 +91,39 @@ async def test_written_twice_it_is_stored_once(site: Site, sink: NatsSink) -> No
     async with Reader(source(site, drain=Duration(3))) as reader:
         await eventually(lambda: len(reader.values) >= 700)
     assert len(reader.values) == 700
+
+
+@pytest.mark.parametrize("fault", ["silent", "cut", "killed"])
+async def test_what_was_stored_of_a_write_that_failed_is_not_stored_again(
+    nats_server: Server, fault: str
+) -> None:
+    """However it failed: the next try goes on where it was, with the same messages."""
+    acknowledged = 0
+    async with Proxy(nats_server) as proxy:
+
+        def change(data: bytes) -> bytes:
+            nonlocal acknowledged
+            before = acknowledged
+            acknowledged += data.count(b'"seq":')
+            if before < 25 <= acknowledged:
+                if fault == "killed" and nats_server.pid:
+                    os.kill(nats_server.pid, signal.SIGKILL)
+                elif fault == "cut":
+                    proxy.cut()
+                else:  # for longer than a write may take, below
+                    proxy.speaks.clear()
+                    asyncio.get_running_loop().call_later(1.5, proxy.speaks.set)
+            return data
+
+        proxy.change = change
+        site = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
+        sink = NatsSink(site=site, telemetry=Telemetry(), lines=100)
+        given = Given(Messages.of(metrics(3050)))
+        await run(given, sink, limits=Limits(age=0, timeout=1.0, backoff=0.1))
+    assert acknowledged > 25
+    text = b"".join(payload for _, payload in await stored(nats_server))
+    values = [line.value for line in decode(text)]
+    assert values == [float(i) for i in range(3050)]
 
 
 async def test_a_line_beyond_the_servers_limit_is_rejected(sink: NatsSink) -> None:

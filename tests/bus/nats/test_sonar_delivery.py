@@ -123,7 +123,7 @@ async def test_envelopes_travel_whole_and_in_order(site: Site) -> None:
     await client.close()
 
 
-async def test_what_is_no_envelope_is_buried_and_the_rest_goes_on(site: Site) -> None:
+async def test_what_is_no_envelope_is_a_dead_letter_and_the_rest_goes_on(site: Site) -> None:
     """With its path and rule, its subject, and its own bytes."""
     await publish(fox(site), SAMPLE)
     bad = encode(JOBS).replace(b'"job_id":7', b'"job_id":-7')

@@ -16,7 +16,7 @@ from tests.chaos.faults.flow import LINES, RATE, Act, fault, finished, meanwhile
 from tests.chaos.faults.processes import broker_and_bridge
 from tests.chaos.lab import Lab, Process, numbered
 from tests.chaos.store import LyingStore
-from tests.sinks.postgres.server import Server
+from tests.servers.postgres import Server
 
 
 @fault("SIGKILL of broker and bridge at once, into Parquet files")

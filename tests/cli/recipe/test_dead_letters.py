@@ -6,7 +6,9 @@ from pathlib import Path
 import nats
 
 from ccpipe.bus.nats.server import Server
+from ccpipe.formats import dead_letters
 from ccpipe.formats.gridengine import Accounting, encode_classic
+from tests.bus.nats.daemon import nats_daemon
 from tests.cli.command import Ended, ccpipe
 from tests.conftest import eventually
 
@@ -87,6 +89,23 @@ def test_without_a_broker_a_file_is_used_and_named(tmp_path: Path) -> None:
     assert done.code == 0
     assert f"dead letters go to {file}" in done.err
     assert BAD in file.read_bytes()
+
+
+async def test_a_broker_that_forbids_them_leaves_them_to_a_file(tmp_path: Path) -> None:
+    """Nothing is lost because a bridge may not publish on the subject of dead letters."""
+    configuration = f"""
+    jetstream {{ store_dir: "{tmp_path / "js"}" }}
+    authorization {{ users: [ {{ user: u, password: p, permissions {{
+      publish: ["$JS.API.>"], subscribe: ["_INBOX.>"] }} }} ] }}
+    """
+    async with nats_daemon(tmp_path, configuration) as port:
+        url = f"nats://u:p@127.0.0.1:{port}"
+        done = await asyncio.to_thread(bridge, tmp_path, "null", CCPIPE_BUS__SERVERS=url)
+    assert done.code == 0, done.err
+    kept = tmp_path / "state" / "ccpipe" / "dead.lp"
+    assert f"dead letters go to {kept}" in done.err
+    with kept.open("rb") as file:
+        assert [letter.original for letter in dead_letters.read(file)] == [BAD.rstrip()]  # type: ignore[union-attr]
 
 
 async def test_a_broker_that_is_not_there_is_waited_for(tmp_path: Path) -> None:

@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+import sqlite3
 import sys
 from pathlib import Path
 
 import nats
 
 from ccpipe.bus.nats.server import Server
+from ccpipe.cli.step.publish import SamplePublisher
+from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
+from ccpipe.node.gather.jobacct import create
+from ccpipe.node.gather.profile import Step
 from tests.cli.command import command, environment
 
 
@@ -64,3 +69,34 @@ async def test_without_a_server_the_command_is_not_affected() -> None:
     _, said = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 4
     assert b"messages were not published" in said
+
+
+async def test_what_a_server_misses_waits_in_the_spool(nats_server: Server, tmp_path: Path) -> None:
+    """It is on disk when the publisher ends, and a later one sends it before what is new."""
+    spool = tmp_path / "steps.db"
+    away = Site(cluster="fox", hostname="n1", bus=Bus(servers=["nats://127.0.0.1:1"]))
+    await asyncio.to_thread(publish_ends, away, spool, range(3))
+    with sqlite3.connect(spool) as file:
+        assert file.execute("SELECT count(*), sum(is_event) FROM message").fetchone() == (3, 3)
+    file.close()
+    client = await nats.connect(nats_server.url)
+    inbox = await client.subscribe("fox.events.step")
+    await client.flush()
+    there = Site(cluster="fox", hostname="n1", bus=Bus(servers=[nats_server.url]))
+    publisher = SamplePublisher(there, spool=spool)
+    publisher.publish_end(Step(job=3, step="0", node="n1"), create())
+    jobs: list[int] = []
+    while len(set(jobs)) < 4:  # the first may come twice, while the stream is made
+        (message,) = decode((await inbox.next_msg(timeout=60)).data)
+        jobs.append(json.loads(str(message.value))["jobid"])
+    await asyncio.to_thread(publisher.close)
+    await client.close()
+    assert sorted(set(jobs)) == jobs[-4:] == [0, 1, 2, 3]
+
+
+def publish_ends(site: Site, spool: Path, jobs: range) -> None:
+    """Publish the ends of steps."""
+    publisher = SamplePublisher(site, spool=spool)
+    for job in jobs:
+        publisher.publish_end(Step(job=job, step="0", node="n1"), create())
+    publisher.close()

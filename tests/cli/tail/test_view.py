@@ -30,16 +30,16 @@ def test_a_sample_is_spread_over_the_whole_payload(size: int, count: int) -> Non
         assert size - rows[-1] <= -(-size // count)
 
 
-def test_an_allowance_is_so_much_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_limit_is_so_much_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not used does not pile up; nothing is allowed twice."""
     now = 100.0
     monkeypatch.setattr(view, "time", SimpleNamespace(monotonic=lambda: now))
-    allowance = RateLimiter(10)
-    assert [allowance.take(7), allowance.take(7), allowance.take(7)] == [7, 3, 0]
+    limiter = RateLimiter(10)
+    assert [limiter.take(7), limiter.take(7), limiter.take(7)] == [7, 3, 0]
     now += 0.5
-    assert allowance.take(99) == 5
+    assert limiter.take(99) == 5
     now += 60
-    assert allowance.take(99) == 10
+    assert limiter.take(99) == 10
     assert RateLimiter(0).take(10**9) == 10**9
 
 

@@ -77,18 +77,37 @@ def test_a_job_lives_from_its_start_to_a_while_after_its_stop() -> None:
     assert not model.jobs
 
 
-def test_rates_are_of_the_last_interval() -> None:
-    """Not since the start."""
+def test_rates_are_of_the_last_seconds() -> None:
+    """Of 10 to 20 s: where publishers send every 5 s they neither jump nor reach back further."""
     clock = Clock()
     model = Model(clock)
-    feed(model, NODE)
-    clock.now += 2
-    model.tick()
-    assert model.clusters["fritz"].rate == 5
-    assert model.nodes["fritz", "e1"].rate == 4
-    clock.now += 2
-    model.tick()
+    for _ in range(20):
+        feed(model, NODE)
+        for _ in range(5):
+            clock.now += 1
+            model.tick()
+    assert model.clusters["fritz"].rate == pytest.approx(10 / 5, rel=0.35)
+    assert model.nodes["fritz", "e1"].rate == pytest.approx(8 / 5, rel=0.35)
+    for _ in range(25):
+        clock.now += 1
+        model.tick()
     assert model.clusters["fritz"].rate == 0
+
+
+def test_interfaces_and_sockets_are_added_up() -> None:
+    """Where a node sends no value of its own."""
+    model = Model(Clock())
+    feed(
+        model,
+        b"net_bytes_in_bw,cluster=c,hostname=n,type=node,stype=network,stype-id=eth0 value=1 1\n"
+        b"net_bytes_in_bw,cluster=c,hostname=n,type=node,stype=network,stype-id=ib0 value=4 1\n"
+        b"cpu_power,cluster=c,hostname=n,type=socket,type-id=0 value=100 1\n"
+        b"cpu_power,cluster=c,hostname=n,type=socket,type-id=1 value=110 1\n",
+    )
+    node = model.nodes["c", "n"]
+    assert (node.whole("network"), node.whole("power")) == (5, 210)
+    feed(model, b"cpu_power,cluster=c,hostname=n,type=node value=300 1\n")
+    assert node.whole("power") == 300
 
 
 def test_a_node_is_silent_after_a_while() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm import key_values
-from ccpipe.formats.slurm.key_values import JOB, NODE, PARTITION, STEP, Kind, parse, read_records
+from ccpipe.formats.slurm.key_values import JOB, NODE, PARTITION, Kind, parse, read_records
 
 LINES = "JobId=3 JobName={}\n   UserId=a(1) Reason=None\n   Command=x\n   WorkDir=/y"
 ONE_LINE = "JobId=3 JobName={} UserId=a(1) Reason=None Command=x WorkDir=/y"
@@ -44,13 +44,6 @@ def test_groups_of_nodes() -> None:
     assert parse(lines, JOB).groups == expected
     assert parse(" ".join(lines.split()), JOB).groups == expected
     assert parse(lines, JOB).values["MinCPUsNode"] == "1"
-
-
-def test_a_text_with_keys_behind_it() -> None:
-    """The name of a step stands in the middle of its line."""
-    line = "StepId=3.0\n   Nodes=1 Name=a b Network=(null)\n   TRES=cpu=2,mem=6M"
-    found = parse(line, STEP).values
-    assert (found["Name"], found["Network"], found["TRES"]) == ("a b", "(null)", "cpu=2,mem=6M")
 
 
 def test_values_of_nodes() -> None:
@@ -117,7 +110,7 @@ def test_texts_come_back(name: str, comment: str) -> None:
     assert parse(one_line, JOB).values["Comment"] == comment
 
 
-@given(st.binary(max_size=200), st.sampled_from([JOB, STEP, NODE, PARTITION]))
+@given(st.binary(max_size=200), st.sampled_from([JOB, NODE, PARTITION]))
 def test_any_bytes_are_records_or_rejected(payload: bytes, kind: Kind) -> None:
     """No bytes end in an error."""
     for prefix in (b"", f"{kind.first}=1 ".encode()):

@@ -4,12 +4,11 @@ import msgspec
 import pytest
 
 from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.records import Allocation, LiveJob, LiveStep, Node, Partition
+from ccpipe.formats.slurm.records import Allocation, LiveJob, Node, Partition
 
 RECORDS = [
     Allocation(node_list="c1"),
     LiveJob(SlurmId(3)),
-    LiveStep(SlurmId(3, "batch")),
     Node(name="c1"),
     Partition(name="normal"),
 ]

@@ -1,22 +1,18 @@
-"""scontrol's text: every captured job, step, node and partition, on several lines or on one."""
+"""scontrol's text: every captured job, node and partition, on several lines or on one."""
 
 import math
 import re
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.records import Allocation
 from ccpipe.formats.slurm.scontrol import (
-    read_config,
     read_jobs,
     read_nodes,
     read_partitions,
-    read_steps,
 )
 from ccpipe.formats.slurm.timestamp import SECOND
 from tests.formats.slurm.agreement import differences
@@ -135,14 +131,6 @@ def test_a_bad_job_costs_itself_only(record: bytes, reason: str) -> None:
     assert reason in reading.rejected[0].reason
 
 
-def test_every_captured_step_is_read() -> None:
-    """With its name, which is followed by more on its line."""
-    batch, work = read_steps(captured("scontrol/show_step_running.txt"), zone=UTC).records
-    assert (batch.id, batch.name, batch.alloc_tres) == (SlurmId(35, "batch"), "batch", None)
-    assert (work.id, work.name, work.uid) == (SlurmId(35, "0"), "work.py", 2001)
-    assert (work.time_limit, work.cpus, work.layout) == (math.inf, 2, "Block")
-
-
 @pytest.mark.parametrize("name", names("scontrol/*show_node*.txt"))
 def test_every_captured_node_is_read(name: str) -> None:
     """With all the words of its state."""
@@ -193,25 +181,6 @@ def test_every_captured_partition_is_read(name: str) -> None:
     assert by_name["normal"].allow_accounts is None
 
 
-@pytest.mark.parametrize("name", names("scontrol/*show_config.txt"))
-def test_every_captured_setting_is_read(name: str) -> None:
-    """Each line with a key, but for none that is a title."""
-    payload = captured(name)
-    found = read_config(payload)
-    lines = re.findall(r"^[A-Za-z]\S* *= ?.*$", payload.decode(), re.MULTILINE)
-    assert len(found) == len(lines)
-    assert found["ClusterName"] == "testcluster"
-    assert found["SLURM_VERSION"] == "22.05.8"
-    assert found["SlurmctldHost[0]"] == "vm(127.0.0.1)"
-    assert found["SysfsInterfaces"] == "eth0,lo"
-
-
-def test_what_is_no_configuration() -> None:
-    """It is named."""
-    with pytest.raises(DataError, match="no settings"):
-        read_config(b"slurm_load_ctl_conf error: timed out\n")
-
-
 KEYS = st.sampled_from(["JobState", "UserId", "ArrayJobId", "ArrayTaskId", "StartTime", "ExitCode",
                         "NumNodes", "TRES", "HetJobId", "State", "Reason", "CPUTot"])  # fmt: skip
 VALUES = st.sampled_from(["RUNNING", "(null)", "N/A", "3", "0:9", "a(1)", "DOWN"]) | st.text(
@@ -219,24 +188,14 @@ VALUES = st.sampled_from(["RUNNING", "(null)", "N/A", "3", "0:9", "a(1)", "DOWN"
 )
 
 
-@given(
-    st.dictionaries(KEYS, VALUES), st.sampled_from(["JobId", "StepId", "NodeName", "PartitionName"])
-)
+@given(st.dictionaries(KEYS, VALUES), st.sampled_from(["JobId", "NodeName", "PartitionName"]))
 def test_any_values_are_a_record_or_rejected(values: dict[str, str], first: str) -> None:
     """Whatever stands behind whichever key."""
     pairs = "\n   ".join(f"{key}={value}" for key, value in values.items())
     payload = f"{first}=3\n   {pairs}\n".encode("utf-8", "surrogatepass")
     for reading in (
         read_jobs(payload, zone=UTC),
-        read_steps(payload, zone=UTC),
         read_nodes(payload, zone=UTC),
         read_partitions(payload),
     ):
         assert all(bad.reason for bad in reading.rejected)
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_settings_or_a_named_error(payload: bytes) -> None:
-    """No bytes end in another error."""
-    with suppress(DataError):
-        assert read_config(payload)

@@ -18,9 +18,9 @@ from nats.aio.msg import Msg
 
 from ccpipe.bus.nats.server import Server
 from ccpipe.config import Site
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.conftest import eventually
 
 SLOT = 100 * 10**6
@@ -301,3 +301,14 @@ async def test_there_is_one_connection(node: Node, nats_server: Server) -> None:
     assert node.process is not None
     there = [c.raddr for c in psutil.Process(node.process.pid).net_connections() if c.raddr]
     assert [address.port for address in there] == [nats_server.port]
+
+
+async def test_timestamps_have_the_configured_precision(node: Node) -> None:
+    """cc-metric-store reads seconds and cc-event-store nanoseconds, whatever the time is."""
+    node.configure('precision = "ns"')
+    client = await nats.connect(node.site.bus.servers[0])
+    subscription = await client.subscribe("fox%2Etest.metrics")
+    await node.start()
+    payload = (await subscription.next_msg(60)).data
+    assert {len(line.rpartition(b" ")[2]) for line in payload.splitlines()} == {19}
+    await client.close()

@@ -62,7 +62,7 @@ def agent() -> Agent:
 
 
 async def put(control: Control, value: str) -> Any:
-    """Set a knob that is set in the loop."""
+    """Set a control that is set in the loop."""
     assert control.put is not None
     changed = control.put(value, {})
     assert not isinstance(changed, Change)

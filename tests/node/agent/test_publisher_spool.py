@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.die_with_parent import die_with_parent
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.node.agent.spool import Spool
+from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import environment
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port

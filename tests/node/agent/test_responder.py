@@ -168,7 +168,7 @@ async def test_the_answer_is_what_cc_node_controllers_client_accepts(
 
 
 async def test_the_specifications_own_form_is_understood(nats_server: Any, nuc: Responder) -> None:
-    """A class, the knob as the request, no quotes, seconds."""
+    """A class, the control as the request, no quotes, seconds."""
     example = b"rapl,hostname=nuc,type=socket,type-id=2,method=GET control=intel.pkg.energy_status"
     (answer,) = await answered(nats_server, example + b" 1740027951\n")
     assert (answer.name, answer.value, answer.tags["level"]) == ("rapl", "2", "INFO")

@@ -1,4 +1,4 @@
-"""Knobs: which device is meant, what a value says, and files that are all set or none."""
+"""Controls: which device is meant, what a value says, and files that are all set or none."""
 
 import contextlib
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_a_device_that_is_not_here_is_refused(tags: dict[str, str], reason: str)
 
 @pytest.mark.parametrize(("text", "value"), [("85", 85), ("85.5 W", 85.5), (" 200mW ", 0.2)])
 def test_a_number_may_have_a_unit(text: str, value: float) -> None:
-    """Without one it is in the knob's own unit."""
+    """Without one it is in the control's own unit."""
     assert quantity(text, WATTS) == pytest.approx(value)
 
 

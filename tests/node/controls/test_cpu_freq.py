@@ -23,19 +23,19 @@ def policies(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def controls(policies: Path, tmp_path: Path) -> dict[str, Control]:
-    """Return the machine's knobs."""
+    """Return the machine's controls."""
     return CpuFreq(root=str(tmp_path)).controls()
 
 
 def put(controls: dict[str, Control], name: str, value: str, tags: dict[str, str]) -> object:
-    """Set a knob."""
+    """Set a control."""
     setter = controls[name].put
     assert setter is not None
     return setter(value, tags)
 
 
 def test_a_hardware_thread_has_the_values_of_its_policy(controls: dict[str, Control]) -> None:
-    """As LIKWID's knobs: names, and kHz."""
+    """Names and kHz are LIKWID's."""
     assert controls["freq.governor"].get(THREAD_1) == "powersave"
     assert controls["freq.max_cpu_freq"].get({"type": "hwthread", "type-id": "2"}) == "2400000"
     assert controls["freq.governor"].device == "hwthread"
@@ -117,7 +117,7 @@ def test_only_what_steers_can_be_set(controls: dict[str, Control]) -> None:
 
 
 def test_a_machine_without_policies_says_so_when_asked(tmp_path: Path) -> None:
-    """Most virtual machines: there is one knob, and it explains."""
+    """Most virtual machines: there is one control, and it explains."""
     controls = CpuFreq(root=str(tmp_path)).controls()
     assert list(controls) == ["freq"]
     with pytest.raises(FileNotFoundError):

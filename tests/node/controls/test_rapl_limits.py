@@ -24,12 +24,12 @@ def zones(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def controls(zones: Path, tmp_path: Path) -> dict[str, Control]:
-    """Return the machine's knobs."""
+    """Return the machine's controls."""
     return RaplLimits(root=str(tmp_path)).controls()
 
 
 def put(controls: dict[str, Control], name: str, value: str, tags: dict[str, str]) -> object:
-    """Set a knob."""
+    """Set a control."""
     setter = controls[name].put
     assert setter is not None
     return setter(value, tags)
@@ -56,14 +56,14 @@ def limit(zones: Path, zone: str, number: int = 0) -> str:
         ("pkg_limit_1", SOCKET_1, "160"),
     ],
 )
-def test_knobs_are_likwids(
+def test_names_are_likwids(
     controls: dict[str, Control], name: str, tags: dict[str, str], value: str
 ) -> None:
     """Watts, joules and seconds; the dies of a socket are added up."""
     assert controls[f"rapl.{name}"].get(tags) == value
 
 
-def test_the_specifications_own_example_is_a_knob(controls: dict[str, Control]) -> None:
+def test_the_specifications_own_example_is_accepted(controls: dict[str, Control]) -> None:
     """``control=intel.pkg.energy_status``."""
     assert controls["rapl.intel.pkg.energy_status"].get(SOCKET_0) == "262143"
 

@@ -45,6 +45,24 @@ def test_version_2_leaves_slurmstepd_out(tmp_path: Path) -> None:
     ]
 
 
+def test_suspended_steps_are_frozen(tmp_path: Path) -> None:
+    """Version 1 says so in the freezer, version 2 in the group above the tasks."""
+    put(tmp_path, "freezer/slurm_c1/uid_0/job_1/step_0", 4)
+    state = tmp_path / "sys/fs/cgroup/freezer/slurm_c1/uid_0/job_1/step_0/freezer.state"
+    put(tmp_path, "system.slice/slurmstepd.scope/job_2/step_0/user/task_0", 5)
+    user = tmp_path / "sys/fs/cgroup/system.slice/slurmstepd.scope/job_2/step_0/user"
+    for text, events, is_frozen in (
+        ("THAWED\n", "populated 1\nfrozen 0\n", False),
+        ("FREEZING\n", "populated 1\nfrozen 1\n", True),
+        ("FROZEN\n", "frozen 1\n", True),
+        ("", "", False),
+    ):
+        state.write_text(text)
+        (user / "cgroup.events").write_text(events)
+        found = {step.job: step.is_frozen for step in find_steps(str(tmp_path))}
+        assert found == {1: is_frozen, 2: is_frozen}
+
+
 def test_several_slurmds_on_a_machine_are_several_nodes(tmp_path: Path) -> None:
     """The same job may run on both."""
     put(tmp_path, "unified/system.slice/c2_slurmstepd.scope/job_7/step_0/user/task_1", 21)

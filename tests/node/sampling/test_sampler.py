@@ -22,9 +22,9 @@ from tests.node.fake_sampling import (
     SITE,
     SLOT,
     Counting,
-    patient,
     slot_of,
     take,
+    waiting_sampler,
 )
 
 
@@ -65,7 +65,7 @@ async def test_tags_are_added_and_a_collectors_own_win() -> None:
         def collect(self, time: int) -> Iterable[Message]:
             return [metric("m", 1, time=time, tags={"type": "hwthread", "type-id": "3"})]
 
-    [batch] = await take(patient({"thread": Thread()}), 1)
+    [batch] = await take(waiting_sampler({"thread": Thread()}), 1)
     [message] = batch.records
     assert message.tags == {**SITE, "type": "hwthread", "type-id": "3"}
     assert message.problems() == []
@@ -107,7 +107,7 @@ async def test_a_collector_that_blocks_stops_neither_the_loop_nor_is_it_cut_off(
             assert go_on.wait(DEADLINE)
             yield from super().collect(time)
 
-    sampler = patient({"c": Blocking()})
+    sampler = waiting_sampler({"c": Blocking()})
     taking = asyncio.create_task(take(sampler, 100))
     async with asyncio.timeout(DEADLINE):
         while not begun.is_set():
@@ -166,7 +166,7 @@ async def test_it_is_a_source_of_a_pipe() -> None:
             seen.extend(records)
             stop.set()
 
-    sampler = patient({"c": Counting()})
+    sampler = waiting_sampler({"c": Counting()})
     async with asyncio.timeout(DEADLINE):
         await run(sampler, Keeping(), limits=Limits(age=INTERVAL), stop=stop)
     assert [message.value for message in seen] == list(range(1, len(seen) + 1))
@@ -202,7 +202,7 @@ def test_a_wrong_interval_of_a_collector_is_named() -> None:
 
 async def test_it_says_until_when_it_must_have_gone_on() -> None:
     """A watchdog asks: a moment after the next slot, or no time while the reader is at work."""
-    sampler = patient({"c": Counting()})
+    sampler = waiting_sampler({"c": Counting()})
     assert sampler.expected == math.inf
     seen: list[tuple[float, float]] = []
     loop = asyncio.get_running_loop()

@@ -23,10 +23,10 @@ from tests.node.fake_sampling import (
     Failing,
     Hanging,
     OnTheseClocks,
-    patient,
     set_clocks,
     slot_of,
     take,
+    waiting_sampler,
 )
 
 
@@ -42,7 +42,7 @@ async def test_a_failing_collector_costs_its_own_metrics_only(
     """The others' sample is whole, nothing of the failed one's is told, and it is asked again."""
     failing, counting = Failing(lambda _: RuntimeError("no luck")), Counting()
     collectors: dict[str, Collector] = {"failing": failing, "counting": counting}
-    batches = await take(patient(collectors), 3)
+    batches = await take(waiting_sampler(collectors), 3)
     assert [[m.name for m in batch.records] for batch in batches] == [["asked"]] * 3
     assert failing.asked == 3
     assert [r.message for r in caplog.records if r.levelno == logging.WARNING].count(
@@ -53,7 +53,7 @@ async def test_a_failing_collector_costs_its_own_metrics_only(
 async def test_each_text_of_an_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """What fails the same way every ten seconds fills no log; another reason is told."""
     failing = Failing(lambda asked: DataError(f"reason {asked % 2}"))
-    await take(patient({"c": failing, "counting": Counting()}), 6)
+    await take(waiting_sampler({"c": failing, "counting": Counting()}), 6)
     assert failing.asked == 6
     reported = [r.message for r in caplog.records if "reason" in r.message]
     assert sorted(reported) == [
@@ -108,7 +108,7 @@ async def test_all_that_this_machine_lacks_is_one_line(caplog: pytest.LogCapture
         name: Failing(lambda _, name=name: FileNotFoundError(2, "gone", f"/dev/{name}"))  # type: ignore[misc]
         for name in ("c", "a", "b")
     }
-    await take(patient({**collectors, "counting": Counting()}), 2)
+    await take(waiting_sampler({**collectors, "counting": Counting()}), 2)
     lines = [(record.levelname, record.message) for record in caplog.records]
     text = "collectors off, as this machine has nothing for them: a, b, c"
     assert [line for line in lines if "off, as" in line[1]] == [("INFO", text)]
@@ -213,7 +213,7 @@ async def test_an_error_that_may_pass_switches_nothing_off(
 ) -> None:
     """Too many open files, a failed read, no memory, busy: asked again at the next slot."""
     failing = Failing(lambda _: OSError(number, "for now", "/sys/x"))
-    await take(patient({"c": failing, "counting": Counting()}), 3)
+    await take(waiting_sampler({"c": failing, "counting": Counting()}), 3)
     assert failing.asked == 3
     # A busy machine may also be told of a slot that passed.
     [reported] = [record.message for record in caplog.records if "for now" in record.message]
@@ -392,7 +392,7 @@ def test_too_many_open_files_switch_nothing_off() -> None:
 async def test_threads_end_with_the_sampler() -> None:
     """None is left behind that could end."""
     before = set(threading.enumerate())
-    await take(patient({"one": Counting(), "two": Counting()}), 2)
+    await take(waiting_sampler({"one": Counting(), "two": Counting()}), 2)
     mine = [t for t in threading.enumerate() if t not in before and t.name in ("one", "two")]
     for thread in mine:
         thread.join(DEADLINE)

@@ -23,9 +23,9 @@ from tests.node.fake_sampling import (
     Counting,
     Failing,
     Hanging,
-    patient,
     slot_of,
     take,
+    waiting_sampler,
 )
 
 
@@ -93,7 +93,7 @@ async def test_collectors_that_stay_keep_state_and_thread() -> None:
             yield from super().collect(time)
 
     telling = Telling()
-    sampler = patient({"telling": telling})
+    sampler = waiting_sampler({"telling": telling})
     values: list[object] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler:
@@ -108,7 +108,7 @@ async def test_collectors_that_stay_keep_state_and_thread() -> None:
 async def test_a_new_interval_tags_and_units_hold_from_the_next_slot_on() -> None:
     """Slots are those of the new interval, and none lies between the two."""
     counting = Counting()
-    sampler = patient({"c": counting})
+    sampler = waiting_sampler({"c": counting})
     slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler:
@@ -168,7 +168,7 @@ async def test_a_collector_that_is_taken_away_ends_with_its_thread() -> None:
 async def test_a_wrong_reload_changes_nothing() -> None:
     """It is refused before anything was touched."""
     counting = Counting()
-    sampler = patient({"c": counting})
+    sampler = waiting_sampler({"c": counting})
     with pytest.raises(ConfigError, match="jitter is 9 s"):
         sampler.reload({}, interval=1, jitter=9, tags=None)
     with pytest.raises(ConfigError, match="interval of collector c is 0 s"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sinks.postgres.server import Server
+from tests.servers.postgres import Server
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.server import Server as Nats
+from tests.servers.postgres import Server
 from tests.sinks.kills import LINES, KilledBridges
-from tests.sinks.postgres.server import Server
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])

@@ -29,8 +29,8 @@ from ccpipe.sinks.postgres.migrations import LOCK
 from ccpipe.sinks.postgres.series import TAG_COLUMNS
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
+from tests.servers.postgres import PASSWORD, Server, sent
 from tests.sinks.conftest import NOON, SECOND, Given, carry, messages_with, metric, names
-from tests.sinks.postgres.server import PASSWORD, Server, sent
 
 
 def without_nul(message: Message) -> bool:

@@ -15,8 +15,8 @@ from ccpipe.message import Message
 from ccpipe.pipeline import MessageIds
 from ccpipe.sinks.postgres import PostgresSink, delivered
 from tests.conftest import eventually
+from tests.servers.postgres import PASSWORD, Server, sent
 from tests.sinks.conftest import metric
-from tests.sinks.postgres.server import PASSWORD, Server, sent
 
 LINES = 3
 """Of each message."""

@@ -23,7 +23,7 @@ from ccpipe.sinks.postgres import PostgresSonarSink
 from ccpipe.sinks.postgres.sonar_rows import COLUMNS, rows
 from tests.formats.sonar.strategies import envelopes
 from tests.paths import ROOT
-from tests.sinks.postgres.server import PASSWORD, Server
+from tests.servers.postgres import PASSWORD, Server
 
 
 def sink(server: Server, database: str, **options: Any) -> PostgresSonarSink:

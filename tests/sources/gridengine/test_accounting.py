@@ -27,6 +27,7 @@ from ccpipe.telemetry import Telemetry
 from ccpipe.translate.gridengine import job_log
 from tests.conftest import eventually
 from tests.paths import TEST_DATA
+from tests.sinks.conftest import full_disk
 from tests.sources.test_follow import ROTATIONS, Cell
 
 DATA = TEST_DATA / "gridengine"
@@ -121,6 +122,35 @@ async def test_it_waits_for_a_file_and_for_the_end_of_a_line(tmp_path: Path) -> 
     first, second = (from_event(batch.records[0]) for batch in batches)
     assert bare(first) == bare(second)
     assert second.origin.offset == len(line) + 1  # the same content, and yet another record
+
+
+async def test_a_full_disk_under_the_checkpoint_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What comes meanwhile is read; the checkpoint is written when there is space again."""
+    followed, batches = source(tmp_path), list[Batch]()
+
+    async def gather() -> None:
+        async with followed:
+            async for batch in followed:
+                batches.append(batch)
+                with contextlib.suppress(UnavailableError):  # as the pipe does
+                    await batch.ack()
+
+    task = asyncio.create_task(gather())
+    await eventually((tmp_path / "checkpoint").exists)
+    before = (tmp_path / "checkpoint").read_bytes()
+    (tmp_path / "new").write_bytes((DATA / "accounting").read_bytes().split(b"\n")[4] + b"\n")
+    with full_disk(1):
+        (tmp_path / "new").rename(tmp_path / "accounting")
+        await eventually(lambda: "trying again, and reading on" in caplog.text)
+        assert len(batches) == 1
+        assert not task.done()
+        assert (tmp_path / "checkpoint").read_bytes() == before
+    await eventually(lambda: (tmp_path / "checkpoint").read_bytes() != before)
+    followed.stop()
+    await asyncio.wait_for(task, 60)
+    assert caplog.text.count("trying again") == 1
 
 
 async def test_only_one_process_uses_a_checkpoint(tmp_path: Path) -> None:

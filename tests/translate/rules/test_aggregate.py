@@ -297,3 +297,12 @@ def test_what_cannot_be_aggregated_is_refused(options: dict[str, Any], reason: s
     options = {"function": "sum", "of": "hwthread", "per": "node", **options}
     with pytest.raises(ConfigError, match=rf"^r\.toml: translate\[0\].*{reason}"):
         construct(Aggregate, options, where="r.toml", path="translate[0]", context={})
+
+
+def test_one_that_waits_for_parts_must_see_all_of_a_node() -> None:
+    """Of one batch alone it needs nothing: then any process may have any batch."""
+    options = {"function": "sum", "of": "hwthread", "per": "node"}
+    assert not Aggregate(**options).is_stateful  # type: ignore[arg-type]
+    held = Aggregate(**options, hold=Duration(1))  # type: ignore[arg-type]
+    assert held.is_stateful
+    assert held.is_per_node

@@ -142,6 +142,14 @@ def test_jobs_are_not_those_of_one_node() -> None:
     assert all(each.is_stateful and not each.is_per_node for each in two)
 
 
+def test_without_jobs_the_state_is_that_of_each_node() -> None:
+    """Then no start and no stop is made, and several processes may share the nodes."""
+    translator = SonarToCc(envelopes=False, jobs=False)
+    assert reported(translator, envelope(600, replace(COMPLETED, user_name="ann"))) == []
+    assert translator.is_stateful
+    assert translator.is_per_node
+
+
 def test_a_job_that_was_seen_only_at_its_end_still_starts_first(translator: SonarToCc) -> None:
     """cc-backend cannot stop a job without a start."""
     whole = replace(COMPLETED, user_name="ann")

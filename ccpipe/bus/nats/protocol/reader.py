@@ -41,6 +41,8 @@ class RobustClient(Client):
         """Prepare; it connects as nats-py's own does."""
         super().__init__()
         self.reader = Reader(self, report)
+        self.server_error = ""
+        """The last error that the server sent, as it wrote it."""
         self._ps: Any = self.reader
 
     async def send(self, commands: bytes) -> None:
@@ -163,7 +165,8 @@ class Reader:
                 case b"+OK" | b"":
                     pass
                 case b"-ERR":
-                    await client._process_err(rest.strip().decode(errors="replace").lower())
+                    client.server_error = rest.strip().decode(errors="replace")
+                    await client._process_err(client.server_error.lower())
                 case b"INFO":
                     await client._process_info(json.loads(rest))
                 case _:

@@ -12,8 +12,13 @@ from nats.js import JetStreamContext, api
 
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.explain import explain
+from ccpipe.bus.nats.streams.jetstream import stream_of
+from ccpipe.bus.nats.streams.partitions import published, stored
 from ccpipe.errors import UnavailableError
 from ccpipe.pipeline import wait_for_event
+
+DELETE_SECONDS = 2.0
+"""How long is waited for the broker to remove the consumer; else it does so by itself."""
 
 HEARTBEAT_SECONDS = 5.0
 """After three of them without a sign of life the rest is asked for again."""
@@ -32,13 +37,13 @@ async def streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> di
         found = await jetstream.streams_info()
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, "looking for streams") from None
-    stored: dict[str, list[str]] = {}
+    streams: dict[str, list[str]] = {}
     for info in found:
         subjects = info.config.subjects or []
         wanted = [p for p in patterns if any(overlap(p, subject) for subject in subjects)]
         if wanted and info.config.name:
-            stored[info.config.name] = wanted
-    return stored
+            streams[info.config.name] = wanted
+    return streams
 
 
 def overlap(one: str, other: str) -> bool:
@@ -77,6 +82,8 @@ class History:
         self._is_live = asyncio.Event()  # all that was stored has been received
         self._last = 0
         self._inbox = ""
+        self._consumer = ""
+        self._is_partitioned = False
         self._heard = time.monotonic()
 
     async def run(self, *, follow: bool = True) -> None:
@@ -88,21 +95,35 @@ class History:
             where that cannot begin.
 
         """
-        await self._begin()
-        end = asyncio.Event() if follow else self._is_live
-        while not end.is_set():
-            await wait_for_event(end, HEARTBEAT_SECONDS)
-            if time.monotonic() - self._heard > 3 * HEARTBEAT_SECONDS and self.bus.is_connected:
-                with contextlib.suppress(UnavailableError):
-                    await self._begin()
+        try:
+            await self._begin()
+            end = asyncio.Event() if follow else self._is_live
+            while not end.is_set():
+                await wait_for_event(end, HEARTBEAT_SECONDS)
+                if time.monotonic() - self._heard > 3 * HEARTBEAT_SECONDS and self.bus.is_connected:
+                    with contextlib.suppress(UnavailableError):
+                        await self._begin()
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Remove the consumer, which would send what is new for as long as we are connected."""
+        self._inbox, name = "", self._consumer
+        if name and self.bus.is_connected:
+            with contextlib.suppress(nats.errors.Error, TimeoutError):
+                async with asyncio.timeout(DELETE_SECONDS):
+                    await self.bus.jetstream().delete_consumer(self.stream, name)
 
     async def _begin(self) -> None:
         self._heard = time.monotonic()
         inbox = self._inbox = self.bus.new_inbox()
         await self.bus.subscribe(inbox, lambda delivery: self._take(inbox, delivery))
+        found = await stream_of(self.bus.jetstream(), self.stream)
+        kept = {each: stored(found.config, each) if found else [each] for each in self.patterns}
+        self._is_partitioned = any(found != [each] for each, found in kept.items())
         config = api.ConsumerConfig(
             deliver_subject=inbox,
-            filter_subjects=self.patterns,
+            filter_subjects=[each for found in kept.values() for each in found],
             ack_policy=api.AckPolicy.NONE,
             mem_storage=True,
             num_replicas=1,
@@ -120,6 +141,7 @@ class History:
             info = await self.bus.jetstream().add_consumer(self.stream, config)
         except (nats.errors.Error, TimeoutError) as error:
             raise explain(error, f"reading the stream {self.stream}") from None
+        self._consumer = info.name
         if not info.num_pending:
             self._is_live.set()
 
@@ -133,6 +155,8 @@ class History:
             return
         sequence, pending = _position(delivery.reply)
         self._last = sequence or self._last
+        if self._is_partitioned:
+            delivery = delivery._replace(subject=published(delivery.subject))
         self.receive(delivery)
         if pending == 0:
             self._is_live.set()

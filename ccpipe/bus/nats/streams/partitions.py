@@ -52,6 +52,12 @@ def published(subject: str) -> str:
     return _STORED.sub("", subject)
 
 
+def stored(config: Mapping[str, Any], pattern: str) -> list[str]:
+    """Return a pattern of subjects as a stream stores it: with each count that it has had."""
+    counts = all_counts(config)
+    return [f"p{count}.*.{pattern}" if count > 1 else pattern for count in counts]
+
+
 def with_former(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the metadata of a stream that is about to have another number of partitions."""
     counts = ",".join(map(str, all_counts(config)))

@@ -62,7 +62,10 @@ async def survey(bus: Connection, site: Site) -> Survey:
         if stream := await stream_of(jetstream, name):
             found[name] = stream
     consumers = [
-        each for name in found for each in [c async for c in consumers_of(jetstream, name)]
+        each
+        for name in found
+        for each in [c async for c in consumers_of(jetstream, name)]
+        if each.config.get("durable_name")  # others are of `ccpipe tail`, for as long as it runs
     ]
     wrong = [each for stream in found.values() for each in differences(stream, site.bus, subjects)]
     overlaps: list[str] = []

@@ -12,7 +12,7 @@ from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.explain import explain
 from ccpipe.bus.nats.protocol.frames import write_header
 from ccpipe.bus.nats.streams.jetstream import names_of, stream_of
-from ccpipe.bus.nats.streams.partitions import all_counts, published
+from ccpipe.bus.nats.streams.partitions import published, stored
 
 FETCH = 500
 FETCH_SECONDS = 2.0
@@ -37,14 +37,14 @@ async def replay(
 
     """
     jetstream = bus.jetstream()
-    stored = await _stored(jetstream, pattern)
+    patterns = await _stored(jetstream, pattern)
     config = api.ConsumerConfig(
         deliver_policy=api.DeliverPolicy.BY_START_TIME,
         opt_start_time=datetime.fromtimestamp(since, UTC),
         ack_policy=api.AckPolicy.NONE,
         inactive_threshold=ABANDONED_SECONDS,
         mem_storage=True,
-        filter_subjects=stored if len(stored) > 1 else None,
+        filter_subjects=patterns if len(patterns) > 1 else None,
         description="a reader of recent messages",
     )
     try:
@@ -59,7 +59,7 @@ async def replay(
         while left > 0:
             messages = await subscription.fetch(min(left, FETCH), timeout=FETCH_SECONDS)
             left -= len(messages)
-            subject_of = published if len(stored) > 1 else str
+            subject_of = published if len(patterns) > 1 else str
             yield [
                 Delivery(subject_of(m.subject), m.data, write_header(m.headers or {}), m.reply)
                 for m in messages
@@ -75,5 +75,4 @@ async def _stored(jetstream: JetStreamContext, pattern: str) -> list[str]:
     """Return the pattern as the stream stores it: with partitions, with each count it has had."""
     names = await names_of(jetstream, pattern)
     stream = await stream_of(jetstream, names[0]) if names else None
-    counts = all_counts(stream.config) if stream else [1]
-    return [f"p{count}.*.{pattern}" if count > 1 else pattern for count in counts]
+    return stored(stream.config, pattern) if stream else [pattern]

@@ -13,7 +13,7 @@ from ccpipe.bus.nats.streams.jetstream import NANOSECONDS, Stream, call, names_o
 from ccpipe.bus.nats.streams.partitions import partitions_of, transform
 from ccpipe.bus.subjects import Subjects, covers, escape, minimal
 from ccpipe.config import Bus, Duration, Size
-from ccpipe.config_dump import measure
+from ccpipe.config.dump import measure
 from ccpipe.errors import ConfigError
 
 log = logging.getLogger(__name__)

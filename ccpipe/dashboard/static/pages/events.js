@@ -1,7 +1,7 @@
 // Events and log messages as they come.
 
-import { card, h, nodeLink } from "../dom.js";
-import { clock, duration } from "../units.js";
+import { card, h, jobLink, nodeLink } from "../dom.js";
+import { clock, duration, plural } from "../units.js";
 
 const MAX_LINES = 1000;
 
@@ -9,34 +9,39 @@ const MAX_LINES = 1000;
 export function entryLine(entry) {
   const level = entry.kind === "event" ? "event" : entry.label;
   const known = ["event", "debug", "info", "warn", "error"].includes(level) ? level : "info";
+  const shown = brief(entry);
   const line = h("li", { class: `entry ${known}` },
     h("time", {}, clock(entry.time)),
     h("span", { class: "label" }, entry.label || entry.kind),
     entry.hostname
       ? h("a", { href: nodeLink(entry.cluster, entry.hostname) }, entry.hostname) : h("span", {}, "–"),
-    h("span", { class: "of" }, entry.name),
-    h("span", { class: "text", title: "Click to show all", onclick: () => line.classList.toggle("open") },
-      brief(entry)));
+    shown.job ? h("a", { href: jobLink(shown.job) }, `job ${shown.job.id}`)
+      : h("span", { class: "of" }, entry.name),
+    h("span", { class: "text", title: "Click to show all" }, shown.text));
   const text = line.lastChild;
   text.addEventListener("click", () => {
-    text.textContent = line.classList.contains("open") ? entry.text : brief(entry);
+    text.textContent = line.classList.toggle("open") ? entry.text : shown.text;
   });
   line.search = [entry.label, entry.hostname, entry.name, entry.text, entry.cluster].join(" ").toLowerCase();
   line.dataset.kind = entry.kind;
   return line;
 }
 
-/** What an event says, in short: of a job rather than its JSON. */
-function brief({ name, text, label }) {
-  if (name !== "job") return text;
+/** What an event says, in short; of a job its key too, rather than its JSON. */
+function brief({ name, text, label, cluster }) {
+  if (name !== "job") return { text };
   try {
     const job = JSON.parse(text);
-    const nodes = job.numNodes ? `${job.numNodes} node${job.numNodes === 1 ? "" : "s"}` : "";
+    const nodes = job.numNodes ? plural(job.numNodes, "node") : "";
     const ran = job.stopTime && job.startTime ? `after ${duration(job.stopTime - job.startTime)}` : "";
     const state = label === "stop_job" ? job.jobState : "";
-    return [`job ${job.jobId}`, job.user, job.metaData?.jobName, nodes, state, ran].filter(Boolean).join("  ");
+    const words = [job.user, job.metaData?.jobName, nodes, state, ran].filter(Boolean).join("  ");
+    const known = Number.isInteger(job.jobId) && Number.isInteger(job.startTime);
+    return known
+      ? { text: words, job: { cluster: job.cluster || cluster, id: job.jobId, start: job.startTime } }
+      : { text: `job ${job.jobId}  ${words}` };
   } catch {
-    return text;
+    return { text };
   }
 }
 

@@ -1,7 +1,7 @@
 // How the pipe does.
 
 import { Chart, Columns } from "../chart.js";
-import { card, fill, h } from "../dom.js";
+import { card, fill, h, scrolling } from "../dom.js";
 import { clock, count, format } from "../units.js";
 
 const COUNTS = [
@@ -22,12 +22,14 @@ export class HealthPage {
     this.consumers = h("div", {});
     this.streams = h("div", {});
     this.reasons = h("div", {});
-    this.letters = h("ol", { class: "log" });
+    this.letters = h("ol", { class: "log letters" });
     this.element = h("div", {}, h("h1", { class: "hidden" }, "Pipe"),
       h("div", { class: "charts three" }, this.charts.map((chart) => chart.element)),
       h("section", { class: "card" }, this.counts),
       h("div", { class: "halves" },
-        card("Bridges: consumers of the streams", this.consumers), card("Streams", this.streams)),
+        card("Bridges", this.consumers, h("p", { class: "dim small" }, "Lag is messages that a bridge "
+          + "has not read yet. It acknowledges what its store has: until then they are unacknowledged.")),
+        card("Streams", this.streams)),
       card("Dead letters", this.reasons, this.letters));
   }
 
@@ -49,7 +51,7 @@ export class HealthPage {
   }
 
   showStreams({ consumers, streams, problem }) {
-    const why = h("p", { class: "empty" }, problem || "There are none.");
+    const why = h("p", { class: "empty" }, problem || "There are none: JetStream stores nothing here.");
     fill(this.consumers, consumers.length ? table(
       ["bridge", "stream", "lag", "unacknowledged", "redelivered"],
       consumers.map((each) => [each.name, each.stream, count(each.waiting),
@@ -88,8 +90,8 @@ function letterLine(letter) {
 }
 
 function table(heads, rows, marked = () => false) {
-  return h("table", { class: "fit" },
+  return scrolling(h("table", { class: "fit" },
     h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows.map((cells, place) => h("tr", { class: marked(place) ? "warn" : "" },
-      cells.map((cell) => h("td", {}, cell))))));
+      cells.map((cell) => h("td", {}, cell)))))));
 }

@@ -38,10 +38,13 @@ export class JobPage {
 
   frame(header, numbers) {
     if (header.missing) {
-      fill(this.body, h("p", { class: "empty" }, "No event of this job has been received."));
+      say(this.state, "unknown");
+      fill(this.body, h("p", { class: "empty" }, "No event of this job has been received. ",
+        h("a", { href: "#/jobs" }, "All jobs")));
       return;
     }
     if (header.job) this.describe(header.job);
+    if (this.job && !this.job.stop) say(this.elapsed, duration(Date.now() / 1000 - this.job.start));
     if (header.metrics) this.build(header);
     if (!header.times) return;
     this.columns.add(header.times, numbers);
@@ -53,15 +56,16 @@ export class JobPage {
     say(this.state, job.state);
     this.state.className = `chip ${job.stop ? (job.state === "completed" ? "" : "warn") : "good"}`;
     const end = job.stop || Date.now() / 1000;
+    this.elapsed = h("span", {}, duration(end - job.start));
     const facts = [
       ["user", job.user], ["project", job.project], ["name", job.name], ["partition", job.partition],
       ["nodes", count(job.nodes.length)], ["hardware threads", job.hwthreads || ""],
       ["accelerators", job.accelerators || ""], ["started", clock(job.start)],
-      ["ended", job.stop ? clock(job.stop) : ""], ["elapsed", duration(end - job.start)],
+      ["ended", job.stop ? clock(job.stop) : ""], ["elapsed", this.elapsed],
       ["limit", job.walltime ? duration(job.walltime) : ""],
     ];
     fill(this.facts, facts.filter(([, value]) => value)
-      .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value)))));
+      .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
     fill(this.nodes, job.nodes.slice(0, 64).map((node) =>
       h("a", { href: nodeLink(job.cluster, node) }, node)),
       job.nodes.length > 64 ? `and ${job.nodes.length - 64} more` : null);
@@ -70,7 +74,7 @@ export class JobPage {
   /** Make the charts: a line for each node, or the range of all where they are many. */
   build({ metrics, powers, known, nodes, count: total }) {
     for (const { chart } of this.charts) chart.close();
-    Object.assign(this, { metrics, powers, names: nodes, total });
+    Object.assign(this, { metrics, powers, known, names: nodes, total });
     this.labels = nodes ?? ["minimum", "mean", "maximum"];
     const width = this.labels.length;
     this.columns = new Columns(metrics.length * width);
@@ -154,7 +158,8 @@ export class JobPage {
       const width = this.labels.length;
       this.show(times, (place) => {
         const metric = this.metrics[Math.floor(place / width)];
-        return ofNode(found, this.names[place % width], metric) ?? none;
+        const averaged = this.known[metric]?.averaged;
+        return ofNode(found, this.names[place % width], metric, averaged) ?? none;
       });
     } catch (error) {
       say(this.note, error.message);
@@ -175,18 +180,16 @@ export class JobPage {
   }
 }
 
-const AVERAGED = /(util|clock|temp|load|ipc|user|used$)/;
-
 /** A node's column: what it sent as a whole, else its parts added up or averaged. */
-function ofNode(found, node, metric) {
+function ofNode(found, node, metric, averaged) {
   const whole = found.get([node, metric, ""].join("\0"));
   if (whole) return whole;
   const prefix = `${node}\0${metric}\0`;
   const parts = [...found].filter(([key]) => key.startsWith(prefix)).map(([, column]) => column);
   if (!parts.length) return null;
-  const divisor = AVERAGED.test(metric) && !/mem_used/.test(metric) ? parts.length : 1;
   return parts[0].map((_, row) => {
     const there = parts.map((column) => column[row]).filter((value) => value !== null);
-    return there.length ? there.reduce((sum, value) => sum + value, 0) / divisor : null;
+    const sum = there.reduce((total, value) => total + value, 0);
+    return there.length ? sum / (averaged ? there.length : 1) : null;
   });
 }

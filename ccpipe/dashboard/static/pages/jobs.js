@@ -1,27 +1,49 @@
 // The list of jobs.
 
-import { card, fill, h, jobLink } from "../dom.js";
-import { clock, count, duration } from "../units.js";
+import { card, fill, h, jobLink, nodeLink, say, scrolling } from "../dom.js";
+import { clock, count, duration, plural } from "../units.js";
 
 const COLUMNS = ["job", "user", "name", "partition", "nodes", "started", "elapsed", "state"];
 
-/** A table of jobs. */
-export function jobTable(jobs) {
-  return h("table", { class: "jobs" },
-    h("thead", {}, h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, jobs.map(row)));
-}
+/** A table of jobs, or `empty` where there are none. */
+export class JobTable {
+  constructor(empty = "") {
+    this.empty = empty;
+    this.running = [];
+    this.element = h("div", {});
+    this.set([]);
+  }
 
-function row(job) {
-  const end = job.stop || Date.now() / 1000;
-  const state = h("span", { class: `state ${job.stop ? (job.state === "completed" ? "done" : "failed") : "running"}` },
-    job.state);
-  const nodes = job.nodes === 1 ? job.first[0] : count(job.nodes);
-  return h("tr", {},
-    h("td", {}, h("a", { href: jobLink(job) }, String(job.id))),
-    h("td", {}, job.user), h("td", { class: "wide" }, job.name), h("td", {}, job.partition),
-    h("td", {}, nodes), h("td", { class: "num" }, clock(job.start)),
-    h("td", { class: "num" }, duration(end - job.start)), h("td", {}, state));
+  set(jobs, empty = this.empty) {
+    this.running = [];
+    const heads = h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col", class: name }, name)));
+    fill(this.element, jobs.length
+      ? scrolling(h("table", { class: "jobs" }, h("thead", {}, heads),
+        h("tbody", {}, jobs.map((job) => this.row(job)))))
+      : h("p", { class: "empty" }, empty));
+    this.tick();
+  }
+
+  row(job) {
+    const state = !job.stop ? "running" : job.state === "completed" ? "done" : "failed";
+    const cells = {
+      job: h("a", { href: jobLink(job) }, String(job.id)),
+      user: job.user, name: job.name, partition: job.partition,
+      nodes: job.nodes ? [h("a", { href: nodeLink(job.cluster, job.first[0]) }, job.first[0]),
+        job.nodes > 1 ? ` +${count(job.nodes - 1)}` : ""] : "–",
+      started: clock(job.start), elapsed: duration(job.stop - job.start),
+      state: h("span", { class: `state ${state}` }, job.state),
+    };
+    const row = h("tr", {}, COLUMNS.map((name) => h("td", { class: name }, cells[name])));
+    if (!job.stop) this.running.push([row.querySelector(".elapsed"), job.start]);
+    return row;
+  }
+
+  /** Bring up to date for how long jobs have been running. */
+  tick() {
+    const now = Date.now() / 1000;
+    for (const [cell, start] of this.running) say(cell, duration(now - start));
+  }
 }
 
 export class JobsPage {
@@ -29,17 +51,21 @@ export class JobsPage {
     this.title = "Jobs";
     this.query = { view: "jobs" };
     this.jobs = [];
-    this.search = h("input", { type: "search", placeholder: "user, job, name, partition …  ( / )",
+    this.search = h("input", { type: "search", placeholder: "user, name, node, state …  ( / )",
       "aria-label": "Filter jobs", oninput: () => this.show() });
-    this.table = h("div", {}, h("p", { class: "empty" }, "No jobs yet."));
+    this.table = new JobTable("No jobs yet: their starts and ends come as events.");
+    this.shown = h("span", { class: "dim" });
     this.element = h("div", {}, h("h1", { class: "hidden" }, "Jobs"),
-      card("Jobs", h("div", { class: "head" }, this.search), this.table));
+      card("Jobs", h("div", { class: "head" }, this.search, this.shown), this.table.element));
   }
 
   frame(header) {
-    if (!header.jobs) return;
-    this.jobs = header.jobs;
-    this.show();
+    if (header.jobs) {
+      this.jobs = header.jobs;
+      this.total = header.total;
+      this.show();
+    }
+    this.table.tick();
   }
 
   show() {
@@ -49,7 +75,8 @@ export class JobsPage {
         .join(" ").toLowerCase();
       return words.every((word) => text.includes(word));
     });
-    fill(this.table, shown.length ? jobTable(shown)
-      : h("p", { class: "empty" }, this.jobs.length ? "No job matches." : "No jobs yet."));
+    this.table.set(shown, this.jobs.length ? "No job matches." : undefined);
+    const beyond = this.total > this.jobs.length ? `, the latest of ${count(this.total)}` : "";
+    say(this.shown, `${plural(shown.length, "job")}${beyond}`);
   }
 }

@@ -5,7 +5,7 @@ import { card, fill, h, say } from "../dom.js";
 import { fetchHistory, spanButtons } from "../history.js";
 import { clock } from "../units.js";
 import { entryLine } from "./events.js";
-import { jobTable } from "./jobs.js";
+import { JobTable } from "./jobs.js";
 
 const SECTIONS = [
   ["CPU", /^(cpu_(?!.*(power|energy))|load|proc_|ipc|flops|clock|cpufreq|num_cpus|core_sched|sched)/],
@@ -36,31 +36,40 @@ export class NodePage {
     this.search = h("input", { type: "search", placeholder: "metric …  ( / )",
       "aria-label": "Filter metrics", oninput: () => this.filter() });
     this.note = h("span", { class: "note", role: "status" });
-    this.jobs = h("div", {});
+    this.jobs = new JobTable();
+    this.running = card("Jobs on this node", this.jobs.element);
+    this.running.hidden = true;
     this.body = h("div", {}, h("p", { class: "empty" }, "Waiting for this node …"));
     this.entries = h("ol", { class: "log" });
+    this.quiet = h("p", { class: "empty" }, "None yet.");
     this.element = h("div", {},
       h("div", { class: "title" }, h("h1", {}, node), h("span", { class: "dim" }, cluster), this.state,
         this.note, h("span", { class: "gap" }), this.search,
         spanButtons(about, (seconds) => this.choose(seconds))),
-      this.jobs, this.body, card("Events and log of this node", this.entries));
+      this.running, this.body, card("Events and log of this node", this.quiet, this.entries));
     this.timer = setInterval(() => this.span && this.load(), REFRESH);
   }
 
   frame(header, numbers) {
     if (header.missing) {
-      fill(this.body, h("p", { class: "empty" }, "Nothing received from this node yet."));
+      say(this.state, "unknown");
+      fill(this.body, h("p", { class: "empty" }, "Nothing has been received from a node of this name. ",
+        h("a", { href: "#/" }, "All nodes")));
       return;
     }
     say(this.state, header.silent ? `silent since ${clock(header.seen)}` : "live");
     this.state.className = `chip ${header.silent ? "warn" : "good"}`;
     if (header.series) this.build(header);
     if (header.jobs) {
-      fill(this.jobs, header.jobs.length ? card("Jobs on this node", jobTable(header.jobs)) : null);
+      this.jobs.set(header.jobs);
+      this.running.hidden = !header.jobs.length;
     }
+    this.jobs.tick();
+    if (header.first) this.entries.replaceChildren();
     if (header.entries.length) {
       this.entries.prepend(...header.entries.map(entryLine).reverse());
       while (this.entries.children.length > MAX_ENTRIES) this.entries.lastChild.remove();
+      this.quiet.hidden = true;
     }
     this.columns.add(header.times, numbers);
     if (!this.span && header.times.length) this.live();
@@ -95,9 +104,11 @@ export class NodePage {
       const all = metrics.get(metric);
       // Parts say more than their sum, which is shown alone where there are none.
       const lines = all.length > 1 ? all.filter(({ part }) => part) : all;
-      const { unit, meaning } = known[metric] ?? {};
-      const chart = new Chart({ title: metric, unit, meaning, labels: lines.map(({ part }) => part) });
-      this.charts.push({ chart, metric, lines });
+      const whole = all.find(({ part }) => !part);
+      const { unit, meaning, averaged } = known[metric] ?? {};
+      const labels = lines.map(({ part }) => part);
+      const chart = new Chart({ title: metric, unit, meaning, labels, summed: !averaged });
+      this.charts.push({ chart, metric, lines, whole });
       return chart.element;
     });
     return h("details", { class: "section", open },
@@ -106,8 +117,9 @@ export class NodePage {
   }
 
   live() {
-    for (const { chart, lines } of this.charts) {
-      chart.set([this.columns.times, ...lines.map(({ place }) => this.columns.columns[place])]);
+    const { times, columns } = this.columns;
+    for (const { chart, lines, whole } of this.charts) {
+      chart.set([times, ...lines.map(({ place }) => columns[place])], whole && columns[whole.place]);
     }
   }
 

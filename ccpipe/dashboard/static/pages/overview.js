@@ -1,8 +1,9 @@
 // All nodes: maps by load, memory and GPU; running jobs; what happens.
 
-import { card, fill, h, nodeLink } from "../dom.js";
+import { card, fill, h, nodeLink, say } from "../dom.js";
 import { HeatMap } from "../heatmap.js";
-import { jobTable } from "./jobs.js";
+import { plural } from "../units.js";
+import { JobTable } from "./jobs.js";
 import { entryLine } from "./events.js";
 
 const WANTED = [
@@ -11,22 +12,26 @@ const WANTED = [
   ["nv_util", "rocm_gfx_util", "acc_utilization", "cpu_power", "net_bytes_in_bw", "cpu_user"],
 ];
 const MAX_ENTRIES = 40;
+const MAX_JOBS = 12;
 
 export class OverviewPage {
   constructor({ ask }) {
     this.ask = ask;
     this.nodes = [];
     this.known = {};
+    this.picked = [null, null, null]; // by whoever looks at the page
     this.chosen = [null, null, null];
     this.query = { view: "overview", metrics: [] };
     this.maps = WANTED.map((_, place) => this.map(place));
-    this.jobs = h("div", {}, h("p", { class: "empty" }, "No jobs yet."));
+    this.jobs = new JobTable("No job is running, as far as events tell.");
+    this.more = h("a", { class: "small", href: "#/jobs", hidden: true });
+    this.waiting = h("p", { class: "empty" }, "No metrics have been received yet.");
     this.entries = h("ol", { class: "log", "aria-live": "off" });
     this.element = h("div", {},
-      h("h1", { class: "hidden" }, "Nodes"),
+      h("h1", { class: "hidden" }, "Nodes"), this.waiting,
       h("div", { class: "maps" }, this.maps.map((map) => map.card)),
       h("div", { class: "halves" },
-        card("Running jobs", this.jobs),
+        card("Running jobs", this.jobs.element, this.more),
         card("Events and log", this.entries)));
   }
 
@@ -42,22 +47,26 @@ export class OverviewPage {
   }
 
   choose(place, metric) {
-    this.chosen[place] = metric;
+    this.picked[place] = this.chosen[place] = metric;
     this.maps[place].heat.reset();
     this.query = { view: "overview", metrics: this.chosen.filter(Boolean) };
     this.ask(this.query);
   }
 
   frame(header, numbers) {
+    if (header.first) this.entries.replaceChildren();
     if (header.nodes) {
+      this.waiting.hidden = header.nodes.length > 0;
       this.nodes = header.nodes;
       this.known = header.known;
       this.offer(header.metrics);
     }
     if (header.jobs) {
-      fill(this.jobs, header.jobs.length ? jobTable(header.jobs.slice(0, 12))
-        : h("p", { class: "empty" }, "No job is running, as far as events tell."));
+      this.jobs.set(header.jobs.slice(0, MAX_JOBS));
+      this.more.hidden = header.jobs.length <= MAX_JOBS;
+      say(this.more, `all ${plural(header.status.running, "running job")}`);
     }
+    this.jobs.tick();
     this.show(header, numbers);
     if (header.entries.length) {
       this.entries.prepend(...header.entries.map(entryLine).reverse());
@@ -65,12 +74,16 @@ export class OverviewPage {
     }
   }
 
-  /** Fill the lists of metrics, and choose those that were not chosen yet. */
+  /** Fill the lists of metrics; who has picked none is shown one that most nodes have. */
   offer(counts) {
     const names = Object.keys(counts).sort();
     const before = this.chosen.join();
-    this.maps.forEach(({ select }, place) => {
-      this.chosen[place] ??= WANTED[place].find((name) => counts[name]) ?? null;
+    const most = (names) => names.find((name) => counts[name] >= this.nodes.length / 2)
+      ?? names.find((name) => counts[name]) ?? null;
+    this.maps.forEach(({ select, heat }, place) => {
+      const wanted = this.picked[place] ?? most(WANTED[place]);
+      if (wanted !== this.chosen[place]) heat.reset();
+      this.chosen[place] = wanted;
       const chosen = this.chosen[place] ?? "";
       fill(select, names.map((name) => h("option", { value: name, selected: name === chosen }, name)));
       if (!chosen && names.length) select.selectedIndex = -1;

@@ -1,4 +1,4 @@
-"""The JSON of squeue, of ``scontrol show job|step`` and of slurmrestd: jobs and steps.
+"""The JSON of squeue, of ``scontrol show job`` and of slurmrestd: jobs.
 
 22.05 loses whether a time limit is infinite or not set, and what the CPUs of a job are: its
 ``scontrol show job -d`` prints both.
@@ -10,7 +10,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.json.document import JsonObject, read_lists
 from ccpipe.formats.slurm.reading import Reading
-from ccpipe.formats.slurm.records import Allocation, LiveJob, LiveStep
+from ccpipe.formats.slurm.records import Allocation, LiveJob
 from ccpipe.formats.slurm.values import whole
 
 _OVERSUBSCRIBE = {"NONE": "NO", "OVERSUBSCRIBE": "YES"}
@@ -27,11 +27,6 @@ def read_json(payload: bytes) -> Reading[LiveJob]:
 
     """
     return read_lists(payload, {"jobs": lambda job: [_job(job)]})
-
-
-def read_steps_json(payload: bytes) -> Reading[LiveStep]:
-    """Read the steps of a document, as ``squeue -s --json`` prints; raises DataError likewise."""
-    return read_lists(payload, {"steps": lambda step: [_step(step)]})
 
 
 def _job(job: JsonObject) -> LiveJob:
@@ -156,37 +151,3 @@ def _cores(sockets: Any) -> list[tuple[int, int]]:
             if isinstance(state, str) and state.startswith("allocated"):
                 found.append((whole(socket) or 0, whole(core) or 0))
     return found
-
-
-def _step(step: JsonObject) -> LiveStep:
-    return LiveStep(
-        _step_id(step),
-        name=step.text("name"),
-        user=step.text("user"),
-        cluster=step.text("cluster"),
-        partition=step.text("partition"),
-        state=next(iter(step.states("state")), None),
-        node_list=step.word("nodes"),
-        start=step.time("time", "start"),
-        run_time=step.amount("time", "running"),
-        time_limit=step.minutes("time", "limit"),
-        cpus=step.whole("number_cpus"),
-        tasks=step.whole("number_tasks"),
-        layout=step.word("task", "distribution"),
-        alloc_tres=step.text("tres", "allocation"),
-        submit_line=step.text("submit_line"),
-    )
-
-
-def _step_id(step: JsonObject) -> SlurmId:
-    """Read ``1.batch``, which in 23.02 and later is the number of the job itself."""
-    found = SlurmId.read(step.text("id") or "")
-    array = step.number("array", "job_id")
-    return SlurmId(
-        found.job,
-        found.step,
-        array_job=array or found.array_job,
-        array_task=step.whole("array", "task_id") if array else found.array_task,
-        het_job=found.het_job,
-        het_offset=found.het_offset,
-    )

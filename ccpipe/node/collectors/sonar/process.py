@@ -34,7 +34,7 @@ _LINE = 40  # bytes in which such a number ends
 _USERS = 10_000  # names that are remembered
 
 
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """In units of 2¹⁰ bytes."""
 
     resident: int = 0
@@ -65,7 +65,7 @@ class ProcessFiles:
         self._pss = pss
         self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
 
-    def status(self, pid: int) -> tuple[int, Memory] | None:
+    def status(self, pid: int) -> tuple[int, MemoryUse] | None:
         """Return the effective user's number and the memory; None where the process ended.
 
         Raises
@@ -82,7 +82,7 @@ class ProcessFiles:
         if owner is None:
             raise DataError(f"{path}: the line 'Uid' is missing")
         virtual = _number(path, text, b"\nVmData:") + _number(path, text, b"\nVmStk:")
-        return int(owner[1]), Memory(self._resident(pid, path, text), virtual)
+        return int(owner[1]), MemoryUse(self._resident(pid, path, text), virtual)
 
     def _resident(self, pid: int, path: str, text: bytes) -> int:
         if b"\nVmRSS:" not in text:

@@ -10,11 +10,11 @@ import base64
 import shutil
 from collections.abc import Iterator
 
-from ccpipe.child_process import run
 from ccpipe.formats.sonar import Envelope, SysinfoAttributes, SysinfoData, SysinfoEnvelope
 from ccpipe.node.collectors.sonar.cards import Cards
 from ccpipe.node.collectors.sonar.envelope import META, Errors, local, readable
 from ccpipe.node.linux.topology import system, topology
+from ccpipe.process.child import run
 
 _LSTOPO = ("lstopo-no-graphics", "lstopo")
 _TIMEOUT = 20.0  # seconds for one drawing

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from ccpipe.child_process import run
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.mounts import mounts
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.process.child import run
 
 _KIND = "beegfs"
 _OTHER = "other"

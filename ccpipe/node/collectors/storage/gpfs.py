@@ -7,13 +7,13 @@ clock, and are left out where a counter went down.
 
 from collections.abc import Iterator, Sequence
 
-from ccpipe.child_process import run
 from ccpipe.config import Duration
 from ccpipe.message import Message
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import emit
 from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.process.child import run
 
 _NODE = ("node",)
 

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import msgspec
 
-from ccpipe.child_process import run
 from ccpipe.config import Duration
 from ccpipe.errors import DataError
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.soft_errors import SoftErrors
+from ccpipe.process.child import run
 
 T = TypeVar("T")
 

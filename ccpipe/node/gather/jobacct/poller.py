@@ -66,6 +66,14 @@ class _Task:
         """Of the node when the task began."""
         self.sampled: tuple[float, int, int, int] | None = None
         """Monotonic seconds, milliseconds of processor time, bytes read and written."""
+        self.suspended_since: float | None = None
+        """Monotonic seconds."""
+
+    def leave_out(self, since: float, now: float) -> None:
+        """Let the time between two polls be without what passed from `since` until `now`."""
+        if self.sampled is not None:
+            clock, *rest = self.sampled
+            self.sampled = (clock + now - max(since, clock), rest[0], rest[1], rest[2])
 
 
 class TaskPoller:
@@ -118,6 +126,7 @@ class TaskPoller:
         self._container: int | None = None
         self._lock = threading.RLock()  # of the list and the tree
         self._timer = PollTimer("jobacct")
+        self._suspended_since: float | None = None
 
     def start_poll(self, frequency: float) -> None:
         """Poll every `frequency` seconds; 0 polls only when asked.
@@ -153,10 +162,32 @@ class TaskPoller:
     def suspend_poll(self) -> None:
         """Poll no more until ``resume_poll``: the step is suspended."""
         self._timer.suspend()
+        with self._lock:
+            self._suspended_since = self._suspended_since or time.monotonic()
 
     def resume_poll(self) -> None:
         """Poll again, as if no time had passed."""
+        with self._lock:
+            if self._suspended_since is not None:
+                for task in self._tasks or ():
+                    task.leave_out(self._suspended_since, time.monotonic())
+            self._suspended_since = None
         self._timer.resume()
+
+    def suspend_task(self, pid: int) -> None:
+        """Leave one task out of polls until ``resume_task``; where it is none, do nothing."""
+        with self._lock:
+            task = self._find(pid)
+            if task is not None and task.suspended_since is None:
+                task.suspended_since = time.monotonic()
+
+    def resume_task(self, pid: int) -> None:
+        """Poll a task again, as if no time had passed."""
+        with self._lock:
+            task = self._find(pid)
+            if task is not None and task.suspended_since is not None:
+                task.leave_out(task.suspended_since, time.monotonic())
+                task.suspended_since = None
 
     def set_proctrack_container_id(self, container: int) -> None:
         """Set the process at the head of the step's tree; before, nothing is polled.
@@ -267,6 +298,8 @@ class TaskPoller:
             energy = self._energy() if self._energy else None
             samples = []
             for task in self._tasks:
+                if task.suspended_since is not None:
+                    continue
                 tree = trees.get(task.info.pid)
                 _update(task, tree, energy)
                 use = None if gpus is None or tree is None else _gpu(task.info, tree, gpus)

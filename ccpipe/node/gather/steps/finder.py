@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ccpipe.node.gather.profile import Step
 from ccpipe.node.linux import process_files
+from ccpipe.node.linux.process_table import find_process
 from ccpipe.node.linux.slurm_cgroups import find_steps
 
 _MAX_ID = 2**32
@@ -31,6 +32,8 @@ class FoundStep(NamedTuple):
     """Whose processes they are."""
     tasks: dict[int, frozenset[int]]
     """By the global number of a task, its processes, of which there is one at least."""
+    is_suspended: bool = False
+    """Whether it is frozen, or all of its processes are stopped."""
 
 
 class StepFinder:
@@ -57,12 +60,15 @@ class StepFinder:
         """Return the steps that run now."""
         tasks: dict[StepKey, dict[int, frozenset[int]]] = {}
         undivided: dict[StepKey, frozenset[int]] = {}
+        frozen: set[StepKey] = set()
         for group in find_steps(self._root):
             key = StepKey(group.node, group.job, group.step)
             mine = tasks.setdefault(key, {})
             for number, pids in group.tasks.items():
                 mine[number] = mine.get(number, frozenset()) | pids
             undivided[key] = undivided.get(key, frozenset()) | group.undivided
+            if group.is_frozen:
+                frozen.add(key)
         for key, mine in tasks.items():
             self._divide(key, mine, undivided[key].difference(*mine.values()))
         self._known = {
@@ -70,7 +76,23 @@ class StepFinder:
             for key, mine in tasks.items()
             if any(mine.values())
         }
-        return self._known
+        return {
+            key: step._replace(is_suspended=key in frozen or self._is_stopped(step))
+            for key, step in self._known.items()
+        }
+
+    def _is_stopped(self, step: FoundStep) -> bool:
+        """Return whether all processes are stopped: without a freezer Slurm sends SIGSTOP.
+
+        Of a step that runs, the first process mostly answers that.
+        """
+        is_any_stopped = False
+        for pid in (pid for pids in step.tasks.values() for pid in pids):
+            process = find_process(pid, self._root)
+            if process is not None and process.state not in "TZX":
+                return False
+            is_any_stopped |= process is not None and process.state == "T"
+        return is_any_stopped
 
     def _divide(
         self, key: StepKey, tasks: dict[int, frozenset[int]], undivided: frozenset[int]

@@ -38,11 +38,16 @@ class RunningStep(msgspec.Struct):
     """What its tasks used that ended."""
     tasks: dict[int, int] = {}
     """By the global number of a task, the process that it began as."""
+    suspended: float = 0.0
+    """Seconds that it was suspended, until it was resumed last."""
+    suspended_since: float | None = None
+    """Seconds since the boot; None while it runs."""
 
     @property
     def seconds(self) -> float:
-        """How long it has been running."""
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - self.began)
+        """How long it has been running, without the time that it was suspended."""
+        now = _now() if self.suspended_since is None else self.suspended_since
+        return max(0.0, now - self.began - self.suspended)
 
 
 class StepGather:
@@ -102,6 +107,8 @@ class StepGather:
         if any(began) or ended:
             self.poll()
         self._remove(ended)
+        for key, step in found.items():
+            self._set_suspended(self.steps[key], is_suspended=step.is_suspended)
         for key in self.steps.keys() - found.keys():
             self._on_end(self.steps.pop(key))
 
@@ -130,6 +137,19 @@ class StepGather:
             self._poller.set_processes(pid, task)
         return has_begun
 
+    def _set_suspended(self, running: RunningStep, *, is_suspended: bool) -> None:
+        """Sample a step no more while it is suspended; the time does not count."""
+        since = running.suspended_since
+        if is_suspended:
+            running.suspended_since = _now() if since is None else since
+            for pid in running.tasks.values():
+                self._poller.suspend_task(pid)
+        elif since is not None:
+            running.suspended += _now() - since
+            running.suspended_since = None
+            for pid in running.tasks.values():
+                self._poller.resume_task(pid)
+
     def _remove(self, ended: Iterable[tuple[RunningStep, int]]) -> None:
         for running, number in ended:
             pid = running.tasks.pop(number)
@@ -138,7 +158,7 @@ class StepGather:
 
     def _eldest(self, pids: Iterable[int]) -> tuple[float, int]:
         """Return when the first of some processes started, and which it is."""
-        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        now = _now()
         found = ((start_time(pid, self._root), pid) for pid in pids)
         return min((now if start is None else start, pid) for start, pid in found)
 
@@ -148,6 +168,10 @@ class StepGather:
             by_step.setdefault(self._owners[sample.pid].step, []).append(sample)
         for mine in by_step.values():
             self._on_samples(self._owners[mine[0].pid], mine)
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def describe(key: StepKey) -> str:

@@ -7,6 +7,8 @@ import pytest
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.publisher import Outgoing, Publisher
 from ccpipe.bus.nats.streams.history import History, overlap, streams_of
+from ccpipe.bus.nats.streams.jetstream import consumers_of
+from ccpipe.bus.nats.streams.reconcile import survey
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.telemetry import Telemetry
@@ -39,6 +41,27 @@ async def test_a_header_of_the_publisher_is_not_the_servers_word(site: Site) -> 
         async with asyncio.timeout(60):
             await History(bus, stream, [subject], received.append, since=0).run(follow=False)
     assert [delivery.payload for delivery in received] == [b"x"]
+
+
+async def test_it_leaves_no_consumer_behind(site: Site) -> None:
+    """Of a reader that ended nothing comes any more, and no check takes it for a bridge."""
+    received: list[Delivery] = []
+    subject = "fox%2Etest.metrics"
+    async with Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus:
+        publisher = Publisher(bus, site.bus, Subjects.of(site))
+        await publisher.publish([Outgoing.of(subject, b"x 1")])
+        [stream] = await streams_of(bus.jetstream(), [subject])
+        following = asyncio.create_task(
+            History(bus, stream, [subject], received.append, since=0).run()
+        )
+        async with asyncio.timeout(60):
+            while not received:
+                await asyncio.sleep(0.01)
+            assert (await survey(bus, site)).consumers == []
+            assert [each async for each in consumers_of(bus.jetstream(), stream)]
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        assert [each async for each in consumers_of(bus.jetstream(), stream)] == []
 
 
 @pytest.mark.parametrize(

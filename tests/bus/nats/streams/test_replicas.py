@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.nats.streams.history import History, streams_of
 from ccpipe.bus.nats.streams.reconcile import apply, survey
 from ccpipe.bus.nats.streams.replay import replay
 from ccpipe.config import Duration, Site
@@ -112,13 +114,19 @@ async def test_the_next_process_begins_with_what_was_not_acknowledged(site: Site
 
 
 async def test_recent_messages_are_read_from_all_partitions(site: Site) -> None:
-    """The dashboard sees what was published, under the subjects on which it was."""
+    """The dashboard and tail see what was published, under the subjects on which it was."""
     wanted = partitioned(site, 4)
     await publish(wanted, 0)
+    pattern, all_nodes = "fox%2Etest.metrics.*", [f"fox%2Etest.metrics.n{n}" for n in range(NODES)]
     async with connected(site.bus) as bus:
-        found = replay(bus, "fox%2Etest.metrics.*", since=0, maximum=100)
+        found = replay(bus, pattern, since=0, maximum=100)
         subjects = [delivery.subject async for some in found for delivery in some]
-    assert sorted(subjects) == sorted(f"fox%2Etest.metrics.n{n}" for n in range(NODES))
+        assert sorted(subjects) == sorted(all_nodes)
+        tailed: list[Delivery] = []
+        [stream] = await streams_of(bus.jetstream(), [pattern])
+        async with asyncio.timeout(60):
+            await History(bus, stream, [pattern], tailed.append, since=0).run(follow=False)
+        assert sorted(delivery.subject for delivery in tailed) == sorted(all_nodes)
 
 
 async def test_another_number_of_partitions_keeps_the_order(site: Site) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccpipe.formats.nodelist import expand
 from ccpipe.formats.slurm import scontrol, squeue
 from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.json.squeue import read_json, read_steps_json
+from ccpipe.formats.slurm.json.squeue import read_json
 from ccpipe.formats.slurm.records import Allocation, LiveJob
 from ccpipe.formats.slurm.resources import index_list
 from ccpipe.formats.slurm.timestamp import SECOND
@@ -129,20 +129,6 @@ def test_states_with_flags_and_signals_of_24_11() -> None:
     assert {job.id.het_offset for job in found} == {None, 0, 1}
 
 
-def test_every_captured_step_is_read() -> None:
-    """With its job, nodes and limits."""
-    payload = captured("modern24.11/squeue/squeue_steps.json")
-    reading = read_steps_json(payload)
-    assert reading.rejected == []
-    assert [step.id.raw for step in reading.records] == [
-        step["id"] for step in json.loads(payload)["steps"]
-    ]
-    batch, work = reading.records[:2]
-    assert (batch.id, batch.state, batch.time_limit) == (SlurmId(1, "batch"), "RUNNING", math.inf)
-    assert (work.node_list, work.cpus, work.layout) == ("c2", 1, "Cyclic")
-    assert (work.run_time, work.start, work.user) == (9, 1795171862 * SECOND, "alice")
-
-
 def test_jobs_of_accounting_are_rejected() -> None:
     """Each by name: they have no state where a live job has its own."""
     reading = read_json(captured("sacct/phase3_pss_influx.json"))
@@ -188,5 +174,3 @@ def test_any_members_are_a_job_or_rejected(members: dict[str, Any]) -> None:
     job = {"job_id": 3, "job_state": "RUNNING", **members}
     reading = read_json(json.dumps({"jobs": [job]}).encode())
     assert len(reading.records) + len(reading.rejected) == 1
-    steps = read_steps_json(json.dumps({"steps": [{"id": "3.0", **members}]}).encode())
-    assert len(steps.records) + len(steps.rejected) == 1

@@ -15,7 +15,7 @@ from ccpipe.node.collectors.sonar.process import (
     TICKS,
     CpuUse,
     Data,
-    Memory,
+    MemoryUse,
     ProcessFiles,
     Users,
     in_containers,
@@ -40,14 +40,14 @@ def made(folder: Path, **contents: str) -> Path:
 def test_memory_is_private_memory_and_data_with_stack(root: Root) -> None:
     """RssAnon, and VmData with VmStk; threads of the kernel have none."""
     root.show("sonar/first")
-    assert files(root).status(1001) == (61001, Memory(500_000, 600_132))
-    assert files(root).status(20) == (0, Memory(0, 0))
+    assert files(root).status(1001) == (61001, MemoryUse(500_000, 600_132))
+    assert files(root).status(20) == (0, MemoryUse(0, 0))
     assert files(root).status(9999) is None
 
 
 def test_the_owner_is_the_effective_user(tmp_path: Path) -> None:
     """As the owner of its folder in /proc is, which Sonar looks at."""
-    assert files(made(tmp_path, status=UID)).status(7) == (1001, Memory())
+    assert files(made(tmp_path, status=UID)).status(7) == (1001, MemoryUse())
 
 
 def test_pss_is_told_where_it_may_be_read(tmp_path: Path) -> None:
@@ -55,17 +55,17 @@ def test_pss_is_told_where_it_may_be_read(tmp_path: Path) -> None:
     status = f"{UID}VmRSS:\t  9 kB\nRssAnon:\t  5 kB\nVmData:\t  7 kB\nVmStk:\t  1 kB\n"
     rollup = "0-1 ---p 0 00:00 0  [rollup]\nRss:      9 kB\nPss:      6 kB\nPss_Dirty: 1 kB\n"
     made(tmp_path, status=status)
-    assert files(tmp_path, pss=True).status(7) == (1001, Memory(5, 8))
+    assert files(tmp_path, pss=True).status(7) == (1001, MemoryUse(5, 8))
     made(tmp_path, smaps_rollup=rollup)
-    assert files(tmp_path, pss=True).status(7) == (1001, Memory(6, 8))
-    assert files(tmp_path).status(7) == (1001, Memory(5, 8))
+    assert files(tmp_path, pss=True).status(7) == (1001, MemoryUse(6, 8))
+    assert files(tmp_path).status(7) == (1001, MemoryUse(5, 8))
 
 
 def test_a_kernel_before_4_5_tells_private_memory_in_statm(tmp_path: Path) -> None:
     """Resident less shared pages."""
     made(tmp_path, status=f"{UID}VmRSS:\t  900 kB\n", statm="500 90 40 1 0 100 0\n")
     page = os.sysconf("SC_PAGE_SIZE") // 1024
-    assert files(tmp_path).status(7) == (1001, Memory(50 * page, 0))
+    assert files(tmp_path).status(7) == (1001, MemoryUse(50 * page, 0))
 
 
 def test_data_is_that_of_all_calls_rounded_up(root: Root) -> None:
@@ -117,7 +117,7 @@ def test_this_process_agrees_with_psutil() -> None:
     """Memory and data lie between what psutil says before and after."""
     mine, me = psutil.Process(), os.getpid()
     before = mine.io_counters()
-    owner, memory = files(Path("/")).status(me) or (-1, Memory())
+    owner, memory = files(Path("/")).status(me) or (-1, MemoryUse())
     data = files(Path("/")).data(me)
     after, usage = mine.io_counters(), mine.memory_info()
     assert owner == mine.uids().effective

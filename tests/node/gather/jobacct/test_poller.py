@@ -170,6 +170,52 @@ def test_the_thread_polls_and_pauses_while_suspended(pid: int) -> None:
     assert sum(other.values["CPUTime"] or 0 for other in others) > 0
 
 
+@pytest.mark.parametrize("is_whole_step", [False, True])
+def test_suspended_time_does_not_count(
+    pid: int, monkeypatch: pytest.MonkeyPatch, is_whole_step: bool
+) -> None:
+    """The first utilization afterwards is that of the time that the task ran."""
+    clock = 100.0
+    monkeypatch.setattr("ccpipe.node.gather.jobacct.poller.time.monotonic", lambda: clock)
+    samples: list[TaskSample] = []
+    poller = TaskPoller(on_poll=samples.extend)
+    poller.set_proctrack_container_id(os.getpid())
+    poller.start_poll(0)
+    poller.add_task(pid, TaskId(0, 0), poll=True)
+    clock += 1
+    poller.suspend_poll() if is_whole_step else poller.suspend_task(pid)
+    clock += 1000
+    poller.resume_poll() if is_whole_step else poller.resume_task(pid)
+    clock += 2
+    spent = 0.0
+    while not spent:  # the task computes
+        poller.poll()
+        spent = samples[-1].values["CPUTime"] or 0
+        if not spent:
+            samples.pop()
+            clock += 3
+    assert samples[-1].values["CPUUtilization"] == pytest.approx(100 * spent / 3)
+    poller.end_poll()
+
+
+def test_a_suspended_task_is_not_polled(pid: int) -> None:
+    """Others are; a process that is no task does no harm."""
+    samples: list[TaskSample] = []
+    poller = TaskPoller(on_poll=samples.extend)
+    poller.set_proctrack_container_id(os.getpid())
+    poller.start_poll(0)
+    poller.add_task(pid, TaskId(0, 0))
+    poller.suspend_task(pid)
+    poller.suspend_task(1)
+    poller.poll()
+    assert not samples
+    poller.resume_task(pid)
+    poller.resume_task(1)
+    poller.poll()
+    assert len(samples) == 1
+    poller.end_poll()
+
+
 def test_two_threads_do_not_poll_at_once(pid: int) -> None:
     """The second one returns at once."""
     inside, leave = threading.Event(), threading.Event()

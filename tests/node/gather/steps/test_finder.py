@@ -92,3 +92,19 @@ def test_a_step_without_processes_does_not_run(tmp_path: Path) -> None:
     assert finder.find()
     put(tmp_path, FREEZER)
     assert not finder.find()
+
+
+@pytest.mark.parametrize(
+    ("states", "is_suspended"), [("TT", True), ("TZ", True), ("TS", False), ("ZZ", False)]
+)
+def test_a_step_whose_processes_are_stopped_is_suspended(
+    tmp_path: Path, states: str, is_suspended: bool
+) -> None:
+    """Where Slurm cannot freeze it, it sends SIGSTOP; a debugger stops single processes."""
+    put(tmp_path, FREEZER, 50, 51)
+    for pid, state in zip((50, 51), states, strict=True):
+        process(tmp_path, pid)
+        line = f"{pid} (sh) {state} 1 {'0 ' * 48}0\n"
+        (tmp_path / f"proc/{pid}/stat").write_text(line)
+    ((_, found),) = StepFinder("n1", root=str(tmp_path)).find().items()
+    assert found.is_suspended == is_suspended

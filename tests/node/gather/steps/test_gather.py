@@ -148,3 +148,31 @@ def test_a_group_that_lists_what_has_ended_does_no_harm(node: Node) -> None:
     node.gather.scan()
     (running,) = node.ended
     assert running.record.tasks == 1
+
+
+def test_a_suspended_step_is_not_sampled(
+    node: Node, spawn: Callable[[int], "subprocess.Popen[bytes]"]
+) -> None:
+    """From the look that sees it frozen to the one that does not; that time does not count."""
+    other = STEP.replace("job_9", "job_10")
+    put(node.root, f"{STEP}/task_0", spawn(1).pid)
+    put(node.root, f"{other}/task_1", spawn(1).pid)
+    freezer = STEP.replace("memory", "freezer")
+    put(node.root, freezer)
+    state = node.root / "sys/fs/cgroup" / freezer / "freezer.state"
+    node.gather.scan()
+    running = next(one for one in node.gather.steps.values() if one.step.job == 9)
+    state.write_text("FROZEN\n")
+    node.gather.scan()
+    node.samples.clear()
+    seconds = running.seconds
+    node.gather.poll()
+    node.gather.scan()
+    assert {sample.id.task for sample in node.samples} == {1}
+    assert running.seconds == seconds
+    state.write_text("THAWED\n")
+    node.gather.scan()
+    node.gather.poll()
+    assert {sample.id.task for sample in node.samples} == {0, 1}
+    assert running.suspended > 0
+    assert running.suspended_since is None

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ccpipe import child_guard
-from tests.test_child_process import is_alive, wait_until_ended
+from ccpipe.process import child_guard
+from tests.process.test_child import is_alive, wait_until_ended
 
 
 def test_groups_that_are_left_at_the_end_of_input_are_killed() -> None:

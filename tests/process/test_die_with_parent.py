@@ -4,15 +4,15 @@ import asyncio
 import subprocess
 import sys
 
-from ccpipe import child_process
-from tests.test_child_process import wait_until_ended
+from ccpipe.process import child
+from tests.process.test_child import wait_until_ended
 
 STARTS = """
 import asyncio, os, sys
-from ccpipe import child_process
+from ccpipe.process import child
 
 async def main():
-    process = await child_process.start(["sleep", "600"])
+    process = await child.start(["sleep", "600"])
     print(process.pid, flush=True)
     os.kill(os.getpid(), 9)
 
@@ -32,7 +32,7 @@ def test_it_ends_with_its_parent() -> None:
 
 async def test_it_becomes_the_command() -> None:
     """Process id, arguments, environment and exit code are those of the program."""
-    process = await child_process.start(
+    process = await child.start(
         ["sh", "-c", 'test "$A $1" = "b c d" && exit 3', "-", "c d"], environment={"A": "b"}
     )
     assert await process.wait() == 3
@@ -40,5 +40,5 @@ async def test_it_becomes_the_command() -> None:
 
 async def test_a_command_that_is_not_there_is_named() -> None:
     """On its stderr, with a failure."""
-    process = await child_process.start(["/nonexistent/program"], output=asyncio.subprocess.DEVNULL)
+    process = await child.start(["/nonexistent/program"], output=asyncio.subprocess.DEVNULL)
     assert await process.wait() == 1

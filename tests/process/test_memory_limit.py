@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.memory_limit import memory_limit
+from ccpipe.process.memory_limit import memory_limit
 
 
 def groups(tmp_path: Path, text: str, files: dict[str, str]) -> int:

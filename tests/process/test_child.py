@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ccpipe import child_process
-from ccpipe.child_process import run
+from ccpipe.process import child
+from ccpipe.process.child import run
 
 
 def is_alive(pid: int) -> bool:
@@ -83,7 +83,7 @@ def test_no_file_stays_open() -> None:
 
 PARENT = """
 import sys, threading
-from ccpipe.child_process import run
+from ccpipe.process.child import run
 for name in ("one", "two"):
     # The guard learns of a program just after its start; only then it can be relied on.
     script = f"sleep 2; sleep 600 & echo $! > {sys.argv[1]}/{name}; sleep 600"
@@ -110,12 +110,12 @@ def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path, number: int) -
 def test_a_guard_that_was_killed_is_replaced() -> None:
     """The next program has one again."""
     run(["true"], timeout=20)
-    first = child_process._guard._pid
+    first = child._guard._pid
     os.kill(first, signal.SIGKILL)
     wait_until_ended(first)
     run(["true"], timeout=20)
-    assert child_process._guard._pid != first
-    assert is_alive(child_process._guard._pid)
+    assert child._guard._pid != first
+    assert is_alive(child._guard._pid)
 
 
 def test_program_gets_the_environment_that_it_is_given() -> None:

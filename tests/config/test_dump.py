@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.config import Duration, Site, Size, convert
-from ccpipe.config_dump import mask, measure, plain
+from ccpipe.config.dump import mask, measure, plain
 
 
 @given(st.integers(0, 10**9), st.sampled_from([Duration, Size]))

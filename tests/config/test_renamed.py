@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccpipe import renamed
-from ccpipe.config import Recipe, Site, load, set_at_path
+from ccpipe.config import Recipe, Site, load, renamed, set_at_path
 from ccpipe.errors import ConfigError
 from ccpipe.registry import build, find, names, options_of
 from ccpipe.telemetry import Telemetry

@@ -1,13 +1,8 @@
-"""Stored lines as a source, in the order of their times: what ``ccpipe backfill`` reads.
-
-Readers yield windows of time, and a checkpoint says up to where everything was written.
-"""
+"""What a store has as a source, in the order of its times, window by window."""
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ccpipe.config import read_secret
-from ccpipe.errors import ConfigError, MissingExtra, UnavailableError
+from ccpipe.errors import MissingExtra, UnavailableError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, Uint, Value
 from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.sources.stored.checkpoint import Checkpoint, Selection
 
 WINDOW = 60 * 10**9
 """Nanoseconds that are read at once; also how much is written again after a crash."""
@@ -32,18 +28,6 @@ COLUMNS = 'name, field, {tags}, tags, {time}, value, "int", uint, bool, text'
 """Of a stored row, as ``message_of`` takes them."""
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What to read."""
-
-    start: int
-    """Nanoseconds since the epoch."""
-    end: int
-    """The first time that is not read."""
-    nodes: frozenset[str] = frozenset()
-    """Empty for all, and for what belongs to no node."""
-
-
 Reader = Callable[[int, int], AsyncIterator[Sequence[Message]]]
 """Yields the messages from one time up to another."""
 
@@ -55,17 +39,6 @@ class Stored(NamedTuple):
     first: int
     """The earliest time; nanoseconds since the epoch."""
     last: int
-
-
-class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
-    """How far a backfill is."""
-
-    source: str
-    start: int
-    end: int
-    nodes: list[str]
-    done: int
-    """Everything before this time is written; nanoseconds since the epoch."""
 
 
 def message_of(row: Sequence[Any]) -> Message:
@@ -102,11 +75,11 @@ class BackfillSource(Source):
         name: str,
         checkpoint: Path | None = None,
         rate: int = 0,
-        on_progress: Callable[[float], None] = lambda _: None,
+        on_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Read what is selected, `rate` records a second at most; 0 is without a limit.
 
-        `name` says what is read; `on_progress` is told which part of the time is written.
+        `name` says what is read; `on_progress` is told what is written.
 
         Raises
         ------
@@ -118,22 +91,8 @@ class BackfillSource(Source):
         self.selection = selection
         self.rate = rate
         self.on_progress = on_progress
-        self._path = checkpoint
-        self._state = Checkpoint(
-            name, selection.start, selection.end, sorted(selection.nodes), selection.start
-        )
+        self._checkpoint = Checkpoint(checkpoint, name, selection, selection.start)
         self._stopped = asyncio.Event()
-        if checkpoint is not None and checkpoint.exists():
-            self._resume(checkpoint)
-
-    def _resume(self, path: Path) -> None:
-        try:
-            found = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
-        except (OSError, msgspec.MsgspecError) as error:
-            raise ConfigError(f"{path}: {error}") from None
-        if msgspec.structs.replace(found, done=0) != msgspec.structs.replace(self._state, done=0):
-            raise ConfigError(f"{path} is the checkpoint of another backfill; remove it, or name")
-        self._state = found
 
     def stop(self) -> None:
         """End after the batch in hand."""
@@ -141,39 +100,28 @@ class BackfillSource(Source):
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
         """Yield the messages, and after each window an empty batch that notes it."""
-        for begin in range(self._state.done, self.selection.end, WINDOW):
+        for begin in range(self._checkpoint.state.done, self.selection.end, WINDOW):
             end = min(begin + WINDOW, self.selection.end)
             async for messages in self.reader(begin, end):
                 if self._stopped.is_set():
                     return
-                yield Batch(Messages(messages), self._nothing, self._state.source)
+                yield Batch(Messages(messages), self._nothing, self._checkpoint.state.source)
                 if self.rate:
                     await wait_for_event(self._stopped, len(messages) / self.rate)
-            yield Batch(Messages(), self._noting(end), self._state.source)
+            yield Batch(Messages(), self._noting(end), self._checkpoint.state.source)
 
     async def _nothing(self) -> None:
         """Acknowledge what the end of its window notes."""
 
     def _noting(self, done: int) -> Any:
         async def note() -> None:
-            self._state.done = done
-            if self._path is not None:
-                await asyncio.to_thread(self._write, self._path)
+            self._checkpoint.state.done = done
+            await asyncio.to_thread(self._checkpoint.write)
             span = self.selection.end - self.selection.start
-            self.on_progress((done - self.selection.start) / span if span else 1.0)
+            part = (done - self.selection.start) / span
+            self.on_progress(f"{part:.1%} of the time is written")
 
         return note
-
-    def _write(self, path: Path) -> None:
-        aside = path.with_name(f".{path.name}.tmp")
-        try:
-            with aside.open("wb") as file:
-                file.write(msgspec.json.encode(self._state))
-                file.flush()
-                os.fsync(file.fileno())
-            aside.rename(path)
-        except OSError as error:
-            raise UnavailableError(f"{path}: {error.strerror}") from None
 
 
 @contextlib.asynccontextmanager
@@ -188,7 +136,7 @@ async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[St
     """
     import duckdb
 
-    from ccpipe import lake
+    from ccpipe.sources.stored import parquet_tables
 
     time = "(epoch_us(time) * 1000 + coalesce(ns, 0))"
     columns = COLUMNS.format(tags=", ".join(TAGS), time=time)
@@ -201,7 +149,7 @@ async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[St
     async def read(begin: int, end: int) -> AsyncIterator[Sequence[Message]]:
         given: dict[str, Any] = {"begin": begin, "end": end, "first": _day(begin)}
         given |= {"last": _day(end - 1)} | ({"nodes": sorted(nodes)} if nodes else {})
-        with lake.tables(folder) as connection:
+        with parquet_tables.tables(folder) as connection:
             try:
                 cursor = await asyncio.to_thread(connection.execute, sql, given)
             except duckdb.IOException as error:
@@ -209,7 +157,7 @@ async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[St
             while rows := cursor.fetchmany(BATCH):
                 yield [message_of(row) for row in rows]
 
-    with lake.tables(folder) as connection:
+    with parquet_tables.tables(folder) as connection:
         ask = f"SELECT min({time}), max({time}) FROM samples"  # noqa: S608
         first, last = connection.execute(ask).fetchall()[0]
     yield Stored(read, first or 0, last or 0)

@@ -1,0 +1,1 @@
+"""This process, and the programs that it starts: none outlives it."""

@@ -1,0 +1,77 @@
+"""What a backfill reads, and the file that says up to where everything was written."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ccpipe.errors import ConfigError, UnavailableError
+
+EARLIEST, LATEST = -(2**63), 2**63 - 1
+"""Of a selection without an end on that side; a line without a time is the earliest."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What to read."""
+
+    start: int
+    """Nanoseconds since the epoch."""
+    end: int
+    """The first time that is not read."""
+    nodes: frozenset[str] = frozenset()
+    """Empty for all, and for what belongs to no node."""
+
+
+class State(msgspec.Struct, forbid_unknown_fields=True):
+    """How far a backfill is."""
+
+    source: str
+    """What is read and written, as the user said it."""
+    start: int
+    end: int
+    nodes: list[str]
+    done: int
+    """Everything before this is written: a time in nanoseconds since the epoch, or a line."""
+
+
+class Checkpoint:
+    """The state of a backfill, in a file where there is one."""
+
+    def __init__(self, path: Path | None, name: str, selection: Selection, done: int) -> None:
+        """Take up what the file at `path` says; without one begin at `done`.
+
+        Raises
+        ------
+        ConfigError
+            where it is the checkpoint of another backfill.
+
+        """
+        self.path = path
+        self.state = State(name, selection.start, selection.end, sorted(selection.nodes), done)
+        if path is not None and path.exists():
+            self._resume(path)
+
+    def _resume(self, path: Path) -> None:
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=State)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+        if (found.source, found.nodes) != (self.state.source, self.state.nodes):
+            raise ConfigError(f"{path} is the checkpoint of another backfill; remove it, or name")
+        self.state.done = found.done  # while `end` moves on where a bridge writes to the store
+
+    def write(self) -> None:
+        """Write the state to the file, whole and synced; raises UnavailableError."""
+        if self.path is None:
+            return
+        aside = self.path.with_name(f".{self.path.name}.tmp")
+        try:
+            with aside.open("wb") as file:
+                file.write(msgspec.json.encode(self.state))
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(self.path)
+        except OSError as error:
+            raise UnavailableError(f"{self.path}: {error.strerror}") from None

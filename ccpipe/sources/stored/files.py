@@ -1,0 +1,98 @@
+"""Files of line protocol as a source that goes on where it was."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+from ccpipe.errors import MissingInputError
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.pipeline import Batch
+from ccpipe.sources.file import FileSource
+from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, Checkpoint, Selection
+
+NOTE_SECONDS = 1.0
+"""How often the checkpoint is written; so much is written again after a crash."""
+
+_ALL = Selection(EARLIEST, LATEST)
+
+
+class FilesSource(FileSource):
+    """Yields the selected lines of files in their order; what was acknowledged is noted in a file.
+
+    The checkpoint counts lines, valid or not, over all files together.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        selection: Selection = _ALL,
+        *,
+        name: str,
+        checkpoint: Path | None = None,
+        rate: int = 0,
+        on_progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Read what is selected, `rate` lines a second at most; 0 is without a limit.
+
+        `name` says what is read; `on_progress` is told what is written.
+
+        Raises
+        ------
+        MissingInputError
+            where a file is not there.
+        ConfigError
+            where the checkpoint is of another backfill.
+
+        """
+        super().__init__(paths=[str(path) for path in paths], rate=rate)
+        for path in paths:
+            if not path.is_file():
+                raise MissingInputError(f"{path}: no such file")
+        self.selection = selection
+        self.on_progress = on_progress
+        self._checkpoint = Checkpoint(checkpoint, name, selection, 0)
+        self._noted = time.monotonic()
+
+    async def __aexit__(self, *exit_: object) -> None:
+        """Note what was written in the last second."""
+        await asyncio.to_thread(self._checkpoint.write)
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Yield the lines that are not written yet; raises as ``FileSource`` does."""
+        lines, done = 0, self._checkpoint.state.done
+        for number, path in enumerate(self.paths, 1):
+            blocks = self._blocks(path)
+            while (block := await self._next(blocks)) is not None:
+                found = block.lines
+                lines += len(found) + len(found.rejected)
+                if lines > done:
+                    yield Batch(self._selected(found), self._noting(lines, number), path)
+                    await self._pause(len(found))
+            if self._stopped.is_set():
+                return
+
+    def _selected(self, lines: Lines) -> Lines:
+        """Return the lines of the times and nodes; one without a time where all times are."""
+        start, end, nodes = self.selection.start, self.selection.end, self.selection.nodes
+        if self.selection == _ALL:
+            return lines
+        series = lines.table.series
+        chosen = {
+            code
+            for code in set(lines.series)
+            if not nodes or series[code].tags.get("hostname") in nodes
+        }
+        pairs = zip(lines.series, lines.times, strict=True)
+        return lines.take([code in chosen and start <= when < end for code, when in pairs])
+
+    def _noting(self, lines: int, number: int) -> Callable[[], Awaitable[None]]:
+        async def note() -> None:
+            self._checkpoint.state.done = lines
+            if time.monotonic() >= self._noted + NOTE_SECONDS:
+                self._noted = time.monotonic()
+                await asyncio.to_thread(self._checkpoint.write)
+            count = f"{lines:,}".replace(",", " ")
+            self.on_progress(f"file {number} of {len(self.paths)}, {count} lines are written")
+
+        return note

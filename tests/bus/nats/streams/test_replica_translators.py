@@ -1,0 +1,156 @@
+"""Translators with a state in two processes' place: together they give what one alone gives."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccpipe.bus.codecs import Codec
+from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.config import Duration, Site
+from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import encode
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.sonar import SampleProcess
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.message import Message, metric
+from ccpipe.pipeline import Limits, Sink, Translator, run
+from ccpipe.telemetry import Telemetry
+from ccpipe.translate.rules.aggregate import Aggregate
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from tests.bus.nats.streams.test_partitions import partitioned
+from tests.conftest import eventually
+from tests.translate.sonar.sonar_samples import START, job, sample
+
+NODES = 12
+ROUNDS = 4
+
+
+class Kept(Sink):
+    """Keeps what is written, as lines."""
+
+    takes = Messages
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Keep the records."""
+        self.lines += as_lines(records)
+
+
+def as_lines(records: Sequence[Message]) -> list[bytes]:
+    """Return each record as a line."""
+    return [encode([record]) for record in records]
+
+
+def parts(round_: int) -> list[list[Message]]:
+    """Return two messages of each node: half of the cores each."""
+    return [
+        [
+            metric(
+                "flops", float(core + node), time=(START + round_) * 10**9,
+                tags={
+                    "cluster": "fox.test", "hostname": f"n{node}",
+                    "type": "hwthread", "type-id": f"{core}",
+                },
+            )
+            for node in range(NODES)
+            for core in range(first, first + 2)
+        ]
+        for first in (0, 2)
+    ]  # fmt: skip
+
+
+def samples(round_: int) -> list[list[Any]]:
+    """Return a sample of each node with a counter of its own."""
+    return [
+        [
+            sample(
+                round_ * 10, cluster="fox.test", node=f"n{node}",
+                jobs=(job(SampleProcess(pid=7, cpu_time=100 + round_ * (node + 1))),),
+                cpus=(round_ * 10 * (node + 1),),
+            )
+            for node in range(NODES)
+        ]
+    ]  # fmt: skip
+
+
+def aggregate() -> Translator:
+    """Add up the parts of a node, which come in two messages."""
+    return Aggregate(function="sum", of="hwthread", per="node", minimum=4, hold=Duration(60))
+
+
+def counters() -> Translator:
+    """Turn counters into their increase."""
+    return SonarToCc(envelopes=False, jobs=False)
+
+
+CASES: dict[str, tuple[Callable[[], Translator], Callable[[int], Any], Any, type[Codec]]] = {
+    "aggregate": (aggregate, parts, Messages, LineCodec),
+    "sonar_to_cc": (counters, samples, Envelopes, SonarCodec),
+}
+
+
+def shared(site: Site, codec: Codec) -> NatsSource:
+    """Make one of the sources that share the work."""
+    return NatsSource(
+        site=site, telemetry=Telemetry(), durable="shared", codec=codec,
+        ack_wait=Duration(2), subjects=["metrics" if isinstance(codec, LineCodec) else "sonar"],
+    )  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def bridge(site: Site, translator: Translator, codec: Codec) -> AsyncIterator[Kept]:
+    """Run a bridge until it is left; what its translator still holds is then written."""
+    sink, stop = Kept(), asyncio.Event()
+    task = asyncio.create_task(
+        run(shared(site, codec), sink, translators=[translator], stop=stop, limits=Limits(age=0.05))
+    )
+    try:
+        yield sink
+    finally:
+        stop.set()
+        await task
+
+
+def with_nodes(site: Site) -> Site:
+    """Have Sonar's envelopes on a subject of each node too."""
+    subjects = {**site.bus.subjects, "sonar": "{cluster}.sonar.{name}.{hostname}"}
+    return msgspec.structs.replace(site, bus=msgspec.structs.replace(site.bus, subjects=subjects))
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_two_give_what_one_gives(site: Site, case: str) -> None:
+    """Each sees all messages of its nodes: what is held of a node meets what comes later."""
+    make, records, type_, codec = CASES[case]
+    wanted = with_nodes(partitioned(site, 4))
+    alone, passed = make(), list[bytes]()
+    async with contextlib.AsyncExitStack() as stack:
+        both = [bridge(wanted, make(), codec()) for _ in range(2)]
+        two = [await stack.enter_async_context(each) for each in both]
+        async with NatsSink(site=wanted, telemetry=Telemetry(), codec=codec()) as sink:
+            for part in (part for round_ in range(ROUNDS) for part in records(round_)):
+                passed += as_lines(alone.feed(type_.of(part)))
+                await sink.write(type_.of(part))
+        await eventually(lambda: sum(len(each.lines) for each in two) >= len(passed))
+    expected = [*passed, *as_lines(alone.flush())]
+    assert len(expected) > NODES * ROUNDS
+    assert all(each.lines for each in two)
+    assert sorted(two[0].lines + two[1].lines) == sorted(expected)
+
+
+async def test_where_nodes_are_not_told_apart_a_second_process_is_refused(site: Site) -> None:
+    """Without partitions parts of one node would come to both."""
+    async with bridge(site, aggregate(), LineCodec()) as first:
+        async with NatsSink(site=site, telemetry=Telemetry()) as sink:
+            await sink.write(Messages.of(parts(0)[0]))
+        await eventually(lambda: bool(first.lines))
+        with pytest.raises(ConfigError, match="must see all messages"):
+            await run(shared(site, LineCodec()), Kept(), translators=[aggregate()])

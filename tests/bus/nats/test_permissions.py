@@ -1,0 +1,149 @@
+"""A server that permits some subjects only: what it forbids is refused at once, and told."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats
+import pytest
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.permissions import ForbiddenError
+from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.store import NoStreamError
+from ccpipe.bus.nats.streams.stream import KEPT, ensure_stream
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Bus, Site
+from ccpipe.errors import DeniedError
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import event, log, metric
+from ccpipe.pipeline import run
+from ccpipe.telemetry import Telemetry
+from tests.bus.nats.conftest import connected
+from tests.bus.nats.daemon import nats_daemon
+from tests.bus.nats.reader import NOW, TAGS
+from tests.sinks.conftest import Given, KeptLetters
+
+CONFIGURATION = """
+jetstream {{ store_dir: "{folder}" }}
+authorization {{ users: [
+  {{ user: all, password: pw }}
+  {{ user: node, password: pw, permissions {{
+      publish: ["*.metrics", "*.events.*"], subscribe: ["_INBOX.node.>"] }} }}
+  {{ user: deaf, password: pw, permissions {{ publish: ">", subscribe: ["nothing"] }} }}
+] }}
+"""
+RECORDS = [
+    log("ccpipe", "info", "forbidden", time=NOW, tags=TAGS),
+    metric("m", 1.0, time=NOW, tags=TAGS),
+    event("job", "f", "{}", time=NOW, tags=TAGS),
+    log("ccpipe", "info", "forbidden too", time=NOW + 1, tags=TAGS),
+    metric("m", 2.0, time=NOW + 1, tags=TAGS),
+]
+PASSWORD = "pw"  # noqa: S105 - of a server on loopback
+LOG = "fox%2Etest.log.ccpipe"
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """Run a server whose user `node` may publish metrics and events only."""
+    (tmp_path / "pw").write_text(PASSWORD)
+    configuration = CONFIGURATION.format(folder=tmp_path / "js")
+    async with nats_daemon(tmp_path, configuration) as port:
+        yield Site(
+            cluster="fox.test",
+            bus=Bus(
+                servers=[f"nats://127.0.0.1:{port}"], user="all", password_file=f"{tmp_path}/pw"
+            ),
+        )
+
+
+def as_user(site: Site, user: str, *, jetstream: bool = True) -> Site:
+    """Return the site as one of the users sees it."""
+    bus = site.bus
+    return Site(
+        cluster=site.cluster,
+        bus=Bus(
+            servers=bus.servers, user=user, password_file=bus.password_file, jetstream=jetstream
+        ),
+    )
+
+
+async def make_stream(site: Site) -> None:
+    """Make the stream, as a bridge does."""
+    async with connected(site.bus) as bus:
+        subjects = Subjects.of(site)
+        await ensure_stream(bus.jetstream(), site.bus, subjects, subjects.patterns(KEPT))
+
+
+@pytest.mark.parametrize("jetstream", [True, False])
+async def test_what_is_forbidden_is_a_dead_letter_and_the_rest_goes_once(
+    site: Site, jetstream: bool
+) -> None:
+    """At once, by the server's own word; with a stream and without."""
+    telemetry, letters = Telemetry(), KeptLetters()
+    client = await nats.connect(site.bus.servers[0], user="all", password=PASSWORD)
+    heard = await client.subscribe(">")
+    await client.flush()
+    await make_stream(site)
+    sink = NatsSink(site=as_user(site, "node", jetstream=jetstream), telemetry=telemetry)
+    source = Given(Messages.of(RECORDS))
+    await run(source, sink, dead_letter_sink=letters, telemetry=telemetry)
+    payloads = []
+    with contextlib.suppress(nats.errors.TimeoutError):
+        while True:
+            message = await heard.next_msg(1)
+            if message.subject.startswith("fox"):
+                payloads.append(message.data)
+    await client.close()
+    assert [letter.original.count(b"forbidden") for letter in letters.letters] == [1, 1]
+    assert LOG in letters.letters[0].reason
+    text = b"".join(payloads)
+    assert (text.count(b"value=1"), text.count(b"value=2"), text.count(b"event=")) == (1, 1, 1)
+    assert telemetry.total(telemetry.written) == 3
+
+
+async def test_a_refusal_ends_the_wait_of_its_subject_alone(site: Site) -> None:
+    """Messages on other subjects are stored by the same call, and all refused ones are named."""
+    await make_stream(site)
+    node = as_user(site, "node")
+    async with Connection(node.bus, name="t", telemetry=Telemetry()) as bus:
+        subjects = Subjects.of(node)
+        publisher = Publisher(bus, node.bus, subjects)
+        names = ["fox%2Etest.metrics", "x.y", "fox%2Etest.events.job", "A.b"]
+        messages = [Outgoing.of(name, b"m value=1") for name in names]
+        with pytest.raises(ForbiddenError) as caught:
+            await publisher.publish(messages)
+        assert caught.value.subjects == {"x.y", "A.b"}
+        assert publisher.take_unstored(messages) == [messages[1], messages[3]]
+
+
+async def test_without_a_stream_that_it_could_make_a_publisher_says_who_does(site: Site) -> None:
+    """Later, for a bridge will make it: in no case never, and not after a timeout of the API."""
+    node = as_user(site, "node")
+    async with Connection(node.bus, name="t", telemetry=Telemetry()) as bus:
+        publisher = Publisher(bus, node.bus, Subjects.of(node))
+        with pytest.raises(NoStreamError, match="a bridge does when it starts"):
+            await publisher.publish([Outgoing.of("fox%2Etest.metrics", b"m value=1")])
+
+
+async def test_whoever_may_not_hear_replies_is_told_so(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it publishes may be stored, but nobody could ever confirm that."""
+    monkeypatch.setattr("ccpipe.bus.nats.store.STORE_SECONDS", 0.5)
+    await make_stream(site)
+    async with NatsSink(site=as_user(site, "deaf"), telemetry=Telemetry()) as sink:
+        with pytest.raises(DeniedError, match=r"subscribe to _INBOX\.deaf\."):
+            await sink.write(RECORDS)
+
+
+async def test_a_flush_comes_behind_what_was_published(site: Site) -> None:
+    """Its answer says that the server has seen that: a refusal is known by then."""
+    node = as_user(site, "node")
+    async with connected(node.bus) as bus:
+        for _ in range(20):
+            with pytest.raises(ForbiddenError), bus.permissions.publishing([LOG]):  # noqa: PT012
+                await bus.publish(LOG, b"x")
+                await bus.flush()

@@ -1,0 +1,47 @@
+"""A real Prometheus for the tests."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import free_port, program
+from tests.servers.web import WebServer
+
+CONFIGURATION = """
+global: {scrape_interval: 200ms}
+"""
+LATE = """
+storage: {tsdb: {out_of_order_time_window: 1h}}
+"""
+SCRAPE = """
+scrape_configs:
+  - job_name: ccpipe
+    honor_labels: true
+    static_configs: [{targets: ["%s"]}]
+"""
+
+
+class Prometheus(WebServer):
+    """A real prometheus on loopback that takes remote write."""
+
+    health = "/-/ready"
+
+    def __init__(self, folder: Path, *, late: bool = False, scrape: str = "") -> None:
+        address = f"127.0.0.1:{free_port()}"
+        self.url, self.log = f"http://{address}", folder / "log"
+        self.command = [
+            str(program("prometheus", "prometheus")),
+            f"--config.file={folder}/prometheus.yml",
+            f"--storage.tsdb.path={folder}/data",
+            f"--web.listen-address={address}",
+            "--web.enable-remote-write-receiver",
+        ]
+        folder.mkdir()
+        text = CONFIGURATION + late * LATE + (SCRAPE % scrape if scrape else "")
+        (folder / "prometheus.yml").write_text(text)
+
+    def query(self, text: str, at: float) -> list[tuple[dict[str, str], Any]]:
+        """Return labels and value or values of what a query finds."""
+        answer = self.get("/api/v1/query", {"query": text, "time": str(at)})
+        found = json.loads(answer)["data"]["result"]
+        return [(one["metric"], one.get("values") or one.get("value")) for one in found]

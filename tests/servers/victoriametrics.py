@@ -1,0 +1,59 @@
+"""A real victoria-metrics for the tests, and what it keeps of a message."""
+
+import json
+import ssl
+from pathlib import Path
+
+from ccpipe.message import Message
+from tests.certificates import Certificates
+from tests.conftest import free_port, program
+from tests.servers.web import WebServer
+
+Sample = tuple[str, frozenset[tuple[str, str]], float, int]
+"""Name, labels, value and milliseconds, as the store keeps them."""
+
+
+class VictoriaMetrics(WebServer):
+    """A real victoria-metrics on loopback."""
+
+    health = "/health"
+
+    def __init__(self, folder: Path, *flags: str, tls: Certificates | None = None) -> None:
+        self.port = free_port()
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+        self.log = folder.with_suffix(".log")
+        self.command = [
+            str(program("victoria-metrics", "victoria-metrics")),
+            f"-storageDataPath={folder}",
+            f"-httpListenAddr=127.0.0.1:{self.port}",
+            "-influxSkipSingleField",
+            "-retentionPeriod=100y",
+            "-memory.allowedBytes=64MB",
+            *flags,
+        ]
+        if tls:
+            self.command += ["-tls", f"-tlsCertFile={tls.cert}", f"-tlsKeyFile={tls.key}"]
+            self.tls = ssl.create_default_context(cafile=tls.ca)
+
+    def samples(self, match: str = '{__name__!=""}') -> set[Sample]:
+        """Return everything that it keeps of what matches."""
+        self.get("/internal/force_flush")
+        found = set()
+        for line in self.get("/api/v1/export", {"match[]": match}).splitlines():
+            series = json.loads(line)
+            labels = series["metric"]
+            name = labels.pop("__name__")
+            for value, stamp in zip(series["values"], series["timestamps"], strict=True):
+                found.add((name, frozenset(labels.items()), value, stamp))
+        return found
+
+
+def sample(message: Message, name: str = "") -> Sample:
+    """Say what the store must keep of a message."""
+    assert message.time is not None
+    return (
+        name or message.name,
+        frozenset(message.tags.items()),
+        float(message.value),
+        message.time // 10**6,
+    )

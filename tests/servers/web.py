@@ -1,0 +1,53 @@
+"""What servers with an HTTP interface share: how they start, answer and end."""
+
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from ssl import SSLContext
+
+
+class WebServer:
+    """A program that answers at `url`."""
+
+    command: list[str]
+    log: Path
+    url: str
+    health: str
+    """The path that answers when it is ready."""
+    tls: SSLContext | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.get(self.health)
+            except OSError as error:
+                if getattr(error, "code", None) == HTTPStatus.UNAUTHORIZED:
+                    return  # it wants to know who we are
+                assert self.process.poll() is None, self.log.read_text()
+                assert time.monotonic() < deadline, f"{self.command[0]} does not answer"
+                time.sleep(0.02)
+            else:
+                return
+
+    def get(
+        self, path: str, query: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> bytes:
+        """Return what it answers to a query; with a body, it is posted."""
+        address = f"{self.url}{path}?{urllib.parse.urlencode(query or {})}"
+        request = urllib.request.Request(address, body)  # noqa: S310 - our own
+        with urllib.request.urlopen(request, timeout=60, context=self.tls) as answer:  # noqa: S310
+            content: bytes = answer.read()
+            return content
+
+    def stop(self) -> None:
+        """End it and wait until it is gone."""
+        self.process.terminate()
+        self.process.wait(60)

@@ -1,0 +1,157 @@
+"""Closed files: when there is one, what it is called, and how long it stays."""
+
+import asyncio
+import gzip
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ccpipe.config import Duration, Interval, Size
+from ccpipe.errors import ConfigError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.sinks.file import FileSink
+from ccpipe.sinks.file.rotation import Rotation
+from tests.conftest import eventually
+from tests.sinks.conftest import metric
+
+NIGHT = 1_740_096_000
+"""2025-02-21T00:00:00Z"""
+
+
+def values(path: Path) -> list[Any]:
+    """Read a file back, compressed or not."""
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    lines = decode(data)
+    assert lines.rejected == []
+    return [message.value for message in lines]
+
+
+def closed(folder: Path) -> list[str]:
+    """Return the names of closed files, the oldest first."""
+    rotation = Rotation(folder / "m.lp", size=0, every=0)
+    return [file.path.name for file in rotation.closed()]
+
+
+async def test_by_size(tmp_path: Path) -> None:
+    """No file exceeds it, but for one batch that is larger alone, and nothing is lost."""
+    path = tmp_path / "m.lp"
+    async with FileSink(path=str(path), rotate_size=Size(200)) as sink:
+        for number in range(20):
+            await sink.write([metric(float(number))])
+        await sink.write([metric(float(number)) for number in range(20, 30)])
+    names = closed(tmp_path)
+    assert len(names) > 5
+    assert all((tmp_path / name).stat().st_size <= 200 for name in names)
+    found = [value for name in [*names, "m.lp"] for value in values(tmp_path / name)]
+    assert found == [float(number) for number in range(30)]
+
+
+async def test_by_time(tmp_path: Path) -> None:
+    """Days end at midnight in UTC, whoever wrote them; the name says when the last write was."""
+    path = tmp_path / "m.lp"
+    async with FileSink(path=str(path), rotate_every=Duration(86400)) as sink:
+        await sink.write([metric(1.0)])
+        await sink.write([metric(2.0)])
+        assert closed(tmp_path) == []
+        os.utime(path, (NIGHT - 1, NIGHT - 1))
+    async with FileSink(path=str(path), rotate_every=Duration(86400)) as sink:
+        await sink.write([metric(3.0)])
+    assert closed(tmp_path) == ["m-20250220T235959Z.lp"]
+    assert values(tmp_path / "m-20250220T235959Z.lp") == [1.0, 2.0]
+    assert values(path) == [3.0]
+
+
+def test_files_of_one_second_are_in_order(tmp_path: Path) -> None:
+    """A name is never taken again, also where an earlier file was compressed meanwhile."""
+    rotation = Rotation(tmp_path / "m.lp", size=0, every=0)
+    for number in range(12):
+        rotation.path.write_text(f"m value={number}\n")
+        os.utime(rotation.path, (NIGHT, NIGHT))
+        rotation.rotate(rotation.path.stat())
+        if number == 3:
+            rotation.compress(threading.Event())
+    names = closed(tmp_path)
+    assert names[:2] == ["m-20250221T000000Z.lp.gz", "m-20250221T000000Z_001.lp.gz"]
+    assert names == sorted(names)
+    assert [values(tmp_path / name) for name in names] == [[float(n)] for n in range(12)]
+
+
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    """Only names that the sink gives are its own."""
+    others = ["m-old.lp", "m2-20250220T235959Z.lp", "m-20250220T235959Z.txt", "mx20250220T235959Z"]
+    for name in others:
+        (tmp_path / name).touch()
+    rotation = Rotation(tmp_path / "m.lp", size=0, every=0)
+    rotation.remove_old(keep=0, retention=1.0)
+    rotation.compress(threading.Event())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
+
+
+async def test_closed_files_are_compressed_and_kept(tmp_path: Path) -> None:
+    """After a rotation, and at a start what a killed process left; `keep` bounds their number."""
+    path, left = tmp_path / "m.lp", tmp_path / "m-20250101T000000Z.lp"
+    left.write_text("m value=7\n")
+    options: dict[str, Any] = {"rotate_size": Size(1), "compress": True}
+    async with FileSink(path=str(path), **options) as sink:
+        await eventually(lambda: closed(tmp_path) == ["m-20250101T000000Z.lp.gz"])
+        assert values(tmp_path / "m-20250101T000000Z.lp.gz") == [7.0]
+        await sink.write([metric(1.0)])
+        await sink.write([metric(2.0)])
+        await eventually(lambda: len(closed(tmp_path)) == 2 and closed(tmp_path)[1].endswith(".gz"))
+        assert values(tmp_path / closed(tmp_path)[1]) == [1.0]
+    async with FileSink(path=str(path), keep=2, **options) as sink:
+        for number in range(3, 7):
+            await sink.write([metric(float(number))])
+        await eventually(lambda: len(closed(tmp_path)) == 2)
+        kept = [value for name in closed(tmp_path) for value in values(tmp_path / name)]
+        assert kept == [4.0, 5.0]
+
+
+async def test_old_files_go(tmp_path: Path) -> None:
+    """By the time of their last write, which their names say."""
+    for day in ("20250101", f"{time.strftime('%Y%m%d', time.gmtime())}"):
+        (tmp_path / f"m-{day}T000000Z.lp").touch()
+    async with FileSink(path=str(tmp_path / "m.lp"), retention=Duration(7 * 86400)):
+        await eventually(lambda: len(closed(tmp_path)) == 1)
+    assert "m-20250101T000000Z.lp" not in closed(tmp_path)
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval", "never"])
+async def test_when_it_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: Any
+) -> None:
+    """Before each write returns, at an interval and at the end, or not at all."""
+    path = tmp_path / "m.lp"
+    path.touch()
+    sizes: list[int] = []
+    real = os.fsync
+
+    def watch(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            sizes.append(os.fstat(descriptor).st_size)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watch)
+    options: dict[str, Any] = {"fsync": fsync, "fsync_interval": Interval(0.2)}
+    async with FileSink(path=str(path), **options) as sink:
+        await sink.write([metric(1.0)])
+        first = path.stat().st_size
+        if fsync == "interval":
+            await eventually(lambda: first in sizes)
+        else:
+            await asyncio.sleep(0.3)  # nothing may come, or nothing more
+            assert sizes == ([first] if fsync == "always" else [])
+        await sink.write([metric(2.0)])
+    assert (path.stat().st_size in sizes) == (fsync != "never")
+
+
+def test_a_number_that_cannot_be(tmp_path: Path) -> None:
+    """A wrong option is named before anything starts."""
+    with pytest.raises(ConfigError, match="keep is -1"):
+        FileSink(path=str(tmp_path / "m.lp"), keep=-1)

@@ -10,11 +10,16 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import bridges, bus, codec, memory, rules
+from benchmarks import bench_publisher, bench_start, bridges, bus, codec, memory, rules
 from benchmarks.timing import Result
 from ccpipe.formats.kernel import kernels
 
 LIBRARY = "line_protocol_parser"
+PUBLISHERS = """\
+All run at the same time and publish without a stream. What limits ccpipe's: Python's objects for
+each line, and handing readings from threads to the event loop. Of its memory 27 MB are Python with
+asyncio and TLS, and nats-py."""
+START = "What limits the first line: importing asyncio, TLS and nats-py, about half of it."
 
 
 class Results(msgspec.Struct):
@@ -30,11 +35,14 @@ class Results(msgspec.Struct):
     bus: list[Result]
     bridges: list[bridges.Bridge]
     memory: list[memory.Memory]
+    start: dict[str, float]
+    """CPU seconds of commands."""
+    publishers: list[bench_publisher.Cost]
     one_line_microseconds: float
     seconds: float = 0.0
 
 
-def measure(*, quick: bool, telegraf: Path | None) -> Results:
+def measure(*, quick: bool, telegraf: Path | None, collector: Path | None) -> Results:
     """Run all benchmarks, one after another."""
     begin = time.monotonic()
     decoding = codec.decoding()
@@ -54,6 +62,8 @@ def measure(*, quick: bool, telegraf: Path | None) -> Results:
             memory.growth(100_000, 1_000_000) if quick else memory.growth(1_000_000, 10_000_000),
             memory.growth(200_000, 20_000) if quick else memory.growth(1_000_000, 100_000),
         ],
+        start=asyncio.run(bench_start.start(3 if quick else 9)),
+        publishers=bench_publisher.costs(collector, 10 if quick else 40),
         one_line_microseconds=1e6 / ours.lines_per_second,
     )
     results.seconds = time.monotonic() - begin
@@ -93,6 +103,18 @@ def markdown(results: Results) -> str:
             "## Core NATS to columns, 500 lines in a message, without a bridge",
             "",
             *_table(results.bus, results.bus[0]),
+            "",
+            "## A publisher on a node of 300 processes: processor time of a sample, and memory",
+            "",
+            *bench_publisher.markdown(results.publishers),
+            "",
+            PUBLISHERS,
+            "",
+            "## Start: processor time of whole commands, the median",
+            "",
+            *bench_start.markdown(results.start),
+            "",
+            START,
             "",
             "## Memory of the series table",
             "",
@@ -165,10 +187,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smaller run, to see that it works")
     parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="folder for results")
     parser.add_argument("--telegraf", type=Path, help="its program, to measure it too")
+    parser.add_argument("--collector", type=Path, help="cc-metric-collector's, likewise")
     options = parser.parse_args()
-    if options.telegraf is not None and not os.access(options.telegraf, os.X_OK):
-        parser.error(f"--telegraf: {options.telegraf} is no program")
-    results = measure(quick=options.quick, telegraf=options.telegraf)
+    for name in ("telegraf", "collector"):
+        program = getattr(options, name)
+        if program is not None and not os.access(program, os.X_OK):
+            parser.error(f"--{name}: {program} is no program")
+    results = measure(quick=options.quick, telegraf=options.telegraf, collector=options.collector)
     text = markdown(results)
     print(text)
     (options.out / "results.md").write_text(text)

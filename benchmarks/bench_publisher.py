@@ -20,6 +20,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.bench_agent import filled
 from benchmarks.servers import broker, running
 from ccpipe.registry import names
@@ -30,19 +32,34 @@ SAME = ("cpu", "disk", "load", "memory", "network", "numa")
 THEIRS = ("cpustat", "memstat", "loadavg", "netstat", "diskstat", "iostat", "numastats")
 
 
+class Cost(msgspec.Struct):
+    """What one publisher costs."""
+
+    what: str
+    milliseconds: float
+    """Processor time of a sample."""
+    megabytes: float
+    """Resident."""
+
+
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="What a publisher costs on a node.")
     parser.add_argument("--collector", type=Path, help="the program cc-metric-collector")
     parser.add_argument("--seconds", type=int, default=40)
     options = parser.parse_args()
+    print("\n".join(markdown(costs(options.collector, options.seconds))))
+
+
+def costs(collector: Path | None, seconds: int) -> list[Cost]:
+    """Measure all publishers side by side."""
     with filled(), broker() as url, tempfile.TemporaryDirectory() as folder:
         programs = {
             "ccpipe publish, cc-metric-collector's set": ours(Path(folder), url, same=True),
             "ccpipe publish, everything": ours(Path(folder), url, same=False),
         }
-        if options.collector:
-            programs["cc-metric-collector"] = theirs(options.collector, Path(folder), url)
+        if collector:
+            programs["cc-metric-collector"] = theirs(collector, Path(folder), url)
         with contextlib.ExitStack() as stack:
             environment = {**os.environ, "XDG_STATE_HOME": folder}
             pids = {
@@ -51,12 +68,25 @@ def main() -> None:
             }
             time.sleep(10)  # to start
             before, begin = {name: cpu_seconds(pid) for name, pid in pids.items()}, time.monotonic()
-            time.sleep(options.seconds)
+            time.sleep(seconds)
             samples = (time.monotonic() - begin) / INTERVAL
-            print("| publisher | ms a sample | MB |\n|---|---:|---:|")
-            for name, pid in pids.items():
-                spent = (cpu_seconds(pid) - before[name]) / samples
-                print(f"| {name} | {spent * 1e3:.1f} | {resident(pid) / 1e6:.0f} |")
+            return [
+                Cost(
+                    name,
+                    (cpu_seconds(pid) - before[name]) / samples * 1e3,
+                    resident(pid) / 1e6,
+                )
+                for name, pid in pids.items()
+            ]
+
+
+def markdown(found: list[Cost]) -> list[str]:
+    """Return the table."""
+    return [
+        "| publisher | ms a sample | MB |",
+        "|---|---:|---:|",
+        *(f"| {one.what} | {one.milliseconds:.1f} | {one.megabytes:.0f} |" for one in found),
+    ]
 
 
 def ours(folder: Path, url: str, *, same: bool) -> list[str]:

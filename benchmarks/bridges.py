@@ -39,22 +39,26 @@ durable = "null"
 use = "null"
 """
 
+TWIN = "without-kernel.toml"
+"""The same recipe, run as where there is no compiler."""
+
 LIMITS: dict[tuple[str, str], str] = {
     ("null", "500"): "decoding, half of it; copies from socket to payload, a quarter",
     ("null", "10"): "the objects of each message: payload, reply subject",
     ("null", "1"): "the objects of each message, and writing its acknowledgement",
     ("null", NEW): "adding series to the table: checking, hashing and keeping their bytes",
+    ("null, without kernels", "500"): "decoding, in Python",
     ("victoriametrics", "500"): "as null, and the kernel's copies of the request",
     ("victoriametrics", "10"): "as null; the store itself takes longer than the bridge",
     ("victoriametrics", "1"): "the objects of each message, and writing its acknowledgement",
     ("victoriametrics", NEW): "adding series to the table; the store itself takes far longer",
     ("parquet", "500"): "decoding and copies; then Parquet's encodings and compression",
-    ("parquet", "10"): "the ids of messages, read from their reply subjects; then as 500",
-    ("parquet", "1"): "the ids of messages, read from their reply subjects",
+    ("parquet", "10"): "the objects of each message; then as 500",
+    ("parquet", "1"): "the objects of each message, and writing its acknowledgement",
     ("parquet", NEW): "adding series to the table: checking, hashing and keeping their bytes",
     ("postgres", "500"): "writing rows as binary COPY, and the kernel's copies of them",
-    ("postgres", "10"): "writing rows as binary COPY; the ids of messages",
-    ("postgres", "1"): "the ids of messages, read from their reply subjects",
+    ("postgres", "10"): "writing rows as binary COPY; the objects of each message",
+    ("postgres", "1"): "the objects of each message, and writing its acknowledgement",
     ("postgres", FEW_NEW): "inserting new series: their tags as JSON, one row each",
 }
 """What limits each row now, as profiles of it showed."""
@@ -100,6 +104,7 @@ def bridge(
         "CCPIPE_SOURCE__SUBJECTS": subject(row),
         "CCPIPE_SOURCE__DURABLE": f"d{secrets.token_hex(4)}",
         "CCPIPE_SOURCE__DRAIN": "120s",
+        **({"CCPIPE_KERNEL": "python"} if recipe.endswith(TWIN) else {}),
         **{f"CCPIPE_SINK__{name.upper()}": value for name, value in options.items()},
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or every start would compile everything
@@ -146,6 +151,7 @@ def store(name: str, folder: Path) -> Iterator[dict[str, str]]:
 def stores() -> Iterator[str]:
     """Yield the stores that can be measured here; say which cannot."""
     yield "null"
+    yield "null, without kernels"
     if shutil.which("victoria-metrics"):
         yield "victoriametrics"
     else:
@@ -170,8 +176,10 @@ def bridges(*, quick: bool = False, program: Path | None = None) -> list[Bridge]
             asyncio.run(publish(url, row, count // share))
         recipe = folder / "null.toml"
         recipe.write_text(NULL)
+        (folder / TWIN).write_text(NULL)
+        recipes = {"null": str(recipe), "null, without kernels": str(folder / TWIN)}
         for each in stores():
-            shipped = str(recipe) if each == "null" else each
+            shipped = recipes.get(each, each)
             with store(each, folder) as options:
                 found += _rows(each, shipped, url, options, folder, 1 if quick else 2)
     for one in found:
@@ -184,6 +192,8 @@ def bridges(*, quick: bool = False, program: Path | None = None) -> list[Bridge]
 
 
 def _rows_of(store: str) -> dict[str, int]:
+    if store == "null, without kernels":
+        return {"500": ROWS["500"]}
     return POSTGRES_ROWS if store == "postgres" else ROWS
 
 

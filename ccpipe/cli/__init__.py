@@ -3,6 +3,7 @@
 What stands here is imported by every command line, also by ``ccpipe --help``: nothing heavy.
 """
 
+import importlib
 import os
 import signal
 import sys
@@ -43,6 +44,9 @@ COMMANDS = {
 
 FOLDERS = {"acct", "check", "config", "convert", "dead", "profile", "step", "tail", "top"}
 """Commands that are packages."""
+
+PLAIN = {"publish": "ccpipe.cli.publish_plain", "tail": "ccpipe.cli.tail.plain"}
+"""What reads plain lines of some commands, which is faster and takes less memory."""
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 """What ``CCPIPE_LOGLEVEL`` may name."""
@@ -98,11 +102,10 @@ def _run(words: list[str], interrupt: object) -> None:
         print(__version__)
     else:
         _start_logging()
-        if words[0] == "tail":
-            from ccpipe.cli.tail.plain import run as run_plain
-
+        if words[0] in PLAIN:
+            plain = importlib.import_module(PLAIN[words[0]])
             signal.signal(signal.SIGINT, interrupt)  # type: ignore[arg-type] # of getsignal()
-            if run_plain(words[1:]):
+            if plain.run(words[1:]):
                 return
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         from ccpipe.cli.app import run

@@ -8,11 +8,9 @@ from cyclopts import Parameter
 
 from ccpipe.cli.console.options import Where, seconds
 from ccpipe.cli.recipe.pipe import run_pipe
-from ccpipe.config import Interval
 from ccpipe.errors import UsageError
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Sink
-from ccpipe.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from ccpipe.config import Site
@@ -60,15 +58,9 @@ async def publish(
     for_
         End after this time, such as 30s.
     """
-    from ccpipe.node.agent.agent import Agent
+    from ccpipe.cli.publish_plain import agent_of
 
-    seconds(interval, "--interval", Interval)
-    agent = Agent(
-        lambda: where.site(**{"publish.interval": interval}),
-        where.path(),
-        once=once,
-        telemetry=Telemetry(),
-    )
+    agent = agent_of(where, interval, once=once)
     if explain:
         await _explain(agent, output)
     elif dry_run:

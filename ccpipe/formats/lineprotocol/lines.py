@@ -2,8 +2,6 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
-from operator import not_
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 from ccpipe.errors import EncodeError
@@ -11,6 +9,7 @@ from ccpipe.formats.lineprotocol.grammar import Rule
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME, Precision
 from ccpipe.formats.lineprotocol.series import SeriesTable
+from ccpipe.formats.lineprotocol.take import keeps_lines_whole, kept
 from ccpipe.formats.lineprotocol.texts import Texts, shifted
 from ccpipe.formats.lineprotocol.values import ValueType, cells
 from ccpipe.formats.lineprotocol.writer import original
@@ -248,12 +247,10 @@ class Lines(Sequence[Message]):
 
     def take(self, keep: Sequence[int]) -> "Lines":
         """Return the rows for which `keep` is true, with all rejected lines."""
-        verbatim = self.verbatim
-        if verbatim:  # a line that lost a field must not travel on as its old bytes
-            dropped = set(compress(self.starts, map(not_, keep)))
-            verbatim = dropped.isdisjoint(compress(self.starts, keep))
-        columns = [array(column.typecode, compress(column, keep)) for column in self.columns]
-        part = self._with_columns(columns, verbatim=verbatim)
+        flags = bytes(map(bool, keep))
+        # A line that lost a field must not travel on as its old bytes.
+        verbatim = self.verbatim and keeps_lines_whole(self.starts, flags)
+        part = self._with_columns([kept(each, flags) for each in self.columns], verbatim=verbatim)
         part.rejected = self.rejected
         return part
 

@@ -1,5 +1,6 @@
 """What rules share: the series that they are for, and one decision for each series or field."""
 
+import contextlib
 import fnmatch
 import re
 from array import array
@@ -46,6 +47,13 @@ class PerSeries(Generic[T]):
             series = lines.table.series[code]
             self._by_code[code] = self._decide(series.name, series.tags)
         return self._by_code
+
+    def of_rows(self, lines: Lines) -> list[T]:
+        """Return the decision for each row of `lines`."""
+        if self._table is lines.table:
+            with contextlib.suppress(KeyError):  # a series that is new
+                return list(map(self._by_code.__getitem__, lines.series))
+        return list(map(self.of_lines(lines).__getitem__, lines.series))
 
     def of(self, message: Message) -> T:
         """Return the decision for the series of a message."""

@@ -83,7 +83,7 @@ class Select(Translator):
         """Say of each row whether it is kept; None where all are, without a look at each."""
         rules: list[Iterable[bool]] = []
         if not self._any_series:
-            rules.append(map(self._series.of_lines(lines).__getitem__, lines.series))
+            rules.append(self._series.of_rows(lines))
         if self._kinds:
             fields = fields_of(lines, self._keeps_field)
             if not all(fields.values()):

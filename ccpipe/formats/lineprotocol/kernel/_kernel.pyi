@@ -3,10 +3,13 @@
 import builtins
 from array import array
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from ccpipe.formats.lineprotocol.lines import Lines
 from ccpipe.formats.lineprotocol.series import Series, SeriesTable
 from ccpipe.message import Message
+
+_T = TypeVar("_T", int, float)
 
 def column(rows: builtins.bytes, place: int) -> array[float]: ...
 
@@ -43,3 +46,5 @@ def unpack(lines: Lines) -> None: ...
 def shifted(
     column: array[int], by: int, types: array[int] | None = None, only: int = 0
 ) -> array[int]: ...
+def kept(column: array[_T], flags: builtins.bytes) -> array[_T]: ...
+def keeps_lines_whole(starts: array[int], flags: builtins.bytes) -> bool | None: ...

@@ -365,5 +365,39 @@ def shifted(array.array column, int64_t by, array.array types = None, int only =
     return moved
 
 
+def kept(array.array column not None, bytes flags not None):
+    """Return the cells of a column whose flags are not 0."""
+    cdef Py_ssize_t row, count = 0, size = len(column), width = column.ob_descr.itemsize
+    cdef const char* flag = PyBytes_AS_STRING(flags)
+    cdef const char* cell = column.data.as_chars
+    if PyBytes_GET_SIZE(flags) != size:
+        raise ValueError("not a flag for each row")
+    for row in range(size):
+        count += flag[row] != 0
+    cdef array.array found = array.clone(column, count, False)
+    cdef char* to = found.data.as_chars
+    for row in range(size):
+        if flag[row]:
+            memcpy(to, cell + row * width, width)
+            to += width
+    return found
+
+
+def keeps_lines_whole(array.array starts not None, bytes flags not None):
+    """Say whether of each line all rows are kept or none; None where `starts` do not ascend."""
+    cdef Py_ssize_t row, size = len(starts)
+    cdef const char* flag = PyBytes_AS_STRING(flags)
+    cdef const int64_t* start = <const int64_t*>starts.data.as_voidptr
+    cdef bint whole = True
+    if starts.typecode != "q" or PyBytes_GET_SIZE(flags) != size:
+        raise ValueError("not a column of 64-bit integers with a flag for each row")
+    for row in range(1, size):
+        if start[row] < start[row - 1]:
+            return None
+        if start[row] == start[row - 1] and (flag[row] != 0) != (flag[row - 1] != 0):
+            whole = False
+    return whole
+
+
 include "encode.pxi"
 include "join.pxi"

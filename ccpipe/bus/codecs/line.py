@@ -3,9 +3,9 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from itertools import accumulate, repeat
-from typing import Any, Literal
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise
+from typing import Any, Literal, NamedTuple
 
 from ccpipe.bus.codecs import Codec, Packing, Received
 from ccpipe.bus.subjects import Subjects
@@ -13,6 +13,7 @@ from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
 from ccpipe.formats.lineprotocol.join import join, rows_before
 from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.jobs import is_stop_of
 from ccpipe.message import Kind, Message
@@ -52,6 +53,7 @@ class LineCodec(Codec):
         self.precision: AnyPrecision = precision
         self.event_precision: AnyPrecision = event_precision or precision
         self.lenient = lenient
+        self._metrics: tuple[Subjects, PerSeries[_Destination]] | None = None
 
     def decode(self, messages: Sequence[Any]) -> Iterator[tuple[Batch, int]]:
         """Decode messages; many small payloads are joined and decoded at once."""
@@ -95,22 +97,77 @@ class LineCodec(Codec):
         return batch
 
     def encode(
-        self, records: Iterable[Message], subjects: Subjects, packing: Packing
+        self, records: Sequence[Message], subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
-        """Sort messages by subject and pack the lines of each subject into payloads."""
-        groups: dict[tuple[str, AnyPrecision], list[Message]] = {}
-        for record in records:
-            precision = self.event_precision if record.kind in _EVENTS else self.precision
-            groups.setdefault((subjects.of_message(record), precision), []).append(record)
-        for (subject, precision), group in groups.items():
-            encoded = encode_each(group, precision=precision)
-            size = min(packing.size, packing.limit)
-            for payload in pack(encoded, packing.lines, size, _job_parts(group)):
+        """Sort records by subject and pack the lines of each subject into payloads."""
+        destinations, of_events = self._destinations(records, subjects)
+        rows = _rows_of_each(destinations)
+        encoded = {
+            precision: encode_each(records, precision=precision)
+            for precision in {destination.precision for destination in rows}
+        }
+        for destination, own in rows.items():
+            lines = encoded[destination.precision]
+            if len(rows) > 1:
+                lines = [lines[row] for row in own]
+            parts = _job_parts(records[row] for row in own) if destination in of_events else ()
+            for payload in pack(lines, packing.lines, min(packing.size, packing.limit), parts):
                 if len(payload) > packing.limit:
                     raise RejectedError(
                         f"a line of {len(payload)} bytes exceeds the server's max_payload"
                     )
-                yield subject, payload
+                yield destination.subject, payload
+
+    def _destinations(
+        self, records: Sequence[Message], subjects: Subjects
+    ) -> "tuple[list[_Destination], set[_Destination]]":
+        """Return the destination of each record, and those of events."""
+        if not isinstance(records, Lines):
+            found = [self._destination(record, subjects) for record in records]
+            pairs = zip(records, found, strict=True)
+            return found, {destination for record, destination in pairs if record.kind in _EVENTS}
+        found = self._of_metrics(subjects).of_rows(records)
+        kinds = fields_of(records, Kind.of)
+        if _EVENTS.isdisjoint(kinds.values()):
+            return found, set()
+        events = [row for row, field in enumerate(records.fields) if kinds[field] in _EVENTS]
+        for row in events:
+            found[row] = self._destination(records[row], subjects)
+        return found, {found[row] for row in events}
+
+    def _of_metrics(self, subjects: Subjects) -> "PerSeries[_Destination]":
+        """Return where metrics go, which depends on name and tags only."""
+        if self._metrics is None or self._metrics[0] is not subjects:
+            self._metrics = (
+                subjects,
+                PerSeries(lambda name, tags: self._destination(Message(name, tags, 0.0), subjects)),
+            )
+        return self._metrics[1]
+
+    def _destination(self, record: Message, subjects: Subjects) -> "_Destination":
+        precision = self.event_precision if record.kind in _EVENTS else self.precision
+        return _interned(subjects.of_message(record), precision)
+
+
+class _Destination(NamedTuple):
+    """Where a record is published, and the unit of its timestamp there."""
+
+    subject: str
+    precision: AnyPrecision
+
+
+_interned = lru_cache(maxsize=4096)(_Destination)
+"""Equal ones are mostly the same object, which makes them fast to compare."""
+
+
+def _rows_of_each(destinations: Sequence[_Destination]) -> dict[_Destination, Sequence[int]]:
+    """Return the rows that have each destination, in their order."""
+    if destinations and destinations.count(destinations[0]) == len(destinations):
+        return {destinations[0]: range(len(destinations))}
+    rows: dict[_Destination, list[int]] = {}
+    for row, destination in enumerate(destinations):
+        rows.setdefault(destination, []).append(row)
+    return dict(rows)
 
 
 def _groups(messages: Sequence[Any], sizes: Iterable[int]) -> Iterator[Sequence[Any]]:
@@ -152,30 +209,35 @@ JobPart = Literal["start", "stop"] | None
 
 
 def pack(
-    encoded: Iterable[bytes], lines: int, size: int, parts: Iterable[JobPart] | None = None
+    encoded: Sequence[bytes], lines: int, size: int, parts: Iterable[JobPart] = ()
 ) -> Iterator[bytes]:
     """Join encoded lines into payloads of at most `lines` lines and `size` bytes.
 
     A line that is longer than `size` alone makes its own payload. So do the events of one job,
     start and stop together: cc-backend handles payloads in no order and would lose a stop that
     overtakes its start, and with one job to a payload its message id is always the same.
+
+    `parts` says what each line is; without it none is an event of a job.
     """
-    held: list[bytes] = []
-    held_size = 0
-    is_job = False
-    for line, part in zip(encoded, parts or repeat(None), strict=False):
-        is_full = len(held) >= lines or held_size + len(line) > size
-        if held and part != "stop" and (is_full or is_job or part == "start"):
-            yield b"".join(held)
-            held, held_size = [], 0
-        held.append(line)
-        held_size += len(line)
-        is_job = part is not None
-    if held:
-        yield b"".join(held)
+    ends = list(accumulate(map(len, encoded)))
+    first = before = 0
+    for last, is_job in _runs(list(parts), len(encoded)):
+        while first < last:
+            end = bisect_right(ends, before + size, first, min(first + lines, last))
+            end = last if is_job else max(end, first + 1)
+            yield b"".join(encoded[first:end])
+            first, before = end, ends[end - 1]
 
 
-def _job_parts(messages: Sequence[Message]) -> Iterator[JobPart]:
+def _runs(parts: Sequence[JobPart], total: int) -> Iterator[tuple[int, bool]]:
+    """Yield where the events of a job, or lines that are none, end, and which of both they are."""
+    for row, (one, other) in enumerate(pairwise(parts), 1):
+        if other == "start" or (one is None) != (other is None):
+            yield row, one is not None
+    yield total, bool(parts) and parts[-1] is not None
+
+
+def _job_parts(messages: Iterable[Message]) -> Iterator[JobPart]:
     """Yield which part of a job's events each message is."""
     before: Message | None = None
     for message in messages:

@@ -11,17 +11,11 @@ from ccpipe.config import Duration
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, Series, is_number
 from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags, fields_of
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.message import Kind, Message, Uint
 from ccpipe.pipeline import Translator
-from ccpipe.translate.rules.per_series import (
-    PerSeries,
-    Tags,
-    fields_of,
-    is_metric,
-    rule_matcher,
-    series,
-)
+from ccpipe.translate.rules.matching import is_metric, rule_matcher, series
 
 log = logging.getLogger(__name__)
 

@@ -8,18 +8,12 @@ from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats import units as formats_units
 from ccpipe.formats.lineprotocol import Lines, Series, ValueType, is_number
 from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags, fields_of
 from ccpipe.formats.lineprotocol.values import signed
 from ccpipe.formats.units import Conversion
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Translator
-from ccpipe.translate.rules.per_series import (
-    PerSeries,
-    Tags,
-    fields_of,
-    is_metric,
-    rule_matcher,
-    series,
-)
+from ccpipe.translate.rules.matching import is_metric, rule_matcher, series
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,11 @@ from operator import and_, not_
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Lines, is_number
 from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.values import IS_NUMBER
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Translator
-from ccpipe.translate.rules.per_series import PerSeries, fields_of, matcher
+from ccpipe.translate.rules.matching import matcher
 
 
 class Select(Translator):

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import Series
 from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
-from ccpipe.translate.rules.per_series import PerSeries, Tags, relabel, rule_matcher, series
+from ccpipe.translate.rules.matching import relabel, rule_matcher, series
 
 
 class Tag(Translator):

@@ -1,7 +1,7 @@
 """Codecs: payloads to records, many small ones at once."""
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,10 +10,12 @@ from ccpipe.bus.codecs import Packing
 from ccpipe.bus.codecs.line import JOINED_BYTES, MAX_REJECTED, LineCodec, pack
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
-from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import Batch
 from ccpipe.pipeline.letters import rejected_letters
+from tests.translate.records import MESSAGES
 
 
 class Delivered(NamedTuple):
@@ -109,6 +111,28 @@ def test_the_events_of_a_job_are_alone_in_their_message() -> None:
         messages = LineCodec().encode(records, subjects, Packing(lines, 9999, 9999))
         counts = [payload.count(b"\n") for _, payload in messages]
         assert counts == [*alone, 2, 1, 1, 1, 2]
+
+
+@given(
+    st.lists(st.lists(MESSAGES, max_size=12), max_size=3),
+    st.sampled_from(["{cluster}.metrics", "{cluster}.metrics.{hostname}", "flat", "m.{name}"]),
+    st.sampled_from(["s", "ns"]),
+)
+def test_columns_are_published_as_messages_are(
+    batches: list[list[Message]], template: str, event_precision: Any
+) -> None:
+    """On the same subjects, in the same payloads, whatever the codec has seen before."""
+    given_subjects = {"metrics": template, "events": "{cluster}.metrics", "control": "flat"}
+    subjects = Subjects.of(Site(bus=Bus(subjects=dict(given_subjects))))
+    packing = Packing(3, 200, 10_000)
+    of_columns = LineCodec(precision="s", event_precision=event_precision)
+    table = SeriesTable()
+    for batch in batches:
+        lines = Lines.concat([Lines(table=table), to_lines(batch)])
+        expected = LineCodec(precision="s", event_precision=event_precision)
+        assert list(of_columns.encode(lines, subjects, packing)) == list(
+            expected.encode(Messages(batch), subjects, packing)
+        )
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30)), st.integers(1, 5), st.integers(1, 60))

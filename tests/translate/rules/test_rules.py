@@ -1,6 +1,6 @@
 """What is true of every rule: select, drop, rename, tag, convert and aggregate."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,10 +13,8 @@ from ccpipe.formats.lineprotocol.series import SeriesByNumber
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.registry import build
-from ccpipe.translate.rules import per_series
 from ccpipe.translate.rules.aggregate import Aggregate
 from ccpipe.translate.rules.convert import Convert
-from ccpipe.translate.rules.per_series import PerSeries
 from ccpipe.translate.rules.rename import Rename
 from ccpipe.translate.rules.select import Drop, Select
 from ccpipe.translate.rules.tag import Tag
@@ -139,40 +137,6 @@ def test_a_recipe_can_name_each(name: str, options: dict[str, Any], cls: type[An
     for context in ({}, {"units": {"x": "kB"}, "topology": TOPOLOGY}):
         made = build("translators", {"use": name, **options}, context=context, **place)
         assert type(made) is cls
-
-
-@pytest.mark.parametrize("as_lines", [True, False], ids=["lines", "messages"])
-def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch, as_lines: bool) -> None:
-    """Process and job numbers in tags make new series without end."""
-    monkeypatch.setattr(per_series, "MAX_DECISIONS", 100)
-    asked: list[str] = []
-
-    def decide(name: str, _: Mapping[str, str]) -> str:
-        asked.append(name)
-        return name
-
-    known = PerSeries(decide)
-    table = SeriesTable()
-    for number in range(1000):
-        message = Message(f"m{number}", {}, 1.0)
-        for _ in range(2):
-            if as_lines:
-                lines = Lines.concat([Lines(table=table), to_lines([message])])
-                assert known.of_lines(lines)[lines.series[0]] == message.name
-            else:
-                assert known.of(message) == message.name
-    assert len(asked) == 1000
-    assert len(known._by_code) + len(known._by_series) <= 100
-
-
-def test_a_batch_of_more_series_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it is decided, and again after other batches."""
-    monkeypatch.setattr(per_series, "MAX_DECISIONS", 10)
-    large = to_lines([Message(f"m{number}", {}, 1.0) for number in range(20)])
-    known = PerSeries(lambda name, _: name)
-    for lines in (large[:5], large, large[3:9], large):
-        decided = known.of_lines(lines)
-        assert [decided[code] for code in lines.series] == [m.name for m in lines]
 
 
 class CountingList(list[Any]):

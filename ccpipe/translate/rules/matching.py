@@ -1,0 +1,77 @@
+"""What rules share: the series that they are for, and other series in their place."""
+
+import fnmatch
+import re
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+
+from ccpipe.errors import EncodeError
+from ccpipe.formats.lineprotocol import Lines, Series
+from ccpipe.formats.lineprotocol.per_series import PerSeries, Tags
+from ccpipe.formats.lineprotocol.series import write_series
+from ccpipe.message import Kind, Message
+
+Matcher = Callable[[str, Tags], bool]
+"""Says of a name and its tags whether a rule is for them."""
+
+
+def is_metric(field: str) -> bool:
+    """Say whether a field key is that of a metric."""
+    return Kind.of(field) is Kind.METRIC
+
+
+def matcher(names: Sequence[str], tags: Iterable[tuple[str, Sequence[str]]]) -> Matcher:
+    """Return a function that matches a name with any of `names`, and each tag with its patterns.
+
+    Patterns are those of a shell. Without patterns everything matches. A missing tag matches the
+    empty pattern, which nothing else does: line protocol has no empty tags.
+    """
+    name_fits = _any_of(names) if names else None
+    tags_fit = [(tag, _any_of(patterns)) for tag, patterns in tags if patterns]
+
+    def matches(name: str, tags: Tags) -> bool:
+        if name_fits and not name_fits(name):
+            return False
+        return all(fits(tags.get(tag, "")) for tag, fits in tags_fit)
+
+    return matches
+
+
+def rule_matcher(names: Sequence[str], tags: Tags | None) -> Matcher:
+    """Return the matcher for a rule's options ``names`` and ``tags``: one pattern for each tag."""
+    return matcher(names, [(tag, [pattern]) for tag, pattern in (tags or {}).items()])
+
+
+def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
+    # Only the empty pattern matches an empty text, so that `*` requires the tag.
+    full = [f"(?=.)(?:{fnmatch.translate(pattern)})" for pattern in patterns if pattern]
+    empty = [r"\Z"] if "" in patterns else []
+    return re.compile("|".join(full + empty), re.DOTALL).match
+
+
+def series(name: str, tags: Tags) -> Series | None:
+    """Return a series as tables hold it; None where line protocol cannot carry it."""
+    try:
+        return Series(name, dict(sorted(tags.items())), write_series(name, tags))
+    except EncodeError:
+        return None
+
+
+def relabel(records: Sequence[Message], new: PerSeries[Series | None]) -> Sequence[Message]:
+    """Replace the series of records; None leaves one as it is."""
+    if not isinstance(records, Lines):
+        return [_relabelled(message, new.of(message)) for message in records]
+    decided = new.of_lines(records)
+    codes = {
+        code: code if (other := decided[code]) is None else records.table.code_of(other)
+        for code in set(records.series)
+    }
+    if all(old == code for old, code in codes.items()):
+        return records
+    return records.with_series(array("i", map(codes.__getitem__, records.series)))
+
+
+def _relabelled(message: Message, new: Series | None) -> Message:
+    if new is None:
+        return message
+    return Message(new.name, new.tags, message.value, message.time, message.field)

@@ -19,17 +19,16 @@ from typing import Any
 INDEX = """\
 # Collectors
 
-What a node reports, collector by collector. These pages are written from the collectors
-(`python scripts/collector_pages.py docs/collectors`) and a test keeps them true.
+The metrics of each collector. These pages are generated from the collectors
+(`python scripts/collector_pages.py docs/collectors`) and a test checks that they are current.
 
 Names and units are those of the ClusterCockpit specification where it has one, else those of
 cc-metric-collector. Every metric carries the tags `cluster`, `hostname` and `type`; where a table
-says `stype=…` it carries `stype` and `stype-id` too. What a node does not have is left out: one
-line of the log names the collectors that find nothing, and each is asked again every minute. A
-collector that fails costs its own metrics only.
+says `stype=…` it also carries `stype` and `stype-id`. Collectors without data on a node are named
+in one log line and polled again every minute. A failing collector does not affect the others.
 
-Options go below `[publish.collectors.<collector>]` in `ccpipe.toml`. Besides its own, each
-collector has `enabled = false`, which disables it, and `interval = "60s"`, its own interval.
+Set options under `[publish.collectors.<collector>]` in `ccpipe.toml`. Every collector also takes
+`enabled = false`, which disables it, and `interval = "60s"`, which overrides the interval.
 
 | collector | what it reports | metrics |
 |---|---|---|
@@ -123,7 +122,7 @@ def _page(entry: metadata.EntryPoint) -> Iterator[str]:
     yield f"# {entry.name}\n"
     yield _prose(module) + "\n"
     if interval := getattr(collector, "INTERVAL", None):
-        yield f"Its interval is {interval:g} s where none is configured.\n"
+        yield f"The default interval is {interval:g} s.\n"
     yield f"## Options\n\n`[publish.collectors.{entry.name}]`\n"
     yield "| option | default | meaning |\n|---|---|---|"
     meanings = _meanings(collector)

@@ -50,9 +50,9 @@ MODULES = (meta, sysinfo, sample, job, cluster)
 _HEAD = """\
 # Sonar's JSON
 
-Every type of the Sonar JSON format output specification (0.16), with what Sonar up to 0.19 adds.
-This page is written from the types themselves (`python scripts/sonar_pages.py docs`), as is
-[sonar.schema.json](sonar.schema.json), and a test keeps both true.
+Every type of the Sonar JSON format output specification (0.16), with the additions of Sonar up to
+0.19. This page and [sonar.schema.json](sonar.schema.json) are generated from the types
+(`python scripts/sonar_pages.py docs`), and a test checks that both are current.
 
 ```python
 from ccpipe.formats import sonar
@@ -64,30 +64,30 @@ for bad in decoded.rejected:  # each with line, offset, path, rule, value and it
 line = sonar.encode(envelope, profile="jobanalyzer")
 ```
 
-`sonar.Decoder` takes a stream block by block, in bounded memory; `sonar.Envelopes` is a batch of
-envelopes in a pipe. `sonar.group_by_job` and `sonar.JobTracker` find the records of one job,
-`sonar.roll_up` makes one record of alike processes, with a synthetic process ID beyond `pid_max`
-that is the same in every sample, and `ccpipe.formats.nodelist` reads and writes lists of nodes.
+`sonar.Decoder` parses a stream in blocks, in bounded memory; `sonar.Envelopes` is a batch of
+envelopes in a pipeline. `sonar.group_by_job` and `sonar.JobTracker` find the records of a job,
+`sonar.roll_up` merges similar processes into one record, with a synthetic process ID above
+`pid_max` that is stable across samples, and `ccpipe.formats.nodelist` parses and formats lists of
+nodes.
 
 An omitted field has the default value of its type: zero, the empty string, false, the empty
 array. Memory and volumes are in kilobytes of 1024 bytes, clocks in megahertz, power in watts,
 utilization in percent, unless a field says otherwise.
 
-A **strict** decoder holds an envelope to all rules below. A **tolerant** one, which is the
-default, also accepts what real archives hold: the tags `jobs` and `slurm_jobs` for `job`; values
-that are missing, empty or `null` where the rules ask for one; times with a fraction of a second or
-with `+00:00`; `"errors":[]` beside data; `os`, `os-version`, `resident`, `virtual`, `slurm-jobs`
-and sacct's own columns as names of fields; and unknown fields, which it keeps and the encoder
-writes back. It also reads the JSON of Sonar's old format (before 0.17), whose objects are flat: a
-performance state `P8` or a description "2x14 (hyperthreaded) Intel …" becomes the fields of today,
-jobs are dated by the latest time that they mention, and nothing says which cluster it is. A job
-number there is taken for a batch job's; processes without one are jobs of their own, with epoch 1.
-Both read what Sonar's daemon prints on standard output, `{"topic", "key", "client", "value"}`, and
-both refuse data beside errors, wrong types, integers beyond 64 bits and times that
-cannot be read.
+A **strict** decoder enforces all rules below. A **tolerant** one, the default, also accepts
+deviations found in real archives: the tags `jobs` and `slurm_jobs` for `job`; values
+that are missing, empty or `null` although required; times with a fraction of a second or with
+`+00:00`; `"errors":[]` alongside data; `os`, `os-version`, `resident`, `virtual`, `slurm-jobs`
+and sacct's own columns as field names; and unknown fields, which it keeps and the encoder writes
+back. It also reads Sonar's old JSON format (before 0.17) with flat objects: a performance state
+`P8` or a description "2x14 (hyperthreaded) Intel …" is converted to the current fields, jobs get
+the latest time that they mention, and the cluster is unknown. Job numbers there are taken as batch
+jobs; processes without one are separate jobs, with epoch 1. Both decoders read the standard output
+of Sonar's daemon, `{"topic", "key", "client", "value"}`, and reject data alongside errors, wrong
+types, integers beyond 64 bits and invalid times.
 
-`ccpipe convert` and `ccpipe validate` also read Sonar's old CSV, recognized by how a file begins:
-`v=0.13.0,time=…,host=…` and, before 0.7, fields without names.
+`ccpipe convert` and `ccpipe validate` also read Sonar's old CSV, detected by the beginning of a
+file: `v=0.13.0,time=…,host=…` and, before 0.7, fields without names.
 """
 
 
@@ -250,7 +250,7 @@ def _kind(field: Field) -> str:
 def _profiles() -> Iterator[str]:
     yield "## Profiles\n"
     yield f"{_prose(profiles)}\n"
-    yield "Fields that a profile writes even where they have their default value:\n"
+    yield "Fields that a profile writes even if they have their default value:\n"
     yield "| type | field | profiles |\n|---|---|---|"
     writers: dict[tuple[str, str], list[str]] = {}
     for name, style in profiles.STYLES.items():
@@ -278,24 +278,24 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[Row, ...], str], ...] = (
         "Accelerators",
         SampleGpu,
         (*GPU, PERFORMANCE_STATE),
-        "`type-id` is the card's UUID. `acc_perf_state` is left out where it is unset or infinite.",
+        "`type-id` is the card's UUID. `acc_perf_state` is omitted if unset or infinite.",
     ),
     (
         "Disks",
         SampleDisk,
         DISK,
-        "They carry `stype=device`, and `stype-id` is the device. Gains are since the last sample.",
+        "Tagged `stype=device`, with the device in `stype-id`. Gains are since the last sample.",
     ),
     (
         "Jobs",
         SampleProcess,
         (*JOB_FLOATS, *JOB_INTS),
         (
-            "Sums over the job's processes on the node. They carry `stype=job`; `stype-id` is the "
-            "job's number, `<job>.<epoch>` for one that is no batch job; `user` is its user. "
-            "`job_processes` counts all processes that were rolled up, `job_threads` their main "
-            "threads too. Of a process that is seen for the first time, or whose `cpu_time` went "
-            "down, `cpu_avg` counts. Where `cpus` is known, a job uses no more than all of them."
+            "Sums over the job's processes on the node. Tagged `stype=job`; `stype-id` is the "
+            "job's number, or `<job>.<epoch>` if it is not a batch job; `user` is its user. "
+            "`job_processes` counts all rolled-up processes, `job_threads` includes their main "
+            "threads. For a process that is new, or whose `cpu_time` decreased, `cpu_avg` is "
+            "used. If `cpus` is known, a job's usage is capped at all of them."
         ),
     ),
     (
@@ -309,14 +309,13 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[Row, ...], str], ...] = (
 _METRICS_HEAD = """\
 # Sonar's samples as metrics
 
-The mapping of the translators `sonar_to_cc` and `cc_to_sonar`. This page is written from their
-table
-(`python scripts/sonar_pages.py docs`) and a test keeps it true.
+The mapping used by the translators `sonar_to_cc` and `cc_to_sonar`. This page is generated from
+their table (`python scripts/sonar_pages.py docs`), and a test checks that it is current.
 
-Every metric carries the tags `cluster`, `hostname` and `type`, and the sample's time. A gain is
-what a counter grew by since the node's last sample. There is none for the first sample, after
-another boot, where a counter went down, and for a sample that comes late. A name that no tag can
-carry (it holds a line end, say) is percent-encoded.
+Every metric carries the tags `cluster`, `hostname` and `type`, and the sample's time. A gain is the
+increase of a counter since the node's last sample. It is absent for the first sample, after a
+reboot, if a counter decreased, and for a late sample. A name that is invalid as a tag (for example,
+because it contains a newline) is percent-encoded.
 """
 
 _EVENTS = """\
@@ -325,43 +324,43 @@ _EVENTS = """\
 | Sonar | ClusterCockpit |
 |---|---|
 | sysinfo | event `topology`, function `sysinfo` |
-| job | events `job`, functions `start_job` and `stop_job`, as cc-backend takes them, each once |
+| job | events `job`, functions `start_job` and `stop_job`, as cc-backend expects them, each once |
 | cluster | events `nodestate`, function `nodestate`, of at most 1000 nodes each |
-| errors of a sample | log of the component `sonar`, level `warn` |
-| an envelope of errors | log of the component `sonar`, level `error` |
+| errors in a sample | log of the component `sonar`, level `warn` |
+| an error envelope | log of the component `sonar`, level `error` |
 | any envelope, whole | event `sonar`; its function is `sample`, `sysinfo`, `job`, `cluster` or \
 `error` |
 
-The event `sonar` holds the envelope as the specification writes it, so nothing is lost: from it
-`cc_to_sonar` restores the same envelope, and leaves out other messages about that node and time.
-With `envelopes = false` it is not sent, and the rest of this page applies.
+The event `sonar` contains the complete envelope as specified, so nothing is lost: `cc_to_sonar`
+restores the same envelope from it, and ignores other messages for that node and time. With
+`envelopes = false` it is not sent, and the rest of this page applies.
 
 ## What survives without the event
 
-Metrics become a sample again, with these fields:
+Metrics are converted back to a sample with these fields:
 """
 
 _REST = """
 Integers survive up to 2⁵³. Times survive to the second, and are written in UTC. A job has one
-process, which stands for all of them as a rolled-up process does: its `rolledup` is the number of
-the others, its `pid` is synthetic, and its `cpu_util` is `job_cpu_used` or, without it, the sum of
+process, which represents all of them like a rolled-up process: its `rolledup` is the number of the
+others, its `pid` is synthetic, and its `cpu_util` is `job_cpu_used` or, without it, the sum of
 `job_user_cpu` and `job_sys_cpu`. Its `cpu_time` is the sum of that over time since the bridge first
-saw the job on the node, and `cpu_avg` the mean over that time; with `state` they grow on after a
-restart. Cards are counted in the order in which they come. A sample without any metric is lost.
+saw the job on the node, and `cpu_avg` the mean over that time; with `state` they continue after a
+restart. Cards are numbered in order of arrival. A sample without any metric is lost.
 These fields do not survive:
 """
 
 _TAIL = """
-Of a job the fields survive that cc-backend knows: `job_id`, `job_name`, `job_state` (RUNNING at
-its start, then the final one), `user_name`, `account`, `partition`, `nodes`, `start_time`,
+For jobs, the fields known to cc-backend survive: `job_id`, `job_name`, `job_state` (RUNNING at
+the start, then the final state), `user_name`, `account`, `partition`, `nodes`, `start_time`,
 `end_time`, `submit_time`, `time_limit`, `array_job_id`, `requested_memory_per_node` (in whole
-MByte), `requested_cpus` and `requested_node_count`; and with them, in its metadata,
+MByte), `requested_cpus` and `requested_node_count`; and, in the metadata,
 `array_task_id`, `het_job_id`, `het_job_offset`, `reservation`, `distribution` and
-`allocated_resources`. The record of an end holds all that the start said, as long as the bridge
+`allocated_resources`. The record of an end contains all fields of the start, as long as the bridge
 remembers it (100 000 starts; with `state` also after a restart), and `sacct.ElapsedRaw`. Steps and
-jobs that never started do not survive. Of a cluster the states of
-its nodes survive, of a node's description what `topology` holds: all but `topo_svg`, `topo_text`
-and `distances`. Of `meta` nothing survives.
+jobs that never started do not survive. For a cluster, its node states survive; for a node's
+description, the contents of `topology`: all except `topo_svg`, `topo_text` and `distances`. Nothing
+of `meta` survives.
 """
 
 

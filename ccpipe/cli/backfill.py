@@ -60,7 +60,7 @@ async def backfill(
     node
         Only these nodes, such as n[1-9],login.
     rate
-        Lines per second at most; 0 for no limit.
+        Maximum lines per second; 0 for no limit.
     checkpoint
         File that says how far it is: what is in it is not written again.
     password_file

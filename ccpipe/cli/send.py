@@ -53,7 +53,7 @@ async def send(
     lenient
         Accept known deviations from the grammar.
     rate
-        Lines per second at most; 0 for no limit.
+        Maximum lines per second; 0 for no limit.
     rejected
         File of dead letters for what is left out; `ccpipe dead` reads it.
     """

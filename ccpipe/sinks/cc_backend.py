@@ -37,8 +37,8 @@ class CcBackendSink(HttpSink):
         Parameters
         ----------
         url
-            cc-backend's address; ``/api/jobs/start_job/`` and ``/api/jobs/stop_job/`` are added.
-            ``token_file`` holds a JWT of a user with the role ``api``.
+            cc-backend's address; ``/api/jobs/start_job/`` and ``/api/jobs/stop_job/`` are appended.
+            ``token_file`` contains a JWT of a user with the role ``api``.
 
         """
         super().__init__(url=url, **http)

@@ -34,8 +34,8 @@ class CcMetricStoreSink(HttpSink):
         Parameters
         ----------
         url
-            The store's address; ``/api/write`` is added. ``token_file`` holds a JWT that is
-            signed with the key of which the store has the public half.
+            The store's address; ``/api/write`` is appended. ``token_file`` contains a JWT signed
+            with the private key that matches the store's public key.
 
         """
         super().__init__(url=url, **http)

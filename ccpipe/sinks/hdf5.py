@@ -74,11 +74,11 @@ class Hdf5Sink(Sink):
         Parameters
         ----------
         dir
-            The folder of the files; it is created where it is missing.
+            The output folder; created if missing.
         idle
-            How long a step may be without a sample until it is taken for ended.
+            A step without a sample for this long is considered ended.
         settle
-            How long to wait for the last samples after the event of a step's end.
+            How long to wait for the last samples after a step's end event.
 
         """
         self.folder = Path(dir).expanduser()

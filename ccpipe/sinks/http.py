@@ -100,17 +100,17 @@ class HttpSink(Sink):
         url
             The store's address, ``http://`` or ``https://``.
         timeout
-            How long one write may take.
+            Time limit for one write.
         gzip
-            Whether to compress, to about a seventh: worth its CPU time on slow networks.
+            Compress requests, to about a seventh: worth the CPU time on slow networks.
         user, password_file
-            Name and file with the password, where the store asks for them (HTTP Basic).
+            User name and password file for HTTP Basic authentication.
         token_file
-            File with a token, where the store asks for one.
+            File containing an authentication token.
         ca_file
-            Certificate authority that signed the server's certificate, where it is a private one.
+            CA certificate of the server, if it is signed by a private CA.
         cert_file, key_file
-            Certificate and private key of the client, where the server asks for them.
+            Client certificate and private key, if the server requires them.
 
         Raises
         ------

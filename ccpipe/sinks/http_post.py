@@ -33,17 +33,18 @@ class HttpPostSink(HttpSink):
         Parameters
         ----------
         url
-            Where lines are sent to; for envelopes, ``/sample``, ``/sysinfo``, ``/job`` or
-            ``/cluster`` is added.
+            Target URL; for envelopes, ``/sample``, ``/sysinfo``, ``/job`` or ``/cluster`` is
+            appended.
         format
             What is sent: ``line`` for line protocol, ``sonar`` for envelopes.
         precision
-            The unit of the timestamps of lines; ``auto`` takes for each line the coarsest.
+            The unit of the timestamps of lines; ``auto`` uses the coarsest exact unit for each
+            line.
         profile
-            For whom envelopes are written, such as ``jobanalyzer``.
+            Target reader of the envelopes, such as ``jobanalyzer``.
         html
-            Whether an answer with a page in HTML means that the records are stored too: it is
-            often a portal that asks somebody to log in.
+            Treat a response with an HTML page as success; such a page often comes from a login
+            portal.
 
         Raises
         ------

@@ -52,7 +52,7 @@ class InfluxdbSink(HttpSink):
         Parameters
         ----------
         url
-            The store's address; ``/write`` or ``/api/v2/write`` is added.
+            The store's address; ``/write`` or ``/api/v2/write`` is appended.
         database
             The database of InfluxDB 1.
         retention_policy
@@ -62,10 +62,10 @@ class InfluxdbSink(HttpSink):
         org
             The organisation of InfluxDB 2.
         precision
-            The unit in which times are stored; ``auto`` keeps that of each payload.
+            Unit of stored timestamps; ``auto`` keeps each payload's unit.
         as_floats
-            Write integers as floats: a field has one type, so that a value of the other one would
-            be refused.
+            Write integers as floats: a field has one type, and values of another type would be
+            rejected.
 
         Raises
         ------

@@ -43,12 +43,13 @@ class PrometheusSink(HttpSink):
         url
             The store's address.
         path
-            Where it takes remote write: ``/api/v1/push`` of Mimir, ``/api/v1/receive`` of Thanos.
+            Path of its remote write endpoint: ``/api/v1/push`` for Mimir, ``/api/v1/receive`` for
+            Thanos.
         tenant
-            The tenant, which Mimir and Cortex read from the header ``X-Scope-OrgID``.
+            The tenant, sent to Mimir and Cortex in the header ``X-Scope-OrgID``.
         stale_after
-            End a series that has no new sample for so long, so that queries do not show its last
-            value for five minutes more; 0 never does.
+            Mark a series as stale after this time without a sample, so that queries do not show its
+            last value for five more minutes; 0 disables this.
 
         """
         super().__init__(url=url, **http)

@@ -50,14 +50,14 @@ class PrometheusScrapeSink(Sink):
         Parameters
         ----------
         listen
-            Address and port, as in ``127.0.0.1:9401``; an address other than loopback shows the
-            metrics to whoever can reach it.
+            Address and port, as in ``127.0.0.1:9401``; an address other than loopback exposes the
+            metrics to anyone who can reach it.
         stale_after
-            A series that has no new sample for so long is shown no more.
+            A series without a new sample for this long is no longer shown.
         max_series
-            How many series are held; beyond, those that were written least recently go.
+            Maximum number of series; beyond it, the least recently written are removed.
         timestamps
-            Show the time of each sample; Prometheus then does not notice when a series ends.
+            Expose the time of each sample; Prometheus then cannot detect stale series.
 
         Raises
         ------

@@ -36,7 +36,7 @@ class StdoutSink(Sink):
         format
             ``line`` for line protocol, ``json`` for one JSON object a line.
         precision
-            The unit of the timestamps in line protocol; ``auto`` loses nothing.
+            The unit of the timestamps in line protocol; ``auto`` is lossless.
 
         """
         self.format = format

@@ -49,11 +49,11 @@ class TreeSink(Sink):
             The root: for Jobanalyzer the folder ``data`` of its directory. Missing folders are
             created.
         cluster_folders
-            Whether there is a folder for each cluster, as Jobanalyzer has it; without them the
-            root holds the years, as Sonar writes it for its one cluster.
+            One folder per cluster, as in Jobanalyzer; otherwise the root contains the years, as
+            Sonar writes it for a single cluster.
         profile
-            For whom envelopes are written: ``jobanalyzer``, ``sonar``, or ``spec``, which leaves
-            nothing out.
+            Target reader of the envelopes: ``jobanalyzer``, ``sonar``, or ``spec``, which omits
+            nothing.
 
         """
         self.root = Path(dir).expanduser()

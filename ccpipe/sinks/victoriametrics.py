@@ -41,7 +41,7 @@ class VictoriaMetricsSink(HttpSink):
         Parameters
         ----------
         url
-            The store's address; ``/write`` is added. Of a cluster it is vminsert's, as in
+            The store's address; ``/write`` is appended. For a cluster, vminsert's, such as
             ``http://vminsert:8480/insert/0/influx``.
 
         """

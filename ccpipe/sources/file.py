@@ -35,14 +35,14 @@ class FileSource(Source):
         Parameters
         ----------
         paths
-            The files, in the order in which they are read; ``-`` is standard input. Those with
-            the suffix .gz, .bz2, .xz or .zst are decompressed.
+            The files, in the order in which they are read; ``-`` is standard input. Files with the
+            suffix .gz, .bz2, .xz or .zst are decompressed.
         precision
-            The unit of the timestamps; ``auto`` decides by the magnitude of each.
+            The unit of the timestamps; ``auto`` infers it from each value's magnitude.
         lenient
             Accept known deviations from the grammar.
         rate
-            Lines per second at most; 0 for no limit.
+            Maximum lines per second; 0 for no limit.
 
         Raises
         ------

@@ -70,16 +70,16 @@ class Hdf5Dir(Source):
         Parameters
         ----------
         dir
-            ``ProfileHDF5Dir`` of acct_gather.conf; it has a folder for each user.
+            ``ProfileHDF5Dir`` of acct_gather.conf, which contains a folder per user.
         poll
-            Time between two looks.
+            Polling interval.
         state
-            The file, on a local disk, that keeps what was sent. Without it all that is in the
-            folder is sent again after a restart.
+            File on a local disk that records what was sent. Without it, everything in the folder is
+            sent again after a restart.
         follow
-            Whether to wait for more; if not, the source ends when all was sent.
+            Wait for new data; otherwise the source ends when everything was sent.
         batch_size
-            Maximum of samples in one batch.
+            Maximum number of samples in one batch.
 
         Raises
         ------

@@ -72,21 +72,21 @@ class HttpSource(Source):
         Parameters
         ----------
         listen
-            Address and port; one other than loopback should have credentials and a certificate.
+            Address and port; use credentials and a certificate for any address other than loopback.
         format
             What is received: ``line`` for InfluxDB's line protocol, ``sonar`` for envelopes.
         users_file
-            File of lines ``user:password``; one of them is then asked for (HTTP Basic).
+            File with lines ``user:password``, one of which is then required (HTTP Basic).
         token_file
-            File with a token that is then accepted too (HTTP ``Token`` or ``Bearer``).
+            File containing a token that is also accepted (HTTP ``Token`` or ``Bearer``).
         cert_file, key_file
-            Certificate and private key of the server; HTTPS only, then.
+            Server certificate and private key; enables HTTPS and disables HTTP.
         timeout
-            How long a request may take, and wait until it is safe; then it is answered with 503.
+            Time limit for receiving and storing a request; after it the response is 503.
         max_body
-            Bytes that a request may have, decompressed; a greater one is answered with 413.
+            Maximum decompressed size of a request; larger ones are answered with 413.
         memory
-            Bytes of all requests that wait; beyond, more are answered with 503.
+            Maximum total size of pending requests; beyond it, requests are answered with 503.
 
         Raises
         ------

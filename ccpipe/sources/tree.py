@@ -55,21 +55,20 @@ class TreeSource(Source):
         dir
             The root: for Jobanalyzer the folder ``data`` of its directory.
         cluster_folders
-            Whether there is a folder for each cluster; if not, the root holds the years.
+            One folder per cluster; otherwise the root contains the years.
         start, end
-            The first and the last day to read, as ``2025-02-20``, in UTC; without them all.
+            First and last day to read, such as ``2025-02-20``, in UTC; default: all.
         follow
-            Whether to wait for more; if not, the source ends when all was read.
+            Wait for new data; otherwise the source ends when everything was read.
         poll
-            Time between two looks.
+            Polling interval.
         state
-            The file, on a local disk, that keeps what was read, for ``follow``. Without it
-            everything from ``start`` on is read again after a restart.
+            For ``follow``: file on a local disk that records what was read. Without it, everything
+            from ``start`` on is read again after a restart.
         profile
-            Whose encoding of numbers it is: ``sonar``, ``spec``, or ``auto`` to decide by each
-            envelope's producer.
+            Number encoding: ``sonar``, ``spec``, or ``auto`` to choose by each envelope's producer.
         strict
-            Whether to reject envelopes that break a rule of the specification.
+            Reject envelopes that violate the specification.
 
         Raises
         ------

@@ -58,7 +58,7 @@ def test_every_rule_is_in_the_list() -> None:
 
 def test_the_units_that_are_named_are_known() -> None:
     """In the page's own spelling."""
-    (listed,) = re.findall(r"what is measured \((.*?) …\)", section("convert"), re.DOTALL)
+    (listed,) = re.findall(r"a\s+base\s+unit\s+\((.*?) …\)", section("convert"), re.DOTALL)
     words = re.findall(r"`([^`]+)`", listed)
     assert len(words) > 15
     for word in words:

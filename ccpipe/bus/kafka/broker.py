@@ -50,7 +50,7 @@ class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     password_file: str = ""
     """File that holds the user's password."""
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
-    """How the password is shown."""
+    """SASL mechanism."""
     timeout: Duration = Duration(10)
     """Maximum time for a broker to answer."""
 

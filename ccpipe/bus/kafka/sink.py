@@ -52,21 +52,21 @@ class KafkaSink(Sink):
         Parameters
         ----------
         broker
-            Where the cluster is and who we are; see the table below.
+            Address and credentials of the cluster; see the table below.
         codec
-            What messages hold: ``sonar``, the default, or ``line``.
+            Message format: ``sonar`` (default) or ``line``.
         topics
-            Names that differ: templates by ``sonar``, ``metrics``, ``events``, ``log``.
+            Custom topic names: templates keyed by ``sonar``, ``metrics``, ``events``, ``log``.
         prefix
-            What stands before every topic, with a dot.
+            Prefix of every topic, separated by a dot.
         compression
-            How batches are compressed.
+            Compression of batches.
         lines
-            Lines in a message at most, of line protocol.
+            Maximum number of lines in a line protocol message.
         bytes
-            Size of a message of line protocol at most, but for a single line that is longer.
+            Maximum size of a line protocol message, unless a single line is longer.
         max_message
-            What the brokers take at most, their ``message.max.bytes``.
+            The brokers' size limit, ``message.max.bytes``.
 
         """
         self.broker = broker

@@ -76,17 +76,17 @@ class KafkaSource(Source):
         Parameters
         ----------
         broker
-            Where the cluster is and who we are; see the table below.
+            Address and credentials of the cluster; see the table below.
         codec
-            What messages hold: ``sonar``, the default, or ``line``.
+            Message format: ``sonar`` (default) or ``line``.
         topics
-            The topics. Where neither they nor a pattern are given, Sonar's of the site's cluster:
+            The topics. Without topics and pattern: Sonar's topics of the site's cluster,
             ``<cluster>.sample``, ``.sysinfo``, ``.job`` and ``.cluster``.
         pattern
             A regular expression for topics, such as ``.*\.(sample|sysinfo|job|cluster)`` for all
-            clusters; topics that are created later count too, after some minutes.
+            clusters; topics created later are included after some minutes.
         prefix
-            What stands before the topics of the site's cluster, with a dot.
+            Prefix of the site's topics, separated by a dot.
         group
             Name of the consumer group.
 

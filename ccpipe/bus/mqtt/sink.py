@@ -46,19 +46,19 @@ class MqttSink(Sink):
         Parameters
         ----------
         broker
-            Where the broker is and who we are; see the table below.
+            Address and credentials of the broker; see the table below.
         codec
-            What messages hold: ``line``, the default, or ``sonar``.
+            Message format: ``line`` (default) or ``sonar``.
         prefix
-            What stands before every topic, such as ``hpc/monitoring``.
+            Prefix of every topic, such as ``hpc/monitoring``.
         subjects
-            Those of ``[bus.subjects]`` that differ for what this sink publishes.
+            Overrides of ``[bus.subjects]`` for what this sink publishes.
         latest
-            Publish the newest value of each metric's series too, retained.
+            Also publish the newest value of each metric's series as a retained message.
         lines
-            Records in a message at most.
+            Maximum number of records in a message.
         bytes
-            Size of a message at most, but for a single record that is larger.
+            Maximum size of a message, unless a single record is larger.
 
         """
         if latest and codec is not None and codec.records is not LineCodec.records:

@@ -64,25 +64,25 @@ class MqttSource(Source):
         Parameters
         ----------
         broker
-            Where the broker is and who we are; see the table below.
+            Address and credentials of the broker; see the table below.
         codec
-            What messages hold: ``line``, the default, or ``sonar``.
+            Message format: ``line`` (default) or ``sonar``.
         topics
-            Names of subjects, such as ``metrics``, or topic filters as they are. Where none are
-            given, ``metrics``, ``events`` and ``log``, or ``sonar`` with that codec.
+            Names of subjects, such as ``metrics``, or plain topic filters. Default: ``metrics``,
+            ``events`` and ``log``, or ``sonar`` with that codec.
         prefix
-            What stands before the topics of names, such as ``hpc/monitoring``.
+            Prefix of the topics derived from subject names, such as ``hpc/monitoring``.
         durable
-            Name by which the broker keeps the subscription and what this process missed. Two
-            running processes must not have the same one.
+            Name under which the broker keeps the subscription and missed messages. Two running
+            processes must not share it.
         queue
-            Name of a shared subscription (MQTT 5): bridges of one name share the messages.
+            Name of a shared subscription (MQTT 5): bridges with the same name share the messages.
         keep
-            How long the broker keeps them for a `durable` name (MQTT 5).
+            How long the broker keeps messages for a `durable` name (MQTT 5).
         in_flight
-            Messages that the broker sends before the first one is acknowledged (MQTT 5).
+            Maximum number of unacknowledged messages (MQTT 5).
         retained
-            Begin with the values that the broker retains, at each new connection.
+            Read the broker's retained values on each new connection.
 
         """
         if not 1 <= in_flight <= MAX_IN_FLIGHT:

@@ -60,7 +60,7 @@ class StepDaemon:
     use_pss, cgroup
         As those of the poller.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

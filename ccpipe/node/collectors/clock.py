@@ -1,8 +1,7 @@
-"""Frequencies of the processors: ``/sys/devices/system/cpu/cpu*/cpufreq``, else ``/proc/cpuinfo``.
+"""CPU frequencies: ``/sys/devices/system/cpu/cpu*/cpufreq``, else ``/proc/cpuinfo``.
 
-Where no driver scales the frequency, as in virtual machines, ``/proc/cpuinfo`` has it. Asking
-the hardware disturbs an idle hardware thread a little: give this collector an interval of its own
-where that matters.
+Without a frequency driver, as in virtual machines, ``/proc/cpuinfo`` is read. Reading the hardware
+slightly disturbs an idle hardware thread: give this collector a longer interval if that matters.
 """
 
 import re
@@ -30,9 +29,9 @@ class Clock:
     Parameters
     ----------
     hwthreads
-        Whether each hardware thread is reported too, not only their mean.
+        Also report each hardware thread, not only their mean.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

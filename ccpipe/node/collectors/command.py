@@ -1,9 +1,9 @@
-"""Whatever a site's own commands print: line protocol on their standard output.
+"""Output of custom commands: line protocol on their standard output.
 
-For what ccpipe has no collector for. Commands run side by side, each without a shell and in a
-process group of its own that is killed after its `timeout`. A line without timestamp gets that of
-the slot, one without ``type`` is the node's; a line's own tags win. A bad line, and a command that
-fails or hangs, cost themselves only and are logged once.
+For metrics without a ccpipe collector. Commands run concurrently, each without a shell and in its
+own process group, which is killed after `timeout`. A line without a timestamp gets the slot's, one
+without ``type`` gets ``type=node``; the line's own tags take precedence. A bad line, or a command
+that fails or hangs, does not affect the others and is logged once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,11 +29,11 @@ class Command(CollectorGroup):
     Parameters
     ----------
     commands
-        Programs with their arguments, by a name for the log.
+        Programs with their arguments, keyed by a name for the log.
     timeout
-        How long each may run.
+        Time limit for each command.
     output
-        How much each may print.
+        Maximum output of each command, in bytes.
 
     """
 

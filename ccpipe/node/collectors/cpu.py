@@ -1,9 +1,9 @@
-"""How the hardware threads of the node spend their time: ``/proc/stat``.
+"""CPU time of the node's hardware threads by state: ``/proc/stat``.
 
-100 percent is one hardware thread, as with cc-metric-collector: a node with 64 busy ones has
-6400. The kernel's own ticks are the measure of time, so that the states of a hardware thread add
-up to 100 whatever the clock does; guests' time is also part of ``cpu_user`` and ``cpu_nice``,
-and counts once in ``cpu_used``.
+100 percent is one hardware thread, as in cc-metric-collector: a node with 64 busy ones has 6400.
+Time is measured in kernel ticks, so the states of a hardware thread always add up to 100,
+regardless of clock changes. Guest time is also part of ``cpu_user`` and ``cpu_nice``, and is
+counted once in ``cpu_used``.
 """
 
 import re
@@ -47,9 +47,9 @@ class Cpu:
     Parameters
     ----------
     hwthreads
-        Metrics that are reported for each hardware thread too, as patterns of a shell.
+        Metrics to report for each hardware thread as well, as shell patterns.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -1,8 +1,8 @@
-"""What went through the InfiniBand ports, and Omni-Path's: ``/sys/class/infiniband``.
+"""Traffic of InfiniBand and Omni-Path ports: ``/sys/class/infiniband``.
 
-The kernel counts data in units of 4 bytes; the metrics are in bytes. The counters begin when the
-driver is loaded; the rates (``_bw``) are over the time since the last sample, and are left out
-where a counter went down. Very old drivers count with 32 bits, and stop at their maximum.
+The kernel counts data in units of 4 bytes; the metrics are in bytes. The counters start when the
+driver is loaded; the rates (``_bw``) cover the time since the last sample and are omitted if a
+counter decreased. Very old drivers have 32-bit counters that stop at their maximum.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,11 +58,11 @@ class InfiniBand:
     Parameters
     ----------
     include
-        Ports to report, as patterns of a shell.
+        Ports to report, as shell patterns.
     exclude
-        Ports to leave out, as patterns of a shell.
+        Ports to exclude, as shell patterns.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -1,10 +1,9 @@
-"""The sensors of the board's own controller (BMC), by ``ipmi-sensors`` or ``ipmitool -c sdr``.
+"""Sensors of the board management controller (BMC): ``ipmi-sensors`` or ``ipmitool -c sdr``.
 
-The controller is slow: it takes a second or more to answer, so the collector is read once a
-minute unless it has another ``interval``. Both programs need root, or access to ``/dev/ipmi0``. A
-sensor is named as the board names it; where several have one name, the second is reported as
-``Temp#2``, so that no sensor hides another. What cannot be read now is left out, and so are sensors
-without a number, such as the presence of a part.
+The controller takes a second or more to answer, so the collector runs once a minute unless it has
+another ``interval``. Both programs need root, or access to ``/dev/ipmi0``. Sensors keep the board's
+names; if several share a name, the second is reported as ``Temp#2``. Sensors that cannot be read or
+have no numeric value, such as the presence of a part, are omitted.
 """
 
 import csv
@@ -56,12 +55,12 @@ class Ipmi:
     Parameters
     ----------
     command
-        The program with its arguments, where it is not the first of `ipmi-sensors` and
-        `ipmitool` that is found; its output must be as theirs.
+        The program with its arguments; default: the first of `ipmi-sensors` and `ipmitool` that is
+        found. Its output must have the same format.
     exclude
-        Sensors to leave out, as patterns of a shell.
+        Sensors to exclude, as shell patterns.
     timeout
-        How long it may take.
+        Time limit for the program.
 
     """
 

@@ -1,4 +1,4 @@
-"""How many threads want to run: ``/proc/loadavg``.
+"""Load averages and thread counts: ``/proc/loadavg``.
 
 ``cpu_load`` is the specification's name for what cc-metric-collector calls ``load_one``.
 """
@@ -32,7 +32,7 @@ class Load:
     Parameters
     ----------
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -1,14 +1,14 @@
-"""Use of the node's memory: ``/proc/meminfo``.
+"""Memory usage of the node: ``/proc/meminfo``.
 
 ``mem_used`` is total - free - buffers - (cached - shared) - sreclaimable. The kernel counts shared
-memory and tmpfs as cached, but they are no cache: programs use them (MPI inside a node does), and
-only deleting or swapping gives them back. Reclaimable slab is a cache. ``htop`` computes the same.
-``free`` of procps 3 does not count shared memory as used; newer ones say total - available.
-cc-metric-collector takes shared memory off twice, and counts reclaimable slab as used.
+memory and tmpfs as cached, but programs use it (for example MPI within a node), and it is freed
+only by deletion or swapping. Reclaimable slab is a cache. ``htop`` computes the same. ``free`` of
+procps 3 does not count shared memory as used; newer versions report total - available.
+cc-metric-collector subtracts shared memory twice and counts reclaimable slab as used.
 
-Of a NUMA domain the kernel reports less, in ``/sys/devices/system/node/node*/meminfo``. Its
-``mem_used`` is total - free - (file pages - shared) - sreclaimable, which is the same: file pages
-are buffers and cached together.
+For NUMA domains the kernel reports fewer values, in ``/sys/devices/system/node/node*/meminfo``. Its
+``mem_used`` is total - free - (file pages - shared) - sreclaimable, which is equivalent: file pages
+are the sum of buffers and cached.
 """
 
 import re
@@ -81,9 +81,9 @@ class Memory:
     Parameters
     ----------
     domains
-        Whether each NUMA domain is reported too, not only the node.
+        Also report each NUMA domain, not only the node.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

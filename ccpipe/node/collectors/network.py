@@ -1,7 +1,7 @@
 """Traffic of the network interfaces: ``/proc/net/dev``.
 
-The counters begin when the interface appears; the rates (``_bw``) are over the time since the last
-sample, and are left out where a counter went down, because the interface or its driver was reset.
+The counters start when the interface appears; the rates (``_bw``) cover the time since the last
+sample and are omitted if a counter decreased because the interface or its driver was reset.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,14 +34,14 @@ class Network:
     Parameters
     ----------
     include
-        Interfaces to report, as patterns of a shell, where not all of them are wanted.
+        Interfaces to report, as shell patterns; default: all.
     exclude
-        Interfaces to leave out of these.
+        Interfaces to exclude from these, as shell patterns.
     interface_aliases
-        Other names that an interface has on some nodes, by the name that `include` and `exclude`
-        give it, as `eno1 = ["eno1np0"]`. Metrics carry the name that it has on the node.
+        Alternative names of an interface on some nodes, keyed by the name used in `include` and
+        `exclude`, such as `eno1 = ["eno1np0"]`. Metrics carry the name on the node.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -1,8 +1,7 @@
-"""From which NUMA domain the kernel gave memory: ``/sys/devices/system/node/node*/numastat``.
+"""NUMA allocation counters: ``/sys/devices/system/node/node*/numastat``.
 
-The counters are in pages since the node started; the rates (``_rate``) are over the time since
-the last sample. The memory of each domain is reported by the collector ``memory`` with
-``domains``.
+The counters are in pages since boot; the rates (``_rate``) cover the time since the last sample.
+The memory of each domain is reported by the collector ``memory`` with ``domains``.
 """
 
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ class Numa:
     Parameters
     ----------
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -1,8 +1,8 @@
-"""What systems without ``/proc`` report, such as a laptop with macOS, through psutil.
+"""Metrics of systems without ``/proc``, such as a macOS laptop, through psutil.
 
 Names, units and tags are those of the collectors `load`, `cpu`, `memory`, `network`, `disk` and
-`temperature`, which read ``/proc`` and ``/sys`` instead. This collector is on by default where
-there is no ``/proc`` only; what a system does not report is left out.
+`temperature`, which read ``/proc`` and ``/sys`` instead. This collector is enabled by default only
+if there is no ``/proc``; values that a system does not report are omitted.
 """
 
 import sys
@@ -63,13 +63,13 @@ class Portable:
     Parameters
     ----------
     hwthreads
-        Metrics of `cpu` that are reported for each hardware thread too, as patterns of a shell.
+        Metrics of `cpu` to report for each hardware thread as well, as shell patterns.
     exclude_interfaces
-        Network interfaces to leave out, as patterns of a shell.
+        Network interfaces to exclude, as shell patterns.
     exclude_devices
-        Disks to leave out, as patterns of a shell.
+        Disks to exclude, as shell patterns.
     exclude_mounts
-        Mount points to leave out, as patterns of a shell.
+        Mount points to exclude, as shell patterns.
 
     """
 

@@ -1,8 +1,8 @@
-"""How much time was lost waiting for processor, memory or disks: ``/proc/pressure`` (PSI).
+"""Time lost waiting for CPU, memory or disks: ``/proc/pressure`` (PSI).
 
-``some`` is the share of time in which at least one task waited, ``full`` that in which all did
-and nothing was done. It is computed from the kernel's totals between two samples, which is exact
-where the kernel's own averages lag behind.
+``some`` is the share of time in which at least one task waited, ``full`` that in which all tasks
+waited. Both are computed from the kernel's totals between two samples, which is exact, while the
+kernel's own averages lag behind.
 """
 
 import re
@@ -37,7 +37,7 @@ class Pressure:
     Parameters
     ----------
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

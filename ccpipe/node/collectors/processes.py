@@ -1,6 +1,6 @@
 """Numbers of processes by state: ``/proc/<pid>/stat`` and ``/proc/stat``.
 
-Which programs they are is no metric: ClusterCockpit's values are numbers.
+Program names are not reported: ClusterCockpit's values are numbers.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ class Processes:
     Parameters
     ----------
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

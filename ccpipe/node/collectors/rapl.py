@@ -1,9 +1,8 @@
-"""Energy of processors and memory, by their own counters: ``/sys/class/powercap/intel-rapl:*``.
+"""Energy of CPUs and memory, from their counters: ``/sys/class/powercap/intel-rapl:*``.
 
-AMD's processors have them too. The counters wrap around every few minutes, which is corrected
-once between two samples: at 400 W they wrap every eleven minutes, so keep the interval below.
-The dies of a socket are added up, so that no die hides another. Since Linux 5.10 only root may
-read the counters.
+AMD processors have them too. The counters wrap around every few minutes. One wraparound between two
+samples is corrected: at 400 W they wrap every eleven minutes, so keep the interval below that. The
+dies of a socket are summed. Since Linux 5.10 only root can read the counters.
 """
 
 from collections import defaultdict
@@ -53,7 +52,7 @@ class Rapl:
     Parameters
     ----------
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

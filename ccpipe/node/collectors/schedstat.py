@@ -1,8 +1,8 @@
-"""How many tasks each hardware thread had to run, on average: ``/proc/schedstat``.
+"""Mean number of runnable tasks per hardware thread: ``/proc/schedstat``.
 
-It is the time in which tasks ran plus the time in which they waited for their turn, of all tasks
-together, over the time since the last sample: 1 is a hardware thread that was always busy, beyond
-that tasks waited. The kernel counts it where it was built with ``CONFIG_SCHEDSTATS``.
+It is the total time in which tasks ran or waited for the CPU, divided by the time since the last
+sample: 1 is a hardware thread that was always busy; above 1, tasks waited. It requires a kernel
+built with ``CONFIG_SCHEDSTATS``.
 
 Source: Linux, ``Documentation/scheduler/sched-stats.rst``.
 """
@@ -31,7 +31,7 @@ class Schedstat:
     Parameters
     ----------
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -1,13 +1,14 @@
-"""What each Slurm job uses on this node, as the kernel accounts for its cgroup, version 2 or 1.
+"""Resource usage of each Slurm job on this node, from its cgroup (version 2 or 1).
 
-A job's metrics carry ``stype=job`` with its number. Memory includes the caches of files that the
-job read and wrote. 100 percent of processor time is one hardware thread. Input and output are
-those of local disks; network file systems are not accounted for. Version 1 has no pressure, and
-mostly no input and output. A file that is invalid costs only what it says of its job.
+A job's metrics carry ``stype=job`` with its number. Memory includes the page cache of files that
+the job read and wrote. 100 percent of CPU time is one hardware thread. I/O covers local disks;
+network file systems are not accounted for. Version 1 has no pressure, and mostly no I/O. An invalid
+file only affects its own values.
 
-With the option `hwthreads` all but the pressure is shared out equally among the hardware threads of
-the job's cpuset, without ``stype``, as cc-metric-collector does: stores that ignore ``stype`` then
-keep jobs apart. Jobs that share a hardware thread are added up, and an idle one has 0.
+With the option `hwthreads` all metrics except pressure are divided equally among the hardware
+threads of the job's cpuset, without ``stype``, as in cc-metric-collector: stores that ignore
+``stype`` can then distinguish jobs. Jobs that share a hardware thread are summed, and an idle one
+has 0.
 """
 
 import contextlib
@@ -79,9 +80,9 @@ class SlurmCgroup:
     Parameters
     ----------
     hwthreads
-        Whether metrics are those of hardware threads, instead of jobs on the node.
+        Report metrics per hardware thread instead of per job on the node.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

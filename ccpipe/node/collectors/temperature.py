@@ -1,9 +1,9 @@
-"""Temperatures: the sensors of ``/sys/class/hwmon``.
+"""Temperatures from the sensors in ``/sys/class/hwmon``.
 
-A processor's sensors belong to its socket and are named by their label, such as ``Package id 0``;
-the others are the node's and are named by driver, device and label: ``nvme-nvme0/Composite``. So
-two chips with the same driver stay two series. A sensor that cannot be read now (a disk that
-sleeps) is left out of the sample.
+CPU sensors belong to their socket and are named by label, such as ``Package id 0``; the others
+belong to the node and are named by driver, device and label: ``nvme-nvme0/Composite``. Two chips
+with the same driver are therefore two series. A sensor that cannot be read (such as that of a
+sleeping disk) is omitted from the sample.
 """
 
 import re
@@ -26,9 +26,9 @@ class Temperature:
     Parameters
     ----------
     exclude
-        Sensors to leave out, as patterns of a shell; those of cores are many and slow.
+        Sensors to exclude, as shell patterns; those of cores are numerous and slow.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

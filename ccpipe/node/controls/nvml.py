@@ -61,7 +61,7 @@ class NvmlLimits:
     Parameters
     ----------
     root
-        Where the file system begins in which the driver is looked for.
+        Root of the file system in which the driver is searched.
 
     """
 

@@ -42,7 +42,7 @@ class OpenProcesses:
     Parameters
     ----------
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
     limit
         How many files may stay open; otherwise as many as leave the process some to work with.
 

@@ -54,24 +54,26 @@ class FileSink(Sink):
         path
             The file; missing folders are created.
         format
-            ``line`` for line protocol, ``json`` for one JSON object a line, ``csv`` for a row each.
+            ``line`` for line protocol, ``json`` for one JSON object per line, ``csv`` for one row
+            per record.
         precision
-            The unit of the timestamps in line protocol; ``auto`` loses nothing.
+            The unit of the timestamps in line protocol; ``auto`` is lossless.
         fsync
-            When what was written is synced to the disk: ``always`` before it is acknowledged,
-            at each ``interval``, or ``never``, which leaves it to the kernel.
+            When writes are synced to disk: ``always`` before they are acknowledged, once per
+            ``interval``, or ``never``, which leaves it to the kernel.
         fsync_interval
-            Time between two syncs with ``fsync = "interval"``: so much a power cut may cost.
+            Time between two syncs with ``fsync = "interval"``: the maximum loss in a power cut.
         rotate_size
-            Close the file before it exceeds this size; 0 never does.
+            Rotate the file before it exceeds this size; 0 disables this.
         rotate_every
-            Close the file at the first write of a new period, in UTC: ``1h``, ``1d``; 0 never does.
+            Rotate the file at the first write of a new period, in UTC: ``1h``, ``1d``; 0 disables
+            this.
         compress
-            Whether closed files are compressed with gzip.
+            Compress closed files with gzip.
         keep
-            How many closed files are kept; 0 keeps all.
+            Number of closed files to keep; 0 keeps all.
         retention
-            How long closed files are kept, from their last write; 0 keeps them for ever.
+            How long to keep closed files after their last write; 0 keeps them forever.
 
         Raises
         ------

@@ -72,13 +72,13 @@ class ParquetSink(Sink):
         Parameters
         ----------
         dir
-            The folder below which files go; it is made where it is missing.
+            The root folder of the files; created if missing.
         compression
-            How the files' columns are compressed.
+            Compression of the files' columns.
         retention
-            How long days are kept; 0 keeps them for ever.
+            How long to keep each day; 0 keeps them forever.
         compact
-            Whether small files of a folder are joined to larger ones, 32 at a time.
+            Merge small files of a folder into larger ones, 32 at a time.
 
         Raises
         ------

@@ -50,7 +50,7 @@ class PostgresSink(PostgresStore):
         Parameters
         ----------
         retention
-            How long days are kept: their partitions are dropped then. 0 keeps them for ever.
+            How long to keep each day before its partition is dropped; 0 keeps them forever.
 
         """
         super().__init__(**database)

@@ -29,7 +29,7 @@ class PostgresSonarSink(PostgresStore):
         Parameters
         ----------
         retention
-            How long rows are kept; 0 keeps them for ever.
+            How long to keep rows; 0 keeps them forever.
 
         """
         super().__init__(**database)

@@ -43,9 +43,9 @@ class PostgresStore(Sink):
             ``postgresql://user@host:5432/database``; of a socket ``postgresql:///db?host=/run/…``.
             ``?sslmode=verify-full&sslrootcert=…`` and ``?search_path=<schema>`` work as well.
         password_file
-            File with the user's password, where the server asks for one.
+            File containing the user's password, if the server requires one.
         timeout
-            How long each question to the server and each COPY may take.
+            Time limit for each query and each COPY.
 
         Raises
         ------

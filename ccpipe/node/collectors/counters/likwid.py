@@ -1,13 +1,13 @@
-"""Metrics of LIKWID's groups, such as ``MEM_DP``, by its library (LIKWID 5).
+"""Metrics of LIKWID groups such as ``MEM_DP``, through its library (LIKWID 5).
 
-Off unless `groups` names some. The names are those of the collector `perf`, which counts without
-LIKWID: disable one of the two, since both need the same counters. With several groups each is
-measured in turn, for one interval, and `flops_any` is of the last ones of both precisions. A user
-who measures with LIKWID meanwhile disturbs it, as with any program that counts; see ``likwid.lock``
-in LIKWID's manual.
+Disabled unless `groups` is set. Metric names are those of the collector `perf`, which works without
+LIKWID: disable one of the two, since both need the same counters. Several groups are measured in
+turn, one interval each, and `flops_any` uses the latest values of both precisions. Users running
+LIKWID interfere with it, as with any program that uses the counters; see ``likwid.lock`` in
+LIKWID's manual.
 
-The library runs in a process of its own, as it ends its process where it finds no counters. It
-needs root, or LIKWID's access daemon, or a library that was built for perf_event.
+The library runs in a separate process, because it exits if it finds no counters. It needs root,
+LIKWID's access daemon, or a library built for perf_event.
 """
 
 import contextlib
@@ -72,20 +72,19 @@ class Likwid:
     groups
         LIKWID's groups, as `likwid-perfctr -a` lists them for the processor.
     metrics
-        Further metrics of these groups by LIKWID's name, such as
-        `"L3 bandwidth [MBytes/s]" = "l3_bw"`: reported by hwthread as LIKWID has them.
+        Further metrics of these groups, keyed by LIKWID's name, such as `"L3 bandwidth [MBytes/s]"
+        = "l3_bw"`; reported per hwthread, as in LIKWID.
     hwthreads
-        Metrics that are reported for each hardware thread too, as patterns of a shell.
+        Metrics to report for each hardware thread as well, as shell patterns.
     access
-        How LIKWID reads the counters, where it is not as it was built: `direct`, `accessdaemon` or
-        `perf_event`.
+        How LIKWID reads the counters: `direct`, `accessdaemon` or `perf_event`; default: as it was
+        built.
     library
-        Its library.
+        Path or name of LIKWID's library.
     timeout
-        How long it may take to begin, and to answer.
+        Time limit for starting, and for each answer.
     root
-        Where the file system begins that describes the hardware; another than `/` for a
-        captured tree.
+        Root of the file system that describes the hardware; set it to read a captured tree.
 
     """
 

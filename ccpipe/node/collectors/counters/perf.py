@@ -1,18 +1,18 @@
 """Instructions, floating point operations and memory traffic: ``perf_event_open(2)``.
 
-Instructions and cycles are counted on every processor that the kernel knows; floating point
-operations on those below; the memory's traffic where the kernel shows the memory controllers, as
-``uncore_imc*``, ``amd_umc_*`` or, up to Zen 3, ``amd_df``. What a machine does not offer is left
-out, and virtual machines mostly offer nothing. The kernel lets us count for all processes only with
-``CAP_PERFMON``, or where ``kernel.perf_event_paranoid`` is 0 or less.
+Instructions and cycles are counted on every processor that the kernel supports, floating point
+operations on those below, and memory traffic if the kernel exposes the memory controllers, as
+``uncore_imc*``, ``amd_umc_*`` or, up to Zen 3, ``amd_df``. Metrics that a machine does not support
+are omitted; virtual machines mostly support none. Counting for all processes requires
+``CAP_PERFMON``, or that ``kernel.perf_event_paranoid`` is 0 or less.
 
 - Intel, Broadwell to Granite Rapids: ``FP_ARITH_INST_RETIRED``, as ``flops_dp`` and ``flops_sp``;
 - AMD Zen: ``fp_ret_sse_avx_ops``, as ``flops_dp`` and ``flops_sp``;
 - AMD Zen 2 to Zen 5: the same, which no longer distinguishes them, as ``flops_any``.
 
-Counters are few. Where there are not enough for all of this, the kernel multiplexes the events and
-the rates are scaled by their share of time. Disable this collector where users of the node program
-the counters themselves, past the kernel, as LIKWID does.
+If there are not enough counters, the kernel multiplexes the events and the rates are scaled by
+their share of time. Disable this collector if users of the node program the counters directly,
+bypassing the kernel, as LIKWID does.
 """
 
 import errno
@@ -92,10 +92,9 @@ class Perf:
     Parameters
     ----------
     hwthreads
-        Metrics that are reported for each hardware thread too, as patterns of a shell.
+        Metrics to report for each hardware thread as well, as shell patterns.
     root
-        Where the file system begins that describes the hardware; another than `/` for a
-        captured tree.
+        Root of the file system that describes the hardware; set it to read a captured tree.
 
     """
 

@@ -1,8 +1,8 @@
-"""AMD's cards, by the driver amdgpu: ``/sys/class/drm/card*/device``.
+"""AMD GPUs, through the driver amdgpu: ``/sys/class/drm/card*/device``.
 
-A card is named by its PCI address, written as NVIDIA's are: ``00000000:C1:00.0``. Metrics are named
-as in cc-metric-collector where it has them; memory is in units of 2²⁰ bytes, as there. What a card
-does not report is left out.
+A card is identified by its PCI address in NVIDIA's notation: ``00000000:C1:00.0``. Metric names
+follow cc-metric-collector where it has them, and so does the unit of memory, 2²⁰ bytes. Values that
+a card does not report are omitted.
 """
 
 import re
@@ -77,7 +77,7 @@ class AmdGpu:
     Parameters
     ----------
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -1,10 +1,10 @@
-"""NVIDIA's cards, by the driver's library NVML, through ``nvidia-ml-py``.
+"""NVIDIA GPUs, through the driver's library NVML and ``nvidia-ml-py``.
 
-A card is named by its PCI address, ``00000000:C1:00.0``, which stays the same when another card
-fails. Metrics are named as in cc-metric-collector; memory is in units of 2²⁰ bytes, as there.
-Where a card is partitioned (MIG), each part is reported too, with ``stype=mig`` and its UUID.
-What a card does not support is left out; a card that is lost costs its own metrics only.
-Performance state and ECC mode, which cc-metric-collector sends as text, are numbers.
+A card is identified by its PCI address, ``00000000:C1:00.0``, which does not change when another
+card fails. Metric names follow cc-metric-collector, and so does the unit of memory, 2²⁰ bytes. If a
+card is partitioned (MIG), each instance is also reported, with ``stype=mig`` and its UUID. Values
+that a card does not support are omitted; a lost card does not affect the others. Performance state
+and ECC mode, which cc-metric-collector sends as text, are numbers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -106,9 +106,9 @@ class Nvidia:
     Parameters
     ----------
     exclude
-        Cards to leave out, as patterns of a shell on the PCI address or the UUID.
+        Cards to exclude, as shell patterns for the PCI address or the UUID.
     root
-        Where the file system begins in which the driver is looked for.
+        Root of the file system in which the driver is searched.
 
     """
 

@@ -34,7 +34,7 @@ class NvidiaCards:
     Parameters
     ----------
     root
-        Where the file system begins in which the driver is looked for.
+        Root of the file system in which the driver is searched.
 
     """
 

@@ -57,7 +57,7 @@ class ProcessFiles:
     pss
         Whether resident memory is the proportional share, where that may be read.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -85,7 +85,7 @@ class SonarSample:
         Whether resident memory is the proportional share (PSS) where that may be read, which only
         root may of others' processes; it costs more than private memory (RssAnon).
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

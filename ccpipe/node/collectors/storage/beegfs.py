@@ -54,16 +54,15 @@ class ClientStats:
         Parameters
         ----------
         command
-            The program, perhaps behind another one such as `sudo`.
+            The program, optionally preceded by another one such as `sudo`.
         exclude
-            Mount points to leave out, as patterns of a shell.
+            Mount points to exclude, as shell patterns.
         exclude_operations
-            Operations that only count for `other`, as patterns of a shell.
+            Operations counted only in `other`, as shell patterns.
         timeout
-            How long the program may take for one file system.
+            Time limit for the program per file system.
         root
-            Where the file system begins in which mounts are listed; another than `/` for a captured
-            tree.
+            Root of the file system whose mounts are listed; set it to read a captured tree.
 
         """
         self._prefix = self.table[-1].name.removesuffix(_OTHER)

@@ -1,7 +1,7 @@
-"""What the clients of BeeGFS asked of its metadata servers: `beegfs-ctl --clientstats`.
+"""Operations of BeeGFS clients on the metadata servers: `beegfs-ctl --clientstats`.
 
-The program needs root. The counters are those of all clients since the servers started, by
-operation as BeeGFS names them; what it counts beyond these is added up as `other`.
+The program needs root. The counters cover all clients since the servers started, by BeeGFS'
+operation names; all other operations are summed as `other`.
 """
 
 from ccpipe.node.collectors.storage.beegfs import ClientStats, rows

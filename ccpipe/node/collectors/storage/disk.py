@@ -1,9 +1,9 @@
-"""Activity of disks and use of file systems: ``/proc/diskstats`` and the mounted file systems.
+"""Disk activity and file system usage: ``/proc/diskstats`` and the mounted file systems.
 
-The metrics ``io_*`` count what happened since the last sample (only ``io_ioops`` is a current
-value), and are left out where a counter went down, because the device was reset. Capacity is
-that of local file systems: those on a device or ZFS, not those of a network, which could hang.
-A file system that is mounted at several places is reported once, where it was mounted first.
+The metrics ``io_*`` are deltas since the last sample (only ``io_ioops`` is a current value) and are
+omitted if a counter decreased because the device was reset. Capacity is reported for local file
+systems on a device or ZFS, not for network file systems, which could hang. A file system with
+several mount points is reported once, at the first one.
 """
 
 import os
@@ -60,13 +60,13 @@ class Disk:
     Parameters
     ----------
     include
-        Devices whose activity is reported, as patterns of a shell.
+        Devices whose activity to report, as shell patterns.
     exclude
-        Devices to leave out, as patterns of a shell.
+        Devices to exclude, as shell patterns.
     exclude_mounts
-        Mount points to leave out, as patterns of a shell.
+        Mount points to exclude, as shell patterns.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

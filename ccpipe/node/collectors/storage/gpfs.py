@@ -1,8 +1,8 @@
-"""What the node did on its GPFS (IBM Storage Scale) file systems: ``mmpmon -p``, ``fs_io_s``.
+"""I/O of the node on GPFS (IBM Storage Scale) file systems: ``mmpmon -p``, ``fs_io_s``.
 
-The program needs root. The counters begin when the file system is mounted; the rates (``_bw``,
-``_rate``) and gains (``_diff``) are over the time since the last sample, by the file system's own
-clock, and are left out where a counter went down.
+The program needs root. The counters start at mount time; the rates (``_bw``, ``_rate``) and deltas
+(``_diff``) cover the time since the last sample, by the file system's own clock, and are omitted if
+a counter decreased.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,11 +65,11 @@ class Gpfs:
     Parameters
     ----------
     command
-        The program with its arguments; its standard input names what to print.
+        The program with its arguments; it receives requests on standard input.
     exclude
-        File systems to leave out, as patterns of a shell.
+        File systems to exclude, as shell patterns.
     timeout
-        How long it may take.
+        Time limit for the program.
 
     """
 

@@ -1,9 +1,9 @@
-"""What the node did on its Lustre file systems: ``/sys/kernel/debug/lustre/llite/*/stats``.
+"""I/O of the node on Lustre file systems: ``/sys/kernel/debug/lustre/llite/*/stats``.
 
-Older versions of Lustre keep these files in ``/proc/fs/lustre``. Newer ones show them to root
-only. The counters begin when the file system is mounted; the rates (``_bw``, ``_rate``) and gains
-(``_diff``) are over the time since the last sample, and are left out where a counter went down.
-Lustre writes no line for what never happened: that is 0.
+Older versions of Lustre have these files in ``/proc/fs/lustre``; in newer ones only root can read
+them. The counters start at mount time; the rates (``_bw``, ``_rate``) and deltas (``_diff``) cover
+the time since the last sample and are omitted if a counter decreased. Lustre writes no line for
+operations that never happened; they are reported as 0.
 """
 
 import re
@@ -58,9 +58,9 @@ class Lustre:
     Parameters
     ----------
     exclude
-        File systems to leave out, as patterns of a shell.
+        File systems to exclude, as shell patterns.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

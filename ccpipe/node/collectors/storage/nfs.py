@@ -1,8 +1,8 @@
-"""What the node did on NFS: ``/proc/net/rpc/nfs`` and ``/proc/self/mountstats``.
+"""NFS operations and I/O of the node: ``/proc/net/rpc/nfs`` and ``/proc/self/mountstats``.
 
-The operations (``nfs3_*``, ``nfs4_*``) are of all mounts together, named as ``nfsstat`` names
-them, and count those since the last sample. The metrics ``nfsio_*`` are of each
-mount, and begin when it is mounted; their rates (``_bw``) are over the time since the last sample.
+The operations (``nfs3_*``, ``nfs4_*``) cover all mounts together, use ``nfsstat``'s names, and are
+deltas since the last sample. The metrics ``nfsio_*`` are per mount and start at mount time; their
+rates (``_bw``) cover the time since the last sample.
 """
 
 from collections.abc import Iterator, Sequence
@@ -67,9 +67,9 @@ class Nfs:
     Parameters
     ----------
     exclude
-        Mount points to leave out, as patterns of a shell.
+        Mount points to exclude, as shell patterns.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -1,8 +1,8 @@
-"""The health of the disks, by ``smartctl --json`` (smartmontools 7).
+"""Disk health, through ``smartctl --json`` (smartmontools 7).
 
-The program needs root. Disks that sleep are not woken up and are left out. NVMe disks report
-everything below, others what smartctl knows of all kinds of disks. smartctl is slow, so the
-collector is read once a minute unless it has another `interval`.
+The program needs root. Sleeping disks are not woken up and are omitted. NVMe disks report all
+metrics below, others only those that smartctl reports for every disk type. smartctl is slow, so
+the collector runs once a minute unless it has another `interval`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -93,11 +93,11 @@ class Smartmon:
     Parameters
     ----------
     command
-        The program, perhaps behind another one such as `sudo`.
+        The program, optionally preceded by another one such as `sudo`.
     exclude
-        Devices to leave out, as patterns of a shell.
+        Devices to exclude, as shell patterns.
     timeout
-        How long the program may take for one device.
+        Time limit for the program per device.
 
     """
 

@@ -21,7 +21,7 @@ class Gpus:
     Parameters
     ----------
     root
-        Where the file system begins in which the driver is looked for.
+        Root of the file system in which the driver is searched.
 
     """
 

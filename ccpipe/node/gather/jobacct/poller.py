@@ -95,7 +95,7 @@ class TaskPoller:
     on_poll
         Is called after each poll with a sample of each task.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     Raises
     ------

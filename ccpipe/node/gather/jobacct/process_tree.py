@@ -69,7 +69,7 @@ class ProcessTree:
     no_share
         Count only memory that is not shared; a process that shares more than it has counts 0.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -47,7 +47,7 @@ class StepFinder:
     hostname
         Of this node, where a control group does not say it.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

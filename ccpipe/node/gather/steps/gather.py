@@ -63,7 +63,7 @@ class StepGather:
         Are called with a step when it was found, with new samples of its tasks, and when it ended:
         its record is complete then.
     root
-        Where the file system begins that is read; another than `/` for a captured tree.
+        Root of the file system to read; set it to read a captured tree.
 
     """
 

@@ -26,7 +26,7 @@ from tests.dashboard.browser import Page, chromium
 
 WARM_SECONDS = 15
 NODE = "n0001"
-"""A node of the made cluster."""
+"""A node of the simulated cluster."""
 
 
 async def main(nodes: int, metrics: int, seconds: float) -> None:

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_slurm_poll.py [jobs [nodes]]
 
-A folder of programs prints a made cluster in place of Slurm's commands: so many jobs wait, a fifth
-as many run, and with each poll one in a thousand of the waiting ones starts and as many end. CPU
-time is that of this process and of the programs that print. The aims: polled every 30 s, less
+A folder of programs prints a simulated cluster in place of Slurm's commands: so many jobs wait, a
+fifth as many run, and with each poll one in a thousand of the waiting ones starts and as many end.
+CPU time is that of this process and of the programs that print. The aims: polled every 30 s, less
 than a tenth of a core (3 s a poll) and 300 MB.
 """
 
@@ -105,7 +105,7 @@ def cpu() -> tuple[float, float]:
 
 
 async def measure(mode: str, jobs: int, nodes: int) -> None:
-    """Poll a made cluster in a mode and print what each poll costs."""
+    """Poll a simulated cluster in a mode and print what each poll costs."""
     with tempfile.TemporaryDirectory() as folder:
         spawn = multiprocessing.get_context("spawn")
         cluster = MadeCluster(Path(folder), jobs, nodes)

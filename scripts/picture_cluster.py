@@ -1,4 +1,4 @@
-"""A made cluster on a real bus: nodes, GPUs, jobs, events, log lines, and a few bad lines."""
+"""A simulated cluster on a real bus: nodes, GPUs, jobs, events, log lines, and a few bad lines."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ PROGRAMS = ("lammps", "openfoam", "gromacs", "train-resnet", "vasp", "namd", "ic
 
 @dataclass
 class MadeJob:
-    """A job of the made cluster."""
+    """A job of the simulated cluster."""
 
     id: int
     start: int

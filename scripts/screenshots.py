@@ -1,6 +1,6 @@
 """Make the pictures of the dashboard in ``docs/images/``: python -m scripts.screenshots.
 
-A real bus and dashboard, a made cluster of 200 nodes, and Chromium. Needs what ``make test``
+A real bus and dashboard, a simulated cluster of 200 nodes, and Chromium. Needs what ``make test``
 installs.
 """
 

@@ -136,17 +136,17 @@ def arithmetic(results: Results) -> list[str]:
     costs = Costs.of(results)
     needs = [(size, Need.of(size, costs)) for size in SIZES]
     return [
-        "## Larger systems, by arithmetic",
+        "## Extrapolation to larger systems",
         "",
         (
             f"One node sends one message of {SERIES} lines every {INTERVAL:g} s. As measured, "
             f"a message costs the broker {1e6 * costs.broker:.0f} µs of CPU "
-            f"({1e6 * costs.brokers:.0f} µs in three copies, of three servers together) and "
-            f"{costs.disk:.0f} bytes of disk a line; a line costs the bridge "
+            f"({1e6 * costs.brokers:.0f} µs with three copies, for three servers together) and "
+            f"{costs.disk:.0f} bytes of disk per line; a line costs the bridge "
             f"{1e9 * costs.bridge:.0f} ns and the store {1e9 * costs.store:.0f} ns; a series takes "
             f"{costs.bridge_series:.0f} bytes in the bridge and {costs.store_series:.0f} bytes in "
-            "the store. The rest is multiplication. A process may use "
-            f"{100 * BUSY:.0f} % of a core for long, so that it can catch up."
+            "the store. The table scales these costs linearly. A process may use up to "
+            f"{100 * BUSY:.0f} % of a core on average, which leaves headroom to catch up."
         ),
         "",
         *_needs(needs),
@@ -171,9 +171,9 @@ def _needs(needs: list[tuple[Size, Need]]) -> list[str]:
         "the default stream lasts": [
             f"{DEFAULT_STREAM * size.streams / need.disk / 60:.1f} min" for size, need in needs
         ],
-        "first limit met, used": [_first(need) for _, need in needs],
+        "first limit reached, utilization": [_first(need) for _, need in needs],
         "streams": [str(need.streams(size)) for size, need in needs],
-        "bridges of each stream": [str(need.replicas(size)) for size, need in needs],
+        "bridges per stream": [str(need.replicas(size)) for size, need in needs],
         "`stream_partitions`": [str(need.partitions(size)) for size, need in needs],
     }
     heads = ["", *(size.name for size, _ in needs)]
@@ -192,42 +192,42 @@ def _advice(results: Results, needs: list[tuple[Size, Need]], costs: Costs) -> l
     nodes = BUSY / costs.bridge / SERIES * INTERVAL
     stream = BUSY / costs.broker
     return [
-        "What is met first, and what to do then:",
+        "Limits, and what to do when you reach them:",
         "",
         (
             f"- **Disk of the stream**: the default of 1 GiB holds "
             f"{DEFAULT_STREAM / (needs[1][1].disk * 60):.0f} minutes of {needs[1][0].name}. Set "
-            "`stream_size` to what the longest outage of a store takes, "
-            f"{_bytes(3600 * needs[1][1].disk)} an hour there."
+            "`stream_size` for the longest expected outage of a store, here "
+            f"{_bytes(3600 * needs[1][1].disk)} per hour."
         ),
         (
-            f"- **CPU of a bridge**: one is enough for {_count(nodes)} nodes. Beyond that set "
-            f"`stream_partitions` and start more of the same recipe: {bridges} for {size.name}."
+            f"- **CPU of a bridge**: one is enough for {_count(nodes)} nodes. Beyond that, set "
+            f"`stream_partitions` and start more bridges: {bridges} for {size.name}."
         ),
         (
-            "- **Memory of a bridge**: an eighth of the memory that it may use is for series. "
-            f"{_count(need.series)} series in one process need {_bytes(8 * need.bridge_bytes)}; in "
-            f"{bridges} bridges each has its own part of them, "
-            f"{_bytes(8 * need.bridge_bytes / bridges)} each."
+            "- **Memory of a bridge**: series may use an eighth of its memory limit. "
+            f"{_count(need.series)} series in one process need {_bytes(8 * need.bridge_bytes)}; "
+            f"split over the bridges ({bridges}), each needs "
+            f"{_bytes(8 * need.bridge_bytes / bridges)}."
         ),
         (
-            "- **CPU of the store**: VictoriaMetrics as a cluster (`url` of its vminsert), or a "
-            "store for each cluster's recipe."
+            "- **CPU of the store**: use a VictoriaMetrics cluster (set `url` to its vminsert), or "
+            "a separate store for each cluster's recipe."
         ),
         (
-            f"- **Write rate of a stream**, which one server orders: {_count(stream)} messages/s "
-            f"of {SERIES} lines. Divide the nodes into several values of `cluster`, each of which "
-            "has a stream and bridges of its own, or let a leaf node for each rack or site store "
-            "them in its own `domain`, read there by bridges with that `domain`."
+            f"- **Write rate of a stream**, limited by its leader: {_count(stream)} messages/s "
+            f"of {SERIES} lines. Split the nodes over several values of `cluster`, each with its "
+            "own stream and bridges, or store them on a leaf node per rack or site in its own "
+            "`domain`, and read them there with bridges that use that `domain`."
         ),
         (
             f"- **Message rate**: {_messages(results)}. Few large messages cost less than many "
             "small ones."
         ),
         (
-            "- **Network between sites**: `stream_sources` for what a centre needs whole, and "
-            "bridges with the translators `select` or `aggregate` at the site for what it needs in "
-            "part."
+            "- **Network between sites**: use `stream_sources` for data that the center needs in "
+            "full, and bridges with the translators `select` or `aggregate` at the site for the "
+            "rest."
         ),
     ]
 

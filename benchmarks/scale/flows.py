@@ -37,7 +37,7 @@ from ccpipe.config import Bus, Site, load
 from ccpipe.telemetry import Telemetry
 
 CLUSTER_INTERVAL = 10
-"""Seconds between the samples of a made cluster."""
+"""Seconds between the samples of a simulated cluster."""
 
 
 class Acks:

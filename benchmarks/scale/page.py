@@ -10,7 +10,7 @@ from benchmarks.scale.arithmetic import arithmetic
 from benchmarks.scale.results import ROLES, Results, Role, Run, exponent
 
 BEGIN = "<!-- measured: `make scale` writes this part from benchmarks/scale.json -->"
-END = "<!-- end of what is measured -->"
+END = "<!-- end of measurements -->"
 TARGET_RATE = 100_000
 """Lines per second of 10 000 nodes with 100 series each, every 10 s."""
 TARGET_P99 = 5.0
@@ -22,7 +22,7 @@ def write_page(path: Path, results: Results) -> None:
 
 
 def replaced(page: str, results: Results) -> str:
-    """Return a page with its measured part anew."""
+    """Return a page with its measured part replaced."""
     pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
     return pattern.sub(lambda _: f"{BEGIN}\n\n{measured(results)}\n{END}", page)
 
@@ -37,18 +37,18 @@ def measured(results: Results) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     return "\n".join([
         (f"Measured on {results.machine}; {versions}. All programs share the machine; the load "
-        f"average before was {results.load:.1f}."),
+        f"average before the run was {results.load:.1f}."),
         "",
-        "### As fast as it goes",
+        "### Maximum throughput",
         "",
-        ("Every node sends one message of all its series every 10 s. CPU is user and system time "
-        "of all processes of a kind, without their start."),
+        ("Every node sends one message with all its series every 10 s. CPU is user and system time "
+        "of all processes of a kind, excluding startup."),
         "",
         *_speeds(results),
         "",
         *_exponents(results),
         "",
-        "### At the cluster's own pace, into VictoriaMetrics",
+        "### In real time, into VictoriaMetrics",
         "",
         *_targets(results),
         "",
@@ -66,7 +66,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
 
 def _speeds(results: Results) -> list[str]:
     heads = ["nodes x series, bridges, copies, store", "lines/s"]
-    heads += [f"{role}, ns a line" for role in ROLES] + [f"{role}, MB" for role in ROLES]
+    heads += [f"{role}, ns/line" for role in ROLES] + [f"{role}, MB" for role in ROLES]
     runs = [each for name in ("nodes", "metrics", "replicas", "copies", "store")
             for each in results.of(name)]  # fmt: skip
     rows = [
@@ -110,8 +110,8 @@ def _exponents(results: Results) -> list[str]:
         ],
     }
     roles: tuple[Role, ...] = ("publisher", "broker", "bridge")
-    heads = ["cost of a line, with", *(f"{role}: exponent" for role in roles)]
-    heads += ["bridge: largest to smallest"]
+    heads = ["cost per line, as a function of", *(f"{role}: exponent" for role in roles)]
+    heads += ["bridge: largest / smallest"]
     rows = []
     for name, points in of.items():
         if len(points) < 2:
@@ -128,8 +128,8 @@ def _exponents(results: Results) -> list[str]:
         ])  # fmt: skip
     return [
         (
-            "An exponent of 0 says that the cost of a line does not depend on the size; with the "
-            "series of a node messages grow, and what a message costs is shared by more lines."
+            "An exponent of 0 means that the cost per line does not depend on the size. With more "
+            "series per node messages grow, and more lines share the cost of a message."
         ),
         "",
         *_table(heads, rows),
@@ -137,8 +137,8 @@ def _exponents(results: Results) -> list[str]:
 
 
 def _targets(results: Results) -> list[str]:
-    heads = ["copies", "lines/s", "p50", "p99", "maximum", "stored of published",
-             "cores used", *(f"{role}, ns a line" for role in ROLES)]  # fmt: skip
+    heads = ["copies", "lines/s", "p50", "p99", "maximum", "stored / published",
+             "cores used", *(f"{role}, ns/line" for role in ROLES)]  # fmt: skip
     rows, ends = [], []
     for run in results.of("target"):
         if run.latency is None:
@@ -154,10 +154,11 @@ def _targets(results: Results) -> list[str]:
         ends.append(_verdict(run))
     return [
         (
-            "Latency is the time from a message's publication (it is handed to the connection) "
-            "until the broker has the bridge's acknowledgement, which is sent after the store's "
-            "answer to the write. All nodes publish at once every 10 s, which is the worst case. "
-            "What is stored is counted by asking the store for the number of values of each metric."
+            "Latency is the time from publishing a message (handing it to the connection) until "
+            "the broker has the bridge's acknowledgement, which is sent after the store has "
+            "confirmed the write. All nodes publish simultaneously every 10 s, which is the worst "
+            "case. Stored values are counted by querying the store for the number of values per "
+            "metric."
         ),
         "",
         *_table(heads, rows),
@@ -184,12 +185,12 @@ def _outages(runs: Sequence[Run]) -> list[str]:
             continue
         rate = outage.backlog / outage.drain_seconds
         found.append(
-            f"While the store was away, the stream took what {_count(run.nodes)} nodes publish in "
-            f"{outage.minutes:.3g} minutes ({_count(outage.backlog)} lines, "
+            f"While the store was down, the stream stored what {_count(run.nodes)} nodes publish "
+            f"in {outage.minutes:.3g} minutes ({_count(outage.backlog)} lines, "
             f"{run.bytes / 1e9:.1f} GB; "
-            f"published as fast as possible, the time is compressed). When it was back, the "
+            f"published as fast as possible, in compressed time). When the store was back, the "
             f"backlog was drained in {outage.drain_seconds:.0f} s, while "
-            f"{_count(run.nodes * run.metrics / 10)} new lines came every second: "
+            f"{_count(run.nodes * run.metrics / 10)} new lines arrived every second: "
             f"{_count(rate)} lines/s. The store then had {_count(run.stored or 0)} of "
             f"{_count(run.expected or 0)} lines."
         )
@@ -197,7 +198,7 @@ def _outages(runs: Sequence[Run]) -> list[str]:
 
 
 def main() -> None:
-    """Write docs/scale.md anew, from the results that are there."""
+    """Rewrite docs/scale.md from the existing results."""
     write_page(Path("docs/scale.md"), read_results(Path("benchmarks/scale.json")))
 
 

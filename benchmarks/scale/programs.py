@@ -213,7 +213,7 @@ class Report(msgspec.Struct):
 
 
 class Load(NamedTuple):
-    """What a made cluster publishes."""
+    """What a simulated cluster publishes."""
 
     nodes: int
     metrics: int

@@ -15,30 +15,30 @@ from ccpipe.terminal import prepare_streams, printable
 COMMANDS = {
     "up": "Start everything on this machine: server, publisher, Parquet bridge, dashboard.",
     "publish": "Publish this node's metrics.",
-    "bridge": "Run a recipe: carry messages from a source into a store.",
+    "bridge": "Run a recipe: move messages from a source into a store.",
     "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
     "send": "Publish lines from files or standard input.",
-    "tail": "Show what is on the bus.",
-    "backfill": "Write what one store has into another.",
-    "query": "Ask the Parquet files with SQL.",
-    "top": "Show what the clusters do now: nodes, jobs, GPUs, message rates and errors.",
+    "tail": "Show messages on the bus.",
+    "backfill": "Copy data from one store to another.",
+    "query": "Query the Parquet files with SQL.",
+    "top": "Show live cluster status: nodes, jobs, GPUs, message rates and errors.",
     "convert": "Convert files from one format to another.",
     "dead": "List, show and replay dead letters.",
-    "check": "Check the pipe, as a plug-in of Nagios or Icinga.",
+    "check": "Check the pipe, as a plug-in for Nagios or Icinga.",
     "validate": "Check recipes, configuration and data files.",
-    "acct": "Sum up or list what jobs of Grid Engine or Slurm used.",
-    "step": "Run a command and show what it used, as sacct does after a step.",
-    "profile": "Merge, extract and show HDF5 profiles of Slurm's jobs.",
-    "simulate": "Publish what a simulated cluster of any size would.",
-    "control": "Read or set controls of nodes.",
-    "auth": "Make keys and the broker's configuration for a site.",
-    "streams": "Show and apply what JetStream stores of the cluster.",
-    "config": "Show the configuration in force, and configuration for other programs.",
+    "acct": "Summarize or list the resource usage of Grid Engine or Slurm jobs.",
+    "step": "Run a command and report its resource usage, as sacct does for a step.",
+    "profile": "Merge, extract and show HDF5 profiles of Slurm jobs.",
+    "simulate": "Publish the data of a simulated cluster of any size.",
+    "control": "Read or set controls on nodes.",
+    "auth": "Generate keys and the broker configuration for a site.",
+    "streams": "Show and configure the cluster's JetStream streams.",
+    "config": "Show the effective configuration, or generate it for other programs.",
     "nodelist": "Expand, compress and count node lists.",
     "plugins": "List sources, collectors, translators and sinks.",
-    "init": "Write the files that a site starts with: ccpipe.toml, nats.conf and recipes.",
-    "completion": "Print what completes commands and options in a shell.",
-    "version": "Show the versions that matter.",
+    "init": "Write the initial files of a site: ccpipe.toml, nats.conf and recipes.",
+    "completion": "Print the completion script for a shell.",
+    "version": "Show the versions of ccpipe, Python and libraries.",
 }
 """Subcommands by name, with their summaries for the list of commands."""
 
@@ -60,7 +60,7 @@ Commands:
 {commands}
 
 Options:
-  -h, --help    Show this, or with a command its arguments and examples.
+  -h, --help    Show this help, or the arguments and examples of a command.
   --version     Show the version.
 
 Examples:

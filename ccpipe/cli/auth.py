@@ -13,7 +13,7 @@ from ccpipe.terminal import note
 
 auth = App(
     name="auth",
-    help="""Make keys and the broker's configuration for a site.
+    help="""Generate keys and the broker configuration for a site.
 
 Examples: ccpipe auth init keys --cluster fritz --node 'f[01-88]'
           ccpipe auth init keys --cluster fritz --node f89
@@ -37,11 +37,11 @@ def init(
     output: Annotated[TableOrJson, Parameter(alias="-o")] = "table",
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Make keys, the configuration of nats-server and that of the site.
+    """Generate keys and the configuration of nats-server and of the site.
 
-    Each node may publish under its own name only, bridges read and store,
-    operators use controls, viewers listen. Run it again to add somebody: keys
-    that exist are kept. docs/security.md says where each file belongs.
+    Nodes can publish only under their own name, bridges read and store,
+    operators use controls, viewers only subscribe. Run it again to add users:
+    existing keys are kept. docs/security.md explains where to put each file.
 
     Examples:
       ccpipe auth init keys --cluster fritz --node 'f[01-88]'
@@ -51,19 +51,19 @@ def init(
     Parameters
     ----------
     folder
-        Where keys and configuration are written; only you can read it.
+        Where to write keys and configuration; readable only by you.
     node
-        Nodes, or lists of them such as f[01-88]; may be repeated.
+        Nodes or node lists such as f[01-88]; can be repeated.
     bridge
-        Names of bridges; without any, one that is called bridge.
+        Names of bridges; default: bridge.
     operator
-        Names of operators; without any, one that is called operator.
+        Names of operators; default: operator.
     viewer
-        Names of viewers; without any, one that is called viewer.
+        Names of viewers; default: viewer.
     domain
-        JetStream domains of leaf nodes that bridges may use, such as rack1.
+        JetStream domains of leaf nodes that bridges can use, such as rack1.
     output
-        How to list the keys.
+        Output format.
     """
     from ccpipe.bus.nats.accounts import ROLES, ensure_domains, ensure_keys, write_site
 

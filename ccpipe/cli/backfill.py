@@ -34,11 +34,11 @@ async def backfill(
     password_file: str = "",
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Write what one store has into another.
+    """Copy data from one store to another.
 
     The source is a folder of Parquet files, a PostgreSQL database or files of
-    line protocol; the recipe says the translators and the sink. With a
-    checkpoint it goes on where it was.
+    line protocol; the recipe defines the translators and the sink. With a
+    checkpoint, an interrupted run can be resumed.
 
     Examples:
       ccpipe backfill parquet --from parquet --to bridges/victoriametrics.toml
@@ -48,23 +48,23 @@ async def backfill(
     Parameters
     ----------
     places
-        The folder, the postgresql:// address, or the files in their order.
+        The folder, the postgresql:// URL, or the files in order.
     from_
-        What is read.
+        Kind of source.
     to
         The recipe whose [[translate]] and [sink] are used.
     start
-        The first time, such as 2025-02-20T12:00:00+01:00; without it the earliest.
+        First timestamp, such as 2025-02-20T12:00:00+01:00; default: the earliest.
     end
-        The time at which to end; without it after the latest.
+        Timestamp at which to stop; default: after the latest.
     node
         Only these nodes, such as n[1-9],login.
     rate
         Maximum lines per second; 0 for no limit.
     checkpoint
-        File that says how far it is: what is in it is not written again.
+        File that records progress: data recorded there is not written again.
     password_file
-        File with the password of the database.
+        File with the database password.
     """
     if not places or (from_ != "file" and len(places) > 1):
         raise UsageError("say one folder or address, or files with --from file")

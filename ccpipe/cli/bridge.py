@@ -37,10 +37,10 @@ async def bridge(
     for_: Annotated[str | None, Parameter(name="--for")] = None,
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Run a recipe: carry messages from a source into a store.
+    """Run a recipe: move messages from a source into a store.
 
-    Nothing is acknowledged before the store has it; what the store rejects goes
-    to <cluster>.dead with the reason. SIGTERM writes what is in memory and ends.
+    Messages are acknowledged once the store has them; records that the store
+    rejects go to <cluster>.dead with the reason. SIGTERM flushes and exits.
 
     Examples:
       ccpipe bridge parquet
@@ -50,12 +50,12 @@ async def bridge(
     Parameters
     ----------
     recipe
-        TOML file with [source], [[translate]] and [sink], or the name of one in
-        bridges/ beside the configuration file or of one that comes with ccpipe.
+        TOML file with [source], [[translate]] and [sink], or the name of a recipe
+        in bridges/ next to the configuration file, or of one shipped with ccpipe.
     dry_run
-        Print what would be written; acknowledge and remember nothing.
+        Print what would be written; acknowledge nothing and save no state.
     for_
-        End after this time, such as 30s.
+        Exit after this time, such as 30s.
     """
     from ccpipe.cli.recipe.dead_letters import Discarded, dead_letter_sink
 

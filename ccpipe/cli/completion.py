@@ -8,10 +8,10 @@ Shell = Literal["bash", "zsh", "fish"]
 
 
 def completion(shell: Shell | None = None, /) -> None:
-    """Print what completes commands and options in a shell.
+    """Print the completion script for a shell.
 
-    New shells read it from where the examples put it; for zsh that is a folder
-    of its $fpath.
+    New shells load it from the paths in the examples; for zsh the folder must be
+    in $fpath.
 
     Examples: ccpipe completion bash > ~/.bash_completion.d/ccpipe
               ccpipe completion zsh > ~/.zfunc/_ccpipe
@@ -20,7 +20,7 @@ def completion(shell: Shell | None = None, /) -> None:
     Parameters
     ----------
     shell
-        The shell that reads it.
+        Name of the shell.
     """
     if shell is None:
         raise UsageError("which shell? `ccpipe completion bash`, zsh or fish")

@@ -21,10 +21,10 @@ from ccpipe.terminal import listed, note, open_stdout, printable
 
 control = App(
     name="control",
-    help="""Read or set controls of nodes.
+    help="""Read or set controls on nodes.
 
-Nodes that run `ccpipe publish` answer, and so does cc-node-controller. What
-may be set is each node's own configuration, put in [publish.control].
+Nodes that run `ccpipe publish` or cc-node-controller reply. Each node's own
+configuration defines what can be set: put in [publish.control].
 
 Examples: ccpipe control get --node f01
           ccpipe control get rapl --node 'f[01-88]' -o json
@@ -61,9 +61,9 @@ async def get(
     output: Form = "table",
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Read a control of nodes; without a name, list the controls.
+    """Read a control on nodes; without a name, list the controls.
 
-    Without --node every node of the cluster answers that does so in time.
+    Without --node, shows every node of the cluster that replies in time.
 
     Examples:
       ccpipe control get topology --node f01 -o json
@@ -73,17 +73,17 @@ async def get(
     Parameters
     ----------
     name
-        What to ask for, such as rapl, freq, topology, config or collectors.
+        What to read, such as rapl, freq, topology, config or collectors.
     node
-        Nodes, or lists of them such as f[01-88]; may be repeated.
+        Nodes or node lists such as f[01-88]; can be repeated.
     type_
-        The type of device: socket, hwthread, accelerator.
+        Device type: socket, hwthread or accelerator.
     id_
-        The number of the device; of an accelerator, its PCI address too.
+        Device number; for an accelerator, also its PCI address.
     wait
-        How long to wait for answers.
+        How long to wait for replies.
     output
-        How to show them.
+        Output format.
     """
     await _ask(where, name, None, node, _tags(type_, id_), wait, output)
 
@@ -103,9 +103,9 @@ async def put(
 ) -> None:
     """Set a value on nodes.
 
-    It is not persistent: a restart of the node forgets it. Each change is logged
-    by the node. Ends with 77 where a node does not allow it, 65 where the value
-    is invalid, 69 where a node does not answer.
+    The value is not persistent: it is lost when the node restarts. The node logs
+    each change. The exit code is 77 if a node does not allow it, 65 if the value
+    is invalid, 69 if a node does not reply.
 
     Examples:
       ccpipe control put interval 30s --node f01
@@ -117,17 +117,17 @@ async def put(
     name
         What to set, such as interval, freq.governor or rapl.pkg_limit_1.
     value
-        To what; numbers may have a unit.
+        New value; numbers can have a unit.
     node
-        Nodes, or lists of them such as f[01-88]; may be repeated.
+        Nodes or node lists such as f[01-88]; can be repeated.
     type_
-        The type of device: socket, hwthread, accelerator.
+        Device type: socket, hwthread or accelerator.
     id_
-        The number of the device; of an accelerator, its PCI address too.
+        Device number; for an accelerator, also its PCI address.
     wait
-        How long to wait for answers.
+        How long to wait for replies.
     output
-        How to show them.
+        Output format.
     """
     if not node:
         raise UsageError("--node is missing: a value is set on nodes that are named")

@@ -29,9 +29,9 @@ async def dashboard(
 ) -> None:
     """Show nodes, jobs, events and the pipe's health in a browser.
 
-    The page is live from the bus; it changes nothing there. Without options it
-    is for this machine only. To listen to others it needs a token, which is made
-    where no file is given, and is part of the address that is printed.
+    The page shows live data from the bus and is read-only. Without options it
+    listens on this machine only. Other addresses require a token; without
+    --token-file one is generated and included in the printed address.
 
     Examples:
       ccpipe dashboard
@@ -41,13 +41,13 @@ async def dashboard(
     Parameters
     ----------
     listen
-        Address and port of the page.
+        Address and port to listen on.
     lake
-        Folder of Parquet files, as a bridge writes them, for longer history.
+        Folder of Parquet files written by a bridge, for longer history.
     token_file
-        File that holds the token that browsers must give.
+        File with the token that browsers must provide.
     for_
-        End after this time, such as 30s.
+        Exit after this time, such as 30s.
     """
     from ccpipe.dashboard.feed import Feed
     from ccpipe.dashboard.lake import Lake

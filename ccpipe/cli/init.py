@@ -39,10 +39,10 @@ def init(
     recipe: Annotated[list[str] | None, Parameter(negative=())] = None,
     units: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Write the files that a site starts with: ccpipe.toml, nats.conf and recipes.
+    """Write the initial files of a site: ccpipe.toml, nats.conf and recipes.
 
-    They are copies of what comes with ccpipe, to be changed. Nothing is ever
-    overwritten: where one of the files exists, none is written.
+    The files are copies of those shipped with ccpipe, for you to edit. Nothing is
+    overwritten: if one of the files exists, none is written.
 
     Examples:
       ccpipe init /etc/ccpipe --cluster fritz --server nats://10.0.0.1:4222
@@ -52,15 +52,15 @@ def init(
     Parameters
     ----------
     target
-        Folder to write into; without it the current one.
+        Folder to write to; default: the current one.
     cluster
         Name of the cluster.
     server
-        URL of the NATS server; several with commas.
+        URL of the NATS server; comma-separated if several.
     recipe
-        Recipes to write, by name; without it all.
+        Recipes to write, by name; default: all.
     units
-        Write systemd's units, too.
+        Write systemd units, too.
     """
     known = recipes()
     for name in recipe or ():

@@ -17,7 +17,7 @@ def nodelist(
 ) -> None:
     """Expand, compress and count node lists.
 
-    The syntax is that of Slurm and Sonar: c[1-3,5]-[2-4].fox,login-1. expand
+    Uses the syntax of Slurm and Sonar: c[1-3,5]-[2-4].fox,login-1. expand
     prints one name per line; compress takes names or lists and prints one list
     that contains each node once; count prints the number of nodes.
 
@@ -31,7 +31,7 @@ def nodelist(
     action
         What to do.
     names
-        Node lists; without any, or for -, they are read from standard input.
+        Node lists; none or - for standard input.
     limit
         Maximum number of names, for expand and compress.
     """

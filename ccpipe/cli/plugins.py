@@ -51,9 +51,9 @@ def plugins(
 ) -> None:
     """List sources, collectors, translators and sinks.
 
-    Built-in parts and those of other packages: where each comes from, and
-    whether it can be used here or what must be installed first. With a NAME, its
-    options in a recipe: type, default, meaning.
+    Shows built-in plug-ins and those of other packages: where each comes from,
+    and whether it is usable or what must be installed first. With a NAME, shows
+    its options in a recipe: type, default, meaning.
 
     Examples:
       ccpipe plugins
@@ -63,9 +63,9 @@ def plugins(
     Parameters
     ----------
     name
-        A part, such as parquet; sinks.nats selects one of several with that name.
+        A plug-in, such as parquet; sinks.nats selects one of several with that name.
     output
-        How to show them.
+        Output format.
     """
     parts = [read(group, entry) for group, entry in (wanted(name) if name else everything())]
     if output == "json":

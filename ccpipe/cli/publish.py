@@ -32,10 +32,10 @@ async def publish(
 ) -> None:
     """Publish this node's metrics.
 
-    Sonar's envelopes and the publisher's own log are published too, and control
-    requests to this node are answered. Samples are taken at multiples of the
-    interval by the wall clock, so that all nodes of a cluster are in step. While
-    the server is away they are kept on disk, up to 64 MiB. SIGHUP reloads the
+    Also publishes Sonar envelopes and the publisher's own log, and replies to
+    control requests to this node. Samples are taken at multiples of the interval
+    by the wall clock, so all nodes of a cluster are synchronized. While the server
+    is down, messages are spooled to disk, up to 64 MiB. SIGHUP reloads the
     configuration. docs/node.md describes how to run it as a service.
 
     Examples:
@@ -46,17 +46,17 @@ async def publish(
     Parameters
     ----------
     once
-        Publish one sample of everything and end; without a server, with exit 69.
+        Publish one sample of everything and exit; without a server, exit with 69.
     dry_run
         Print metrics as they would be published; connect to nothing.
     explain
-        With --once: print what each of [[publish.translate]] does to a sample.
+        With --once: print what each [[publish.translate]] does to a sample.
     output
-        How a dry run prints metrics; sonar prints Sonar's envelopes instead.
+        How a dry run prints metrics; sonar prints Sonar envelopes instead.
     interval
-        Time between samples, such as 10s; it wins over the configuration.
+        Time between samples, such as 10s; overrides the configuration.
     for_
-        End after this time, such as 30s.
+        Exit after this time, such as 30s.
     """
     from ccpipe.cli.publish_plain import agent_of
 

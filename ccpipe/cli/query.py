@@ -23,9 +23,9 @@ def query(
     dir_: Annotated[Path | None, Parameter(name="--dir")] = None,
     output: Annotated[Output, Parameter(name=["--output", "-o"])] = "table",
 ) -> None:
-    """Ask the Parquet files with SQL.
+    """Query the Parquet files with SQL.
 
-    It works beside bridges that write. The SQL is DuckDB's, the tables are
+    Works while bridges write the files. The SQL dialect is DuckDB's. Tables:
     metrics (time, cluster, hostname, name, type, type_id, value, unit, tags),
     events (kind, function, loglevel, text), jobs (cluster, job_id, start, stop,
     state, user, nodes) and samples, which has all columns of every line.
@@ -40,9 +40,9 @@ def query(
     sql
         One statement; - reads it from standard input.
     dir_
-        Folder of the Parquet files; without it that of `ccpipe up`.
+        Folder of the Parquet files; default: that of `ccpipe up`.
     output
-        A table for people; json (one object a line) or csv for programs.
+        table for people; json (one object per line) or csv for programs.
     """
     import duckdb
 

@@ -32,11 +32,11 @@ async def send(
 ) -> None:
     """Publish lines from files or standard input.
 
-    Each line goes to the subject of its kind, as if a node had published it. Lines
-    that cannot be read are reported and left out; the exit code is then 65. With
-    JetStream the command ends when the broker has stored everything, and what is
-    sent twice within two minutes is stored once. Lines on subjects that the server
-    forbids are left out as well; the exit code is then 77.
+    Each line is published on the subject of its kind, as if by a node. Invalid
+    lines are reported and left out; the exit code is then 65. With JetStream the
+    command ends when the broker has stored everything, and messages sent twice
+    within two minutes are deduplicated. Lines on subjects that the server forbids
+    are left out as well; the exit code is then 77.
 
     Examples:
       ccpipe send corrected.lp
@@ -46,16 +46,16 @@ async def send(
     Parameters
     ----------
     files
-        Files of line protocol, .gz, .bz2, .xz and .zst ones decompressed; without any, or for -,
-        standard input.
+        Files of line protocol (.gz, .bz2, .xz and .zst are decompressed); none or - for standard
+        input.
     precision
-        Unit of the timestamps; auto decides by the magnitude of each.
+        Unit of the timestamps; auto infers it from their magnitude.
     lenient
         Accept known deviations from the grammar.
     rate
         Maximum lines per second; 0 for no limit.
     rejected
-        File of dead letters for what is left out; `ccpipe dead` reads it.
+        Dead-letter file for lines left out, readable by `ccpipe dead`.
     """
     _check(files, rate)
     site, telemetry = where.site(), Telemetry()

@@ -1,4 +1,4 @@
-"""``ccpipe simulate``: a made cluster on the bus."""
+"""``ccpipe simulate``: a simulated cluster on the bus."""
 
 import asyncio
 import itertools
@@ -48,11 +48,11 @@ async def simulate(
     output: Annotated[Literal["line", "sonar"], Parameter(alias="-o")] = "line",
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Publish what a simulated cluster of any size would.
+    """Publish the data of a simulated cluster of any size.
 
-    Metrics are those of ccpipe's collectors; jobs start and end, nodes fail, and
-    data can be late, broken or repeated. The same seed and times give the
-    same data. With another speed than 1, times end now.
+    The metrics are those of ccpipe's collectors; jobs start and end, nodes fail,
+    and data can be late, malformed or duplicated. The same seed and times give
+    the same data. At a speed other than 1, timestamps end now.
 
     Examples:
       ccpipe simulate --nodes 1000 --gpus 4 --for 10m
@@ -62,39 +62,39 @@ async def simulate(
     Parameters
     ----------
     nodes
-        How many nodes there are.
+        Number of nodes.
     metrics
-        Series of each node.
+        Series per node.
     hwthreads
-        Hardware threads of each node.
+        Hardware threads per node.
     gpus
-        GPUs of each node.
+        GPUs per node.
     interval
         Time between samples.
     for_
-        How much time of the cluster to publish, such as 10m; without it, until interrupted.
+        Simulated time to publish, such as 10m; default: until interrupted.
     start
-        Time of the first sample, such as 2026-11-01T00:00:00Z; without it, see above.
+        Timestamp of the first sample, such as 2026-11-01T00:00:00Z; default: see above.
     speed
-        How much faster than the clock time passes, such as 60; max for as fast as possible.
+        Speed relative to real time, such as 60; max for as fast as possible.
     seed
-        Another seed gives another cluster.
+        Random seed; each gives a different cluster.
     sonar
-        Time between Sonar's samples, a multiple of the interval; without it there are none.
+        Time between Sonar samples, a multiple of the interval; default: no Sonar samples.
     failures
-        How often a node fails, per node and day.
+        Failures per node and day.
     late
-        Share of messages that arrive late.
+        Fraction of messages that arrive late.
     broken
-        Share of messages with a line that is none.
+        Fraction of messages with an invalid line.
     repeated
-        Share of messages that are sent twice.
+        Fraction of messages that are sent twice.
     report
-        File for a summary as JSON, with when each message was published.
+        File for a JSON summary that includes when each message was published.
     dry_run
         Print the payloads on stdout; connect to nothing.
     output
-        What a dry run prints: lines, or Sonar's envelopes.
+        What a dry run prints: lines, or Sonar envelopes.
     """
     site = where.site()
     pace = _pace(speed)

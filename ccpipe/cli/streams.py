@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the broker's client takes its time
 
 streams = App(
     name="streams",
-    help="""Show and apply what JetStream stores of the cluster.
+    help="""Show and configure the cluster's JetStream streams.
 
 Examples: ccpipe streams show
           ccpipe streams show -o json | jq '.streams[].away_seconds'
@@ -35,12 +35,12 @@ async def show(
     output: Form = "table",
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Show streams, consumers and what is not as configured.
+    """Show streams, consumers and differences from the configuration.
 
-    AWAY is for how long a bridge may be away and miss nothing, at the rate at
-    which messages have come until now. DROPPED counts messages that the stream
-    deleted after the last one that the consumer got. BRIDGES names the process that
-    reads a partition, or says whether any bridge reads.
+    AWAY is how long a bridge can be down without losing messages, at the average
+    message rate so far. DROPPED counts messages that the stream deleted after the
+    last one that the consumer received. BRIDGES names the process that reads a
+    partition, or shows whether any bridge is reading.
 
     Examples: ccpipe streams show
               ccpipe streams show --cluster fritz --server nats://10.0.0.1:4222
@@ -49,7 +49,7 @@ async def show(
     Parameters
     ----------
     output
-        How to show them.
+        Output format.
     """
     async with _surveyed(where) as (_, site, found):
         if output == "json":
@@ -80,11 +80,11 @@ async def apply_(
     output: Form = "table",
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Make the streams what the configuration says.
+    """Apply the configuration to the streams.
 
-    Limits, copies and subjects of ccpipe's own streams are changed; a site's own
-    streams are left alone. A limit that would delete stored messages at once is
-    refused.
+    Changes limits, replicas and subjects of ccpipe's own streams; a site's own
+    streams are left alone. A limit that would delete stored messages immediately
+    is refused.
 
     Examples:
       ccpipe streams apply --dry-run
@@ -94,11 +94,11 @@ async def apply_(
     Parameters
     ----------
     dry_run
-        Show what would be changed.
+        Show what would change.
     drop
-        Accept that messages are deleted that are beyond a smaller limit.
+        Allow a smaller limit to delete messages.
     output
-        How to show what is changed.
+        Output format.
     """
     from ccpipe.bus.nats.streams.reconcile import apply
 

@@ -70,8 +70,8 @@ async def up(
     """Start everything on this machine: server, publisher, Parquet bridge, dashboard.
 
     Needs no configuration. The server listens on 127.0.0.1 with a password
-    that only this user can read; `ccpipe tail` of the same user finds it by
-    itself. Ctrl-C or SIGTERM stops everything, with nothing lost.
+    that only this user can read; `ccpipe tail`, run by the same user, finds it
+    automatically. Ctrl-C or SIGTERM stops everything without losing data.
 
     Examples:
       ccpipe up
@@ -81,22 +81,22 @@ async def up(
     Parameters
     ----------
     dir_
-        Data folder; without it one below the user's state folder.
+        Data folder; default: one in the user's state folder.
     port
-        Port of the embedded server; without it 4222, or any free one.
+        Port of the embedded server; default: 4222, or any free port.
     interval
         Time between samples.
     roll
-        Time after which a Parquet file is complete and the next one begins.
+        Time after which a Parquet file is closed and a new one started.
     dashboard
-        Serve the dashboard, for this machine only.
+        Serve the dashboard, on this machine only.
     dashboard_port
-        Port of the dashboard; without it 8770, or any free one.
+        Port of the dashboard; default: 8770, or any free port.
     sync
-        How often the server writes through to the disk; a power cut can cost what
-        came since. "always" costs a disk write for each message.
+        How often the server syncs to disk; a power failure can lose messages
+        received since. "always" syncs every message.
     for_
-        End after this time, such as 30s.
+        Exit after this time, such as 30s.
     """
     folder = (dir_ or state_folder() / "up").absolute()
     check_port(port, "--port")

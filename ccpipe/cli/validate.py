@@ -83,8 +83,8 @@ async def validate(
     A TOML file with [source] is a recipe: its parts are constructed as in a
     bridge, and connections to their stores and brokers are tested. Any other
     TOML file is configuration. Data files are read line by line. All files are
-    checked; the exit code is 78 for bad configuration, 65 for bad data, 69 if
-    something cannot be reached.
+    checked; the exit code is 78 for invalid configuration, 65 for invalid data,
+    69 if a store or broker cannot be reached.
 
     Examples:
       ccpipe validate bridges/*.toml --no-connect
@@ -97,19 +97,19 @@ async def validate(
         TOML files or names of recipes, and data files ending in .lp, .line or
         .txt, compressed or not.
     format_
-        Format of data files; auto uses the suffix, and - is standard input.
+        Format of data files; auto uses the suffix. - reads standard input.
     strict
         Check each message or envelope against all rules of the specification.
     dialect
         Dialect of the line protocol: ClusterCockpit's or InfluxDB's.
     lenient
-        Accept deviations from the grammar that real programs write.
+        Accept known deviations from the grammar.
     profile
-        How Sonar's JSON is encoded: as the specification says, as Sonar writes it, or by producer.
+        Encoding of Sonar JSON: as specified, as Sonar writes it, or detected from the producer.
     connect
         Test connections to stores and brokers.
     timeout
-        Maximum time for each of them to answer.
+        Maximum time for each to respond.
     output
         Output format: text, or json with one object per line.
     """

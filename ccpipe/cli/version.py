@@ -17,10 +17,10 @@ DEVELOPMENT = ("docs", "fuzz", "test")
 
 
 def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") -> None:
-    """Show the versions that matter.
+    """Show the versions of ccpipe, Python and libraries.
 
-    ccpipe itself, whether its compiled kernels are in use, Python, and the
-    libraries that ccpipe uses; for a missing library the command to install it.
+    Shows also whether the compiled kernels are in use, and the command to install
+    each missing library.
 
     Examples: ccpipe version
               ccpipe version -o json
@@ -29,7 +29,7 @@ def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") 
     Parameters
     ----------
     output
-        How to show it.
+        Output format.
     """
     facts = {
         "ccpipe": __version__,

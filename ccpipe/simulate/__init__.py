@@ -1,4 +1,4 @@
-"""A made cluster: nodes, jobs, failures and bad data, the same for the same seed.
+"""A simulated cluster: nodes, jobs, failures and bad data, the same for the same seed.
 
 It is what large clusters are tried with, and where data for demonstrations come from.
 """

@@ -1,4 +1,4 @@
-"""What a made cluster publishes, sample by sample."""
+"""What a simulated cluster publishes, sample by sample."""
 
 import random
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _BROKEN = (b"cpu_load,type=node value= 1\n", b"cpu_load type=node\n", b"\xff\xfe
 
 
 class Shape(NamedTuple):
-    """How large a made cluster is, and how much of what it sends is bad."""
+    """How large a simulated cluster is, and how much of what it sends is bad."""
 
     nodes: int = 100
     metrics: int = 100

@@ -1,4 +1,4 @@
-"""Jobs of a made cluster: they arrive, wait for nodes, run and end."""
+"""Jobs of a simulated cluster: they arrive, wait for nodes, run and end."""
 
 import heapq
 import math

@@ -1,4 +1,4 @@
-"""Payloads of a made cluster onto the bus, many at once."""
+"""Payloads of a simulated cluster onto the bus, many at once."""
 
 import asyncio
 import time

@@ -8,37 +8,38 @@ PATH = ROOT / "docs" / "reliability.md"
 
 _HEAD = """# Reliability
 
-What becomes of each line when processes are killed and frozen, disks fill up and stores lie.
-`make chaos` makes every fault with real processes (`ccpipe`, nats-server) on one machine, follows
-each line by its number, and writes this page. A short set runs with every change
+What happens to each line when processes are killed or frozen, disks fill up and stores misbehave.
+`make chaos` injects every fault into real processes (`ccpipe`, nats-server) on one machine, tracks
+each line by its number, and writes this page. A short set runs on every change
 (`tests/chaos/test_faults.py`).
 
-{lines} lines a round at {rate} a second, {rounds} rounds of each fault:
+{lines} lines per round at {rate} per second, {rounds} rounds of each fault:
 
 | fault | published | stored | duplicated | dead letters | dropped by a limit | lost |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 
 _CONTRAST = """
-For contrast, a publisher and a subscriber of nats-py without ccpipe, with the client's defaults
-(it waits 2 s before it connects again); and Telegraf's `inputs.nats_consumer` in place of the
-bridge, into its file output, behind a publisher of ccpipe:
+For comparison: a nats-py publisher and subscriber without ccpipe, with the client's defaults (it
+waits 2 s before it reconnects); and Telegraf's `inputs.nats_consumer` with its file output instead
+of the bridge, fed by a ccpipe publisher:
 
 | fault | published | stored | duplicated | dead letters | dropped by a limit | lost |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 
 _TAIL = """
-- **lost** is what is published and neither stored, nor a dead letter, nor dropped by a limit that
-  was set and counted. With ccpipe it is 0.
-- **duplicated** are copies in the store. The store of these runs is a file, or an HTTP store that
-  keeps every copy; delivery is at least once, and what was written when a bridge was killed is
-  written again. Stores that know what they have, PostgreSQL and Parquet, keep one.
-- Published means that the broker had confirmed it, or that it was in the spool of a node.
-- Dead letters are broken lines and what is outside a time window; `ccpipe dead` is the way back
-  ([dead-letters.md](dead-letters.md)).
-- SIGKILL keeps the kernel's cache. A power cut loses what the broker had not synced to its disk
-  (`sync_interval`, [nats.md](nats.md)).
+- **lost** lines were published, but neither stored, nor a dead letter, nor dropped by a configured
+  limit and counted. With ccpipe there are none.
+- **duplicated** counts extra copies in the store. The store in these runs is a file, or an HTTP
+  store that keeps every copy. Delivery is at least once: lines written but not acknowledged when a
+  bridge was killed are written again. Stores that deduplicate, PostgreSQL and Parquet, keep
+  one copy.
+- **published** lines were confirmed by the broker, or were in the spool of a node.
+- **dead letters** are malformed lines and lines outside a time window; replay them with
+  `ccpipe dead` ([dead-letters.md](dead-letters.md)).
+- SIGKILL preserves the kernel's page cache. A power failure loses what the broker had not synced to
+  disk (`sync_interval`, [nats.md](nats.md)).
 """
 
 

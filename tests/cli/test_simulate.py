@@ -1,4 +1,4 @@
-"""``ccpipe simulate``: a made cluster, printed or put on the bus."""
+"""``ccpipe simulate``: a simulated cluster, printed or put on the bus."""
 
 import asyncio
 import json

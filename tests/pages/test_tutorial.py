@@ -43,7 +43,7 @@ async def running(
 
 @pytest.mark.long
 async def test_the_store_answers_at_its_end(tmp_path: Path) -> None:
-    """Broker, publisher, made cluster, store and bridge; its query finds this node and the made."""
+    """Broker, publisher, simulated cluster, store, bridge; the query finds all of the nodes."""
     program("victoria-metrics", "victoria-metrics")
     port = free_port()
     state = os.environ["XDG_STATE_HOME"]

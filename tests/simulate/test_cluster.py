@@ -1,4 +1,4 @@
-"""What a made cluster publishes."""
+"""What a simulated cluster publishes."""
 
 from collections import Counter
 from itertools import islice
@@ -20,7 +20,7 @@ START = 1_790_000_000 * SECOND
 def cluster(
     shape: Shape, *, seed: int = 1, subjects: dict[str, str] | None = None
 ) -> SimulatedCluster:
-    """Return a made cluster called ``fox.test``."""
+    """Return a simulated cluster called ``fox.test``."""
     site = Site(cluster="fox.test", hostname="x", bus=Bus(subjects=dict(subjects or {})))
     return SimulatedCluster(shape, Subjects.of(site), start=START, seed=seed)
 

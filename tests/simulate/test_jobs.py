@@ -1,4 +1,4 @@
-"""Jobs of a made cluster obey what real ones do."""
+"""Jobs of a simulated cluster obey what real ones do."""
 
 from ccpipe.simulate.jobs import LOAD, SECOND, Scheduler
 

@@ -1,4 +1,4 @@
-"""A made cluster on a real broker."""
+"""A simulated cluster on a real broker."""
 
 import time
 

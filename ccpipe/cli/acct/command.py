@@ -88,12 +88,12 @@ def sums(
     show: Show = Show(),
     index: Path | None = None,
 ) -> None:
-    """Sum up or list what jobs of Grid Engine or Slurm used.
+    """Summarize or list the resource usage of Grid Engine or Slurm jobs.
 
-    Reads accounting files of all variants, classic and JSON lines, packed or not,
-    many at once. Lines that are not records are reported on stderr and skipped;
-    the exit code is then 65. docs/acct.md says which flag of qacct is
-    which flag here. Slurm's jobs: ccpipe acct sacct --help.
+    Reads any number of accounting files in all variants, classic or JSON lines,
+    compressed or not. Invalid lines are reported on stderr and skipped; the exit
+    code is then 65. docs/acct.md maps the flags of qacct to those of this
+    command. For Slurm jobs see ccpipe acct sacct --help.
 
     Examples:
       ccpipe acct accounting* --by owner --top 10
@@ -103,12 +103,12 @@ def sums(
     Parameters
     ----------
     files
-        Accounting files, .gz, .bz2, .xz and .zst ones decompressed, - for standard input; without
-        any, those of $SGE_ROOT/$SGE_CELL/common.
+        Accounting files (.gz, .bz2, .xz and .zst are decompressed), - for standard input; default:
+        those in $SGE_ROOT/$SGE_CELL/common.
     file
-        The same, with the flag of qacct.
+        The same as FILES, with qacct's flag.
     index
-        Folder that `ccpipe acct index` has filled, in which to look jobs up by number.
+        Index folder written by `ccpipe acct index`, to look up jobs by number.
     """
     show.check()
     paths = (*files, *file)
@@ -139,12 +139,12 @@ def index(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     to: Path,
 ) -> None:
-    """Index accounting files, so that one job among millions is found at once.
+    """Index accounting files, to find one job among millions quickly.
 
-    The files are Grid Engine's, or what `sacct -P` printed. The folder gets one
-    small Parquet file for each; run it again to bring it up to date, after rotation
-    too: files are known by what they hold, not by their names. Lines of packed files
-    are kept whole, because one cannot jump to a place in them.
+    The files are Grid Engine's, or the output of `sacct -P`. The folder gets one
+    small Parquet file for each; run the command again to update it, also after
+    rotation: files are identified by content, not by name. Lines of compressed
+    files are copied into the index, because these files do not allow seeking.
 
     Examples:
       ccpipe acct index /var/lib/gridengine/default/common/accounting* --to ~/acct
@@ -154,7 +154,7 @@ def index(
     Parameters
     ----------
     files
-        Accounting files; without any, those of $SGE_ROOT/$SGE_CELL/common.
+        Accounting files; default: those in $SGE_ROOT/$SGE_CELL/common.
     to
         Folder for the index.
     """

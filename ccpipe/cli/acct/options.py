@@ -74,7 +74,7 @@ class Filters:
     """Apply --begin, --end and --days to the end of the job, not its start."""
 
     masters: Annotated[bool, Parameter(alias="-m")] = False
-    """Leave out the tasks of parallel jobs."""
+    """Leave out tasks of parallel jobs."""
 
     def selection(self) -> "Selection":
         """Return the selection; raises UsageError."""

@@ -202,10 +202,10 @@ def sacct(
     zone: str | None = None,
     index: Path | None = None,
 ) -> None:
-    """Sum up or list what Slurm's jobs used, from the output of sacct.
+    """Summarize or list the resource usage of Slurm jobs, from the output of sacct.
 
-    Reads `sacct -P` with any columns and `sacct --json` of all versions. With
-    the rows of the steps, memory is known too. Rows that cannot be read are
+    Reads `sacct -P` with any columns and `sacct --json` of all versions. Memory
+    usage is available if the rows of the steps are included. Invalid rows are
     reported on stderr and skipped; the exit code is then 65.
 
     Examples:
@@ -216,11 +216,11 @@ def sacct(
     Parameters
     ----------
     files
-        Files, .gz, .bz2, .xz and .zst ones decompressed; - or none for standard input.
+        Files (.gz, .bz2, .xz and .zst are decompressed); - or none for standard input.
     zone
-        Time zone of the times in the text, such as Europe/Oslo; else that of this machine.
+        Time zone of the times in the text, such as Europe/Oslo; default: that of this machine.
     index
-        Folder that `ccpipe acct index` has filled, in which to look jobs up by number.
+        Index folder written by `ccpipe acct index`, to look up jobs by number.
     """
     if bad := [p for p in options.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
         raise UsageError(f"--percentiles {bad[0]:g}: percentages lie between 0 and 100")

@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # the broker's client takes its time
 
 check = App(
     name="check",
-    help="""Check the pipe, as a plug-in of Nagios or Icinga.
+    help="""Check the pipe, as a plug-in for Nagios or Icinga.
 
-The exit code is 0 for OK, 1 for a warning, 2 for critical and 3 for unknown; the
+The exit code is 0 for OK, 1 for WARNING, 2 for CRITICAL and 3 for UNKNOWN; the
 line on stdout ends with performance data.
 
 Examples: ccpipe check lag --warning 1000 --critical 10000
@@ -55,10 +55,10 @@ async def freshness(
     critical: str = "5m",
     report: Report = Report(),
 ) -> None:
-    """Check how old the newest metrics are, of the cluster or of each node.
+    """Check the age of the newest metrics, for the cluster or for each node.
 
-    It looks at what JetStream stores. Nodes can be told apart where subjects name
-    them, as `ccpipe auth init` configures it.
+    Reads the messages stored in JetStream. Checking nodes requires subjects that
+    contain the node's name, as configured by `ccpipe auth init`.
 
     Examples:
       ccpipe check freshness
@@ -68,11 +68,11 @@ async def freshness(
     Parameters
     ----------
     node
-        Nodes, or lists of them such as f[01-88]; may be repeated.
+        Nodes or node lists such as f[01-88]; can be repeated.
     warning
-        Age above which there is a warning.
+        Age above which the status is WARNING.
     critical
-        Age above which it is critical.
+        Age above which the status is CRITICAL.
     """
     limits = seconds(warning, "--warning") or 0.0, seconds(critical, "--critical") or 0.0
     check_thresholds(*limits)
@@ -117,7 +117,7 @@ async def lag(
     critical: float = 10_000,
     report: Report = Report(),
 ) -> None:
-    """Check how many messages bridges have not read yet.
+    """Check the number of messages that bridges have not read yet.
 
     Examples:
       ccpipe check lag
@@ -127,11 +127,11 @@ async def lag(
     Parameters
     ----------
     durable
-        Durable names of bridges, each of which must exist; without any, all.
+        Durable names of bridges, which must exist; default: all.
     warning
-        Unread messages above which there is a warning.
+        Unread messages above which the status is WARNING.
     critical
-        Unread messages above which it is critical.
+        Unread messages above which the status is CRITICAL.
     """
     check_thresholds(warning, critical)
     async with _surveyed("lag", report) as (found, findings):
@@ -154,7 +154,7 @@ async def dead(
     critical: float = 1000,
     report: Report = Report(),
 ) -> None:
-    """Check how many dead letters are stored.
+    """Check the number of stored dead letters.
 
     Examples:
       ccpipe check dead
@@ -164,9 +164,9 @@ async def dead(
     Parameters
     ----------
     warning
-        Dead letters above which there is a warning.
+        Dead letters above which the status is WARNING.
     critical
-        Dead letters above which it is critical.
+        Dead letters above which the status is CRITICAL.
     """
     check_thresholds(warning, critical)
     async with _reporting("dead", report) as (bus, site, findings):
@@ -188,10 +188,10 @@ async def streams(
     critical: float = FULL_CRITICAL,
     report: Report = Report(),
 ) -> None:
-    """Check that streams are as configured, read by bridges, and lose nothing unread.
+    """Check that streams match the configuration, are read, and lose nothing unread.
 
-    Thresholds are percent of what a stream keeps, in bytes or time, that the
-    unread messages of one bridge take. Beyond that the stream deletes them.
+    Thresholds are the percentage of a stream's limits, in bytes or time, taken by
+    the unread messages of one bridge. At 100 percent the stream deletes them.
 
     Examples:
       ccpipe check streams
@@ -201,9 +201,9 @@ async def streams(
     Parameters
     ----------
     warning
-        Percent above which there is a warning.
+        Percentage above which the status is WARNING.
     critical
-        Percent above which it is critical.
+        Percentage above which the status is CRITICAL.
     """
     from ccpipe.bus.nats.streams.stream import ABSENT
 

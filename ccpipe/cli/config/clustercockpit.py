@@ -55,16 +55,16 @@ def clustercockpit(
     *patterns: str,
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Print the metrics of the collectors as ClusterCockpit's programs configure them.
+    """Print the collectors' metrics as configuration for ClusterCockpit programs.
 
-    One JSON object: metricConfig is for cc-backend's cluster.json, metrics for
-    cc-metric-store's configuration. Scopes and time steps are those of the
-    collectors as ccpipe.toml configures them. Thresholds (peak, normal, caution,
-    alert) that depend on the hardware are 0 and must be filled in.
+    Prints one JSON object: metricConfig is for cc-backend's cluster.json, metrics
+    for cc-metric-store's configuration. Scopes and time steps follow the
+    collectors' settings in ccpipe.toml. Thresholds (peak, normal, caution, alert)
+    that depend on the hardware are 0 and must be filled in.
 
-    Without patterns, metrics of devices (tag stype) are left out: the store
-    would write all devices of a node into one series. With [publish]
-    profile = "clustercockpit", which adds them up, they are printed too.
+    Without patterns, device metrics (tag stype) are left out: the store would
+    write all devices of a node into one series. With [publish]
+    profile = "clustercockpit", which sums them, they are printed too.
 
     Examples: ccpipe config clustercockpit | jq .metricConfig
               ccpipe config clustercockpit 'cpu_*' mem_used | jq .metrics
@@ -73,7 +73,7 @@ def clustercockpit(
     Parameters
     ----------
     patterns
-        Names of metrics, with * ? [abc]; without any, all that the store keeps apart.
+        Metric names, with wildcards * ? [abc]; default: all that the store can distinguish.
     """
     site = with_profile(where.site())
     found = list(sampled(site))

@@ -17,12 +17,12 @@ from ccpipe.config.dump import mask, plain
 
 config = App(
     name="config",
-    help="""Show the configuration in force, and configuration for other programs.
+    help="""Show the effective configuration, or generate it for other programs.
 
 Values come from defaults, a TOML file, environment variables
 (CCPIPE_BUS__SERVERS=nats://a,nats://b sets servers in [bus]) and flags; later
-ones override earlier ones. The file is the one that --config or $CCPIPE_CONFIG names, else
-~/.config/ccpipe/ccpipe.toml, else /etc/ccpipe/ccpipe.toml.
+ones override earlier ones. The file is given by --config or $CCPIPE_CONFIG; the default is
+~/.config/ccpipe/ccpipe.toml, then /etc/ccpipe/ccpipe.toml.
 
 Examples: ccpipe config show
           CCPIPE_CLUSTER=fritz ccpipe config show | grep cluster
@@ -45,11 +45,10 @@ def show(
     where: Where = Where(),  # noqa: B008 - frozen
     output: Annotated[Literal["toml", "json"], Parameter(alias="-o")] = "toml",
 ) -> None:
-    """Show every setting with a comment that says where its value comes from.
+    """Show every setting, with a comment on where its value comes from.
 
-    The output can be used as ccpipe.toml, except for passwords in server URLs,
-    which are masked. Other secrets are in files, and only the names of the files
-    are settings.
+    The output can be used as ccpipe.toml, except that passwords in server URLs
+    are masked. Other secrets are in files; only the file names are settings.
 
     Examples: ccpipe config show
               ccpipe config show --server nats://10.0.0.1:4222
@@ -58,7 +57,7 @@ def show(
     Parameters
     ----------
     output
-        How to show them.
+        Output format.
     """
     file = where.path()
     found = list(settings(where, file))

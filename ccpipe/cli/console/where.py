@@ -12,10 +12,10 @@ class Where:
     """The configuration, cluster and broker that a command uses."""
 
     config: Path | None = None
-    """Configuration file; without it $CCPIPE_CONFIG, the user's or the system's ccpipe.toml."""
+    """Configuration file; default: $CCPIPE_CONFIG, the user's or the system's ccpipe.toml."""
 
     server: str | None = None
-    """URL of the NATS server, such as nats://127.0.0.1:4222; several with commas."""
+    """URL of the NATS server, such as nats://127.0.0.1:4222; comma-separated if several."""
 
     cluster: str | None = None
     """Name of the cluster."""

@@ -38,8 +38,8 @@ def convert(
 ) -> None:
     """Convert files from one format to another.
 
-    Reads line protocol, Sonar's JSON, Grid Engine's or Slurm's accounting in bounded
-    memory, however large the file. What cannot be read is reported on stderr with
+    Reads line protocol, Sonar JSON, and Grid Engine or Slurm accounting, with
+    bounded memory for files of any size. Invalid input is reported on stderr with
     file, line and reason; the rest is converted, and the exit code is then 65.
 
     Examples:
@@ -50,30 +50,29 @@ def convert(
     Parameters
     ----------
     files
-        Files to read, .gz, .bz2, .xz and .zst ones decompressed; without any, or for -, standard
-        input.
+        Files to read (.gz, .bz2, .xz and .zst are decompressed); none or - for standard input.
     from_
         Format of the files.
     to
         Format to write; events, metrics, classic and parquet for accounting only.
     precision
-        Unit of the timestamps read; auto decides by the magnitude of each.
+        Unit of the timestamps read; auto infers it from their magnitude.
     to_precision
-        Unit of the timestamps in line protocol; auto takes the coarsest without loss.
+        Unit of the timestamps in line protocol; auto uses the coarsest lossless unit.
     dialect
-        Whose line protocol is read: ClusterCockpit's or InfluxDB's own.
+        Line protocol dialect to read: ClusterCockpit's or InfluxDB's.
     lenient
         Accept known deviations from the grammar (the specification's examples, real programs).
     profile
-        How Sonar's JSON is encoded: as the specification says, as Sonar writes it, or by producer.
+        Encoding of Sonar JSON: as specified, as Sonar writes it, or detected from the producer.
     to_profile
-        For whom Sonar's JSON is written.
+        Consumer for which Sonar JSON is written.
     envelopes
-        Whether lines made of Sonar's JSON carry it whole too, so that nothing is lost.
+        Include the complete JSON in lines converted from Sonar JSON, so that nothing is lost.
     cluster
-        Name of the cluster of accounting data.
+        Cluster name for accounting data.
     command_line
-        Whether accounting keeps the job's command line, which may hold secrets.
+        Keep the job's command line in accounting data; it may contain secrets.
     output
         File to write instead of standard output.
     """

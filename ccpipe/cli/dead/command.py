@@ -25,9 +25,9 @@ dead = App(
     name="dead",
     help="""List, show and replay dead letters.
 
-Lines that could not be read, and records that a store rejected, are kept with their
-reason: on <cluster>.dead, or in a file where there is no broker. Commands read the
-bus, or the file that they are given.
+Lines that could not be parsed, and records that a store rejected, are stored with the
+reason on <cluster>.dead, or in a file if there is no broker. The commands read the bus,
+or the given file.
 
 Examples: ccpipe dead list --reason 'no such database'
           ccpipe dead show --id 17 > corrected.lp
@@ -50,10 +50,10 @@ async def list_(
     output: Annotated[TableOrJson, Parameter(alias="-o")] = "table",
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """List dead letters, the oldest first.
+    """List dead letters, oldest first.
 
-    Letters of a file that were replayed are left out. With -o json there is one
-    object on each line.
+    Replayed dead letters of a file are left out. -o json prints one object per
+    line.
 
     Examples:
       ccpipe dead list
@@ -63,7 +63,7 @@ async def list_(
     Parameters
     ----------
     file
-        File of dead letters, instead of the bus.
+        Dead-letter file, instead of the bus.
     output
         Format of the list.
     """
@@ -94,9 +94,9 @@ async def show(
     which: Filter = Filter(),  # noqa: B008 - frozen
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Print the original bytes of dead letters, each with a line end.
+    """Print the original bytes of dead letters, each followed by a newline.
 
-    Corrected, the lines can be sent by `ccpipe send`.
+    Correct the lines, then send them with `ccpipe send`.
 
     Examples:
       ccpipe dead show --id 17
@@ -106,9 +106,9 @@ async def show(
     Parameters
     ----------
     file
-        File of dead letters, instead of the bus.
+        Dead-letter file, instead of the bus.
     reasons
-        Whether to print the reasons, on stderr.
+        Print the reasons on stderr.
     """
     async with _letters(file, where) as letters:
         async for letter in which.apply(letters.read()):
@@ -132,9 +132,9 @@ async def replay(
 ) -> None:
     """Publish dead letters again, each once.
 
-    A letter that is stored again is removed from the bus; for a file, its id is
-    noted in FILE.replayed. Stopped halfway, the command goes on where it was. A
-    letter that is still invalid stays where it is; the exit code is then 65.
+    A replayed dead letter is removed from the bus; for a file, its ID is recorded
+    in FILE.replayed. If interrupted, run the command again to resume. A dead
+    letter that is still invalid is kept; the exit code is then 65.
 
     Examples:
       ccpipe dead replay --reason 'no such table'
@@ -144,13 +144,13 @@ async def replay(
     Parameters
     ----------
     file
-        File of dead letters, instead of the bus.
+        Dead-letter file, instead of the bus.
     dry_run
         Print the subjects and payloads instead.
     lenient
         Accept known deviations from the grammar.
     rate
-        Letters per second at most; 0 for no limit.
+        Maximum dead letters per second; 0 for no limit.
     """
     from ccpipe.cli.dead.replay import Replay
 

@@ -33,16 +33,16 @@ class Filter:
     """Which letters a command is about."""
 
     id: Annotated[list[str] | None, Parameter(negative=())] = None
-    """Letters with this id; may be repeated."""
+    """Dead letters with this ID; can be repeated."""
 
     reason: str | None = None
-    """Letters whose reason holds this text or shell pattern."""
+    """Dead letters whose reason contains this text or matches this shell pattern."""
 
     origin: str | None = None
-    """Letters whose origin holds this text or shell pattern."""
+    """Dead letters whose origin contains this text or matches this shell pattern."""
 
     count: int | None = None
-    """At most so many letters."""
+    """Maximum number of dead letters."""
 
     async def apply(self, letters: AsyncIterator[StoredLetter]) -> AsyncIterator[StoredLetter]:
         """Yield the letters that match; raises UsageError for a count below 1."""

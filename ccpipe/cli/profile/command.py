@@ -25,9 +25,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 profile = App(
     name="profile",
-    help="""Merge, extract and show HDF5 profiles of Slurm's jobs.
+    help="""Merge, extract and show HDF5 profiles of Slurm jobs.
 
-What sh5util does, by the names of its options, and what it cannot do.
+Covers the functions of sh5util, with the same option names, and more.
 
 Examples: ccpipe profile merge --jobs 17 --profiledir /shared/profiles
           ccpipe profile extract --jobs 17 --series Tasks --level Node:Totals
@@ -52,9 +52,9 @@ def merge(
 ) -> None:
     """Merge the node-step files of a job into one file.
 
-    What the output holds stays in it. Input files stay, unless --delete asks
-    otherwise and the output was read back. The exit code is 65 where a file
-    could not be read; the others are merged.
+    Existing content of the output is kept. Input files are kept, unless --delete
+    is given and the output was verified. If a file cannot be read, the others are
+    merged and the exit code is 65.
 
     Examples:
       ccpipe profile merge --jobs 17 --profiledir /shared/profiles
@@ -68,15 +68,15 @@ def merge(
     input
         Node-step files, or job files, instead of those in the folder.
     profiledir
-        Folder with the users' folders; else ProfileHDF5Dir of acct_gather.conf.
+        Folder with the users' folders; default: ProfileHDF5Dir of acct_gather.conf.
     user
-        Whose files; else your own.
+        Owner of the files; default: you.
     output
-        Job file; else ./job_<id>.h5.
+        Job file; default: ./job_<id>.h5.
     savefiles
-        Keep the input, which is done anyway: for sh5util's users.
+        Keep the input, which is the default; for compatibility with sh5util.
     delete
-        Delete each file of which the output has every row.
+        Delete each input file whose rows are all in the output.
     """
     from ccpipe.formats.slurm_profile.merge import find_node_steps
     from ccpipe.formats.slurm_profile.merge import merge as merge_files
@@ -135,8 +135,9 @@ def extract(
 ) -> None:
     """Write the samples of a series, or their totals.
 
-    CSV is sh5util's to the byte where that is right: numbers that stand for
-    nothing are left empty here, and a step without the series costs nothing.
+    CSV output is byte-identical to sh5util's where that is correct, but
+    placeholder numbers for missing values are left empty, and steps without the
+    series are skipped.
 
     Examples:
       ccpipe profile extract --jobs 17 --series Tasks
@@ -150,12 +151,12 @@ def extract(
     output
         File; else stdout.
     format
-        csv and parquet have one series; json, one object a line, and line may have several.
+        csv and parquet hold one series; json (one object per line) and line can hold several.
     sh5util
-        Treat numbers that stand for nothing as sh5util does: as numbers.
+        Treat placeholders for missing values as numbers, as sh5util does.
     cluster
-        The tag cluster of line protocol; else that of the configuration. The tag jobid is that of
-        the file's name, else of --jobs.
+        Value of the tag cluster in line protocol; default: from the configuration. The tag jobid
+        comes from the file name, else from --jobs.
     """
     from ccpipe.cli.profile import formats
     from ccpipe.formats.slurm_profile import extract_csv, parse_level
@@ -197,8 +198,8 @@ def items(
 ) -> None:
     """Write one field of all tables side by side: minimum, maximum, sum and average.
 
-    Rows are aligned by time; sh5util aligns them by their number. Where the sum
-    of each step was largest is printed on stderr.
+    Rows are aligned by time; sh5util aligns them by row number. The position of
+    the largest sum of each step is printed on stderr.
 
     Examples:
       ccpipe profile items --jobs 17 --series Tasks --data RSS
@@ -208,13 +209,13 @@ def items(
     Parameters
     ----------
     data
-        Name of the field, in upper or lower case.
+        Name of the field; case-insensitive.
     output
         File; else stdout.
     format
-        csv, or json: one object a line.
+        csv, or json: one object per line.
     interval
-        Seconds that make one row.
+        Seconds per row.
     sh5util
         Rows and columns as sh5util writes them.
     """
@@ -253,7 +254,7 @@ def list_(
     any_: Annotated[bool, Parameter(name="--any", negative=())] = False,
     output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
 ) -> None:
-    """List the fields that all tables of each series have, and corrections that they may need.
+    """List the fields common to all tables of each series, and corrections they may need.
 
     Examples:
       ccpipe profile list --jobs 17
@@ -263,7 +264,7 @@ def list_(
     Parameters
     ----------
     any_
-        Fields that any table has, instead of those that all have.
+        List the fields of any table, instead of those common to all.
     output
         table or json.
     """
@@ -308,7 +309,7 @@ def show(
     width: int | None = None,
     output: Output = None,
 ) -> None:
-    """Draw series in the terminal, one line for each field of each table, or in a file.
+    """Plot series in the terminal, one line per field and table, or to a file.
 
     Examples:
       ccpipe profile show --jobs 17
@@ -318,11 +319,11 @@ def show(
     Parameters
     ----------
     data
-        Fields; without it, all but those that are constant.
+        Fields; default: all except constant ones.
     width
-        Characters of the curve; else what the terminal leaves.
+        Width of the plot in characters; default: the rest of the terminal's width.
     output
-        File to draw in instead: .png, .svg or .pdf, one panel for each field.
+        Plot to this file instead: .png, .svg or .pdf, one panel per field.
     """
     from ccpipe.cli.console.output import terminal_width
     from ccpipe.cli.profile.curves import curves
@@ -346,8 +347,8 @@ async def publish(
 ) -> None:
     """Publish the samples of profiles on the bus, as metrics.
 
-    What `ccpipe step --publish` sends while a step runs, from files that were
-    written without it. Published again within two minutes, they are stored once.
+    Publishes what `ccpipe step --publish` sends while a step runs, from existing
+    profile files. Samples published twice within two minutes are deduplicated.
 
     Examples:
       ccpipe profile publish --jobs 17

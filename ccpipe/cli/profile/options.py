@@ -34,19 +34,19 @@ class Tables:
     """Job files or node-step files."""
 
     series: Annotated[tuple[str, ...], Parameter(alias="-s", negative=())] = ()
-    """Energy, Filesystem, Network or Tasks, in upper or lower case; without it, all."""
+    """Energy, Filesystem, Network or Tasks, case-insensitive; default: all."""
 
     node: Annotated[tuple[str, ...], Parameter(alias="-N", negative=())] = ()
-    """Nodes; without it, or with *, all."""
+    """Nodes; default, or with *: all."""
 
     task: Annotated[tuple[str, ...], Several] = ()
     """Numbers of tasks."""
 
     all_runs: Annotated[bool, Several] = False
-    """Of a job that was requeued, earlier runs too."""
+    """Include earlier runs of a requeued job."""
 
     fix: Annotated[tuple[str, ...], Several] = ()
-    """Correct what Slurm's plug-ins write wrongly; `ccpipe profile list` names the rules."""
+    """Correct known errors of Slurm's plug-ins; `ccpipe profile list` lists the rules."""
 
     def selections(self) -> "list[JobSelection]":
         """Return the jobs."""

@@ -38,51 +38,51 @@ def step(
     report: Path | None = None,
     where: Where = Where(),  # noqa: B008 - frozen
 ) -> None:
-    """Run a command and show what it used, as sacct does after a step.
+    """Run a command and report its resource usage, as sacct does for a step.
 
-    It needs no Slurm. Processor time, memory, disk traffic and page faults are
-    those of the command and all its descendants, polled from /proc. The report
-    goes to stderr, stdout is the command's. The exit code is the command's, 128
-    and the signal where a signal ended it, 127 where it cannot be started.
-    Signals are passed on. Within a Slurm job the ids come from the environment.
+    Does not need Slurm. CPU time, memory, disk I/O and page faults cover the
+    command and all its descendants, polled from /proc. The report goes to stderr;
+    stdout is the command's. The exit code is the command's, 128 plus the signal
+    number if a signal ended it, or 127 if it cannot be started. Signals are passed
+    on. Within a Slurm job, the IDs come from the environment.
 
     Examples: ccpipe step -- ./solver input.dat
               ccpipe step --profile 17_0_n1.h5 --freq task=0.5,energy=5 -- ./solver
               ccpipe step --daemon --publish --report /var/log/steps.json -o json
 
-    With --daemon it runs no command, but gathers the steps that Slurm runs on this
-    node, which it finds by their control groups, until SIGTERM. The report of each
-    goes to stdout, or is added to the file of --report. What is published while the
-    broker is away waits on disk, as [publish.spool] says.
+    With --daemon it runs no command, but monitors the steps that Slurm runs on
+    this node, found by their control groups, until SIGTERM. The report of each
+    step goes to stdout, or is appended to the file given by --report. While the
+    broker is down, messages are spooled to disk as set in [publish.spool].
 
     Parameters
     ----------
     command
         The program and its arguments.
     daemon
-        Gather all steps that Slurm runs on this node instead of a command.
+        Monitor all steps that Slurm runs on this node instead of a command.
     job
-        Number of the job; else $SLURM_JOB_ID, else the number of this process.
+        Job ID; default: $SLURM_JOB_ID, else the ID of this process.
     step
-        Number of the step; else $SLURM_STEP_ID, else 0.
+        Step ID; default: $SLURM_STEP_ID, else 0.
     task
-        Number of the task; else $SLURM_PROCID, else 0.
+        Task ID; default: $SLURM_PROCID, else 0.
     freq
         Seconds between samples, of tasks or of each series: task=1,energy=5.
     profile
-        Write time series to this HDF5 file, or to Slurm's name for it in this folder; with
-        --daemon, a folder that gets one for each user.
+        Write time series to this HDF5 file, or under Slurm's file name to this folder; with
+        --daemon, a folder that gets a subfolder for each user.
     series
-        What to profile: task, energy, filesystem, network, all or none; of the node's series,
-        what is published too.
+        What to profile: task, energy, filesystem, network, all or none; also selects which of the
+        node's series are published.
     pss
-        Count memory as the proportional set size, as Slurm's UsePss.
+        Report memory as proportional set size, like Slurm's UsePss.
     cgroup
-        Take memory and processor time from Slurm's control group of the task.
+        Read memory and CPU time from Slurm's control group of the task.
     publish
-        Publish each sample, and at the end an event, on the bus.
+        Publish each sample on the bus, and an event at the end.
     output
-        How to write the report.
+        Format of the report.
     report
         Write the report to this file instead of stderr.
     """

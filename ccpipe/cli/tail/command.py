@@ -33,12 +33,12 @@ async def tail(
     output: Annotated[Output, Parameter(alias="-o")] = "table",
     login: Annotated[Login, Parameter(name="*")] = Login(),  # noqa: B008 - frozen
 ) -> None:
-    """Show what is on the bus.
+    """Show messages on the bus.
 
-    Without options: all messages of all clusters, until Ctrl-C. Filters may be
-    repeated; their values are patterns (* ? [abc]). On a terminal only a sample
-    is shown if there are too many messages; a pipe or a file gets all of them.
-    Bad lines, and reasons why nothing arrives, are reported on stderr.
+    Without options, shows all messages of all clusters until Ctrl-C. Filters can
+    be repeated; their values are patterns (* ? [abc]). A terminal shows only a
+    sample if there are too many messages; a pipe or a file gets all of them.
+    Invalid lines, and reasons why nothing arrives, are reported on stderr.
 
     Examples:
       ccpipe tail --kind event --kind log --last 10m
@@ -53,41 +53,41 @@ async def tail(
         Clusters: a name selects the subjects of that cluster, a pattern is
         matched against the tag.
     kind
-        Categories of messages; sonar is Sonar's envelopes, dead the dead letters.
+        Kinds of messages; sonar selects Sonar envelopes, dead selects dead letters.
     node
         Nodes: a node list such as n[1-3,7], or a pattern with * or ?.
     name
         Metrics, event classes, log components, control classes or types of
         envelopes.
     job
-        The nodes of these jobs, once their start was seen; starts are looked up
-        in what is stored.
+        Nodes of these jobs, once their start event was seen; stored start events
+        are looked up.
     subject
         The same as SUBJECTS.
     last
-        Show what was stored in this time first, such as 10m.
+        Show messages stored within this time first, such as 10m.
     since
-        Show what was stored since this time first: 14:30, 2025-02-20 or
+        Show messages stored since this time first: 14:30, 2025-02-20 or
         2025-02-20T14:30:00Z.
     all_
-        Show all that is stored first.
+        Show all stored messages first.
     follow
-        Go on with new messages after the stored ones.
+        Continue with new messages after the stored ones.
     count
         Exit after this number of lines.
     for_
-        End after this time, such as 30s.
+        Exit after this time, such as 30s.
     limit
         Maximum number of lines per second, 0 for all; the default on a terminal
         is 200.
     stats
         Show rates by subject, kind, cluster and name instead of lines.
     raw
-        Show payloads unchanged; with filters those in which a line matches.
+        Show payloads unchanged; with filters, those with a matching line.
     strict
-        Show with each message which rules of the specification it breaks.
+        Show which rules of the specification each message violates.
     lenient
-        Accept deviations from the grammar that real programs write.
+        Accept known deviations from the grammar.
     output
         Format of lines; the table rounds numbers, the others do not.
     """

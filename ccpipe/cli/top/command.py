@@ -25,11 +25,11 @@ async def top(
     output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
     login: Annotated[Login, Parameter(name="*")] = Login(),  # noqa: B008 - frozen
 ) -> None:
-    """Show what the clusters do now: nodes, jobs, GPUs, message rates and errors.
+    """Show live cluster status: nodes, jobs, GPUs, message rates and errors.
 
-    Keys 1 to 5 choose the table, s the column to sort by, r turns the order
-    round, / filters by words, Enter shows what belongs to a row, Escape goes
-    back, q ends. It reads the bus only: metrics, events, logs and dead letters.
+    Keys: 1 to 5 select the table, s the sort column, r reverses the order, /
+    filters by words, Enter shows the details of a row, Escape goes back, q quits.
+    Reads only the bus: metrics, events, logs and dead letters.
 
     Examples:
       ccpipe top
@@ -39,13 +39,13 @@ async def top(
     Parameters
     ----------
     view
-        The table to begin with.
+        Initial table.
     once
-        Print what arrived in the time of --for, and end.
+        Print what arrived within --for, and exit.
     for_
         How long --once listens, such as 30s.
     interval
-        Time between two drawings; longer ones suit slow lines.
+        Time between screen updates; increase it for slow connections.
     output
         With --once: the table of --view, or all tables as JSON.
     """

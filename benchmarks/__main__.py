@@ -17,9 +17,9 @@ from ccpipe.formats.kernel import kernels
 LIBRARY = "line_protocol_parser"
 PUBLISHERS = """\
 All run at the same time and publish without a stream. What limits ccpipe's: Python's objects for
-each line, and handing readings from threads to the event loop. Of its memory 27 MB are Python with
-asyncio and TLS, and nats-py."""
-START = "What limits the first line: importing asyncio, TLS and nats-py, about half of it."
+each line, and handing readings from threads to the event loop. Most of its memory is
+Python with asyncio and TLS, and nats-py."""
+START = "What limits the first line: importing asyncio, TLS and nats-py."
 
 
 class Results(msgspec.Struct):

@@ -97,7 +97,6 @@ def encoding() -> list[Result]:
         "f-string loop that escapes nothing": lambda: fstrings(messages),
         "ccpipe, from messages": lambda: encode(messages),
         "ccpipe, from columns": lambda: encode(columns),
-        "ccpipe, valid bytes passed through": columns.passthrough,
         "columns → messages": lambda: list(columns),
         "messages → columns": lambda: to_lines(messages),
         "columns → Arrow table": lambda: to_arrow(columns),

@@ -11,7 +11,6 @@ has its own message id.
 import asyncio
 import fcntl
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.follow import Chunk, Follower, Progress
+from ccpipe.sources.synced_file import replace_content
 from ccpipe.translate.gridengine import job_log
 
 log = logging.getLogger(__name__)
@@ -257,13 +257,8 @@ class Checkpoint:
         if self.progress == self._saved:
             return
         self._next = time.monotonic() + self.EVERY
-        new = self.path.with_name(f"{self.path.name}.new")
         try:
-            with new.open("wb") as file:
-                file.write(msgspec.json.encode(self.progress))
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
+            replace_content(self.path, msgspec.json.encode(self.progress))
         except OSError as error:
             raise UnavailableError(f"checkpoint: {self.path}: {error}") from None
         self._saved = dict(self.progress)

@@ -1,12 +1,12 @@
 """What a backfill reads, and the file that says up to where everything was written."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.sources.synced_file import replace_content
 
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 """Of a selection without an end on that side; a line without a time is the earliest."""
@@ -66,12 +66,7 @@ class Checkpoint:
         """Write the state to the file, whole and synced; raises UnavailableError."""
         if self.path is None:
             return
-        aside = self.path.with_name(f".{self.path.name}.tmp")
         try:
-            with aside.open("wb") as file:
-                file.write(msgspec.json.encode(self.state))
-                file.flush()
-                os.fsync(file.fileno())
-            aside.rename(self.path)
+            replace_content(self.path, msgspec.json.encode(self.state))
         except OSError as error:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from ccpipe.message import Message, metric
-from ccpipe.node.sampling.thread import SLOW_SECONDS, Reader, ReaderThreads
+from ccpipe.node.sampling.thread import SLOW_SECONDS, Collector, Reader, ReaderThreads
 from tests.node.fake_sampling import Counting
 
 DEADLINE = 20.0
@@ -55,7 +55,7 @@ async def test_all_that_are_asked_at_once_are_read_in_one_thread(threads: Reader
 async def test_what_waits_behind_one_that_hangs_goes_on_elsewhere(threads: ReaderThreads) -> None:
     """However many hang, the others answer; what hangs answers as soon as it can."""
     hanging = [Waiting(), Waiting()]
-    collectors = [hanging[0], Counting(), hanging[1], Counting()]
+    collectors: list[Collector] = [hanging[0], Counting(), hanging[1], Counting()]
     readers = [Reader(f"{number}", collector) for number, collector in enumerate(collectors)]
     answers = threads.ask(readers, 5)
     async with asyncio.timeout(DEADLINE):

@@ -35,7 +35,7 @@ SAME = {
     "network": {"exclude": []},
     "numa": {},
 }
-"""What both measure, a node without GPUs and InfiniBand: all hardware threads, disks, interfaces."""
+"""What both measure: every hardware thread, disk and interface of a node without accelerators."""
 THEIRS = {
     "cpustat": {},
     "diskstat": {},

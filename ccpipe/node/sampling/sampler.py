@@ -18,8 +18,6 @@ from collections.abc import (
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import Envelope
@@ -460,11 +458,15 @@ def _tagged(
     if common is None:
         return records
     tagged = []
+    own: Mapping[str, str] | None = None  # which the messages of one device share
+    tags: dict[str, str] = {}
     for message in records:
-        tags = {**common, **message.tags}
-        if unit := units.get(message.name):
-            tags.setdefault("unit", unit)
-        tagged.append(msgspec.structs.replace(message, tags=tags))
+        if message.tags is not own:
+            own = message.tags
+            tags = dict(sorted({**common, **own}.items()))
+        unit = units.get(message.name)
+        each = tags if unit is None or "unit" in tags else {**tags, "unit": unit}
+        tagged.append(Message(message.name, each, message.value, message.time, message.field))
     return tagged
 
 

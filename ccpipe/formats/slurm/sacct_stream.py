@@ -6,8 +6,8 @@ from datetime import tzinfo
 from ccpipe.formats.files import Stream, read_piece
 from ccpipe.formats.slurm.json.sacct import read_json
 from ccpipe.formats.slurm.reading import Reading
-from ccpipe.formats.slurm.sacct import SacctReader
 from ccpipe.formats.slurm.sacct_row import SacctRow
+from ccpipe.formats.slurm.text.sacct import SacctReader
 
 
 def read_stream(stream: Stream, *, zone: tzinfo | None = None) -> Iterator[Reading[SacctRow]]:

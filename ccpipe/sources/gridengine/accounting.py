@@ -22,7 +22,7 @@ from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, read
 from ccpipe.formats.gridengine.event import to_event
-from ccpipe.formats.gridengine.reader import Rejected
+from ccpipe.formats.gridengine.reader import RejectedAccountingLine
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch, Source, wait_for_event
@@ -177,7 +177,7 @@ class AccountingFile(Source):
         return None
 
     def _batch(self, path: str, chunk: Chunk) -> Batch:
-        events, rejected = list[Message](), list[Rejected]()
+        events, rejected = list[Message](), list[RejectedAccountingLine]()
         payload, file = chunk.payload, chunk.file
         offset, line = chunk.offset, chunk.line
         if path in self.paths:

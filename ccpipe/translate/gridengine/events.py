@@ -13,7 +13,7 @@ import msgspec
 from ccpipe.formats.gridengine import Accounting, Outcome
 from ccpipe.formats.gridengine.event import tag
 from ccpipe.formats.gridengine.reporting import JobLog
-from ccpipe.formats.gridengine.status import Running
+from ccpipe.formats.gridengine.status import RunningJob
 from ccpipe.jobs import RUNNING, Job, Node, is_complete, message
 from ccpipe.message import Message, metric
 from ccpipe.translate.gridengine.assembler import JobRecords
@@ -105,7 +105,7 @@ def finished_job(job: JobRecords, mapping: Mapping) -> Job:
     )
 
 
-def running_job(job: Running, mapping: Mapping) -> Job:
+def running_job(job: RunningJob, mapping: Mapping) -> Job:
     """Return a job that runs, as qstat or qhost list it."""
     return Job(
         cluster=mapping.cluster,

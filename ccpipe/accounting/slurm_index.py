@@ -23,7 +23,7 @@ from ccpipe.accounting.index import (
 from ccpipe.errors import DataError, MissingExtra, UsageError
 from ccpipe.formats.files import COMPRESSED, ReadableStream, open_stream, read_piece
 from ccpipe.formats.slurm import SacctReader, SacctRow, SlurmId
-from ccpipe.formats.slurm.table import RowSplitter, split_header
+from ccpipe.formats.slurm.text.table import RowSplitter, split_header
 from ccpipe.terminal import Progress, plural, printable
 
 try:

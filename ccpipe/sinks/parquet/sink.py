@@ -33,7 +33,7 @@ from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
-from ccpipe.pipeline import Limits, MessageIds, Run, Sink
+from ccpipe.pipeline import Limits, MessageIds, MessageRange, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
 from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up
@@ -183,7 +183,7 @@ class ParquetSink(Sink):
         """Write the rows of a part that are not stored yet to a file that no reader takes."""
         folder, name, table = self.folder / part.path, new_name(), part.table
         make_folder(folder)
-        runs: list[Run] = []
+        runs: list[MessageRange] = []
         if ids is not None:
             keep, runs = _of_part(ids, part).unstored(self._messages(folder).look())
             if keep is not None:
@@ -227,7 +227,7 @@ class _File(NamedTuple):
     folder: Path
     name: str
     path: Path | None
-    runs: list[Run]
+    runs: list[MessageRange]
 
 
 def _of_part(ids: MessageIds, part: Part) -> MessageIds:

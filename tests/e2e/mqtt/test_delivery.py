@@ -8,7 +8,7 @@ import aiomqtt
 import pytest
 
 from ccpipe.bus.codecs.sonar import SonarCodec
-from ccpipe.bus.mqtt.session import Broker
+from ccpipe.bus.mqtt.session import MqttBroker
 from ccpipe.bus.mqtt.sink import MqttSink
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Site
@@ -75,7 +75,7 @@ def source(mosquitto: Mosquitto, fox: Site) -> Callable[..., MqttSource]:
     """Return a function that makes sources."""
 
     def make(protocol: Any = "5", **options: Any) -> MqttSource:
-        broker = Broker(url=mosquitto.url, protocol=protocol)
+        broker = MqttBroker(url=mosquitto.url, protocol=protocol)
         return MqttSource(site=fox, telemetry=Telemetry(), broker=broker, **options)
 
     return make
@@ -95,7 +95,7 @@ async def test_what_is_written_is_what_comes(
     durable = source(protocol, durable="test")
     await remember(source(protocol, durable="test"))
     start = event("job", "start_job", '{"a": 1}', time=NOON, tags=TAGS)
-    async with MqttSink(site=fox, broker=Broker(url=mosquitto.url, protocol=protocol)) as sink:
+    async with MqttSink(site=fox, broker=MqttBroker(url=mosquitto.url, protocol=protocol)) as sink:
         await sink.write([*metrics(1200), start])
     async with Reader(durable) as reader:
         await eventually(lambda: len(reader.records) == 1201, 60)
@@ -245,7 +245,7 @@ def test_options_that_cannot_be(fox: Site) -> None:
     with pytest.raises(ConfigError, match="in_flight: 0"):
         MqttSource(site=fox, telemetry=Telemetry(), in_flight=0)
     with pytest.raises(ConfigError, match="queue: only MQTT 5"):
-        MqttSource(site=fox, telemetry=Telemetry(), broker=Broker(protocol="3.1.1"), queue="q")
+        MqttSource(site=fox, telemetry=Telemetry(), broker=MqttBroker(protocol="3.1.1"), queue="q")
     with pytest.raises(ConfigError, match="prefix: 'a/#'"):
         MqttSink(site=fox, prefix="a/#")
     with pytest.raises(ConfigError, match="latest: only metrics"):

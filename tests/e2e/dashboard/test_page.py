@@ -10,8 +10,8 @@ import pytest
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
-from ccpipe.dashboard.feed import Feed
-from ccpipe.dashboard.server import Server
+from ccpipe.dashboard.feed import DashboardFeed
+from ccpipe.dashboard.server import DashboardServer
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import DeadLetter
@@ -301,7 +301,7 @@ async def test_the_connection_comes_back(busy: Live, page: Page) -> None:
     await page.until(
         "document.getElementById('status').innerText", lambda t: "connection lost" in t
     )
-    async with Server(busy.feed, listen=f"127.0.0.1:{port}"):
+    async with DashboardServer(busy.feed, listen=f"127.0.0.1:{port}"):
         await page.until(
             "document.querySelector('#status .dot').className", lambda c: c == "dot good"
         )
@@ -311,8 +311,8 @@ async def test_the_token_opens_the_page(site: Site, page: Page, tmp_path: Path) 
     """Typed, or brought by the address, of which nothing is kept."""
     word = "open-sesame"
     async with (
-        Feed(site, Telemetry()) as feed,
-        Server(feed, listen="127.0.0.1:0", token=word) as server,
+        DashboardFeed(site, Telemetry()) as feed,
+        DashboardServer(feed, listen="127.0.0.1:0", token=word) as server,
     ):
         await page.open(server.url)
         await page.until("!!document.querySelector('input[type=password]')")

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import bench_publisher, bench_start, bridges, bus, codec, memory, rules
+from benchmarks import start
+from benchmarks.bridges import bus, stores
+from benchmarks.codec import lines, memory, rules
+from benchmarks.node import publisher
 from benchmarks.timing import Result
 from ccpipe.formats.kernel import kernels
 
@@ -33,11 +36,11 @@ class Results(msgspec.Struct):
     encoding: list[Result]
     rules: dict[str, list[Result]]
     bus: list[Result]
-    bridges: list[bridges.Bridge]
+    bridges: list[stores.Bridge]
     memory: list[memory.Memory]
     start: dict[str, float]
     """CPU seconds of commands."""
-    publishers: list[bench_publisher.Cost]
+    publishers: list[publisher.Cost]
     one_line_microseconds: float
     seconds: float = 0.0
 
@@ -45,7 +48,7 @@ class Results(msgspec.Struct):
 def measure(*, quick: bool, telegraf: Path | None, collector: Path | None) -> Results:
     """Run all benchmarks, one after another."""
     begin = time.monotonic()
-    decoding = codec.decoding()
+    decoding = lines.decoding()
     one_line = {result.what: result for result in decoding["1 lines"]}
     ours = one_line.get("ccpipe, kernel") or one_line["ccpipe, twin in Python"]
     results = Results(
@@ -54,16 +57,16 @@ def measure(*, quick: bool, telegraf: Path | None, collector: Path | None) -> Re
         kernel=kernels()["lineprotocol"],
         libraries={name: version(name) for name in ("line-protocol-parser", "pyarrow", "nats-py")},
         decoding=decoding,
-        encoding=codec.encoding(),
+        encoding=lines.encoding(),
         rules=rules.rules(),
         bus=asyncio.run(bus.end_to_end(quick=quick)),
-        bridges=bridges.bridges(quick=quick, program=telegraf),
+        bridges=stores.bridges(quick=quick, program=telegraf),
         memory=[
             memory.growth(100_000, 1_000_000) if quick else memory.growth(1_000_000, 10_000_000),
             memory.growth(200_000, 20_000) if quick else memory.growth(1_000_000, 100_000),
         ],
-        start=asyncio.run(bench_start.start(3 if quick else 9)),
-        publishers=bench_publisher.costs(collector, 10 if quick else 40),
+        start=asyncio.run(start.start(3 if quick else 9)),
+        publishers=publisher.costs(collector, 10 if quick else 40),
         one_line_microseconds=1e6 / ours.lines_per_second,
     )
     results.seconds = time.monotonic() - begin
@@ -88,7 +91,7 @@ def markdown(results: Results) -> str:
             + f". Taken in {results.seconds:.0f} s; all rates are lines per second of CPU, the best"
             " of five rounds; ratios are taken within this one run.",
             "",
-            *bridges.markdown(results.bridges),
+            *stores.markdown(results.bridges),
             "",
             *_decoding(results),
             "",
@@ -106,13 +109,13 @@ def markdown(results: Results) -> str:
             "",
             "## A publisher on a node of 300 processes: processor time of a sample, and memory",
             "",
-            *bench_publisher.markdown(results.publishers),
+            *publisher.markdown(results.publishers),
             "",
             PUBLISHERS,
             "",
             "## Start: processor time of whole commands, the median",
             "",
-            *bench_start.markdown(results.start),
+            *start.markdown(results.start),
             "",
             START,
             "",

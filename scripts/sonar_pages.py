@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from ccpipe.formats.sonar import profiles
-from ccpipe.formats.sonar.layout import Field, fields
+from ccpipe.formats.sonar.layout import FieldLayout, fields
 from ccpipe.formats.sonar.types import cluster, envelope, job, meta, primitives, sample, sysinfo
 from ccpipe.formats.sonar.types.extended import UINT64_MAX, ExtendedUint
 from ccpipe.formats.sonar.types.primitives import Primitive, Record
@@ -148,7 +148,7 @@ _SCHEMAS: dict[Any, dict[str, Any]] = {
 }
 
 
-def _value(field: Field) -> dict[str, Any]:
+def _value(field: FieldLayout) -> dict[str, Any]:
     value: dict[str, Any]
     if field.record is not None:
         value = {"$ref": f"#/$defs/{field.record.__name__}"}
@@ -235,7 +235,7 @@ def _types() -> Iterator[str]:
 _PLAIN = {str: "string", float: "float64", bool: "bool", ExtendedUint: "`ExtendedUint`"}
 
 
-def _kind(field: Field) -> str:
+def _kind(field: FieldLayout) -> str:
     if field.record is not None:
         name = f"`{field.record.__name__}`"
     elif field.primitive is not None:

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccpipe.accounting.files import BEGIN, Block, Files, Start
+from ccpipe.accounting.files import BEGIN, FileBlock, Files, Start
 from ccpipe.formats.gridengine import Accounting, Reading, Rejected, read
 from ccpipe.formats.gridengine.search import lines_of_jobs
 
 if TYPE_CHECKING:  # it needs pyarrow
-    from ccpipe.accounting.selection import Selection
+    from ccpipe.accounting.selection import RecordSelection
 
 
 def read_records(
-    paths: Sequence[Path], selection: "Selection", files: Files, start: Start = BEGIN
+    paths: Sequence[Path], selection: "RecordSelection", files: Files, start: Start = BEGIN
 ) -> Iterator[Accounting]:
     """Yield the selected records in the order of the files."""
 
-    def find(block: Block) -> Reading:
+    def find(block: FileBlock) -> Reading:
         return find_records(block, selection)
 
     for block, found in files.each_block(paths, find, start):
@@ -29,7 +29,7 @@ def read_records(
             yield msgspec.structs.replace(record, origin=place)
 
 
-def find_records(block: Block, selection: "Selection") -> Reading:
+def find_records(block: FileBlock, selection: "RecordSelection") -> Reading:
     """Return the selected records of a block, and its lines that are not records.
 
     Line numbers count from the start of the block. Where jobs are selected by number, bad lines
@@ -42,7 +42,7 @@ def find_records(block: Block, selection: "Selection") -> Reading:
     return _select(block, selection)
 
 
-def _select(block: Block, selection: "Selection") -> Reading:
+def _select(block: FileBlock, selection: "RecordSelection") -> Reading:
     """Read the columns of all lines, then the whole records that are selected."""
     from ccpipe.formats.gridengine.columns import PLACE, read_columns
 
@@ -58,12 +58,12 @@ def _select(block: Block, selection: "Selection") -> Reading:
     return found
 
 
-def _search(block: Block, selection: "Selection") -> Reading:
+def _search(block: FileBlock, selection: "RecordSelection") -> Reading:
     """Do the same with the lines that may be of the selected jobs."""
     payload, name, offset, _ = block
     starts, numbers, count = lines_of_jobs(payload, selection.jobs)
     lines = b"".join(line_at(payload, start) for start in starts)
-    found = _select(Block(lines, name, 0), selection)
+    found = _select(FileBlock(lines, name, 0), selection)
     found.lines = count
 
     def place(line: int) -> tuple[int, int]:

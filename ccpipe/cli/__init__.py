@@ -43,10 +43,21 @@ COMMANDS = {
 }
 """Subcommands by name, with their summaries for the list of commands."""
 
-FOLDERS = {"acct", "check", "config", "convert", "dead", "profile", "step", "tail", "top"}
+FOLDERS = {
+    "acct",
+    "check",
+    "config",
+    "convert",
+    "dead",
+    "profile",
+    "publish",
+    "step",
+    "tail",
+    "top",
+}
 """Commands that are packages."""
 
-PLAIN = {"publish": "ccpipe.cli.publish_plain", "tail": "ccpipe.cli.tail.plain"}
+PLAIN = {"publish": "ccpipe.cli.publish.plain", "tail": "ccpipe.cli.tail.plain"}
 """What reads plain lines of some commands, which is faster and takes less memory."""
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

@@ -120,7 +120,7 @@ async def simulate(
     first = _time(start, "--start") if start else time.time_ns() - ago
     cluster = SimulatedCluster(shape, Subjects.of(site), start=first, seed=seed)
     samples = None if wanted is None else max(1, round(wanted * SECOND / shape.interval))
-    clock = Clock(shape.interval, pace)
+    clock = SampleClock(shape.interval, pace)
     if dry_run:
         for _ in _samples(samples):
             _print(cluster.sample(), output)
@@ -128,7 +128,7 @@ async def simulate(
         await _publish(cluster, samples, clock, where, seed, report)
 
 
-class Clock:
+class SampleClock:
     """Says when the next sample is due."""
 
     def __init__(self, interval: int, pace: float | None) -> None:
@@ -150,7 +150,7 @@ class Clock:
 async def _publish(
     cluster: SimulatedCluster,
     samples: int | None,
-    clock: Clock,
+    clock: SampleClock,
     where: Where,
     seed: int,
     report: Path | None,

@@ -30,7 +30,7 @@ from ccpipe.formats.slurm_profile import (
     parse_file_name,
     series_type,
 )
-from ccpipe.formats.slurm_profile.writer import NodeStepWriter, keep_aside
+from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter, keep_aside
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder

@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from ccpipe.formats.files import COMPRESSED, UNREADABLE, Stream, open_file, read_full
+from ccpipe.formats.files import COMPRESSED, UNREADABLE, ReadableStream, open_file, read_full
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ class Follower:
         """Return whole lines; with `rest` also a last one without a line end."""
         position, handle = self._at()
         handle.seek(position.offset)
-        stream = cast("Stream", handle)
+        stream = cast("ReadableStream", handle)
         payload = read_full(stream, self.block)  # also what precedes damage
         while payload and b"\n" not in payload and len(payload) < MAX_LINE_SIZE:
             if not (more := read_full(stream, self.block)):

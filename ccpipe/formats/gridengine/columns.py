@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ccpipe.errors import DataError, MissingExtra
-from ccpipe.formats.files import Stream, read_full
+from ccpipe.formats.files import ReadableStream, read_full
 from ccpipe.formats.gridengine.kernel import KERNEL
 from ccpipe.formats.gridengine.plain_lines import MAX_PAYLOAD, plain_lines
 from ccpipe.formats.gridengine.reader import Rejected, blocks, parse, parse_last, read
@@ -61,7 +61,9 @@ def read_columns(
     return read_compiled(payload, columns, line, offset)
 
 
-def read_columns_stream(stream: Stream, columns: Sequence[str] = COLUMNS) -> Iterator[Columns]:
+def read_columns_stream(
+    stream: ReadableStream, columns: Sequence[str] = COLUMNS
+) -> Iterator[Columns]:
     """Read a whole file, block by block, in bounded memory."""
     offset, line = 0, 1
     for block in blocks(functools.partial(read_full, stream), BLOCK):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ccpipe.errors import DataError
-from ccpipe.formats.files import Stream, read_piece
+from ccpipe.formats.files import ReadableStream, read_piece
 from ccpipe.formats.gridengine.classic import parse_classic
 from ccpipe.formats.gridengine.jsonl import parse_jsonl
 from ccpipe.formats.gridengine.record import Accounting
@@ -124,7 +124,7 @@ def split_lines(payload: bytes) -> list[bytes]:
     return lines
 
 
-def read_stream(stream: Stream, *, file: str = "") -> Iterator[Reading]:
+def read_stream(stream: ReadableStream, *, file: str = "") -> Iterator[Reading]:
     """Read a whole file, in blocks of whole lines, in bounded memory.
 
     Raises

@@ -15,10 +15,10 @@ import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm_profile.deletion import Identity, delete_merged
-from ccpipe.formats.slurm_profile.draft import exclusive_draft, publish
 from ccpipe.formats.slurm_profile.errors import DamagedProfileError, ProfileError
 from ccpipe.formats.slurm_profile.names import BATCH, parse_file_name
-from ccpipe.formats.slurm_profile.node_group import (
+from ccpipe.formats.slurm_profile.output.draft import exclusive_draft, publish
+from ccpipe.formats.slurm_profile.output.node_group import (
     TableWriter,
     create_file,
     make_path,

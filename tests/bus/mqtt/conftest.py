@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.config import Site
-from tests.bus.mqtt.mosquitto import Mosquitto
+from tests.servers.mosquitto import Mosquitto
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import h5py
 import numpy as np
 
 from ccpipe.formats.slurm_profile import NodeStep, Profile, Records, Table, open_profile
+from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
 from ccpipe.formats.slurm_profile.series import Tasks
 from ccpipe.formats.slurm_profile.table import RowsInMemory
-from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 
 DATA = Path(__file__).parent.parent.parent / "data" / "slurm_profile"
 NODE_STEPS = sorted((DATA / "node-step").glob("*/*.h5"))

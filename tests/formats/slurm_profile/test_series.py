@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.slurm_profile import NodeStep, extract_csv, open_profile
+from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
 from ccpipe.formats.slurm_profile.series import (
     SERIES,
     Energy,
@@ -24,7 +25,6 @@ from ccpipe.formats.slurm_profile.series import (
     series_type,
     subtract_first,
 )
-from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 from tests.formats.slurm_profile.samples import DATA
 
 SAMPLE = DATA / "node-step" / "alice" / "17_0_c1.h5"

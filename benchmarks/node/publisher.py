@@ -27,7 +27,7 @@ from benchmarks.servers import broker, running
 from ccpipe.registry import names
 
 INTERVAL = 2
-SAME = {
+SAME: dict[str, dict[str, object]] = {
     "cpu": {"hwthreads": ["*"]},
     "disk": {"exclude": ["loop*", "ram*"]},
     "load": {},

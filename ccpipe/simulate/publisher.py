@@ -39,7 +39,7 @@ class Times:
         """Nanoseconds since the epoch when each was handed to the connection."""
 
 
-class Publisher:
+class PayloadPublisher:
     """Publishes payloads in their order; with JetStream each is acknowledged by the broker.
 
     It keeps no future for each message, as a client's own publish does: the broker's answers are

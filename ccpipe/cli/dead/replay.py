@@ -27,7 +27,7 @@ class _Received(NamedTuple):
     arrival: int
 
 
-class Replay:
+class DeadLetterReplay:
     """Publishes letters, and removes from their store those that the broker has stored."""
 
     def __init__(self, bus: Connection, site: Site, *, lenient: bool, rate: int) -> None:

@@ -21,8 +21,8 @@ from ccpipe.message import event, log, metric
 from ccpipe.pipeline import run
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.daemon import nats_daemon
 from tests.bus.nats.reader import NOW, TAGS
+from tests.servers.nats.daemon import nats_daemon
 from tests.sinks.conftest import Given, KeptLetters
 
 CONFIGURATION = """

@@ -21,10 +21,10 @@ from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject
 from ccpipe.message import event, log, metric
 from ccpipe.pipeline import DeadLetter, Limits, run
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.proxy import Proxy
 from tests.bus.nats.reader import NOW, TAGS, Reader, metrics, source
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually
+from tests.servers.nats.proxy import Proxy
 from tests.sinks.conftest import Given
 
 METRIC = metric("m", 1.0, time=NOW, tags=TAGS)

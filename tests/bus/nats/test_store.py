@@ -14,7 +14,7 @@ from ccpipe.config import Bus, Site
 from ccpipe.errors import EncodeError, RejectedError, UnavailableError
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.daemon import nats_daemon
+from tests.servers.nats.daemon import nats_daemon
 
 
 @given(st.binary(), st.binary(), st.binary(), st.binary())

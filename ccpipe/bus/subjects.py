@@ -37,6 +37,9 @@ TEMPLATES = {
 DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
 """What a source listens to where a recipe does not say, by type of records."""
 
+KEPT = ("metrics", "events", "log", "sonar")
+"""What the stream of a cluster stores. Control is request and reply: nothing to store."""
+
 REQUESTED_BY = "Ccpipe-Requested-By"
 """Header of a control request: who claims to have sent it. It is logged and proves nothing."""
 

@@ -15,7 +15,6 @@ from ccpipe.formats.lineprotocol.join import join, rows_before
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.precision import NO_TIME
-from ccpipe.jobs import is_stop_of
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Batch
 
@@ -258,6 +257,8 @@ def _runs(parts: Sequence[JobPart], total: int) -> Iterator[tuple[int, bool]]:
 
 def _job_parts(messages: Iterable[Message]) -> Iterator[JobPart]:
     """Yield which part of a job's events each message is."""
+    from ccpipe.jobs import is_stop_of  # which metrics alone do not need
+
     before: Message | None = None
     for message in messages:
         if message.name != "job" or message.kind is not Kind.EVENT:

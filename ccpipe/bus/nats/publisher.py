@@ -8,8 +8,7 @@ from typing import NamedTuple
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.store import MESSAGE_ID, NoStreamError, digest, store
-from ccpipe.bus.nats.streams.stream import KEPT, ensure_stream
-from ccpipe.bus.subjects import Subjects
+from ccpipe.bus.subjects import KEPT, Subjects
 from ccpipe.config import Bus
 
 IN_FLIGHT = 32
@@ -100,6 +99,8 @@ class Publisher:
                 raise missing
 
     async def _ensure_stream(self, missing: NoStreamError) -> None:
+        from ccpipe.bus.nats.streams.stream import ensure_stream  # where one is missing only
+
         patterns = [missing.subject, *self.subjects.patterns(self.names)]
         try:
             async with self.bus.permissions.replying(f"{self.bus.api_prefix}.STREAM.NAMES"):

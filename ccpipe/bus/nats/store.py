@@ -3,11 +3,9 @@
 import hashlib
 
 import nats.errors
-from nats.js.errors import NoStreamResponseError
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.explain import CURE, explain
-from ccpipe.bus.nats.streams.jetstream import names_of
 from ccpipe.errors import DeniedError, EncodeError, RejectedError, UnavailableError
 
 HEADER_ROOM = 1024
@@ -43,6 +41,8 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
         as ``Sink.write`` does.
 
     """
+    from nats.js.errors import NoStreamResponseError  # 1 MB where there is no JetStream
+
     if bus.is_silent and not await bus.answers(PING_SECONDS):
         raise _no_answer(subject)
     try:
@@ -73,6 +73,8 @@ async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str
 
 
 async def _streams_of(bus: Connection, subject: str) -> list[str]:
+    from ccpipe.bus.nats.streams.jetstream import names_of
+
     try:
         return await names_of(bus.jetstream(PING_SECONDS), subject)
     except (UnavailableError, DeniedError):

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.cli.dead.replay import Replay
+from ccpipe.cli.dead.replay import DeadLetterReplay
 from ccpipe.config import Site
 from ccpipe.errors import DataError
 from ccpipe.formats.dead_letters import StoredLetter
@@ -42,7 +42,7 @@ def letter(payload: bytes, origin: str = OURS, *, number: int = 1) -> StoredLett
 async def test_a_letter_goes_where_it_came_from_else_where_its_records_belong(site: Site) -> None:
     """A file's origin is no subject; a line without a time gets the one at which it was kept."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
-        replay = Replay(bus, site, lenient=False, rate=0)
+        replay = DeadLetterReplay(bus, site, lenient=False, rate=0)
         [message] = replay.messages(letter(LINE))
         assert (message.subject, message.payload) == (OURS, LINE + b"\n")
         [message] = replay.messages(letter(LINE.rpartition(b" ")[0], "load"))
@@ -55,7 +55,7 @@ async def test_a_letter_goes_where_it_came_from_else_where_its_records_belong(si
 async def test_ids_are_the_letters_own(site: Site) -> None:
     """Replayed twice it is stored once; two letters of the same bytes are two messages."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
-        replay = Replay(bus, site, lenient=False, rate=0)
+        replay = DeadLetterReplay(bus, site, lenient=False, rate=0)
         first, same, other = (replay.messages(letter(LINE, number=n))[0] for n in (1, 1, 2))
         assert first.id == same.id != other.id
 
@@ -73,14 +73,14 @@ async def test_what_is_still_invalid_is_named(site: Site, bad: StoredLetter, rea
     """Nothing of it is published."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         with pytest.raises(DataError, match=reason):
-            Replay(bus, site, lenient=False, rate=0).messages(bad)
+            DeadLetterReplay(bus, site, lenient=False, rate=0).messages(bad)
 
 
 async def test_a_letter_leaves_its_store_when_the_broker_has_it(site: Site) -> None:
     """And one that is still invalid stays; both are counted."""
     kept = Kept([letter(LINE, number=1), letter(b"broken", number=2), letter(LINE, number=3)])
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
-        replay = Replay(bus, site, lenient=False, rate=0)
+        replay = DeadLetterReplay(bus, site, lenient=False, rate=0)
         await replay.run(kept.read(), kept)
         assert (replay.replayed, replay.invalid) == (2, 1)
         assert [each.id for each in kept.letters] == ["2"]

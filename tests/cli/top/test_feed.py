@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.publisher import Outgoing, Publisher
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.top.feed import Feed
+from ccpipe.cli.top.feed import ModelFeed
 from ccpipe.cli.top.model import Model
 from ccpipe.config import Bus, Site
 from ccpipe.telemetry import Telemetry
@@ -22,7 +22,7 @@ async def fed(site: Site, *stored: Outgoing) -> AsyncIterator[tuple[Model, Conne
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         if stored:
             await Publisher(bus, site.bus, Subjects.of(site)).publish(stored)
-        task = asyncio.create_task(Feed(site, model).run())
+        task = asyncio.create_task(ModelFeed(site, model).run())
         try:
             yield model, bus
         finally:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from types import ModuleType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -13,7 +12,7 @@ from ccpipe.formats.kernel import load
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.sinks.parquet.schema import MAX_NAME, NAME, NULL, SCHEMA, TAG_COLUMNS
 
-KERNEL: ModuleType | None = load("ccpipe.sinks.parquet._kernel")
+KERNEL = load(__package__)
 
 
 class Part(NamedTuple):

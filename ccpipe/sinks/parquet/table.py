@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
@@ -14,7 +13,7 @@ from ccpipe.formats.kernel import load
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.sinks.parquet.schema import MAX_NAME, NAME, NULL, SCHEMA
 
-KERNEL: ModuleType | None = load("ccpipe.sinks.parquet._kernel")
+KERNEL = load(__package__)
 
 MAX_KNOWN = 2**18
 """Series that are remembered between batches."""

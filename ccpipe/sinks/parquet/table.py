@@ -9,11 +9,11 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from ccpipe.errors import RejectedError
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.sinks.parquet.schema import MAX_NAME, NAME, NULL, SCHEMA, TAG_COLUMNS
 
-KERNEL: ModuleType | None = load("ccpipe.sinks.parquet._kernel")
+KERNEL: ModuleType | None = load_kernel("ccpipe.sinks.parquet._kernel")
 
 
 class Part(NamedTuple):

@@ -8,11 +8,11 @@ from itertools import compress, groupby
 from types import ModuleType
 from typing import Any
 
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.formats.lineprotocol.precision import INT64_MIN, NO_TIME
 
-KERNEL: ModuleType | None = load("ccpipe.sinks.postgres._kernel")
+KERNEL: ModuleType | None = load_kernel("ccpipe.sinks.postgres._kernel")
 
 COLUMNS = ("time", "value", "series", "ns", "int", "uint", "bool", "text")
 """Of ``samples``, in the order of its rows."""

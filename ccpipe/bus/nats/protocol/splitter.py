@@ -4,9 +4,9 @@ from collections.abc import Callable
 from types import ModuleType
 
 from ccpipe.bus.nats.protocol.frames import Frame, split_in_python
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 
-KERNEL: ModuleType | None = load("ccpipe.bus.nats.protocol._frames")
+KERNEL: ModuleType | None = load_kernel("ccpipe.bus.nats.protocol._frames")
 
 split: Callable[[bytearray, int, int], tuple[list[Frame], int, int]]
 split = split_in_python if KERNEL is None else KERNEL.split

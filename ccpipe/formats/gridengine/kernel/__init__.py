@@ -2,6 +2,6 @@
 
 from types import ModuleType
 
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 
-KERNEL: ModuleType | None = load("ccpipe.formats.gridengine.kernel._kernel")
+KERNEL: ModuleType | None = load_kernel("ccpipe.formats.gridengine.kernel._kernel")

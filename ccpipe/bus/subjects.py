@@ -161,6 +161,11 @@ class Subjects:
         cluster = tags.get("cluster") or self.cluster
         return _filled(template, cluster, *named)
 
+    @property
+    def have_metrics_by_node(self) -> bool:
+        """Whether all metrics of a node have one subject."""
+        return not any(each in self.templates["metrics"] for each in ("{name}", "{method}"))
+
     def dead(self) -> str:
         """Return where dead letters go."""
         return self._fill("dead", escape(self.cluster))

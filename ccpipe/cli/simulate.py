@@ -156,7 +156,7 @@ async def _publish(
     report: Path | None,
 ) -> None:
     from ccpipe.bus.nats.connection import Connection
-    from ccpipe.pipeline.signals import stop_signals
+    from ccpipe.process.signals import stop_signals
     from ccpipe.simulate.publisher import PayloadPublisher, Times
     from ccpipe.telemetry import Telemetry
 

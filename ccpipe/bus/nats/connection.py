@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 import nats.errors
 from nats.aio.msg import Msg
 
+from ccpipe.bus.nats.announcement import running
 from ccpipe.bus.nats.client import (
     PING_SECONDS,
     UNANSWERED_PINGS,
@@ -29,7 +30,6 @@ from ccpipe.bus.nats.credentials import (
 from ccpipe.bus.nats.permissions import Permissions
 from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
 from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
-from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
 from ccpipe.telemetry import Telemetry

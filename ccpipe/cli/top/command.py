@@ -13,7 +13,7 @@ from ccpipe.cli.top.model import Model
 from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, printable_cells, select_rows
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.process.signals import stop_signals
 
 
 async def top(

@@ -13,8 +13,8 @@ from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
+from tests.bus.mqtt.reader import Reader
 from tests.conftest import free_port, program
-from tests.e2e.mqtt.test_delivery import Reader
 from tests.servers.mosquitto import Mosquitto
 
 METRIC = metric("m", 1.0, time=10**18, tags={"cluster": "fox.test", "hostname": "n1"})

@@ -17,8 +17,8 @@ from ccpipe.config import Site, to_struct
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
+from tests.bus.kafka.pipes import NOON, read_from
 from tests.certificates import Certificates, certificates
-from tests.e2e.kafka.test_delivery import NOON, read_from
 from tests.servers.kafka import PASSWORD, USER, Kafka
 
 SITE = Site(cluster="secure", hostname="n1")

@@ -15,8 +15,8 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Bus, Site
 from ccpipe.process import child
 from ccpipe.telemetry import Telemetry
+from tests.bus.mqtt.reader import Reader, metrics, remember, subscribed
 from tests.conftest import eventually, free_port
-from tests.e2e.mqtt.test_delivery import Reader, metrics, remember, subscribed
 
 
 class Gateway:

@@ -1,6 +1,5 @@
-"""Envelopes and lines through a real Kafka: an offset is committed only after the write."""
+"""Envelopes and lines into a real Kafka, as other programs read them there."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,57 +12,14 @@ from ccpipe.bus.kafka.broker import KafkaBroker
 from ccpipe.bus.kafka.sink import KafkaSink
 from ccpipe.bus.kafka.source import KafkaSource
 from ccpipe.config import Duration, Site, Size
-from ccpipe.errors import ConfigError, EncodeError, RejectedError, UnavailableError
+from ccpipe.errors import EncodeError, RejectedError, UnavailableError
 from ccpipe.formats.sonar import encode
 from ccpipe.message import log, metric
-from ccpipe.pipeline import Records, Sink, run
 from ccpipe.telemetry import Telemetry
+from tests.bus.envelopes import JOBS, META, SAMPLE
+from tests.bus.kafka.pipes import NOON, SECOND, lines_to, read
 from tests.conftest import free_port
-from tests.e2e.nats.test_sonar_delivery import JOBS, META, SAMPLE
 from tests.servers.kafka import Kafka
-
-SECOND = 10**9
-NOON = 1_740_052_800 * SECOND
-
-
-class Enough(Sink):
-    """Keeps records and stops the pipe when there are enough; may fail at one of the writes."""
-
-    def __init__(self, source: KafkaSource, stop: asyncio.Event, enough: int) -> None:
-        self.takes = source.gives
-        self.stop, self.enough = stop, enough
-        self.records: list[Any] = []
-        self.dies = False
-
-    async def write(self, records: Records) -> None:
-        """See ``Sink.write``."""
-        if self.dies:
-            raise RuntimeError("killed")
-        self.records += records
-        if len(self.records) >= self.enough:
-            self.stop.set()
-
-
-async def read(kafka: Kafka, site: Site, enough: int, *, dies: bool = False, **options: Any) -> Any:
-    """Read records through a pipe until there are enough, or until its sink fails."""
-    return await read_from(kafka.broker, site, enough, dies=dies, **options)
-
-
-async def read_from(
-    broker: KafkaBroker, site: Site, enough: int, *, dies: bool = False, **options: Any
-) -> Any:
-    """Read records as ``read`` does, with credentials of one's own."""
-    stop = asyncio.Event()
-    source = KafkaSource(site=site, telemetry=Telemetry(), broker=broker, **options)
-    sink = Enough(source, stop, enough)
-    sink.dies = dies
-    await asyncio.wait_for(run(source, sink, stop=stop), 60)
-    return sink.records
-
-
-def lines_to(kafka: Kafka, site: Site, **options: Any) -> KafkaSink:
-    """Make a sink of line protocol."""
-    return KafkaSink(site=site, broker=kafka.broker, codec=LineCodec(), **options)
 
 
 async def messages_in(kafka: Kafka, *topics: str) -> Sequence[Any]:
@@ -114,55 +70,6 @@ async def test_what_is_written_is_what_comes(kafka: Kafka, compression: Any) -> 
     assert got == sent
 
 
-async def test_what_was_not_written_comes_again(kafka: Kafka) -> None:
-    """A bridge that is killed before its store had them leaves the messages to the next one."""
-    site = Site(cluster="again", hostname="n1")
-    tags = {"cluster": "again", "hostname": "n1"}
-    batches = [[metric("m", float(i), time=NOON, tags=tags)] for i in range(5)]
-    async with lines_to(kafka, site) as sink:
-        for batch in batches[:2]:
-            await sink.write(batch)
-    reading: dict[str, Any] = {"group": "g", "topics": ["again.metrics"]}
-    assert [m.value for m in await read(kafka, site, 2, codec=LineCodec(), **reading)] == [0, 1]
-    async with lines_to(kafka, site) as sink:
-        for batch in batches[2:]:
-            await sink.write(batch)
-    with pytest.raises(RuntimeError, match="killed"):
-        await read(kafka, site, 3, dies=True, codec=LineCodec(), **reading)
-    again = await read(kafka, site, 3, codec=LineCodec(), **reading)
-    assert [m.value for m in again] == [2, 3, 4]
-
-
-async def test_bridges_of_one_group_share_the_partitions(kafka: Kafka) -> None:
-    """A stateful translator must see all of them: the second process is then refused."""
-    site = Site(cluster="shared", hostname="n1")
-    async with KafkaSink(site=site, broker=kafka.broker, codec=LineCodec()) as sink:
-        await sink.write([metric("m", 1.0, time=NOON, tags={"hostname": "n1"})])
-
-    def source() -> KafkaSource:
-        made = KafkaSource(site=site, telemetry=Telemetry(), broker=kafka.broker, group="shared")
-        made.exclusive = True
-        return made
-
-    async with source():
-        with pytest.raises(ConfigError, match="another process is a member of 'shared'"):
-            async with source():
-                pass
-    async with source():
-        pass
-
-
-async def test_a_pattern_reads_all_clusters(kafka: Kafka) -> None:
-    """One bridge for a site with many clusters."""
-    for cluster in ("many-1", "many-2"):
-        site = Site(cluster=cluster, hostname="n1")
-        async with lines_to(kafka, site) as sink:
-            await sink.write([metric("m", 1.0, time=NOON, tags={"cluster": cluster})])
-    options: dict[str, Any] = {"pattern": r"many-.*\.metrics", "codec": LineCodec()}
-    got = await read(kafka, Site(cluster="x", hostname="n1"), 2, group="many", **options)
-    assert {m.tags["cluster"] for m in got} == {"many-1", "many-2"}
-
-
 async def test_messages_that_are_too_large(kafka: Kafka) -> None:
     """They are rejected here, and their neighbours are written."""
     site = Site(cluster="large", hostname="n1")
@@ -201,12 +108,3 @@ async def test_checks_that_pass(kafka: Kafka) -> None:
     site = Site(cluster="checks", hostname="n1")
     await KafkaSink(site=site, broker=kafka.broker).check()
     await KafkaSource(site=site, telemetry=Telemetry(), broker=kafka.broker).check()
-
-
-def test_options_that_cannot_be() -> None:
-    """A wrong option is named before anything starts."""
-    site, telemetry = Site(cluster="fox", hostname="n1"), Telemetry()
-    with pytest.raises(ConfigError, match="only one of them"):
-        KafkaSource(site=site, telemetry=telemetry, topics=["a"], pattern="b")
-    with pytest.raises(ConfigError, match="pattern: '\\['"):
-        KafkaSource(site=site, telemetry=telemetry, pattern="[")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.bridge import limits, load_recipe, parts
+from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
@@ -72,7 +72,7 @@ async def backfill(
         raise UsageError(f"--rate {rate}: it cannot be negative")
     telemetry = Telemetry()
     recipe = load_recipe(to, where)
-    _, between, sink = parts(recipe, to, telemetry)
+    _, between, sink = recipe_parts(recipe, to, telemetry)
     progress = Progress()
     begin, finish = _nanoseconds(start), _nanoseconds(end)
     async with contextlib.AsyncExitStack() as stack:
@@ -102,7 +102,7 @@ async def backfill(
                 telemetry=telemetry,
                 translators=between,
                 dead_letter_sink=dead_letter_sink(source, sink, recipe, telemetry),
-                limits=limits(sink, recipe.batch),
+                limits=batch_limits(sink, recipe.batch),
             )
         finally:
             progress.clear()

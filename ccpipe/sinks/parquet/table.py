@@ -9,11 +9,11 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from ccpipe.errors import RejectedError
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.sinks.parquet.schema import MAX_NAME, NAME, NULL, SCHEMA
 
-KERNEL = load(__package__)
+KERNEL = load_kernel(__package__)
 
 MAX_KNOWN = 2**18
 """Series that are remembered between batches."""

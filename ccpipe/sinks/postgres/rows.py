@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import compress, groupby
 from typing import Any
 
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.formats.lineprotocol.precision import INT64_MIN, NO_TIME
 
-KERNEL = load(__package__)
+KERNEL = load_kernel(__package__)
 
 COLUMNS = ("time", "value", "series", "ns", "int", "uint", "bool", "text")
 """Of ``samples``, in the order of its rows."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ccpipe.bus.nats.publisher import Outgoing
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.errors import ConfigError, UnavailableError
 
 VERSION = 1

@@ -5,7 +5,8 @@ import contextlib
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site

@@ -28,13 +28,6 @@ async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: Se
     assert await stored(nats_server) == [(SUBJECT, b"%d" % i) for i in range(100)]
 
 
-async def test_the_id_says_what_and_where() -> None:
-    """The same payload on another subject is another message."""
-    first, second = Outgoing.of("a", b"x"), Outgoing.of("b", b"x")
-    assert first.id != second.id
-    assert first == Outgoing.of("a", b"x")
-
-
 async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: Server) -> None:
     """What was stored before is not sent again by the next try."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:

@@ -158,8 +158,6 @@ class ParquetSink(Sink):
         self._housekeeping.look_after(folders, len(records))
 
     def _prepare(self) -> None:
-        # Arrow's own pool holds some 30 MB that it does not use.
-        pa.set_memory_pool(pa.system_memory_pool())
         make_folder(self.folder)
         clean_up(self.folder)
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from ccpipe.sinks.parquet.schema import SCHEMA
 
-GROUP_ROWS = 2**18
-GROUP_BYTES = 32 * 2**20
+GROUP_ROWS = 2**17
+GROUP_BYTES = 16 * 2**20
 """Rows and bytes of a row group at most: what a reader or writer holds at once."""
 
 _OPTIONS: dict[str, Any] = {

@@ -2,23 +2,30 @@
 
 from pathlib import Path
 
+import pytest
+
 from ccpipe.config import Duration
-from ccpipe.sinks.parquet import ParquetSink
+from ccpipe.sinks.parquet import ParquetSink, housekeeping
 from ccpipe.sinks.parquet.housekeeping import JOINED, MANY_ROWS
 from tests.conftest import eventually
 from tests.sinks.conftest import metric
 
 
-async def test_files_are_joined_when_there_is_time(tmp_path: Path) -> None:
-    """Large batches in quick succession put it off; a small one lets it begin."""
+async def test_files_are_joined_when_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a large batch not at once, but then without another write."""
     async with ParquetSink(dir=str(tmp_path)) as sink:
-        for number in range(JOINED - 1):
+        monkeypatch.setattr(housekeeping, "BUSY_SECONDS", 3600.0)
+        sink._housekeeping.look_after([], MANY_ROWS)
+        for number in range(JOINED):
             await sink.write([metric(float(number))])
         (folder,) = tmp_path.glob("cluster=*/date=*")
-        housekeeping = sink._housekeeping
-        housekeeping.look_after([folder], MANY_ROWS)
-        assert housekeeping._written == {folder}
-        await sink.write([metric(99.0)])
+        assert len(list(folder.glob("*.parquet"))) == JOINED
+    assert len(list(folder.glob("*.parquet"))) == JOINED, "closing does not wait for the time"
+    async with ParquetSink(dir=str(tmp_path)) as sink:
+        monkeypatch.setattr(housekeeping, "BUSY_SECONDS", 0.1)
+        sink._housekeeping.look_after([folder], MANY_ROWS)
         await eventually(lambda: len(list(folder.glob("*.parquet"))) == 1)
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from ccpipe.config import Duration
@@ -36,3 +37,22 @@ async def test_old_days_go(tmp_path: Path) -> None:
     async with ParquetSink(dir=str(tmp_path), retention=Duration(365 * 86_400)) as sink:
         await sink.write([metric(1.0, time=4 * 10**18)])
         await eventually(lambda: not old.exists())
+
+
+async def test_row_groups_of_joined_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay within the bound, so that joining takes little memory; no name comes twice."""
+    async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
+        for number in range(JOINED):
+            rows = [metric(float(number), hostname=f"n{host}") for host in range(3)]
+            await sink.write(rows)
+    (folder,) = tmp_path.glob("cluster=*/date=*")
+    monkeypatch.setattr(housekeeping, "GROUP_ROWS", 10)
+    assert housekeeping.join_files(tmp_path, folder, "zstd")
+    (path,) = folder.glob("*.parquet")
+    with pq.ParquetFile(path) as file:
+        groups = [file.read_row_group(group) for group in range(file.num_row_groups)]
+    assert [len(group) for group in groups] == [9] * 10 + [6]
+    for group in groups:
+        assert group["hostname"].chunk(0).dictionary.to_pylist() == ["n0", "n1", "n2"]
+    found = sorted(value for group in groups for value in group["value"].to_pylist())
+    assert found == sorted(float(number) for number in range(JOINED) for _ in range(3))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from ccpipe.sinks.parquet.schema import SCHEMA
 
-GROUP_ROWS = 2**17
+GROUP_ROWS = 150_000
 GROUP_BYTES = 16 * 2**20
 """Rows and bytes of a row group at most: what a reader or writer holds at once."""
 

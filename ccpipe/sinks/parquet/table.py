@@ -52,7 +52,7 @@ class Part(NamedTuple):
     """Of their folder."""
     table: pa.Table
     """Of ``SCHEMA``."""
-    rows: Sequence[int] | None
+    rows: Rows
     """Their places among all rows, in ascending order; None for all of them."""
 
 

@@ -45,7 +45,9 @@ class Results(msgspec.Struct):
     seconds: float = 0.0
 
 
-def measure(*, quick: bool, telegraf: Path | None, collector: Path | None) -> Results:
+def measure(
+    *, quick: bool, telegraf: Path | None, collector: Path | None, nats: Path | None
+) -> Results:
     """Run all benchmarks, one after another."""
     begin = time.monotonic()
     decoding = lines.decoding()
@@ -65,7 +67,7 @@ def measure(*, quick: bool, telegraf: Path | None, collector: Path | None) -> Re
             memory.growth(100_000, 1_000_000) if quick else memory.growth(1_000_000, 10_000_000),
             memory.growth(200_000, 20_000) if quick else memory.growth(1_000_000, 100_000),
         ],
-        start=asyncio.run(start.start(3 if quick else 9)),
+        start=asyncio.run(start.start(3 if quick else 9, nats)),
         publishers=publisher.costs(collector, 10 if quick else 40),
         one_line_microseconds=1e6 / ours.lines_per_second,
     )
@@ -191,12 +193,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="folder for results")
     parser.add_argument("--telegraf", type=Path, help="its program, to measure it too")
     parser.add_argument("--collector", type=Path, help="cc-metric-collector's, likewise")
+    parser.add_argument("--nats", type=Path, help="the program nats, likewise")
     options = parser.parse_args()
-    for name in ("telegraf", "collector"):
+    for name in ("telegraf", "collector", "nats"):
         program = getattr(options, name)
         if program is not None and not os.access(program, os.X_OK):
             parser.error(f"--{name}: {program} is no program")
-    results = measure(quick=options.quick, telegraf=options.telegraf, collector=options.collector)
+    results = measure(
+        quick=options.quick,
+        telegraf=options.telegraf,
+        collector=options.collector,
+        nats=options.nats,
+    )
     text = markdown(results)
     print(text)
     (options.out / "results.md").write_text(text)

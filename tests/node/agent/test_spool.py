@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.publisher import Outgoing
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.node.agent.spool import Dropped, Spool
 from tests.sinks.conftest import full_disk

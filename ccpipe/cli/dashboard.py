@@ -8,10 +8,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ccpipe.bus.nats.server import write_private
+from ccpipe.bus.nats.announcement import write_private
 from ccpipe.cli.console.options import Where, seconds
 from ccpipe.config import read_secret, state_folder
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)

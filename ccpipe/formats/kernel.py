@@ -14,7 +14,7 @@ FORMATS = ("gridengine", "lineprotocol", "slurm")
 """Those that have a kernel."""
 
 
-def load(package: str, name: str = "_kernel") -> ModuleType | None:
+def load_kernel(package: str, name: str = "_kernel") -> ModuleType | None:
     """Import the kernel of a package; None where its twin is to do the work.
 
     Raises
@@ -39,6 +39,6 @@ def load(package: str, name: str = "_kernel") -> ModuleType | None:
 def kernels() -> dict[str, str]:
     """Say of each format what reads it here: ``compiled`` or ``python``."""
     return {
-        name: "python" if load(f"ccpipe.formats.{name}.kernel") is None else "compiled"
+        name: "python" if load_kernel(f"ccpipe.formats.{name}.kernel") is None else "compiled"
         for name in FORMATS
     }

@@ -117,3 +117,41 @@ def test_jetstream_is_not_imported_before_it_is_used(used: str) -> None:
         " is NotFoundError, nats.js is sys.modules['nats.js'])\n"
     )
     assert printed == "[]\nStatus\nTrue True\n"
+
+
+def test_its_version_is_known_without_the_metadata_of_packages() -> None:
+    """Reading that takes a tenth of the time to the first line of ``tail``; servers show it."""
+    printed = python(
+        "import sys, ccpipe.bus.nats.connection\n"
+        "import nats.aio.client as client\n"
+        "print('importlib.metadata' in sys.modules)\n"
+        "from importlib.metadata import version\n"
+        "print(version('nats-py') == client.__version__, version.__module__)\n"
+    )
+    assert printed == "False\nTrue importlib.metadata\n"
+
+
+def test_its_version_is_asked_for_where_no_folder_names_it(tmp_path: Path) -> None:
+    """As in a distribution's package."""
+    printed = python(
+        "import sys, types, ccpipe.bus as bus\n"
+        f"sys.modules['nats'] = types.SimpleNamespace(__file__='{tmp_path}/nats/x')\n"
+        "sys.modules['importlib.metadata'] = bus._Deferred('importlib.metadata')\n"
+        "print(bus._version('nats-py'))\n"
+        "from importlib.metadata import version\n"
+        "print(version('nats-py'))\n"
+    )
+    first, second = printed.split()
+    assert first == second
+
+
+def test_who_uses_what_is_deferred_meanwhile_gets_the_module() -> None:
+    """Another thread may import it while nats-py is imported."""
+    printed = python(
+        "import sys\n"
+        "from ccpipe.bus import _Deferred\n"
+        "sys.modules['colorsys'] = _Deferred('colorsys')\n"
+        "from colorsys import rgb_to_hsv\n"
+        "print(rgb_to_hsv.__module__, type(sys.modules['colorsys']).__name__)\n"
+    )
+    assert printed == "colorsys module\n"

@@ -3,11 +3,11 @@
 from ccpipe.formats.sonar import SampleAttributes, SampleEnvelope, decode
 from ccpipe.jobs import Job
 from ccpipe.simulate.jobs import SECOND, Scheduler
-from ccpipe.simulate.series import Parts
+from ccpipe.simulate.series import NodeParts
 from ccpipe.simulate.sonar import PROCESSES, sample_envelope
 
 NOW = 1_790_000_000 * SECOND
-PARTS = Parts(hwthread=64)
+PARTS = NodeParts(hwthread=64)
 
 
 def sample(job: Job | None) -> SampleAttributes:

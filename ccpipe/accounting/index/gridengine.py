@@ -24,7 +24,7 @@ from ccpipe.accounting.records import line_at, read_records
 from ccpipe.errors import DataError, MissingExtra, UsageError
 from ccpipe.formats.files import COMPRESSED, open_stream
 from ccpipe.formats.gridengine import Accounting, parse
-from ccpipe.formats.gridengine.columns import Columns, read_columns
+from ccpipe.formats.gridengine.columns import ParsedTable, read_columns
 from ccpipe.formats.gridengine.table import from_records
 from ccpipe.terminal import plural
 
@@ -118,7 +118,7 @@ class _Writer:
             self.size, self.lines = size, lines
         self._flush(parquet)
 
-    def _read_block(self, block: FileBlock) -> Columns:
+    def _read_block(self, block: FileBlock) -> ParsedTable:
         names = ("job_number", "offset", "line")
         part = read_columns(block.payload, names, offset=block.offset)
         if not block.payload.endswith(b"\n"):

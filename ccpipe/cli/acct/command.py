@@ -181,13 +181,13 @@ def _sum_up(
 ) -> int:
     """Read, sum up and print; returns the number of groups."""
     from ccpipe.accounting.sums import Sums
-    from ccpipe.formats.gridengine.columns import Columns, read_columns
+    from ccpipe.formats.gridengine.columns import ParsedTable, read_columns
 
     by = _columns_of_qacct(filters, show.by) if show.qacct else show.by
     sums = Sums(by, only_qacct=show.qacct, percentages=show.percentiles)
     columns = tuple(dict.fromkeys((*selection.columns, *sums.columns)))
 
-    def read(block: FileBlock) -> Columns:
+    def read(block: FileBlock) -> ParsedTable:
         part = read_columns(block.payload, columns, offset=block.offset)
         part.table = selection.apply(part.table)
         return part

@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from ccpipe.cli.console.output import MessageTable, encoder, print_json
+from ccpipe.cli.console.message_table import MessageTable
+from ccpipe.cli.console.output import encoder, print_json
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.terminal import printable

@@ -101,7 +101,7 @@ def _printer(output: Output, site: "Site") -> Sink:
     if output == "sonar":
         return EnvelopePrinter(site.publish.sonar.profile)
     if output == "table":
-        from ccpipe.cli.console.output import TableSink
+        from ccpipe.cli.console.table_sink import TableSink
 
         return TableSink()
     from ccpipe.sinks.stdout import StdoutSink

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.kafka.broker import Broker
+from ccpipe.bus.kafka.broker import KafkaBroker
 from ccpipe.bus.kafka.sink import KafkaSink
 from ccpipe.bus.kafka.source import KafkaSource
 from ccpipe.config import Site
@@ -40,7 +40,7 @@ async def read(kafka: Kafka, site: Site, enough: int, *, dies: bool = False, **o
 
 
 async def read_from(
-    broker: Broker, site: Site, enough: int, *, dies: bool = False, **options: Any
+    broker: KafkaBroker, site: Site, enough: int, *, dies: bool = False, **options: Any
 ) -> Any:
     """Read records as ``read`` does, with credentials of one's own."""
     stop = asyncio.Event()

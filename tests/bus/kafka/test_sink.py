@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.structs import TopicPartition
 
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.kafka.broker import Broker
+from ccpipe.bus.kafka.broker import KafkaBroker
 from ccpipe.bus.kafka.sink import KafkaSink
 from ccpipe.bus.kafka.source import KafkaSource
 from ccpipe.config import Duration, Site, Size
@@ -92,7 +92,7 @@ async def test_a_name_that_is_no_topic(kafka: Kafka) -> None:
 
 async def test_no_broker() -> None:
     """Where nobody listens it may be tried again; `check()` says so."""
-    nobody = Broker(servers=(f"127.0.0.1:{free_port()}",), timeout=Duration(1))
+    nobody = KafkaBroker(servers=(f"127.0.0.1:{free_port()}",), timeout=Duration(1))
     site = Site(cluster="none", hostname="n1")
     async with KafkaSink(site=site, broker=nobody) as sink:
         with pytest.raises(UnavailableError, match="127"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccpipe.bus.mqtt.session import Broker
+from ccpipe.bus.mqtt.session import MqttBroker
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Site
 from ccpipe.telemetry import Telemetry
@@ -33,7 +33,7 @@ def source(mosquitto: Mosquitto, fox: Site) -> Callable[..., MqttSource]:
     """Return a function that makes sources."""
 
     def make(protocol: Any = "5", **options: Any) -> MqttSource:
-        broker = Broker(url=mosquitto.url, protocol=protocol)
+        broker = MqttBroker(url=mosquitto.url, protocol=protocol)
         return MqttSource(site=fox, telemetry=Telemetry(), broker=broker, **options)
 
     return make

@@ -6,7 +6,7 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from ccpipe.bus.mqtt.session import Broker
+from ccpipe.bus.mqtt.session import MqttBroker
 from ccpipe.bus.mqtt.sink import MqttSink
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Site
@@ -26,7 +26,7 @@ async def test_what_is_written_is_what_comes(
     durable = source(protocol, durable="test")
     await remember(source(protocol, durable="test"))
     start = event("job", "start_job", '{"a": 1}', time=NOON, tags=TAGS)
-    async with MqttSink(site=fox, broker=Broker(url=mosquitto.url, protocol=protocol)) as sink:
+    async with MqttSink(site=fox, broker=MqttBroker(url=mosquitto.url, protocol=protocol)) as sink:
         await sink.write([*metrics(1200), start])
     async with Reader(durable) as reader:
         await eventually(lambda: len(reader.records) == 1201, 60)

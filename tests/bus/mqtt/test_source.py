@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ccpipe.bus.codecs.sonar import SonarCodec
-from ccpipe.bus.mqtt.session import Broker
+from ccpipe.bus.mqtt.session import MqttBroker
 from ccpipe.bus.mqtt.sink import MqttSink
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Site
@@ -130,7 +130,7 @@ def test_options_that_cannot_be(fox: Site) -> None:
     with pytest.raises(ConfigError, match="in_flight: 0"):
         MqttSource(site=fox, telemetry=Telemetry(), in_flight=0)
     with pytest.raises(ConfigError, match="queue: only MQTT 5"):
-        MqttSource(site=fox, telemetry=Telemetry(), broker=Broker(protocol="3.1.1"), queue="q")
+        MqttSource(site=fox, telemetry=Telemetry(), broker=MqttBroker(protocol="3.1.1"), queue="q")
     with pytest.raises(ConfigError, match="prefix: 'a/#'"):
         MqttSink(site=fox, prefix="a/#")
     with pytest.raises(ConfigError, match="latest: only metrics"):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import UnavailableError
-from ccpipe.pipeline import Run
+from ccpipe.pipeline import MessageRange
 from ccpipe.sinks.parquet.files import (
     StoredMessages,
     joined,
@@ -23,10 +23,10 @@ from ccpipe.sinks.parquet.files import (
 )
 
 
-def run_of(consumer: str, first: int, size: int) -> Run:
+def run_of(consumer: str, first: int, size: int) -> MessageRange:
     """Return messages that follow one another, each at a time of its own."""
     last = first + size
-    return Run(consumer, first, last, 1000 + first, 1000 + last)
+    return MessageRange(consumer, first, last, 1000 + first, 1000 + last)
 
 
 runs = st.builds(run_of, st.sampled_from("ab"), st.integers(1, 60), st.integers(0, 9))
@@ -38,13 +38,13 @@ def write(path: Path, said: dict[bytes, bytes]) -> None:
     pq.write_table(table, path)
 
 
-def numbers(found: list[Run]) -> set[tuple[str, int]]:
+def numbers(found: list[MessageRange]) -> set[tuple[str, int]]:
     """Return the messages that runs speak of."""
     return {(run.consumer, n) for run in found for n in range(run.first, run.last + 1)}
 
 
 @given(st.lists(runs, max_size=20))
-def test_runs_that_follow_one_another_are_one(given_: list[Run]) -> None:
+def test_runs_that_follow_one_another_are_one(given_: list[MessageRange]) -> None:
     """They speak of the same messages, and no two of a consumer could be joined further."""
     found = joined(given_)
     assert numbers(found) == numbers(given_)
@@ -55,7 +55,7 @@ def test_runs_that_follow_one_another_are_one(given_: list[Run]) -> None:
 def test_metadata_is_read_back(tmp_path: Path) -> None:
     """And what is no file of ours says nothing."""
     path = tmp_path / "a.parquet"
-    stored = [Run("c", 1, 3, 10, 12)]
+    stored = [MessageRange("c", 1, 3, 10, 12)]
     write(path, metadata(stored, ["b.parquet"]))
     assert read_metadata(path) == (stored, ["b.parquet"])
     for content in (b"", b"PAR1", b"x" * 100):
@@ -81,14 +81,14 @@ def test_what_others_stored_is_seen(tmp_path: Path) -> None:
     """Each file is asked once; files whose rows another one has now are removed."""
     known = StoredMessages(tmp_path)
     assert known.look() == []
-    write(tmp_path / "a.parquet", metadata([Run("c", 1, 3, 10, 12)]))
-    write(tmp_path / "b.parquet", metadata([Run("c", 4, 5, 13, 14)]))
-    assert known.look() == [Run("c", 1, 5, 10, 14)]
+    write(tmp_path / "a.parquet", metadata([MessageRange("c", 1, 3, 10, 12)]))
+    write(tmp_path / "b.parquet", metadata([MessageRange("c", 4, 5, 13, 14)]))
+    assert known.look() == [MessageRange("c", 1, 5, 10, 14)]
     write(tmp_path / "c-joined.parquet", metadata([], ["a.parquet", "b.parquet"]))
     known.look()
     assert parquet_files(tmp_path) == ["c-joined.parquet"]
-    known.add("own.parquet", [Run("c", 6, 6, 15, 15)])
-    assert known.look() == [Run("c", 1, 6, 10, 15)]
+    known.add("own.parquet", [MessageRange("c", 6, 6, 15, 15)])
+    assert known.look() == [MessageRange("c", 1, 6, 10, 15)]
 
 
 def test_only_files_of_the_folder_are_removed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from ccpipe.message import Message, Uint
 from ccpipe.sources.stored.backfill import WINDOW, BackfillSource, message_of
-from ccpipe.sources.stored.checkpoint import Selection
+from ccpipe.sources.stored.checkpoint import BackfillSelection
 
 NODE = ("fox", "n1", "node", None, None, None)
 NONE = (None, None, None, None, None)
@@ -50,7 +50,7 @@ class Store:
 
 def source(store: Store, windows: float, checkpoint: Path | None = None) -> BackfillSource:
     """Return a source of so many windows."""
-    selection = Selection(0, int(windows * WINDOW))
+    selection = BackfillSelection(0, int(windows * WINDOW))
     return BackfillSource(store, selection, name="x", checkpoint=checkpoint)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import MissingInputError
-from ccpipe.sources.stored.checkpoint import Selection
+from ccpipe.sources.stored.checkpoint import BackfillSelection
 from ccpipe.sources.stored.files import FilesSource
 
 SECOND = 10**9
@@ -40,13 +40,13 @@ async def test_all_files_are_read_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("selection", "values"),
     [
-        (Selection(3 * SECOND, 6 * SECOND), [3, 4, 5]),
-        (Selection(0, 99 * SECOND, frozenset({"n1"})), [1, 4, 7]),
-        (Selection(2 * SECOND, 8 * SECOND, frozenset({"n0", "n2"})), [2, 3, 5, 6]),
+        (BackfillSelection(3 * SECOND, 6 * SECOND), [3, 4, 5]),
+        (BackfillSelection(0, 99 * SECOND, frozenset({"n1"})), [1, 4, 7]),
+        (BackfillSelection(2 * SECOND, 8 * SECOND, frozenset({"n0", "n2"})), [2, 3, 5, 6]),
     ],
 )
 async def test_only_what_is_selected_is_read(
-    tmp_path: Path, selection: Selection, values: list[int]
+    tmp_path: Path, selection: BackfillSelection, values: list[int]
 ) -> None:
     """The end is not part of it; a line without a time is in no range."""
     paths = written(tmp_path, LINES, "m,hostname=n1 value=99\n")

@@ -7,7 +7,7 @@ import pytest
 
 from ccpipe.message import Message, event, metric
 from ccpipe.sinks.parquet import ParquetSink
-from ccpipe.sources.stored.parquet_tables import TRIES, NoFilesError, query, tables
+from ccpipe.sources.stored.parquet_tables import TRIES, NoFilesError, run_query, tables
 
 NOON = 1_740_052_800 * 10**9
 TAGS = {"cluster": "fox", "hostname": "n1"}
@@ -43,7 +43,7 @@ async def test_metrics_events_and_jobs_are_tables(tmp_path: Path) -> None:
 def test_a_folder_without_files_is_missing_input(tmp_path: Path) -> None:
     """With the exit code that says so."""
     with pytest.raises(NoFilesError, match="no Parquet files yet") as caught:
-        query(tmp_path, lambda _: None)
+        run_query(tmp_path, lambda _: None)
     assert caught.value.exit_code == 66
 
 
@@ -59,13 +59,13 @@ async def test_a_query_begins_anew_where_files_went(tmp_path: Path) -> None:
             raise duckdb.IOException("No such file")
         return len(connection.execute("FROM samples").fetchall())
 
-    assert query(tmp_path, work) == 1
+    assert run_query(tmp_path, work) == 1
     tried = -TRIES
     with pytest.raises(duckdb.IOException):
-        query(tmp_path, work)
+        run_query(tmp_path, work)
 
 
 async def test_a_path_with_quotes_is_read(tmp_path: Path) -> None:
     """It is a text of SQL."""
     folder = await lake(tmp_path / "it's", metric("m", 1.0, time=NOON, tags=TAGS))
-    assert query(folder, lambda connection: connection.execute("FROM samples").fetchall())
+    assert run_query(folder, lambda connection: connection.execute("FROM samples").fetchall())

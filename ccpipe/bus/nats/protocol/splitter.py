@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from ccpipe.bus.nats.protocol.frames import Frame, split_in_python
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 
-KERNEL = load(__package__, "_frames")
+KERNEL = load_kernel(__package__, "_frames")
 
 split: Callable[[bytearray, int, int], tuple[list[Frame], int, int]]
 split = split_in_python if KERNEL is None else KERNEL.split

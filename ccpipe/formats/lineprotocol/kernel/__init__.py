@@ -1,5 +1,5 @@
 """The compiled kernel of this format; None where the Python code is used instead."""
 
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 
-KERNEL = load(__name__)
+KERNEL = load_kernel(__name__)

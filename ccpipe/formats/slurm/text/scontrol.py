@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.records import Allocation, LiveJob, Node, Partition
 from ccpipe.formats.slurm.resources import index_list
 from ccpipe.formats.slurm.states import job_state, node_states
@@ -83,7 +83,7 @@ _TIMES = {
 """Those that are times."""
 
 
-def read_jobs(payload: bytes, *, zone: tzinfo | None = None) -> Reading[LiveJob]:
+def read_jobs(payload: bytes, *, zone: tzinfo | None = None) -> ParsedOutput[LiveJob]:
     """Read ``scontrol show job``, better with ``-d``; times are those of `zone`.
 
     Without a zone, jobs with local times are rejected.
@@ -92,13 +92,13 @@ def read_jobs(payload: bytes, *, zone: tzinfo | None = None) -> Reading[LiveJob]
     return read_records(payload, JOB, lambda record: _job(record, time))
 
 
-def read_nodes(payload: bytes, *, zone: tzinfo | None = None) -> Reading[Node]:
+def read_nodes(payload: bytes, *, zone: tzinfo | None = None) -> ParsedOutput[Node]:
     """Read ``scontrol show node``; the zone is as for jobs."""
     time = TimeReader(zone)
     return read_records(payload, NODE, lambda record: _node(record, time))
 
 
-def read_partitions(payload: bytes) -> Reading[Partition]:
+def read_partitions(payload: bytes) -> ParsedOutput[Partition]:
     """Read ``scontrol show partition``."""
     return read_records(payload, PARTITION, _partition)
 

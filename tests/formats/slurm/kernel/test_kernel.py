@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.slurm import SacctReader, SacctRow
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.text import plain_rows
 from tests.conftest import needs_kernel
 from tests.formats.slurm.captured import OSLO
@@ -41,10 +41,10 @@ CELLS = {
 USUAL = {name: cells[:3] for name, cells in CELLS.items()} | {"JobName": ("a", "None")}
 
 
-def read(payload: bytes, size: int, zone: ZoneInfo = OSLO) -> Reading[SacctRow]:
+def read(payload: bytes, size: int, zone: ZoneInfo = OSLO) -> ParsedOutput[SacctRow]:
     """Read in chunks of a size."""
     reader = SacctReader(columns=COLUMNS, zone=zone)
-    whole: Reading[SacctRow] = Reading()
+    whole: ParsedOutput[SacctRow] = ParsedOutput()
     for start in range(0, len(payload), size):
         whole.extend(reader.feed(payload[start : start + size]))
     whole.extend(reader.flush())

@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.process.signals import stop_signals
 
 STUBBORN = """
 import asyncio
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.process.signals import stop_signals
 
 async def main():
     async with stop_signals() as stop:

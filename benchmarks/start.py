@@ -53,10 +53,10 @@ async def start(rounds: int = ROUNDS) -> dict[str, float]:
     """Return the CPU seconds of each command; a real server has messages for ``tail``."""
     import nats
 
-    from ccpipe.bus.nats.server import Server
+    from ccpipe.bus.nats.server import NatsServer
 
     with tempfile.TemporaryDirectory() as folder:
-        async with Server(Path(folder), port=free_port()) as server:
+        async with NatsServer(Path(folder), port=free_port()) as server:
             client = await nats.connect(server.url)
             tail = (*CCPIPE, "tail", "a.b", "--count", "1", "-o", "line", "--server", server.url)
 

@@ -11,7 +11,7 @@ from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats import store as module
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import DeniedError, RejectedError, UnavailableError
@@ -35,7 +35,9 @@ ENVELOPE = Envelope(
 )
 
 
-async def test_sinks_share_a_connection_that_stays_open(site: Site, nats_server: Server) -> None:
+async def test_sinks_share_a_connection_that_stays_open(
+    site: Site, nats_server: NatsServer
+) -> None:
     """Who opened it closes it: sinks that are left leave it as it is."""
     telemetry = Telemetry()
     bus = await Connection(site.bus, name="test", telemetry=telemetry).connect_in_background()
@@ -55,7 +57,7 @@ async def test_sinks_share_a_connection_that_stays_open(site: Site, nats_server:
         await lines.write([METRIC])
 
 
-async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: Server) -> None:
+async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: NatsServer) -> None:
     """Not only by the one that happened to write first."""
     site = Site(cluster="fox.test", bus=Bus(servers=[f"nats://x:y@127.0.0.1:{nats_server.port}"]))
     telemetry = Telemetry()
@@ -67,7 +69,7 @@ async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: 
 
 
 async def test_the_stream_is_made_although_somebody_listens(
-    site: Site, nats_server: Server, monkeypatch: pytest.MonkeyPatch
+    site: Site, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ccpipe tail` that was there first: the broker then does not say that no stream stores it."""
     monkeypatch.setattr(module, "STORE_SECONDS", 0.2)
@@ -95,7 +97,7 @@ async def test_written_twice_it_is_stored_once(site: Site, sink: NatsSink) -> No
 
 @pytest.mark.parametrize("fault", ["silent", "cut", "killed"])
 async def test_what_was_stored_of_a_write_that_failed_is_not_stored_again(
-    nats_server: Server, fault: str
+    nats_server: NatsServer, fault: str
 ) -> None:
     """However it failed: the next try goes on where it was, with the same messages."""
     acknowledged = 0
@@ -133,7 +135,7 @@ async def test_a_line_beyond_the_servers_limit_is_rejected(sink: NatsSink) -> No
         await sink.write([huge])
 
 
-async def test_payloads_stay_below_the_servers_limit(nats_server: Server, site: Site) -> None:
+async def test_payloads_stay_below_the_servers_limit(nats_server: NatsServer, site: Site) -> None:
     """Asked for larger payloads than the server takes, the sink makes smaller ones."""
     async with NatsSink(site=site, telemetry=Telemetry(), lines=10**6, bytes=Size(2**30)) as sink:
         await sink.write(

@@ -11,27 +11,27 @@ from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import table as module
 from ccpipe.sinks.parquet.schema import SCHEMA
-from ccpipe.sinks.parquet.table import Part, Splitter
+from ccpipe.sinks.parquet.table import DayRows, DaySplitter
 from tests.conftest import needs_kernel
 from tests.sinks.conftest import messages_with, names, values
 
 few = st.sampled_from(["a", "b", "é,=\\ x"])
 
 
-def both(*payloads: Lines) -> tuple[list[Part], list[Part]]:
+def both(*payloads: Lines) -> tuple[list[DayRows], list[DayRows]]:
     """Return what the kernel makes, and what its twin makes, in the order of their folders."""
-    compiled = parts(Splitter(), *payloads)
+    compiled = parts(DaySplitter(), *payloads)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "KERNEL", None)
-        return compiled, parts(Splitter(), *payloads)
+        return compiled, parts(DaySplitter(), *payloads)
 
 
-def parts(splitter: Splitter, *payloads: Lines) -> list[Part]:
+def parts(splitter: DaySplitter, *payloads: Lines) -> list[DayRows]:
     """Split the lines of some payloads."""
     return sorted(splitter.parts(payloads), key=lambda part: part.path)
 
 
-def assert_equal(first: Part, second: Part) -> None:
+def assert_equal(first: DayRows, second: DayRows) -> None:
     """Compare rows, and the dictionaries, which hold nothing that no row has."""
     first.table.validate(full=True)
     assert first.path == second.path

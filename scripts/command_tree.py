@@ -5,7 +5,6 @@ import re
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,52 +12,12 @@ from cyclopts import App
 from cyclopts.argument import Argument
 
 from ccpipe.cli import COMMANDS, FOLDERS
+from ccpipe.cli.console.command_table import CommandEntry, CommandOption
 
 WORDS = {Path: "PATH", int: "INTEGER", float: "NUMBER", str: "TEXT", Any: "TEXT"}
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option or a positional argument."""
-
-    names: tuple[str, ...]
-    value: str
-    """What follows it, such as ``PATH``; empty for a flag."""
-    meaning: str
-    default: str
-    """Empty where there is none."""
-    choices: tuple[str, ...]
-    required: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command, or one subcommand of it."""
-
-    name: str
-    """With the names of the commands above it, such as ``dead list``."""
-    summary: str
-    paragraphs: list[str]
-    examples: list[str]
-    arguments: list[Option]
-    options: list[Option]
-    subcommands: list[str]
-
-    @property
-    def usage(self) -> str:
-        """The form of its command line."""
-        words = ["ccpipe", self.name]
-        if self.options:
-            words.append("[OPTIONS]")
-        for argument in self.arguments:
-            name = argument.names[0] + "..." * argument.value.endswith("...")
-            words.append(name if argument.required else f"[{name}]")
-        if self.subcommands and not self.options and not self.arguments:
-            words.append("COMMAND")
-        return " ".join(words)
-
-
-def commands() -> Iterator[Command]:
+def commands() -> Iterator[CommandEntry]:
     """Yield all commands in the order of ``ccpipe --help``, each before its subcommands."""
     for name in COMMANDS:
         known = App()  # ccpipe's own has summaries in place of texts
@@ -67,23 +26,30 @@ def commands() -> Iterator[Command]:
         yield from _tree(known[name], name)
 
 
-def _tree(command: App, name: str) -> Iterator[Command]:
+def _tree(command: App, name: str) -> Iterator[CommandEntry]:
     text = inspect.cleandoc(command.help)
     text = re.split(r"^Parameters\n-+\n", text, maxsplit=1, flags=re.MULTILINE)[0]
-    prose, _, examples = text.partition("Examples:")
-    summary, *paragraphs = (" ".join(part.split()) for part in prose.strip().split("\n\n"))
-    subcommands = [each for each in command if not each.startswith("-")]
+    prose, _, rest = text.partition("Examples:")
+    examples, _, more = rest.strip().partition("\n\n")
+    summary, *paragraphs = (
+        " ".join(part.split()) for part in f"{prose}\n\n{more}".split("\n\n") if part.strip()
+    )
+    subcommands = {
+        each: command[each].help.partition("\n\n")[0]
+        for each in command
+        if not each.startswith("-")
+    }
     given = [
         argument
         for argument in command.assemble_argument_collection(parse_docstring=True)
         if argument.show
     ] if command.default_command else []  # fmt: skip
     options = [_option(argument) for argument in given]
-    yield Command(
+    yield CommandEntry(
         name,
         summary,
         paragraphs,
-        [line.strip() for line in examples.strip().splitlines()],
+        [line.strip() for line in examples.splitlines()],
         [option for option in options if not option.names[0].startswith("-")],
         [option for option in options if option.names[0].startswith("-")],
         subcommands,
@@ -92,13 +58,13 @@ def _tree(command: App, name: str) -> Iterator[Command]:
         yield from _tree(command[each], f"{name} {each}")
 
 
-def _option(argument: Argument) -> Option:
+def _option(argument: Argument) -> CommandOption:
     default = argument.field_info.default
     unset = argument.required or default is False or default in (None, inspect.Parameter.empty, ())
     names = list(dict.fromkeys(argument.names))
     if argument.field_info.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
         names.insert(0, names[0].removeprefix("--").upper())
-    return Option(
+    return CommandOption(
         names=tuple(names),
         value=_value(argument.hint),
         meaning=" ".join((argument.parameter.help or "").split()),

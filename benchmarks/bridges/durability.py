@@ -1,7 +1,9 @@
 """What durability costs: JetStream beside core NATS, 500 lines a message, in one run.
 
-Prints lines per CPU-second (user and system) of ccpipe's own process, publishing and bridging, and
-the ratio of durable to core in each pair of neighbouring runs: median, lowest and highest::
+Publishing is one message in a write, as nodes do, or 20 on one subject, as a bridge does; a durable
+message waits until the one before it is stored. Prints lines per CPU-second (user and system) of
+ccpipe's own process, publishing and bridging, and the ratio of durable to core in each pair of
+neighbouring runs: median, lowest and highest::
 
     python -m benchmarks.bridges.durability
     python -m benchmarks.bridges.durability --messages 400 --rounds 5
@@ -9,12 +11,9 @@ the ratio of durable to core in each pair of neighbouring runs: median, lowest a
 
 import argparse
 import asyncio
-import contextlib
+import functools
 import time
-from collections.abc import AsyncIterator
 from statistics import median
-
-import nats
 
 from benchmarks import servers
 from benchmarks.bridges.bus import LINES, SUBJECT, publish
@@ -31,31 +30,21 @@ from ccpipe.telemetry import Telemetry
 WAYS = ("core", "durable")
 
 
-@contextlib.asynccontextmanager
-async def broker(*, is_durable: bool) -> AsyncIterator[str]:
-    """Run a nats-server, with a stream for the subject where it is durable."""
-    with servers.jetstream() as url:
-        if is_durable:
-            client = await nats.connect(url)
-            await client.jetstream().add_stream(name="bench", subjects=[SUBJECT])
-            await client.close()
-        yield url
-
-
 def site(url: str, *, is_durable: bool) -> Site:
-    """Return a site on the broker."""
+    """Return a site on the broker; where it is durable, sink and source make its stream."""
     return Site(cluster="bench", hostname="n", bus=Bus(servers=[url], jetstream=is_durable))
 
 
-async def publishing(messages: int, *, is_durable: bool) -> float:
-    """Publish as a bridge republishes or `ccpipe send` does; return lines per CPU-second."""
+async def publishing(messages: int, *, is_durable: bool, together: int = 1) -> float:
+    """Publish so many messages in a write; return lines per CPU-second."""
     lines = realistic(50_000)
-    texts = [payload(lines[n : n + LINES]) for n in range(0, 50_000, LINES)]
-    async with broker(is_durable=is_durable) as url:
+    size = LINES * together - 1
+    texts = [payload(lines[n : n + size]) for n in range(0, 50_000 - size, size)]
+    with servers.jetstream() as url:
         sink = NatsSink(site=site(url, is_durable=is_durable), telemetry=Telemetry(), lines=LINES)
         async with sink:
             spent = 0.0
-            for number in range(messages):
+            for number in range(messages // together):
                 # The same text would be the same message, which a stream stores once.
                 body = texts[number % len(texts)] + b"m,cluster=bench value=%d 1740000000" % number
                 records = decode(body)
@@ -83,7 +72,7 @@ class _Until(Sink):
 
 async def bridging(messages: int, *, is_durable: bool) -> float:
     """Run a bridge into nothing while another process publishes; return lines per CPU-second."""
-    async with broker(is_durable=is_durable) as url:
+    with servers.jetstream() as url:
         telemetry, stop = Telemetry(), asyncio.Event()
         source = NatsSource(
             site=site(url, is_durable=is_durable),
@@ -113,6 +102,7 @@ def main() -> None:
     options = parser.parse_args()
     parts = (
         ("publishing", publishing, options.messages // 20),
+        ("20 a write", functools.partial(publishing, together=20), options.messages // 20),
         ("bridging", bridging, options.messages),
     )
     for name, measure, messages in parts:

@@ -104,6 +104,24 @@ class MessageIds:
             first = MessageIds.concat([first, MessageIds.unknown(row - before)])
         return first, self._slice(place, len(self), row)
 
+    def large(self, size: int) -> "Iterator[tuple[int, tuple[str, int, int] | None]]":
+        """Yield where the records of each known message of at least `size` records end, and which.
+
+        None stands for what is between them: records of smaller messages, and of unknown ones.
+        """
+        begin = covered = 0
+        for consumer, number, time, end in zip(
+            self.consumers, self.numbers, self.times, self.ends, strict=True
+        ):
+            if consumer and end - begin >= max(size, 1):
+                if covered < begin:
+                    yield begin, None
+                yield end, (consumer, number, time)
+                covered = end
+            begin = end
+        if covered < begin:
+            yield begin, None
+
     def _slice(self, first: int, last: int, offset: int) -> "MessageIds":
         ends = self.ends[first:last]
         return MessageIds(

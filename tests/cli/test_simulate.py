@@ -91,10 +91,10 @@ async def test_a_report_tells_what_was_published_and_when(
 
 
 async def test_a_report_that_cannot_be_written_is_an_error(nats_server: NatsServer) -> None:
-    """Exit code 78; a dry run has none, 64."""
+    """Exit code 73; a dry run has none, 64."""
     some = ("--nodes", "1", "--for", "10s", "--speed", "max", "--report", "/nowhere/report.json")
     code, _, errors = await run(*some, "--server", nats_server.url)
-    assert code == 78
+    assert code == 73
     assert "--report: /nowhere/report.json" in errors
     assert (await run(*some, "--dry-run"))[0] == 64
 

@@ -53,6 +53,23 @@ def test_numbers_that_began_anew_are_other_runs() -> None:
     assert ids.unstored([])[0] is None
 
 
+@given(messages, st.integers(0, 4))
+def test_large(chosen: list[tuple[str, int, int]], size: int) -> None:
+    """Every record is in one part; a message that is large enough is a part of its own."""
+    ids = ids_of(chosen)
+    parts = list(ids.large(size))
+    ends = [end for end, _ in parts]
+    assert ends == sorted(set(ends))
+    assert ends[-1:] == ([ids.ends[-1]] if ids.ends and ids.ends[-1] else [])
+    expected = [
+        (end, (consumer, number, 100 + number))
+        for (consumer, number, count), end in zip(chosen, ids.ends, strict=True)
+        if consumer and count and count >= size
+    ]
+    assert [part for part in parts if part[1]] == expected
+    assert not any(a is b is None for (_, a), (_, b) in pairwise(parts))
+
+
 @given(messages, messages)
 def test_unstored(chosen: list[tuple[str, int, int]], before: list[tuple[str, int, int]]) -> None:
     """The records of messages that are not stored are kept, of each that comes twice the first."""

@@ -296,11 +296,7 @@ class Sampler(Source):
             wait = (slot - now) / _SECOND
             self.expected = time.monotonic() + wait + late + self._timeout
             self.armed.set()
-            if not await self._pause(wait):
-                return None
-            if time.time_ns() < slot:
-                continue
-            if late and not self._awake.is_set() and not await self._pause(late):
+            if not await self._pause(wait + late):
                 return None
             if slot <= time.time_ns() < slot + min_interval:
                 return slot

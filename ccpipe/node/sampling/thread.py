@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Protocol
 
-SLOW_SECONDS = 0.01
+SLOW_SECONDS = 0.025
 """A reading that takes longer than this keeps its thread to itself."""
 
 

@@ -31,6 +31,7 @@ import pyarrow as pa
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.lineprotocol.join import rows_before
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, MessageIds, MessageRange, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
@@ -158,8 +159,6 @@ class ParquetSink(Sink):
         self._housekeeping.look_after(folders, len(records))
 
     def _prepare(self) -> None:
-        # Arrow's own pool holds some 30 MB that it does not use.
-        pa.set_memory_pool(pa.system_memory_pool())
         make_folder(self.folder)
         clean_up(self.folder)
 
@@ -237,8 +236,8 @@ def _of_part(ids: MessageIds, part: DayRows) -> MessageIds:
     """Return the messages of the rows of a part."""
     if part.rows is None:
         return ids
-    others = sorted(set(range(ids.ends[-1])).difference(part.rows))
-    return ids.without(others)
+    ends = rows_before(part.rows, ids.ends)
+    return MessageIds(ids.consumers, ids.numbers, ids.times, ends)
 
 
 def _remove(path: Path) -> None:

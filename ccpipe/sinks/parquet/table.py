@@ -3,7 +3,6 @@
 from array import array
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
@@ -14,7 +13,7 @@ from ccpipe.formats.kernel import load_kernel
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.sinks.parquet.schema import MAX_NAME, NAME, NULL, SCHEMA
 
-KERNEL: ModuleType | None = load_kernel("ccpipe.sinks.parquet._kernel")
+KERNEL = load_kernel(__package__)
 
 MAX_KNOWN = 2**18
 """Series that are remembered between batches."""
@@ -53,7 +52,7 @@ class DayRows(NamedTuple):
     """Of their folder."""
     table: pa.Table
     """Of ``SCHEMA``."""
-    rows: Sequence[int] | None
+    rows: Rows
     """Their places among all rows, in ascending order; None for all of them."""
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
@@ -347,3 +348,32 @@ def test_what_cannot_be_asked_is_refused(wrong: str) -> None:
     shown = ccpipe("tail", *wrong.split())
     assert (shown.code, shown.out) == (64, "")
     assert wrong.split(maxsplit=1)[0] in shown.err
+
+
+async def test_nothing_slow_is_imported_until_the_first_line(nats_server: NatsServer) -> None:
+    """The time until then is that of imports."""
+    slow = (
+        "cyclopts", "rich", "attrs", "aiohttp", "tenacity", "difflib", "shutil", "tomllib",
+        "importlib.metadata", "email.message", "nats.js", "prometheus_client", "psutil", "pyarrow",
+        "numpy", "ccpipe.formats.nodelist", "ccpipe.bus.nats.server", "ccpipe.registry",
+    )  # fmt: skip
+    program = (
+        "import sys\n"
+        f"sys.argv = ['ccpipe', 'tail', '--count', '1', '--server', {nats_server.url!r}]\n"
+        "from ccpipe.cli import main\n"
+        "try: main()\n"
+        f"finally: print('imported', [m for m in {slow} if m in sys.modules])"
+    )
+    async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
+        shown = await ended(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                program,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment(),
+            )
+        )
+    assert "cpu_load" in shown.out
+    assert shown.out.endswith("imported []\n"), shown

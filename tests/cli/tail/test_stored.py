@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.tail.jobs import JobNodes
 from ccpipe.cli.tail.options import Options

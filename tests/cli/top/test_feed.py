@@ -5,7 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.top.feed import ModelFeed
 from ccpipe.cli.top.model import Model

@@ -25,9 +25,6 @@ FieldType = type[int] | type[float]
 FLUSH_INTERVAL = 5.0
 """Seconds after which samples are in the file, for who reads it while the step runs."""
 
-NODE_GROUP = -1
-"""Parent of the datasets that belong to the node."""
-
 _OPTIONS = {
     "ProfileHDF5Dir": "dir",
     "ProfileDir": "dir",

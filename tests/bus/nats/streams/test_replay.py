@@ -3,7 +3,8 @@
 import time
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.streams.jetstream import consumers_of
 from ccpipe.bus.nats.streams.replay import FETCH, replay
 from ccpipe.bus.subjects import Subjects

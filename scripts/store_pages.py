@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from ccpipe.cli.plugins import Option, read
+from ccpipe.cli.plugins import PluginOption, read
 from ccpipe.registry import entry_points
 
 INDEX = """\
@@ -84,7 +84,7 @@ def _table(group: str, name: str) -> str:
     return "\n| option | type | default | meaning |\n|---|---|---|---|\n" + "".join(rows) + "\n"
 
 
-def _default(option: Option) -> str:
+def _default(option: PluginOption) -> str:
     if option.required:
         return "required"
     empty = option.default in (None, "", [], {})

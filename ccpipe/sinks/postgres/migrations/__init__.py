@@ -86,7 +86,7 @@ async def migrate(connection: Any) -> None:
         for number, name, sql in known[version:]:
             await connection.execute(sql)
             await _note(connection, number, name)
-            log.info("the database has taken migration %d, %s", number, name)
+            log.info("applied migration %d, %s", number, name)
 
 
 # Only who locks a relation learns what other connections have made, and to_regclass() locks none.

@@ -5,6 +5,7 @@ import asyncio
 import os
 import platform
 import time
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +19,13 @@ from benchmarks.timing import Result
 from ccpipe.formats.kernel import kernels
 
 LIBRARY = "line_protocol_parser"
+PEERS = {
+    "telegraf": "Telegraf",
+    "collector": "cc-metric-collector",
+    "metric_store": "cc-metric-store",
+    "nats": "the command line client of NATS",
+}
+"""Programs of others by their option."""
 PUBLISHERS = """\
 All run at the same time and publish without a stream. What limits ccpipe's: Python's objects for
 each line, and handing readings from threads to the event loop. Most of its memory is
@@ -45,10 +53,8 @@ class Results(msgspec.Struct):
     seconds: float = 0.0
 
 
-def measure(
-    *, quick: bool, telegraf: Path | None, collector: Path | None, nats: Path | None
-) -> Results:
-    """Run all benchmarks, one after another."""
+def measure(peers: Mapping[str, Path | None], *, quick: bool) -> Results:
+    """Run all benchmarks, one after another, beside the peers that there are."""
     begin = time.monotonic()
     decoding = lines.decoding()
     one_line = {result.what: result for result in decoding["1 lines"]}
@@ -61,14 +67,14 @@ def measure(
         decoding=decoding,
         encoding=lines.encoding(),
         rules=rules.rules(),
-        bus=asyncio.run(bus.end_to_end(quick=quick)),
-        bridges=stores.bridges(quick=quick, program=telegraf),
+        bus=bus.ways(peers["metric_store"], quick=quick),
+        bridges=stores.bridges(quick=quick, program=peers["telegraf"]),
         memory=[
             memory.growth(100_000, 1_000_000) if quick else memory.growth(1_000_000, 10_000_000),
             memory.growth(200_000, 20_000) if quick else memory.growth(1_000_000, 100_000),
         ],
-        start=asyncio.run(start.start(3 if quick else 9, nats)),
-        publishers=publisher.costs(collector, 10 if quick else 40),
+        start=asyncio.run(start.start(3 if quick else 9, peers["nats"])),
+        publishers=publisher.costs(peers["collector"], 10 if quick else 40),
         one_line_microseconds=1e6 / ours.lines_per_second,
     )
     results.seconds = time.monotonic() - begin
@@ -191,20 +197,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller run, to see that it works")
     parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="folder for results")
-    parser.add_argument("--telegraf", type=Path, help="its program, to measure it too")
-    parser.add_argument("--collector", type=Path, help="cc-metric-collector's, likewise")
-    parser.add_argument("--nats", type=Path, help="the program nats, likewise")
+    for name, what in PEERS.items():
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, type=Path, metavar="PROGRAM", help=f"{what}, measured too")
     options = parser.parse_args()
-    for name in ("telegraf", "collector", "nats"):
-        program = getattr(options, name)
+    peers = {name: getattr(options, name) for name in PEERS}
+    for name, program in peers.items():
         if program is not None and not os.access(program, os.X_OK):
-            parser.error(f"--{name}: {program} is no program")
-    results = measure(
-        quick=options.quick,
-        telegraf=options.telegraf,
-        collector=options.collector,
-        nats=options.nats,
-    )
+            parser.error(f"--{name.replace('_', '-')}: {program} is no program")
+    results = measure(peers, quick=options.quick)
     text = markdown(results)
     print(text)
     (options.out / "results.md").write_text(text)

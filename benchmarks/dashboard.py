@@ -127,4 +127,4 @@ async def all_columns(
 
 if __name__ == "__main__":
     given = [int(each) for each in sys.argv[1:]]
-    asyncio.run(main(*(given + [1000, 40, 60][len(given) :])))  # type: ignore[arg-type]
+    asyncio.run(main(*(given + [1000, 40, 60][len(given) :])))

@@ -88,7 +88,9 @@ async def start(rounds: int = ROUNDS, nats_program: Path | None = None) -> dict[
     with tempfile.TemporaryDirectory() as folder:
         async with Server(Path(folder), port=free_port()) as server:
             client = await nats.connect(server.url)
-            listeners = {"first line of tail": (*CCPIPE, "tail", "a.b", "--server", server.url)}
+            listeners: dict[str, tuple[str, ...]] = {
+                "first line of tail": (*CCPIPE, "tail", "a.b", "--server", server.url)
+            }
             if nats_program is not None:
                 sub = (str(nats_program), "sub", "a.b", "--server", server.url)
                 listeners["first line of nats sub"] = sub

@@ -41,7 +41,7 @@ from ccpipe.translate.sonar.sonar_metrics import (
     JOB_INTS,
     PERFORMANCE_STATE,
     SYSTEM,
-    Row,
+    SonarMetric,
 )
 
 MODULES = (meta, sysinfo, sample, job, cluster)
@@ -267,7 +267,7 @@ def _prose(thing: Any) -> str:
     return (inspect.getdoc(thing) or "").replace("::\n\n", "").replace("``", "`")
 
 
-SECTIONS: tuple[tuple[str, type[Record], tuple[Row, ...], str], ...] = (
+SECTIONS: tuple[tuple[str, type[Record], tuple[SonarMetric, ...], str], ...] = (
     (
         "Node",
         SampleSystem,
@@ -373,7 +373,7 @@ def metrics_page() -> str:
     return "\n".join([*parts, _EVENTS]) + lists[0] + "\n" + _REST + lists[1] + "\n" + _TAIL
 
 
-def _metrics_table(record: type[Record], rows: tuple[Row, ...]) -> Iterator[str]:
+def _metrics_table(record: type[Record], rows: tuple[SonarMetric, ...]) -> Iterator[str]:
     yield "| metric | unit | value | type | made of | how |\n|---|---|---|---|---|---|"
     for row in rows:
         scale = {1: "", 1024: ", times 1024", 1 / 1024: ", through 1024"}[row.scale]

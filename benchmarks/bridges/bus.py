@@ -4,11 +4,13 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import nats
 from line_protocol_parser import parse_line
 from nats.aio.msg import Msg
 
+from benchmarks.bridges import metric_store
 from benchmarks.servers import broker
 from benchmarks.timing import Result
 from ccpipe.formats.lineprotocol import decode
@@ -97,6 +99,12 @@ def joined(size: int) -> Callable[[bytes], int]:
         return len(lines)
 
     return take
+
+
+def ways(store: Path | None, *, quick: bool) -> list[Result]:
+    """Measure all ways from the bus into memory, cc-metric-store's where its program is given."""
+    results = asyncio.run(end_to_end(quick=quick))
+    return [*results, metric_store.into_memory(store, quick=quick)] if store else results
 
 
 async def end_to_end(*, quick: bool = False) -> list[Result]:

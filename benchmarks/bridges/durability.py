@@ -1,7 +1,9 @@
 """What durability costs: JetStream beside core NATS, 500 lines a message, in one run.
 
-Prints lines per CPU-second (user and system) of ccpipe's own process, publishing and bridging, and
-the ratio of durable to core in each pair of neighbouring runs: median, lowest and highest::
+Publishing is one message in a write, as nodes do, or 20 on one subject, as a bridge does; a durable
+message waits until the one before it is stored. Prints lines per CPU-second (user and system) of
+ccpipe's own process, publishing and bridging, and the ratio of durable to core in each pair of
+neighbouring runs: median, lowest and highest::
 
     python -m benchmarks.bridges.durability
     python -m benchmarks.bridges.durability --messages 400 --rounds 5
@@ -9,6 +11,7 @@ the ratio of durable to core in each pair of neighbouring runs: median, lowest a
 
 import argparse
 import asyncio
+import functools
 import time
 from statistics import median
 
@@ -32,15 +35,16 @@ def site(url: str, *, is_durable: bool) -> Site:
     return Site(cluster="bench", hostname="n", bus=Bus(servers=[url], jetstream=is_durable))
 
 
-async def publishing(messages: int, *, is_durable: bool) -> float:
-    """Publish as a bridge republishes or `ccpipe send` does; return lines per CPU-second."""
+async def publishing(messages: int, *, is_durable: bool, together: int = 1) -> float:
+    """Publish so many messages in a write; return lines per CPU-second."""
     lines = realistic(50_000)
-    texts = [payload(lines[n : n + LINES]) for n in range(0, 50_000, LINES)]
+    size = LINES * together - 1
+    texts = [payload(lines[n : n + size]) for n in range(0, 50_000 - size, size)]
     with servers.jetstream() as url:
         sink = NatsSink(site=site(url, is_durable=is_durable), telemetry=Telemetry(), lines=LINES)
         async with sink:
             spent = 0.0
-            for number in range(messages):
+            for number in range(messages // together):
                 # The same text would be the same message, which a stream stores once.
                 body = texts[number % len(texts)] + b"m,cluster=bench value=%d 1740000000" % number
                 records = decode(body)
@@ -98,6 +102,7 @@ def main() -> None:
     options = parser.parse_args()
     parts = (
         ("publishing", publishing, options.messages // 20),
+        ("20 a write", functools.partial(publishing, together=20), options.messages // 20),
         ("bridging", bridging, options.messages),
     )
     for name, measure, messages in parts:

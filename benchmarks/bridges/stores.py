@@ -60,7 +60,7 @@ LIMITS: dict[tuple[str, str], str] = {
     ("postgres", "500"): "writing rows as binary COPY, and the kernel's copies of them",
     ("postgres", "10"): "writing rows as binary COPY; the objects of each message",
     ("postgres", "1"): "the objects of each message, and writing its acknowledgement",
-    ("postgres", FEW_NEW): "inserting new series: their tags as JSON, one row each",
+    ("postgres", FEW_NEW): "adding series to the table; then hashing them and writing their rows",
 }
 """What limits each row now, as profiles of it showed."""
 

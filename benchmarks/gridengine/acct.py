@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -211,7 +212,7 @@ def compare_lookup(folder: Path, records: int) -> None:
     print(f"\n{records:,} real records, {file.stat().st_size / 2**20:.0f} MiB: one job by number\n")
     found = {}
     for name, command in commands.items():
-        ran = minimum(lambda c=command: cost(c)) if command else qacct(folder, file, "-j", job)
+        ran = minimum(partial(cost, command)) if command else qacct(folder, file, "-j", job)
         if ran:
             found[name] = ran
             print(

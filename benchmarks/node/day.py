@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from ccpipe.message import Message
 from tests.node.recorded_day import INTERVAL, Clocks, live
 
 HOUR = 3600 // INTERVAL
@@ -32,7 +33,7 @@ def main(hours: int = 24) -> None:
     process = psutil.Process()
     metrics = 0
 
-    def see(messages: list[object]) -> None:
+    def see(messages: list[Message]) -> None:
         nonlocal metrics
         metrics += len(messages)
 

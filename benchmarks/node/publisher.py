@@ -24,12 +24,28 @@ import msgspec
 
 from benchmarks.node.agent import filled
 from benchmarks.servers import broker, running
-from ccpipe.registry import names
+from ccpipe.registry import entry_points
 
 INTERVAL = 2
-SAME = ("cpu", "disk", "load", "memory", "network", "numa")
-"""What cc-metric-collector measures on a node without GPUs and InfiniBand."""
-THEIRS = ("cpustat", "memstat", "loadavg", "netstat", "diskstat", "iostat", "numastats")
+SAME: dict[str, dict[str, object]] = {
+    "cpu": {"hwthreads": ["*"]},
+    "disk": {"exclude": ["loop*", "ram*"]},
+    "load": {},
+    "memory": {},
+    "network": {"exclude": []},
+    "numa": {},
+}
+"""What both measure: every hardware thread, disk and interface of a node without accelerators."""
+THEIRS = {
+    "cpustat": {},
+    "diskstat": {},
+    "iostat": {},
+    "loadavg": {},
+    "memstat": {},
+    "netstat": {"send_derived_values": True},
+    "numastats": {"send_derived_values": True},
+}
+"""The same in cc-metric-collector, with the rates that ours has."""
 
 
 class Cost(msgspec.Struct):
@@ -99,8 +115,11 @@ def ours(folder: Path, url: str, *, same: bool) -> list[str]:
     ]
     if same:
         lines += ["[publish.sonar]\nsample = 0\nsysinfo = 0"]
-        for name in sorted(names("collectors").keys() - {*SAME, "portable"}):
+        for name in sorted(entry_points("collectors").keys() - {*SAME, "portable"}):
             lines.append(f"[publish.collectors.{name}]\nenabled = false")
+        for name, options in SAME.items():
+            rows = [f"{key} = {json.dumps(value)}" for key, value in options.items()]
+            lines.append("\n".join([f"[publish.collectors.{name}]", *rows]))
     config.write_text("\n".join(lines) + "\n")
     return [sys.executable, "-m", "ccpipe", "publish", "--config", str(config)]
 
@@ -111,7 +130,7 @@ def theirs(program: Path, folder: Path, url: str) -> list[str]:
     router = {"interval_timestamp": False, "num_cache_intervals": 0, "hostname_tag": "hostname"}
     nats = {"type": "nats", "host": host, "port": port, "subject": "hpc-nats", "precision": "s"}
     files = {
-        "collectors": {name: {} for name in THEIRS} | {"netstat": {"include_devices": devices()}},
+        "collectors": THEIRS | {"netstat": THEIRS["netstat"] | {"include_devices": devices()}},
         "receivers": {},
         "router": router,
         "sinks": {"nats": nats},

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
 from ccpipe.config import Interval, Site
 from ccpipe.formats.sonar import encode
@@ -104,7 +105,7 @@ def cpu() -> tuple[float, float]:
     return own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime
 
 
-async def measure(mode: str, jobs: int, nodes: int) -> None:
+async def measure(mode: Literal["delta", "full"], jobs: int, nodes: int) -> None:
     """Poll a simulated cluster in a mode and print what each poll costs."""
     with tempfile.TemporaryDirectory() as folder:
         spawn = multiprocessing.get_context("spawn")

@@ -169,7 +169,7 @@ def size(text: str) -> int | None:
     if not text:
         return None
     power = "KMGTP".find(text[-1]) + 1
-    return round(float(text[:-1] if power else text) * 1024**power)
+    return round(float(text[:-1] if power else text) * 1024.0**power)
 
 
 def read(payload: bytes) -> list[SacctRow]:

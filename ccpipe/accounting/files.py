@@ -10,7 +10,7 @@ from typing import IO, NamedTuple, Protocol, TypeVar, cast
 
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.files import open_stream, read_full
-from ccpipe.formats.gridengine import Rejected, blocks
+from ccpipe.formats.gridengine import RejectedAccountingLine, blocks
 from ccpipe.terminal import Progress, note, plural, printable
 
 BLOCK = 2**22
@@ -43,7 +43,7 @@ BEGIN = Start()
 class BlockResult(Protocol):
     """The result of reading a block."""
 
-    rejected: list[Rejected]
+    rejected: list[RejectedAccountingLine]
     """Line numbers count from the start of the block."""
     lines: int
 
@@ -106,7 +106,7 @@ class Files:
             except DataError as error:
                 self.report(f"{name}: {error}")
 
-    def _reject(self, block: FileBlock, rejected: Sequence[Rejected]) -> None:
+    def _reject(self, block: FileBlock, rejected: Sequence[RejectedAccountingLine]) -> None:
         for bad in rejected:
             place = f"{printable(block.name)}:{block.before + bad.line}: offset {bad.offset}"
             self.report(f"{place}: {printable(bad.reason)}")

@@ -16,11 +16,11 @@ from ccpipe.cli.console.options import Where, seconds
 from ccpipe.errors import CreateError, UsageError
 from ccpipe.pipeline import wait_for_event
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
-from ccpipe.simulate.series import Parts
+from ccpipe.simulate.series import NodeParts
 from ccpipe.terminal import Progress, note, plural
 
 if TYPE_CHECKING:  # the broker's client takes its time
-    from ccpipe.simulate.publisher import Publisher
+    from ccpipe.simulate.publisher import PayloadPublisher
 
 SECOND = 10**9
 SLICE = 64
@@ -102,7 +102,7 @@ async def simulate(
     shape = Shape(
         nodes=_positive(nodes, "--nodes"),
         metrics=_positive(metrics, "--metrics"),
-        parts=Parts(hwthread=_positive(hwthreads, "--hwthreads"), accelerator=gpus),
+        parts=NodeParts(hwthread=_positive(hwthreads, "--hwthreads"), accelerator=gpus),
         interval=_nanoseconds(interval, "--interval"),
         sonar_interval=_nanoseconds(sonar, "--sonar") if sonar else 0,
         failures=failures,
@@ -157,7 +157,7 @@ async def _publish(
 ) -> None:
     from ccpipe.bus.nats.connection import Connection
     from ccpipe.process.signals import stop_signals
-    from ccpipe.simulate.publisher import Publisher, Times
+    from ccpipe.simulate.publisher import PayloadPublisher, Times
     from ccpipe.telemetry import Telemetry
 
     site = where.site()
@@ -165,7 +165,7 @@ async def _publish(
     progress, behind = Progress(), 0.0
     run = f"{seed}-{cluster.shape.nodes}-{cluster.time // SECOND}"
     times = Times() if report else None
-    publisher = Publisher(bus, site, cluster.subjects, run=run, times=times)
+    publisher = PayloadPublisher(bus, site, cluster.subjects, run=run, times=times)
     began, spent = time.monotonic(), time.process_time()
     async with stop_signals(None) as stop, bus, publisher:
         for _ in _samples(samples):
@@ -188,7 +188,7 @@ async def _publish(
     )
 
 
-def _write_report(path: Path, publisher: "Publisher", seconds: float, cpu: float) -> None:
+def _write_report(path: Path, publisher: "PayloadPublisher", seconds: float, cpu: float) -> None:
     """Write what was published and what it took; raises CreateError."""
     import msgspec
 

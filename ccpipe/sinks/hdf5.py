@@ -22,10 +22,10 @@ from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.slurm_metrics import Value, from_metric
 from ccpipe.formats.slurm_profile import (
-    Field,
     NodeStep,
     NodeStepName,
     Profile,
+    SeriesField,
     open_profile,
     parse_file_name,
     series_type,
@@ -270,7 +270,7 @@ def _append(writer: NodeStepWriter, key: _Key, rows: dict[int, _Row]) -> int:
     return oldest
 
 
-def _number(field: Field, value: float) -> float:
+def _number(field: SeriesField, value: float) -> float:
     return round(value) if field.type is int else value
 
 

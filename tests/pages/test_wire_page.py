@@ -7,8 +7,8 @@ import nats
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.outgoing import MESSAGE_ID
 from ccpipe.bus.nats.server import Server
-from ccpipe.bus.nats.store import MESSAGE_ID
 from ccpipe.bus.subjects import REQUESTED_BY, TEMPLATES, Subjects
 from ccpipe.config import Site, load
 from ccpipe.formats.lineprotocol import decode, encode

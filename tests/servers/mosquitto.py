@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from ccpipe.bus.mqtt.session import Broker
+from ccpipe.bus.mqtt.session import MqttBroker
 from tests.conftest import free_port, program, until_listening
 
 
@@ -42,6 +42,6 @@ class Mosquitto:
         self.process.wait()
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> MqttBroker:
         """How to reach it."""
-        return Broker(url=self.url)
+        return MqttBroker(url=self.url)

@@ -133,7 +133,7 @@ def configured_folder() -> Path | None:
     return None
 
 
-def write(pieces: Iterator[bytes], path: Path | None) -> None:
+def write_output(pieces: Iterator[bytes], path: Path | None) -> None:
     """Write to stdout, or to a file that appears when it is complete.
 
     Raises

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.config import Interval, Site, convert
+from ccpipe.config import Interval, Site, to_struct
 from ccpipe.errors import ConfigError
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.pipeline import Translator
-from ccpipe.registry import build, construct, find, names, options_of
+from ccpipe.registry import build, construct, entry_points, find, options_of
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ def collectors(site: Site, path: Path | None, before: Parts | None = None) -> di
 
     """
     where = str(path or "configuration")
-    installed = names("collectors")
+    installed = entry_points("collectors")
     for name in site.publish.collectors:
         if name not in installed:
             find("collectors", name, f"{where}: publish.collectors.{name}")
@@ -158,7 +158,7 @@ def intervals(site: Site, path: Path | None, made: Mapping[str, Any]) -> dict[st
     for name, collector in made.items():
         given = site.publish.collectors.get(name, {}).get("interval")
         if given is not None:
-            own[name] = convert(given, Interval, where, f"publish.collectors.{name}.interval")
+            own[name] = to_struct(given, Interval, where, f"publish.collectors.{name}.interval")
         elif (usual := getattr(collector, "INTERVAL", None)) is not None:
             own[name] = float(usual)
     return own
@@ -172,14 +172,14 @@ def is_enabled(site: Site, name: str, where: str) -> bool:
     """Return whether a collector is enabled; raises ConfigError where that is no boolean."""
     default = name != PORTABLE or not proc.is_there()
     given = site.publish.collectors.get(name, {}).get("enabled", default)
-    return convert(given, bool, where, f"publish.collectors.{name}.enabled")
+    return to_struct(given, bool, where, f"publish.collectors.{name}.enabled")
 
 
 def _check_keys(cls: type[Any], table: Mapping[str, Any], where: str, key: str) -> None:
     """Raise ConfigError for an unknown key; the suggestion knows the common ones too."""
     known = [field.name for field in msgspec.structs.fields(options_of(cls))]
     fields = [(name, Any, None) for name in (*known, *_COMMON)]
-    convert(table, msgspec.defstruct("Options", fields, forbid_unknown_fields=True), where, key)
+    to_struct(table, msgspec.defstruct("Options", fields, forbid_unknown_fields=True), where, key)
 
 
 def _options(site: Site, name: str) -> Mapping[str, Any]:

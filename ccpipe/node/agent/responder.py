@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Self
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.store import HEADER_ROOM
+from ccpipe.bus.nats.outgoing import HEADER_ROOM
 from ccpipe.bus.subjects import REQUESTED_BY, Subjects, escape, minimal
 from ccpipe.config import Site
 from ccpipe.errors import (

@@ -2,8 +2,8 @@
 
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.outgoing import HEADER_ROOM, MESSAGE_ID
 from ccpipe.bus.nats.server import Server
-from ccpipe.bus.nats.store import HEADER_ROOM, MESSAGE_ID
 from ccpipe.config import Bus, Site
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry

@@ -4,6 +4,7 @@ import nats.js.errors
 import pytest
 
 from ccpipe.bus.nats.explain import explain, storage_problem
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.store import store
 from ccpipe.config import Bus
@@ -46,6 +47,6 @@ async def test_a_full_stream_that_refuses_is_named(nats_server: Server) -> None:
             name="small", subjects=["a"], max_bytes=4096, discard="new"
         )
         for number in range(3):
-            await store(bus, "a", b"x" * 1000, {"Nats-Msg-Id": f"{number}"})
+            await store(bus, [Outgoing("a", b"x" * 1000, f"{number}")], set())
         with pytest.raises(UnavailableError, match="stream_size"):
-            await store(bus, "a", b"x" * 1000, {"Nats-Msg-Id": "one too many"})
+            await store(bus, [Outgoing("a", b"x" * 1000, "one too many")], set())

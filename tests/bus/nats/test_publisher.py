@@ -5,7 +5,8 @@ import contextlib
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
@@ -25,13 +26,6 @@ async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: Se
         for _ in range(2):
             await publisher.publish(messages)
     assert await stored(nats_server) == [(SUBJECT, b"%d" % i) for i in range(100)]
-
-
-async def test_the_id_says_what_and_where() -> None:
-    """The same payload on another subject is another message."""
-    first, second = Outgoing.of("a", b"x"), Outgoing.of("b", b"x")
-    assert first.id != second.id
-    assert first == Outgoing.of("a", b"x")
 
 
 async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: Server) -> None:

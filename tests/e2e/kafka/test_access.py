@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.kafka.broker import Broker
+from ccpipe.bus.kafka.broker import KafkaBroker
 from ccpipe.bus.kafka.sink import KafkaSink
 from ccpipe.bus.kafka.source import KafkaSource
-from ccpipe.config import Site, convert
+from ccpipe.config import Site, to_struct
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
+from tests.bus.kafka.pipes import NOON, read_from
 from tests.certificates import Certificates, certificates
-from tests.e2e.kafka.test_delivery import NOON, read_from
 from tests.servers.kafka import PASSWORD, USER, Kafka
 
 SITE = Site(cluster="secure", hostname="n1")
@@ -32,7 +32,7 @@ class Secure(NamedTuple):
     tls: Certificates
     folder: Path
 
-    def broker(self, listener: str, *, password: str = PASSWORD, **options: Any) -> Broker:
+    def broker(self, listener: str, *, password: str = PASSWORD, **options: Any) -> KafkaBroker:
         """Say how to reach one of its listeners as a recipe does."""
         table: dict[str, Any] = {"servers": [f"127.0.0.1:{self.kafka.ports[listener]}"]}
         table["timeout"] = "30s"
@@ -42,7 +42,7 @@ class Secure(NamedTuple):
             secret = self.folder / "password"
             secret.write_text(f"{password}\n")
             table |= {"user": USER, "password_file": str(secret)}
-        return convert(table | options, Broker, where="test")
+        return to_struct(table | options, KafkaBroker, where="test")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     kafka.stop()
 
 
-async def both_ways(broker: Broker, topic: str) -> None:
+async def both_ways(broker: KafkaBroker, topic: str) -> None:
     """Write a message and read it, with the same credentials."""
     site = msgspec.structs.replace(SITE, cluster=topic)
     sent = [metric("m", 1.0, time=NOON, tags={"cluster": topic, "hostname": "n1"})]

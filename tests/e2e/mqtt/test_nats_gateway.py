@@ -7,7 +7,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from ccpipe.bus.mqtt.session import Broker
+from ccpipe.bus.mqtt.session import MqttBroker
 from ccpipe.bus.mqtt.sink import MqttSink
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.bus.nats.server import server_program
@@ -15,8 +15,8 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Bus, Site
 from ccpipe.process import child
 from ccpipe.telemetry import Telemetry
+from tests.bus.mqtt.reader import Reader, metrics, remember, subscribed
 from tests.conftest import eventually, free_port
-from tests.e2e.mqtt.test_delivery import Reader, metrics, remember, subscribed
 
 
 class Gateway:
@@ -33,7 +33,7 @@ mqtt {{ listen: "127.0.0.1:{self.mqtt_port}", max_ack_pending: 1000 }}
 """)
         url = f"nats://127.0.0.1:{self.nats_port}"
         self.site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[url], jetstream=False))
-        self.broker = Broker(url=f"mqtt://127.0.0.1:{self.mqtt_port}", protocol="3.1.1")
+        self.broker = MqttBroker(url=f"mqtt://127.0.0.1:{self.mqtt_port}", protocol="3.1.1")
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import pytest
 
 from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.protocol.reader import RobustClient
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.server import Server
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.subjects import Subjects

@@ -13,16 +13,11 @@ from ccpipe.config import Bus, Site
 from ccpipe.errors import RejectedError
 from ccpipe.formats.sonar import (
     Envelope,
-    ErrorObject,
     ExtendedUint,
     JobsAttributes,
     JobsData,
     JobsEnvelope,
-    KVPair,
     MetadataObject,
-    SampleAttributes,
-    SampleData,
-    SampleEnvelope,
     SlurmJob,
     SysinfoAttributes,
     SysinfoData,
@@ -34,22 +29,8 @@ from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink, Translator, run
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from tests.bus.envelopes import ERROR, JOBS, META, SAMPLE, TIME
 from tests.conftest import eventually
-
-TIME = "2025-02-20T06:05:51+01:00"
-META = MetadataObject(producer="sonar", version="0.19.0", attrs=(KVPair("a", "ö"),))
-SAMPLE = SampleEnvelope(
-    META, SampleData(SampleAttributes(time=TIME, cluster="fox.no", node="c1-6"))
-)
-JOBS = JobsEnvelope(
-    META,
-    JobsData(
-        JobsAttributes(
-            TIME, "fox.no", (SlurmJob(job_id=7, job_name="ångström", job_state="RUNNING"),)
-        )
-    ),
-)
-ERROR = Envelope(META, errors=(ErrorObject(time=TIME, detail="no sacct", cluster="fox.no"),))
 
 
 class KeptLetters(DeadLetterSink):

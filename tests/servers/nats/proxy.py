@@ -69,14 +69,17 @@ class Proxy:
         server: asyncio.StreamWriter,
         client: asyncio.StreamWriter,
     ) -> None:
-        inbox = b""
+        inboxes: dict[bytes, bytes] = {}  # the subscription of each, by what it begins with
         try:
             while True:
                 words, frame, payload = await read_frame(source)
                 if words[0] == b"SUB" and words[1].endswith(b".*"):
-                    inbox = words[-1]
+                    inboxes[words[1][:-1]] = words[-1]
                 if payload in self.refuses:
                     self.refuses.remove(payload)
+                    inbox = next(
+                        sid for start, sid in inboxes.items() if words[2].startswith(start)
+                    )
                     client.write(b"MSG %s %s %d\r\n%s\r\n" % (words[2], inbox, len(_NO), _NO))
                 else:
                     server.write(frame)

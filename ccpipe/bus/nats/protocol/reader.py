@@ -9,10 +9,11 @@ queue, a task and a future for each.
 # ruff: noqa: SLF001 - nats-py has no interface for another parser
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import nats.errors
@@ -49,6 +50,17 @@ class RobustClient(Client):
         """Send commands as they are, in their order with what else is published."""
         await self._send_command(commands)
         await self._flush_pending()
+
+    def write(self, commands: Sequence[bytes]) -> None:
+        """Send commands as ``send`` does, but at once where nothing else is pending."""
+        if isinstance(self._transport, TcpTransport) and not self._pending:
+            self._transport.writelines(list(commands))  # type: ignore[no-untyped-call]
+            return
+        assert self._flush_queue is not None
+        self._pending += commands
+        self._pending_data_size += sum(map(len, commands))
+        with contextlib.suppress(asyncio.QueueFull):  # it is about to send what is pending
+            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
 
     async def _read_loop(self) -> None:
         """Read until the connection ends, as nats-py does, but past its stream of bytes."""

@@ -1,12 +1,11 @@
 """The stream of bytes from a NATS server, cut into frames whatever pieces it comes in."""
 
 from collections.abc import Callable
-from types import ModuleType
 
 from ccpipe.bus.nats.protocol.frames import Frame, split_in_python
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 
-KERNEL: ModuleType | None = load("ccpipe.bus.nats.protocol._frames")
+KERNEL = load_kernel(__package__, "_frames")
 
 split: Callable[[bytearray, int, int], tuple[list[Frame], int, int]]
 split = split_in_python if KERNEL is None else KERNEL.split

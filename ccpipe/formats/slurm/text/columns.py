@@ -7,16 +7,16 @@ from typing import IO, Any, Generic, TypeVar
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.reading import Reading, Rejected
-from ccpipe.formats.slurm.text.field import Columns, Field, Source
+from ccpipe.formats.slurm.reading import ParsedOutput, RejectedRecord
+from ccpipe.formats.slurm.text.field import Columns, FieldReader, FieldSpec
 from ccpipe.formats.slurm.text.plain_rows import PlainRows
 from ccpipe.formats.slurm.text.table import (
     MAX_RECORD,
-    Block,
+    ColumnBlock,
     Fits,
     Header,
     RowSplitter,
-    encode,
+    original_bytes,
     split_header,
     unique,
 )
@@ -33,7 +33,7 @@ class TableReader(Generic[Row]):
     def __init__(
         self,
         record: type[Row],
-        fields: Sequence[Field],
+        fields: Sequence[FieldSpec],
         *,
         free: Collection[str] = (),
         fits: Mapping[str, Fits] | None = None,
@@ -62,7 +62,7 @@ class TableReader(Generic[Row]):
         self._fits = dict(fits or {})
         self._delimiter = delimiter
         self._start = b""
-        self._sources: list[tuple[Source | None, Any]] = []
+        self._sources: list[tuple[FieldReader | None, Any]] = []
         """Of each field up to the last that the table has, with its default."""
         self._splitter: RowSplitter | None = None
         self._plain: PlainRows | None = None
@@ -77,7 +77,7 @@ class TableReader(Generic[Row]):
             raise DataError("no line of names yet")
         return self._splitter.header
 
-    def feed(self, chunk: bytes) -> Reading[Row]:
+    def feed(self, chunk: bytes) -> ParsedOutput[Row]:
         """Read the rows that are complete; no more than one is held back.
 
         Raises
@@ -88,40 +88,40 @@ class TableReader(Generic[Row]):
         """
         return self._feed(chunk, is_last=False)
 
-    def flush(self) -> Reading[Row]:
+    def flush(self) -> ParsedOutput[Row]:
         """Read what is left, at the end of the output; raises DataError as ``feed`` does."""
         return self._feed(b"", is_last=True)
 
-    def read(self, payload: bytes) -> Reading[Row]:
+    def read(self, payload: bytes) -> ParsedOutput[Row]:
         """Read a whole output; raises DataError as ``feed`` does."""
-        whole: Reading[Row] = Reading()
+        whole: ParsedOutput[Row] = ParsedOutput()
         for start in range(0, len(payload), CHUNK):
             whole.extend(self.feed(payload[start : start + CHUNK]))
         whole.extend(self.flush())
         return whole
 
-    def read_stream(self, stream: IO[bytes]) -> Iterator[Reading[Row]]:
+    def read_stream(self, stream: IO[bytes]) -> Iterator[ParsedOutput[Row]]:
         """Read an output in chunks; raises DataError as ``feed`` does."""
         while chunk := stream.read(CHUNK):
             yield self.feed(chunk)
         yield self.flush()
 
-    def _feed(self, chunk: bytes, *, is_last: bool) -> Reading[Row]:
+    def _feed(self, chunk: bytes, *, is_last: bool) -> ParsedOutput[Row]:
         if self._splitter is None:
             self._start += chunk
             line, end, chunk = self._start.partition(b"\n")
             if not end and not is_last:
                 if len(line) > MAX_RECORD:
                     raise DataError(f"no line end in the first {MAX_RECORD} bytes")
-                return Reading()
+                return ParsedOutput()
             self._start = b""
             if not line and not chunk:
-                return Reading()
+                return ParsedOutput()
             names, delimiter = split_header(line.decode("utf-8", "replace"), self._delimiter)
             self._begin(names, delimiter, line=2)
         assert self._splitter is not None
         if not is_last and (records := self._read_plain(self._splitter, chunk)):
-            return Reading(records)
+            return ParsedOutput(records)
         return self._read(self._splitter.feed(chunk, is_last=is_last))
 
     def _read_plain(self, splitter: RowSplitter, chunk: bytes) -> list[Row]:
@@ -142,7 +142,7 @@ class TableReader(Generic[Row]):
 
     def _begin(self, names: tuple[str, ...], delimiter: str, *, line: int) -> None:
         found = [
-            Source.find((field for field in self._fields if field.name == name), names)
+            FieldReader.find((field for field in self._fields if field.name == name), names)
             for name in self._record.__struct_fields__
         ]
         if found[0] is None:
@@ -160,7 +160,7 @@ class TableReader(Generic[Row]):
         self._splitter = RowSplitter(header, line=line)
         self._plain = PlainRows.of(self._record, self._sources, header)
 
-    def _read(self, block: Block) -> Reading[Row]:
+    def _read(self, block: ColumnBlock) -> ParsedOutput[Row]:
         try:
             columns = _repaired(block)
             values = [
@@ -171,18 +171,18 @@ class TableReader(Generic[Row]):
         except DataError:
             assert self._splitter is not None
             return self._read_rows(self._splitter.look_again(block))
-        return Reading(self._corrected(records, columns), block.rejected)
+        return ParsedOutput(self._corrected(records, columns), block.rejected)
 
     def _corrected(self, records: list[Row], columns: Columns) -> list[Row]:
         """Correct records by what other cells of their rows say; here, leave them."""
         del columns
         return records
 
-    def _read_rows(self, block: Block) -> Reading[Row]:
+    def _read_rows(self, block: ColumnBlock) -> ParsedOutput[Row]:
         """Read row by row, to find those that are bad."""
         assert self._splitter is not None
         delimiter = self._splitter.header.delimiter
-        reading: Reading[Row] = Reading(rejected=block.rejected)
+        reading: ParsedOutput[Row] = ParsedOutput(rejected=block.rejected)
         for position, row in enumerate(zip(*_repaired(block), strict=True)):
             try:
                 values = [
@@ -191,14 +191,16 @@ class TableReader(Generic[Row]):
                 cells = [(cell,) for cell in row]
                 reading.records += self._corrected([self._record(*values)], cells)
             except DataError as error:
-                original = encode(delimiter.join(column[position] for column in block.columns))
-                rejected = Rejected(block.lines[position], str(error), original)
+                original = original_bytes(
+                    delimiter.join(column[position] for column in block.columns)
+                )
+                rejected = RejectedRecord(block.lines[position], str(error), original)
                 reading.rejected.append(rejected)
         reading.rejected.sort(key=lambda rejected: rejected.line)
         return reading
 
 
-def _repaired(block: Block) -> Columns:
+def _repaired(block: ColumnBlock) -> Columns:
     if block.is_utf8:
         return block.columns
     return tuple([repaired(cell) for cell in column] for column in block.columns)
@@ -206,4 +208,4 @@ def _repaired(block: Block) -> Columns:
 
 def repaired(text: str) -> str:
     """Put U+FFFD for bytes that are not UTF-8."""
-    return encode(text).decode("utf-8", "replace")
+    return original_bytes(text).decode("utf-8", "replace")

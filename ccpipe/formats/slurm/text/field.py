@@ -15,7 +15,7 @@ Columns = Sequence[Sequence[str]]
 """The cells of a table, by column."""
 
 
-class Field(NamedTuple):
+class FieldSpec(NamedTuple):
     """One way to a field of a record."""
 
     name: str
@@ -33,15 +33,15 @@ class Field(NamedTuple):
     """Whether an empty cell is for `read` to refuse, rather than None."""
 
 
-class Source(NamedTuple):
+class FieldReader(NamedTuple):
     """Where in a table the values of a field are."""
 
-    field: Field
+    field: FieldSpec
     places: tuple[int, ...]
     remembered: "Memo | None"
 
     @classmethod
-    def find(cls, fields: Iterable[Field], columns: Sequence[str]) -> "Source | None":
+    def find(cls, fields: Iterable[FieldSpec], columns: Sequence[str]) -> "FieldReader | None":
         """Take the first way whose columns the table has."""
         for field in fields:
             if all(name in columns for name in field.columns):

@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.reading import Reading, Record, Rejected
+from ccpipe.formats.slurm.reading import ParsedOutput, Record, RejectedRecord
 from ccpipe.formats.slurm.text.columns import repaired
-from ccpipe.formats.slurm.text.table import MAX_RECORD, encode
+from ccpipe.formats.slurm.text.table import MAX_RECORD, original_bytes
 from ccpipe.formats.slurm.values import text
 
 _KEY = re.compile(r"(?:^| )([A-Z][A-Za-z0-9_:/]*)=")
 _LINE = re.compile(r"\n {3,}(?=[A-Z][A-Za-z0-9_:/]*=)")
 
 
-class Kind(NamedTuple):
+class RecordFormat(NamedTuple):
     """What the records of ``scontrol show`` for one kind of thing look like."""
 
     first: str
@@ -55,20 +55,20 @@ class KeyValues(NamedTuple):
 
 
 def read_records(
-    payload: bytes, kind: Kind, make: Callable[[KeyValues], Record]
-) -> Reading[Record]:
+    payload: bytes, kind: RecordFormat, make: Callable[[KeyValues], Record]
+) -> ParsedOutput[Record]:
     """Read the records of an output; those that `make` refuses are rejected."""
-    reading: Reading[Record] = Reading()
+    reading: ParsedOutput[Record] = ParsedOutput()
     for line, record in _records(payload, kind):
         try:
             reading.records.append(make(parse(repaired(record), kind)))
         except DataError as error:
-            original = encode(record[:MAX_RECORD])
-            reading.rejected.append(Rejected(line, str(error), original))
+            original = original_bytes(record[:MAX_RECORD])
+            reading.rejected.append(RejectedRecord(line, str(error), original))
     return reading
 
 
-def _records(payload: bytes, kind: Kind) -> Iterator[tuple[int, str]]:
+def _records(payload: bytes, kind: RecordFormat) -> Iterator[tuple[int, str]]:
     """Split an output where a line begins with the kind's first key."""
     whole = payload.decode("utf-8", "surrogateescape")
     starts = [found.start() for found in re.finditer(rf"^{kind.first}=", whole, re.MULTILINE)]
@@ -82,7 +82,7 @@ def _records(payload: bytes, kind: Kind) -> Iterator[tuple[int, str]]:
         yield line, whole[start:end].rstrip()
 
 
-def parse(record: str, kind: Kind) -> KeyValues:
+def parse(record: str, kind: RecordFormat) -> KeyValues:
     """Read one record.
 
     Raises
@@ -111,7 +111,7 @@ def parse(record: str, kind: Kind) -> KeyValues:
     return KeyValues(values, groups)
 
 
-def _pairs(line: str, kind: Kind, *, is_alone: bool) -> Iterator[tuple[str, str]]:
+def _pairs(line: str, kind: RecordFormat, *, is_alone: bool) -> Iterator[tuple[str, str]]:
     """Yield the keys of a line with their values."""
     key, start = "", 0
     for found in _KEY.finditer(line):
@@ -129,7 +129,7 @@ _JOB_TEXTS = frozenset({
     "JobName", "Command", "SubmitLine", "WorkDir", "AdminComment", "SystemComment", "Comment",
     "Extra", "StdErr", "StdIn", "StdOut", "Container", "CrontabSpec", "BurstBuffer",
 })  # fmt: skip
-JOB = Kind(
+JOB = RecordFormat(
     "JobId",
     _JOB_TEXTS,
     _JOB_TEXTS
@@ -146,7 +146,7 @@ JOB = Kind(
     },
     repeated=frozenset({"Nodes", "CPU_IDs", "Mem", "GRES", "GRES_IDX"}),
 )  # fmt: skip
-NODE = Kind(
+NODE = RecordFormat(
     "NodeName",
     frozenset({"OS", "Reason", "Comment", "Extra"}),
     frozenset({
@@ -154,4 +154,4 @@ NODE = Kind(
         "ReservationName", "TLSCertTokenSet", "Topology", "Parameters",
     }),
 )  # fmt: skip
-PARTITION = Kind("PartitionName", frozenset())
+PARTITION = RecordFormat("PartitionName", frozenset())

@@ -10,12 +10,12 @@ from typing import Any
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.kernel import KERNEL
-from ccpipe.formats.slurm.text.field import Source
+from ccpipe.formats.slurm.text.field import FieldReader
 from ccpipe.formats.slurm.text.table import Header
 from ccpipe.formats.slurm.timestamp import TimeReader
 from ccpipe.formats.slurm.values import duration, volume
 
-Sources = Sequence[tuple[Source | None, Any]]
+Sources = Sequence[tuple[FieldReader | None, Any]]
 """Of each field, where its values are, and its default."""
 
 
@@ -55,7 +55,7 @@ class PlainRows:
             return [], 0
 
 
-def _column(kernel: Any, source: Source) -> Any:
+def _column(kernel: Any, source: FieldReader) -> Any:
     """Return what reads the cells of a source; None where nothing in the kernel does."""
     read, places = source.field.read, source.places
     if read == SlurmId.read:

@@ -18,11 +18,11 @@ from datetime import tzinfo
 import msgspec
 
 from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.sacct_row import SacctRow
 from ccpipe.formats.slurm.states import cancelled_by, job_state
 from ccpipe.formats.slurm.text.columns import TableReader
-from ccpipe.formats.slurm.text.field import Columns, Field
+from ccpipe.formats.slurm.text.field import Columns, FieldSpec
 from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
 from ccpipe.formats.slurm.values import (
     count,
@@ -66,43 +66,43 @@ def _label(cell: str) -> str | None:
     return cell or None
 
 
-def fields(time: TimeReader) -> list[Field]:
+def fields(time: TimeReader) -> list[FieldSpec]:
     """Return the ways from sacct's columns to the fields of ``SacctRow``."""
     return [
-        Field("id", ("jobid", "jobidraw"), SlurmId.read, varies=True, is_required=True),
-        Field("id", ("jobidraw",), SlurmId.read, varies=True, is_required=True),
-        Field("id", ("jobid",), SlurmId.read, varies=True, is_required=True),
-        Field("req_mem", ("reqmem",), _memory),
-        Field("req_mem_of", ("reqmem",), _memory_of),
-        Field("exit_code", ("exitcode",), _code),
-        Field("exit_signal", ("exitcode",), _signal),
-        Field("derived_exit_code", ("derivedexitcode",), _code),
-        Field("derived_exit_signal", ("derivedexitcode",), _signal),
-        Field("state", ("state",), job_state),
-        Field("cancelled_by", ("state",), cancelled_by),
-        Field("time_limit", ("timelimitraw",), minutes),
-        Field("time_limit", ("timelimit",), duration),
-        Field("elapsed", ("elapsedraw",), whole),
-        Field("elapsed", ("elapsed",), duration),
-        Field("cpu_time", ("cputimeraw",), whole),
-        Field("cpu_time", ("cputime",), duration),
-        Field("alloc_cpus", ("alloccpus",), count),
-        Field("alloc_cpus", ("ncpus",), count),
-        Field("alloc_nodes", ("allocnodes",), count),
-        Field("alloc_nodes", ("nnodes",), count),
-        Field("consumed_energy", ("consumedenergyraw",), whole, varies=True),
-        Field("consumed_energy", ("consumedenergy",), decimal, varies=True),
-        *(Field(name, (name,), time, varies=True, read_column=time.column) for name in TIMES),
-        *(Field(name, (name,), duration) for name in ("suspended", "planned")),
-        Field("planned", ("reserved",), duration),
-        *(Field(name, (_column(name),), duration, varies=True) for name in _DURATIONS),
-        *(Field(name, (_column(name),), volume, varies=True) for name in _VOLUMES),
-        *(Field(name, (_column(name),), count) for name in ("req_cpus", "req_nodes")),
-        *(Field(name, (_column(name),), whole) for name in _NUMBERS),
-        *(Field(name, (_column(name),), text) for name in ("node_list", "layout", "reason")),
-        *(Field(name, (_column(name),), _label) for name in _LABELS),
-        *(Field(name, (_column(name),)) for name in _RESOURCES),
-        *(Field(name, (_column(name),), is_free=True) for name in _TEXTS),
+        FieldSpec("id", ("jobid", "jobidraw"), SlurmId.read, varies=True, is_required=True),
+        FieldSpec("id", ("jobidraw",), SlurmId.read, varies=True, is_required=True),
+        FieldSpec("id", ("jobid",), SlurmId.read, varies=True, is_required=True),
+        FieldSpec("req_mem", ("reqmem",), _memory),
+        FieldSpec("req_mem_of", ("reqmem",), _memory_of),
+        FieldSpec("exit_code", ("exitcode",), _code),
+        FieldSpec("exit_signal", ("exitcode",), _signal),
+        FieldSpec("derived_exit_code", ("derivedexitcode",), _code),
+        FieldSpec("derived_exit_signal", ("derivedexitcode",), _signal),
+        FieldSpec("state", ("state",), job_state),
+        FieldSpec("cancelled_by", ("state",), cancelled_by),
+        FieldSpec("time_limit", ("timelimitraw",), minutes),
+        FieldSpec("time_limit", ("timelimit",), duration),
+        FieldSpec("elapsed", ("elapsedraw",), whole),
+        FieldSpec("elapsed", ("elapsed",), duration),
+        FieldSpec("cpu_time", ("cputimeraw",), whole),
+        FieldSpec("cpu_time", ("cputime",), duration),
+        FieldSpec("alloc_cpus", ("alloccpus",), count),
+        FieldSpec("alloc_cpus", ("ncpus",), count),
+        FieldSpec("alloc_nodes", ("allocnodes",), count),
+        FieldSpec("alloc_nodes", ("nnodes",), count),
+        FieldSpec("consumed_energy", ("consumedenergyraw",), whole, varies=True),
+        FieldSpec("consumed_energy", ("consumedenergy",), decimal, varies=True),
+        *(FieldSpec(name, (name,), time, varies=True, read_column=time.column) for name in TIMES),
+        *(FieldSpec(name, (name,), duration) for name in ("suspended", "planned")),
+        FieldSpec("planned", ("reserved",), duration),
+        *(FieldSpec(name, (_column(name),), duration, varies=True) for name in _DURATIONS),
+        *(FieldSpec(name, (_column(name),), volume, varies=True) for name in _VOLUMES),
+        *(FieldSpec(name, (_column(name),), count) for name in ("req_cpus", "req_nodes")),
+        *(FieldSpec(name, (_column(name),), whole) for name in _NUMBERS),
+        *(FieldSpec(name, (_column(name),), text) for name in ("node_list", "layout", "reason")),
+        *(FieldSpec(name, (_column(name),), _label) for name in _LABELS),
+        *(FieldSpec(name, (_column(name),)) for name in _RESOURCES),
+        *(FieldSpec(name, (_column(name),), is_free=True) for name in _TEXTS),
     ]
 
 
@@ -209,7 +209,7 @@ def read(
     columns: Sequence[str] | None = None,
     delimiter: str | None = None,
     zone: tzinfo | None = None,
-) -> Reading[SacctRow]:
+) -> ParsedOutput[SacctRow]:
     """Read a whole output; the options are those of ``SacctReader``.
 
     Raises

@@ -24,7 +24,7 @@ import msgspec
 from ccpipe.errors import DataError
 from ccpipe.formats import nodelist
 from ccpipe.formats.slurm.cluster import Cluster, ClusterBuilder
-from ccpipe.formats.slurm.reading import Rejected
+from ccpipe.formats.slurm.reading import RejectedRecord
 from ccpipe.formats.slurm.records import Node, Partition
 from ccpipe.formats.slurm.states import node_states
 from ccpipe.formats.slurm.text.columns import repaired
@@ -32,7 +32,7 @@ from ccpipe.formats.slurm.text.table import (
     MAX_RECORD,
     Header,
     RowSplitter,
-    encode,
+    original_bytes,
     split_header,
     unique,
 )
@@ -73,15 +73,15 @@ def read(
         where the columns name neither nodes nor partitions.
 
     """
-    builder, rejected = ClusterBuilder(), list[Rejected]()
+    builder, rejected = ClusterBuilder(), list[RejectedRecord]()
     time = TimeReader(zone)
     for line, row in _rows(payload, columns, delimiter, rejected):
         try:
             partition = _partition(row)
             builder.add(_nodes(row, partition, time), partition)
         except DataError as error:
-            original = encode((delimiter or "|").join(row.values()))
-            rejected.append(Rejected(line, str(error), original))
+            original = original_bytes((delimiter or "|").join(row.values()))
+            rejected.append(RejectedRecord(line, str(error), original))
     cluster = builder.build(rejected)
     if not any(partition.is_default for partition in cluster.partitions):  # of %R none is marked
         cluster.partitions = [
@@ -105,7 +105,7 @@ def _rows(
     payload: bytes,
     columns: Sequence[str] | None,
     delimiter: str | None,
-    rejected: list[Rejected],
+    rejected: list[RejectedRecord],
 ) -> Iterator[tuple[int, Row]]:
     """Yield the rows with their line numbers."""
     rest, first = payload, 1
@@ -156,7 +156,7 @@ def _is_aligned(line: str) -> bool:
 
 
 def _aligned_rows(
-    header: str, rest: bytes, first: int, rejected: list[Rejected]
+    header: str, rest: bytes, first: int, rejected: list[RejectedRecord]
 ) -> Iterator[tuple[int, Row]]:
     """Yield the rows of a table whose columns are aligned by blanks."""
     names = unique(name.lower() for name in header.split())
@@ -167,7 +167,7 @@ def _aligned_rows(
         if len(cells) < last:  # only the list of nodes may be missing
             if cells:
                 reason = f"{len(cells)} fields where the header has {len(names)}"
-                rejected.append(Rejected(number, reason, line.encode()))
+                rejected.append(RejectedRecord(number, reason, line.encode()))
             continue
         yield number, dict(zip(names, map(str.strip, (*cells, "")), strict=False))
 

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from datetime import tzinfo
 
 from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.records import LiveJob
 from ccpipe.formats.slurm.states import job_state
 from ccpipe.formats.slurm.text.columns import TableReader
-from ccpipe.formats.slurm.text.field import Field
+from ccpipe.formats.slurm.text.field import FieldSpec
 from ccpipe.formats.slurm.timestamp import TimeReader
 from ccpipe.formats.slurm.values import count, duration, free_text, megabytes, signed, text, whole
 
@@ -55,33 +55,33 @@ def _requested(resources: str, nodes: str) -> str | None:
     return None if text(nodes) else text(resources)
 
 
-def fields(time: TimeReader) -> list[Field]:
+def fields(time: TimeReader) -> list[FieldSpec]:
     """Return the ways from squeue's columns to the fields of ``LiveJob``."""
     return [
-        Field("id", ("jobid", "jobid#2"), SlurmId.read, varies=True, is_required=True),
-        Field("id", ("jobid",), SlurmId.read, varies=True, is_required=True),
-        Field("priority", ("priority", "priority#2"), _priority),
-        Field("priority", ("priority",), _priority),
-        Field("group", ("group", "group#2"), _group),
-        Field("group", ("group",), text),
-        Field("gid", ("group", "group#2"), _gid),
-        Field("state", ("state",), job_state),
-        Field("state", ("st",), job_state),
-        Field("alloc_tres", ("tres_alloc", "nodelist"), _allocated),
-        Field("alloc_tres", ("tres_alloc",), text),
-        Field("req_tres", ("tres_alloc", "nodelist"), _requested),
-        Field("nice", ("nice",), signed),
-        Field("min_memory", ("min_memory",), megabytes),
+        FieldSpec("id", ("jobid", "jobid#2"), SlurmId.read, varies=True, is_required=True),
+        FieldSpec("id", ("jobid",), SlurmId.read, varies=True, is_required=True),
+        FieldSpec("priority", ("priority", "priority#2"), _priority),
+        FieldSpec("priority", ("priority",), _priority),
+        FieldSpec("group", ("group", "group#2"), _group),
+        FieldSpec("group", ("group",), text),
+        FieldSpec("gid", ("group", "group#2"), _gid),
+        FieldSpec("state", ("state",), job_state),
+        FieldSpec("state", ("st",), job_state),
+        FieldSpec("alloc_tres", ("tres_alloc", "nodelist"), _allocated),
+        FieldSpec("alloc_tres", ("tres_alloc",), text),
+        FieldSpec("req_tres", ("tres_alloc", "nodelist"), _requested),
+        FieldSpec("nice", ("nice",), signed),
+        FieldSpec("min_memory", ("min_memory",), megabytes),
         *(
-            Field(name, (column,), time, varies=True, read_column=time.column)
+            FieldSpec(name, (column,), time, varies=True, read_column=time.column)
             for name, column in _TIMES.items()
         ),
-        *(Field(name, (column,), duration) for name, column in _DURATIONS.items()),
-        *(Field(name, (column,), count) for name, column in _COUNTS.items()),
-        *(Field(name, (column,), text) for name, column in _WORDS.items()),
-        Field("name", ("name",), is_free=True),
+        *(FieldSpec(name, (column,), duration) for name, column in _DURATIONS.items()),
+        *(FieldSpec(name, (column,), count) for name, column in _COUNTS.items()),
+        *(FieldSpec(name, (column,), text) for name, column in _WORDS.items()),
+        FieldSpec("name", ("name",), is_free=True),
         *(
-            Field(name, (column,), free_text, varies=True, is_free=True)
+            FieldSpec(name, (column,), free_text, varies=True, is_free=True)
             for name, column in _TEXTS.items()
         ),
     ]
@@ -138,7 +138,7 @@ def read(
     columns: Sequence[str] | None = None,
     delimiter: str | None = None,
     zone: tzinfo | None = None,
-) -> Reading[LiveJob]:
+) -> ParsedOutput[LiveJob]:
     """Read a whole output; the options are those of ``SqueueReader``.
 
     Raises

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.reading import Rejected
+from ccpipe.formats.slurm.reading import RejectedRecord
 
 MAX_RECORD = 2**20
 """Bytes of a row with all its lines; a longer one is rejected."""
@@ -122,13 +122,13 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-class Block(NamedTuple):
+class ColumnBlock(NamedTuple):
     """Some rows, by column; a cell is as it was printed."""
 
     columns: tuple[Sequence[str], ...]
     lines: Sequence[int]
     """The number of each row's first line, from 1."""
-    rejected: list[Rejected]
+    rejected: list[RejectedRecord]
     is_utf8: bool = True
     """If not, bytes that are not UTF-8 stand as lone surrogates."""
     is_plain: bool = False
@@ -147,18 +147,18 @@ class RowSplitter:
         self._skips = False
         self._is_utf8 = True
 
-    def feed(self, chunk: bytes, *, is_last: bool = False) -> Block:
+    def feed(self, chunk: bytes, *, is_last: bool = False) -> ColumnBlock:
         """Return the rows that are complete; those that were held back too, if it is the last."""
         lines = self._complete_lines(chunk, is_last=is_last)
         is_too_long = len(self._rest) > MAX_RECORD
         block = self._rows(lines, is_last=is_last or is_too_long)
         if is_too_long:
             reason = f"a row of more than {MAX_RECORD} bytes"
-            block.rejected.append(Rejected(self._line, reason, self._rest[:MAX_RECORD]))
+            block.rejected.append(RejectedRecord(self._line, reason, self._rest[:MAX_RECORD]))
             self._rest, self._skips = b"", True
         return block
 
-    def _rows(self, lines: list[str], *, is_last: bool) -> Block:
+    def _rows(self, lines: list[str], *, is_last: bool) -> ColumnBlock:
         width = self.header.last
         counts = [line.count(self.header.delimiter) for line in lines]
         if counts and counts.count(width) == len(counts):
@@ -166,7 +166,9 @@ class RowSplitter:
             self._hold_back(lines[taken:])
             numbers = range(self._line, self._line + taken)
             self._line += taken
-            return Block(self._columns_of(lines[:taken]), numbers, [], self._is_utf8, is_plain=True)
+            return ColumnBlock(
+                self._columns_of(lines[:taken]), numbers, [], self._is_utf8, is_plain=True
+            )
         return self._odd_rows(lines, counts, is_last=is_last)
 
     def whole(self, chunk: bytes) -> bytes:
@@ -178,7 +180,7 @@ class RowSplitter:
         self._rest = rest
         self._line += rows
 
-    def look_again(self, block: Block) -> Block:
+    def look_again(self, block: ColumnBlock) -> ColumnBlock:
         """Look at each row of a block: some may not be whole for all their delimiters."""
         if not (block.is_plain and block.lines):
             return block
@@ -221,7 +223,7 @@ class RowSplitter:
         cells = self.header.delimiter.join(lines).split(self.header.delimiter)
         return tuple(cells[column::width] for column in range(width))
 
-    def _odd_rows(self, lines: list[str], counts: list[int], *, is_last: bool) -> Block:
+    def _odd_rows(self, lines: list[str], counts: list[int], *, is_last: bool) -> ColumnBlock:
         """Put lines together to rows, one by one."""
         groups: list[tuple[int, int]] = []
         row = _Row(self.header)
@@ -239,7 +241,7 @@ class RowSplitter:
         self._line += begin
         return block
 
-    def _aligned(self, lines: list[str], groups: list[tuple[int, int]]) -> Block:
+    def _aligned(self, lines: list[str], groups: list[tuple[int, int]]) -> ColumnBlock:
         rows, starts, rejected = [], [], []
         for begin, end in groups:
             original = "\n".join(lines[begin:end]).rstrip("\n")
@@ -248,10 +250,10 @@ class RowSplitter:
                     rows.append(cells)
                     starts.append(self._line + begin)
             except DataError as error:
-                start = encode(original[:MAX_RECORD])
-                rejected.append(Rejected(self._line + begin, str(error), start))
+                start = original_bytes(original[:MAX_RECORD])
+                rejected.append(RejectedRecord(self._line + begin, str(error), start))
         columns = tuple(zip(*rows, strict=True)) if rows else ((),) * len(self.header.names)
-        return Block(columns, starts, rejected, self._is_utf8)
+        return ColumnBlock(columns, starts, rejected, self._is_utf8)
 
 
 class _Row:
@@ -293,7 +295,7 @@ class _Row:
         return all(self.header.accepts(column, cell) for column, cell in enumerate(cells))
 
 
-def encode(text: str) -> bytes:
+def original_bytes(text: str) -> bytes:
     """Return the bytes that a text was decoded from."""
     return text.encode("utf-8", "surrogateescape")
 

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.streams.history import History, overlap, streams_of
 from ccpipe.bus.nats.streams.jetstream import consumers_of
 from ccpipe.bus.nats.streams.reconcile import survey

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.text import columns
 from ccpipe.formats.slurm.text.columns import TableReader
-from ccpipe.formats.slurm.text.field import Field
+from ccpipe.formats.slurm.text.field import FieldSpec
 from ccpipe.formats.slurm.values import whole
 
 
@@ -34,11 +34,11 @@ def _required(cell: str) -> int:
 
 
 FIELDS = [
-    Field("number", ("number",), _required),
-    Field("size", ("rawsize",), whole, varies=True),
-    Field("size", ("size",), lambda cell: (whole(cell) or 0) * 1000),
-    Field("name", ("name",), is_free=True),
-    Field("both", ("left", "right"), lambda left, right: f"{left}{right}"),
+    FieldSpec("number", ("number",), _required),
+    FieldSpec("size", ("rawsize",), whole, varies=True),
+    FieldSpec("size", ("size",), lambda cell: (whole(cell) or 0) * 1000),
+    FieldSpec("name", ("name",), is_free=True),
+    FieldSpec("both", ("left", "right"), lambda left, right: f"{left}{right}"),
 ]
 
 

@@ -1,6 +1,6 @@
 """The way from the cells of a table to the fields of a record."""
 
-from ccpipe.formats.slurm.text.field import Field, Source
+from ccpipe.formats.slurm.text.field import FieldReader, FieldSpec
 from ccpipe.formats.slurm.values import text
 
 
@@ -12,7 +12,7 @@ def test_values_that_repeat_are_read_once() -> None:
         cells.append(cell)
         return text(cell)
 
-    source = Source.find([Field("name", ("a",), read)], ["a"])
+    source = FieldReader.find([FieldSpec("name", ("a",), read)], ["a"])
     assert source is not None
     assert list(source.values([["x", "y", "x", "x"]])) == ["x", "y", "x", "x"]
     assert cells == ["x", "y"]

@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.text import key_values
-from ccpipe.formats.slurm.text.key_values import JOB, NODE, PARTITION, Kind, parse, read_records
+from ccpipe.formats.slurm.text.key_values import (
+    JOB,
+    NODE,
+    PARTITION,
+    RecordFormat,
+    parse,
+    read_records,
+)
 
 LINES = "JobId=3 JobName={}\n   UserId=a(1) Reason=None\n   Command=x\n   WorkDir=/y"
 ONE_LINE = "JobId=3 JobName={} UserId=a(1) Reason=None Command=x WorkDir=/y"
@@ -57,7 +64,9 @@ def test_values_of_nodes() -> None:
     )
 
 
-def names(payload: bytes, kind: Kind = PARTITION) -> tuple[list[str], list[tuple[int, str]]]:
+def names(
+    payload: bytes, kind: RecordFormat = PARTITION
+) -> tuple[list[str], list[tuple[int, str]]]:
     """Return the first values of records, and what was rejected."""
     reading = read_records(payload, kind, lambda record: record.get(kind.first))
     return reading.records, [(bad.line, bad.reason) for bad in reading.rejected]
@@ -111,7 +120,7 @@ def test_texts_come_back(name: str, comment: str) -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from([JOB, NODE, PARTITION]))
-def test_any_bytes_are_records_or_rejected(payload: bytes, kind: Kind) -> None:
+def test_any_bytes_are_records_or_rejected(payload: bytes, kind: RecordFormat) -> None:
     """No bytes end in an error."""
     for prefix in (b"", f"{kind.first}=1 ".encode()):
         reading = read_records(prefix + payload, kind, lambda record: record)

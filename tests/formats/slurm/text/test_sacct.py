@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.sacct_row import SacctRow
 from ccpipe.formats.slurm.text import sacct
 from ccpipe.formats.slurm.text.sacct import SacctReader, read, with_order
@@ -313,7 +313,7 @@ def test_a_stream_is_read_as_the_whole(tmp_path: Path) -> None:
         readings = list(SacctReader(zone=UTC).read_stream(stream))
     assert [row for reading in readings for row in reading.records] == expected.records
     table = SacctReader(zone=UTC)
-    whole: Reading[SacctRow] = Reading()
+    whole: ParsedOutput[SacctRow] = ParsedOutput()
     for start in range(0, len(payload), 1000):
         whole.extend(table.feed(payload[start : start + 1000]))
     whole.extend(table.flush())
@@ -353,6 +353,6 @@ def test_any_bytes_are_rows_or_named_errors(payload: bytes) -> None:
     """No bytes end in another error."""
     with suppress(DataError):
         reading = read(payload, zone=UTC)
-        assert isinstance(reading, Reading)
+        assert isinstance(reading, ParsedOutput)
     for reading in SacctReader(columns=SONAR, zone=UTC).read_stream(io.BytesIO(payload)):
-        assert isinstance(reading, Reading)
+        assert isinstance(reading, ParsedOutput)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.records import LiveJob
 from ccpipe.formats.slurm.text import squeue
 from ccpipe.formats.slurm.text.squeue import SqueueReader, read
@@ -101,7 +101,7 @@ def test_squeues_own_table_is_refused() -> None:
 def test_a_stream_is_read_as_the_whole() -> None:
     """In chunks."""
     payload = captured("snapshots/squeue_all.1795171119.txt")
-    whole: Reading[LiveJob] = Reading()
+    whole: ParsedOutput[LiveJob] = ParsedOutput()
     for reading in SqueueReader(zone=UTC).read_stream(io.BytesIO(payload)):
         whole.extend(reading)
     assert whole == read(payload, zone=UTC)
@@ -134,4 +134,4 @@ def test_any_bytes_are_jobs_or_named_errors(payload: bytes) -> None:
     """No bytes end in another error."""
     with suppress(DataError):
         reading = SqueueReader(zone=UTC).read(payload)
-        assert isinstance(reading, Reading)
+        assert isinstance(reading, ParsedOutput)

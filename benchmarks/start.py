@@ -83,10 +83,10 @@ async def start(rounds: int = ROUNDS, nats_program: Path | None = None) -> dict[
     """Return the CPU seconds of each command; a real server has messages for ``tail``."""
     import nats
 
-    from ccpipe.bus.nats.server import Server
+    from ccpipe.bus.nats.server import NatsServer
 
     with tempfile.TemporaryDirectory() as folder:
-        async with Server(Path(folder), port=free_port()) as server:
+        async with NatsServer(Path(folder), port=free_port()) as server:
             client = await nats.connect(server.url)
             listeners: dict[str, tuple[str, ...]] = {
                 "first line of tail": (*CCPIPE, "tail", "a.b", "--server", server.url)

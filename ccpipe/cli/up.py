@@ -17,8 +17,8 @@ from typing import Annotated, NamedTuple, Self
 
 from cyclopts import Parameter
 
-from ccpipe.bus.nats.announcement import Running, write_private
-from ccpipe.bus.nats.server import Server, free_port
+from ccpipe.bus.nats.announcement import RunningServer, write_private
+from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.subjects import escape
 from ccpipe.cli.console.arguments import check_port, seconds
 from ccpipe.cli.console.options import Where
@@ -116,9 +116,9 @@ async def up(
         url = ",".join(site.bus.servers)
         is_found = not url
         if not url:
-            server = Server(folder / "nats", port=port, telemetry=telemetry, sync=sync)
+            server = NatsServer(folder / "nats", port=port, telemetry=telemetry, sync=sync)
             url = server.url
-            here = Running(url, os.getpid(), site.cluster, str(folder))
+            here = RunningServer(url, os.getpid(), site.cluster, str(folder))
             stack.callback(here.withdraw)
             # First, so that commands that wait for it get the password.
             is_found = here.announce()

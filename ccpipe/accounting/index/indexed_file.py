@@ -115,7 +115,8 @@ def replaced(target: Path, schema: pa.Schema, **encoding: Any) -> Iterator[pq.Pa
     except OSError as error:
         raise UnavailableError(f"{target.parent}: {error.strerror}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
 
 
 def find_file(note: Indexed, paths: Sequence[Path], count: int = 1) -> Path | None:

@@ -5,6 +5,7 @@ import asyncio
 import os
 import platform
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,10 +43,12 @@ class Results(msgspec.Struct):
     seconds: float = 0.0
 
 
-def measure(*, quick: bool, telegraf: Path | None, collector: Path | None) -> Results:
+def measure(
+    *, quick: bool, telegraf: Path | None, collector: Path | None, decoders: Sequence[Path]
+) -> Results:
     """Run all benchmarks, one after another."""
     begin = time.monotonic()
-    decoding = codec.decoding()
+    decoding = codec.decoding(decoders)
     one_line = {result.what: result for result in decoding["1 lines"]}
     ours = one_line.get("ccpipe, kernel") or one_line["ccpipe, twin in Python"]
     results = Results(
@@ -188,12 +191,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="folder for results")
     parser.add_argument("--telegraf", type=Path, help="its program, to measure it too")
     parser.add_argument("--collector", type=Path, help="cc-metric-collector's, likewise")
+    parser.add_argument(
+        "--decoder",
+        type=Path,
+        action="append",
+        default=[],
+        help="a program built from benchmarks/peers, to measure it beside ours; may be repeated",
+    )
     options = parser.parse_args()
-    for name in ("telegraf", "collector"):
-        program = getattr(options, name)
+    for program in (options.telegraf, options.collector, *options.decoder):
         if program is not None and not os.access(program, os.X_OK):
-            parser.error(f"--{name}: {program} is no program")
-    results = measure(quick=options.quick, telegraf=options.telegraf, collector=options.collector)
+            parser.error(f"{program} is no program")
+    results = measure(
+        quick=options.quick,
+        telegraf=options.telegraf,
+        collector=options.collector,
+        decoders=options.decoder,
+    )
     text = markdown(results)
     print(text)
     (options.out / "results.md").write_text(text)

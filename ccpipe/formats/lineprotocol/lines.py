@@ -34,7 +34,7 @@ _USUAL = {"bare_points": False, "digest": None, "verbatim": True}
 _ROW_BYTES = 1 if KERNEL is None else KERNEL.ROW_BYTES
 
 
-class Rejected(NamedTuple):
+class RejectedLine(NamedTuple):
     """A line that could not be read."""
 
     line: int
@@ -113,7 +113,7 @@ class Lines(Sequence[Message]):
         self.starts = array("q")
         self.ends = array("q")
         self.texts = Texts(payload, self.table.grammar.unescape)
-        self.rejected: list[Rejected] = []
+        self.rejected: list[RejectedLine] = []
         self.precision: Precision | None = None
         """The unit of all timestamps in the payload; None where they differ or one is missing."""
         self.bare_points = False

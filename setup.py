@@ -24,7 +24,7 @@ KERNELS = {
     ),
     "formats/slurm/kernel/_kernel": (),
     "sinks/parquet/_kernel": ("batch", "columns"),
-    "sinks/postgres/_kernel": ("series",),
+    "sinks/postgres/_kernel": ("blake2b", "series"),
 }
 """The headers of each kernel."""
 

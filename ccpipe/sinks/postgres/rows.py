@@ -5,35 +5,22 @@ import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress, groupby
-from types import ModuleType
 from typing import Any
 
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.formats.lineprotocol.precision import INT64_MIN, NO_TIME
 
-KERNEL: ModuleType | None = load("ccpipe.sinks.postgres._kernel")
+KERNEL = load_kernel(__package__)
 
 COLUMNS = ("time", "value", "series", "ns", "int", "uint", "bool", "text")
 """Of ``samples``, in the order of its rows."""
-
-Pair = tuple[int, int]
-"""Codes of a series and a field in the table that lines came with."""
 
 Ids = Mapping[int, "array[int]"]
 """Of each field by its code: the number of each series by its code, 0 for unknown."""
 
 DAY = 86_400 * 10**9
 """Nanoseconds."""
-
-
-def unknown_pairs(lines: Lines, ids: Ids) -> Sequence[Pair]:
-    """Return each series and field of some lines once whose number is not known."""
-    if KERNEL is not None:
-        found: list[Pair] = KERNEL.unknown_pairs(lines, ids)
-        return found
-    pairs = set(zip(lines.series, lines.fields, strict=True))
-    return [(code, field) for code, field in pairs if not ids[field][code]]
 
 
 def days(lines: Lines) -> set[int]:

@@ -12,7 +12,7 @@ from typing import Any
 from cyclopts import App
 from cyclopts.argument import Argument
 
-from ccpipe.cli import COMMANDS, FOLDERS
+from ccpipe.cli.commands import COMMANDS, FOLDERS
 
 WORDS = {Path: "PATH", int: "INTEGER", float: "NUMBER", str: "TEXT", Any: "TEXT"}
 

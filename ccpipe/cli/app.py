@@ -12,7 +12,7 @@ from cyclopts.exceptions import (
 )
 
 from ccpipe import __version__
-from ccpipe.cli import COMMANDS, FOLDERS
+from ccpipe.cli.commands import COMMANDS, FOLDERS
 from ccpipe.cli.console.help import HelpFormatter
 from ccpipe.errors import UsageError
 from ccpipe.terminal import listed, printable

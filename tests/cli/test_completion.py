@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from ccpipe.cli import COMMANDS
+from ccpipe.cli.commands import COMMANDS
 from tests.cli.command import ccpipe
 
 

@@ -18,14 +18,14 @@ import duckdb
 import pytest
 
 from ccpipe.bus.nats.accounts import SUBJECTS
-from ccpipe.config import Site, convert
+from ccpipe.config import Site, to_struct
 from ccpipe.config.site import Recipe
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, metric
 from ccpipe.node.agent.parts import Parts
 from ccpipe.registry import build
 from ccpipe.sinks.parquet import ParquetSink
-from ccpipe.sources.stored.parquet_tables import query
+from ccpipe.sources.stored.parquet_tables import run_query
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import environment
 from tests.pages.test_command_lines import FENCE, PAGES, command_lines
@@ -119,13 +119,13 @@ def test_configuration_is_accepted(block: Block, tmp_path: Path) -> None:
     tree = tomllib.loads(text)
     where = Path(block.page).name
     if not {"source", "sink", "translate"} & tree.keys():
-        site = convert(tree, Site, where)
+        site = to_struct(tree, Site, where)
         if site.publish != Site().publish:
             Parts.of(site, None, Telemetry())
         return
     ends = {"source": {"use": "null"}, "sink": {"use": "null"}}
     subjects = {"bus": {"subjects": SUBJECTS}} if "identity" in text else {}
-    recipe = convert(ends | subjects | tree, Recipe, where)
+    recipe = to_struct(ends | subjects | tree, Recipe, where)
     context: Mapping[str, Any] = {"site": recipe, "telemetry": Telemetry()}
     build("sources", recipe.source, where=where, path="source", context=context)
     for table in recipe.translate:
@@ -170,7 +170,7 @@ async def test_queries_of_parquet_files_have_an_answer(tmp_path: Path) -> None:
         def ask(connection: duckdb.DuckDBPyConnection, text: str = block.text) -> list[Any]:
             return connection.execute(text).fetchall()
 
-        [(_, node, value)] = query(tmp_path, ask)
+        [(_, node, value)] = run_query(tmp_path, ask)
         assert (node, value) == ("n1", 1.5)
 
 

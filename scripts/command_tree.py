@@ -11,7 +11,7 @@ from typing import Any
 from cyclopts import App
 from cyclopts.argument import Argument
 
-from ccpipe.cli import COMMANDS, FOLDERS
+from ccpipe.cli.commands import COMMANDS, FOLDERS
 from ccpipe.cli.console.command_table import CommandEntry, CommandOption
 
 WORDS = {Path: "PATH", int: "INTEGER", float: "NUMBER", str: "TEXT", Any: "TEXT"}

@@ -13,7 +13,7 @@ from cyclopts.exceptions import (
 )
 
 from ccpipe import __version__
-from ccpipe.cli import COMMANDS, FOLDERS, print_commands
+from ccpipe.cli.commands import COMMANDS, FOLDERS, print_commands
 from ccpipe.cli.console.help import print_help
 from ccpipe.errors import UsageError
 from ccpipe.terminal import listed, printable

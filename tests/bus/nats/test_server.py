@@ -1,4 +1,4 @@
-"""The embedded nats-server: started, guarded, found by other commands."""
+"""The embedded nats-server: started, guarded, restarted."""
 
 import asyncio
 import os
@@ -9,16 +9,9 @@ from pathlib import Path
 import nats
 import pytest
 
-from ccpipe.bus.nats.announcement import RunningServer, running, write_private
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.errors import ConfigError
 from tests.conftest import eventually, free_port
-
-
-@pytest.fixture(autouse=True)
-def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep announcements out of the state folder of whoever runs the tests."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 async def test_it_refuses_whoever_does_not_know_the_password(nats_server: NatsServer) -> None:
@@ -74,42 +67,6 @@ async def test_somebody_elses_port_is_not_taken_for_ours(tmp_path: Path) -> None
         with pytest.raises(Exception, match="did not start"):
             async with second:
                 pass
-
-
-def test_a_running_up_is_found_until_it_withdraws() -> None:
-    """Commands of the same user find the server without being told."""
-    here = RunningServer("nats://u:p@127.0.0.1:1", os.getpid(), "c", "/x")
-    assert running() is None
-    here.announce()
-    assert running() == here
-    here.withdraw()
-    assert running() is None
-
-
-async def test_an_announcement_of_a_dead_process_does_not_count() -> None:
-    """An `up` that was killed leaves its announcement behind; nobody must follow it."""
-    child = await asyncio.create_subprocess_exec("true")
-    await child.wait()
-    RunningServer("nats://127.0.0.1:1", child.pid, "c", "/x").announce()
-    assert running() is None
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', "null"])
-def test_a_broken_announcement_does_not_count(text: str) -> None:
-    """Whatever stands in that file, commands go on to the next place to look."""
-    RunningServer("", 0, "", "").announce()
-    path = next(Path(os.environ["XDG_STATE_HOME"]).rglob("up.json"))
-    path.write_text(text)
-    assert running() is None
-
-
-def test_a_private_file_replaces_the_old_one_whole(tmp_path: Path) -> None:
-    """A reader sees the old text or the new one, and no draft is left."""
-    path = tmp_path / "secret"
-    write_private(path, "old")
-    write_private(path, "new")
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 async def test_an_empty_password_lets_nobody_in(tmp_path: Path) -> None:

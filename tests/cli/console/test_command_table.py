@@ -1,6 +1,6 @@
 """The table of commands."""
 
-from ccpipe.cli import COMMANDS
+from ccpipe.cli.commands import COMMANDS
 from ccpipe.cli.console.command_table import command
 
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from ccpipe.cli import COMMANDS
 from ccpipe.cli.app import app
+from ccpipe.cli.commands import COMMANDS
 from tests.cli.command import ccpipe
 
 SUBCOMMANDS = (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli import COMMANDS
+from ccpipe.cli.commands import COMMANDS
 from ccpipe.cli.console.plain import read
 
 

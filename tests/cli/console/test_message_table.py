@@ -1,0 +1,105 @@
+"""Messages as a table: what a row holds, and that nothing in it can steer a terminal."""
+
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.cli.console.message_table import MessageTable
+from ccpipe.message import Message, event, metric
+
+NODE = {"cluster": "fritz", "hostname": "e1", "type": "node"}
+COLOUR = re.compile(r"\x1b\[\d+m")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Say so."""
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Give a terminal of 60 columns and 10 lines."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+def test_a_message_takes_one_line_with_all_it_says() -> None:
+    """Time, cluster, node, name, place in the node, value and the other tags."""
+    message = Message(
+        "cpu_user",
+        {**NODE, "type": "hwthread", "type-id": "3", "unit": "%"},
+        1.5,
+        1740027951 * 10**9 + 5 * 10**8,
+    )
+    head, row = MessageTable(io.StringIO()).render([message]).splitlines()
+    assert head.split() == ["TIME", "NODE", "NAME", "VALUE", "WHERE", "CLUSTER"]
+    clock, *rest = row.split()
+    assert clock.endswith(":51.5")
+    assert rest == ["e1", "cpu_user", "1.5", "%", "hwthread", "3", "fritz"]
+
+
+def test_other_kinds_show_their_field() -> None:
+    """An event is not taken for a metric with a strange value."""
+    message = event("job", "start_job", "{}", time=10**18, tags=NODE)
+    row = MessageTable(io.StringIO()).render([message]).splitlines()[1]
+    assert "event={}" in row
+    assert "function=start_job" in row
+
+
+def test_the_value_is_not_cut_on_a_narrow_terminal(terminal: Terminal) -> None:
+    """Long names are shortened before it, and what stands behind it is cut."""
+    message = metric(
+        "a_long_name_of_a_metric", 123456789.0, time=10**18,
+        tags={**NODE, "hostname": "a-long-name-of-a-node.example.org", "unit": "bytes/s"},
+    )  # fmt: skip
+    row = COLOUR.sub("", MessageTable(terminal).render([message])).splitlines()[1]
+    assert "123.5 MB/s" in row
+
+
+@pytest.mark.parametrize(("level", "code"), [("err", 31), ("warn", 33), ("debug", 2)])
+def test_levels_of_the_log_have_colours(terminal: Terminal, level: str, code: int) -> None:
+    """An error is red; a text stands after what it is about."""
+    message = Message("kernel", {**NODE, "loglevel": level}, "text", 10**18, "log")
+    row = MessageTable(terminal).render([message]).splitlines()[1]
+    assert f"\x1b[{code}mlog=text" in row
+
+
+def test_strict_names_the_rules_that_a_message_breaks() -> None:
+    """Below the message, and only where there are any."""
+    clean, bad = metric("m", 1.0, time=10**18, tags=NODE), Message("m", {}, "text")
+    rows = MessageTable(io.StringIO()).render([clean, bad], strict=True).splitlines()
+    assert [row.strip() for row in rows[3:]] == [f"^ {problem}" for problem in bad.problems()]
+
+
+def test_lines_end_at_the_edge_of_a_terminal(terminal: Terminal) -> None:
+    """A long value is cut with an ellipsis; colours do not count."""
+    messages = [metric("m" * 30, 1.0, time=10**18, tags=NODE), Message("m", {}, "x" * 300, 10**18)]
+    for row in COLOUR.sub("", MessageTable(terminal).render(messages)).splitlines():
+        assert len(row) <= 60
+    assert "…" in MessageTable(terminal).render(messages)
+
+
+def test_a_terminal_sees_the_head_again_on_each_screen(terminal: Terminal) -> None:
+    """Whoever looks at a moving table still knows its columns; a file needs them once."""
+    messages = [metric("m", 1.0, time=10**18, tags=NODE)] * 27
+    assert MessageTable(terminal).render(messages).count("TIME") == 3
+    assert MessageTable(io.StringIO()).render(messages).count("TIME") == 1
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_nothing_that_a_message_holds_can_steer_a_terminal(text: str) -> None:
+    """Escape sequences and line ends in names, tags and values are shown, not obeyed."""
+    message = Message(text, {"hostname": text, text: text, "type": text}, text, 10**18, text)
+    shown = MessageTable(io.StringIO()).render([message], strict=True)
+    rows = shown.split("\n")
+    assert len(rows) == 3 + len(message.problems())
+    assert all(row.isprintable() for row in rows)

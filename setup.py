@@ -23,8 +23,8 @@ KERNELS = {
         "write",
     ),
     "formats/slurm/kernel/_kernel": (),
-    "sinks/parquet/_kernel": ("columns",),
-    "sinks/postgres/_kernel": ("series",),
+    "sinks/parquet/_kernel": ("batch", "columns"),
+    "sinks/postgres/_kernel": ("blake2b", "series"),
 }
 """The headers of each kernel."""
 

@@ -18,9 +18,9 @@ from ccpipe.bus.nats.server import Server as Broker
 from ccpipe.bus.nats.server import free_port
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
-from ccpipe.dashboard.feed import Feed
+from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.lake import Lake
-from ccpipe.dashboard.server import Server
+from ccpipe.dashboard.server import DashboardServer
 from ccpipe.pipeline import DeadLetter, run
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
@@ -54,8 +54,8 @@ async def main(folder: Path, seconds: float, images: Path) -> None:
         lake = Lake(folder / "lake")
         async with (
             Connection(site.bus, name="load", telemetry=telemetry) as bus,
-            Feed(site, telemetry) as feed,
-            Server(feed, listen="127.0.0.1:0", lake=lake) as server,
+            DashboardFeed(site, telemetry) as feed,
+            DashboardServer(feed, listen="127.0.0.1:0", lake=lake) as server,
             chromium(Path(shutil.which("chromium") or "chromium")) as page,
         ):
             await asyncio.sleep(2)

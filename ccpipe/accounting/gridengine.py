@@ -3,7 +3,7 @@
 from typing import Any
 
 from ccpipe.accounting.each import each
-from ccpipe.accounting.scheduler import OUTCOME, Scheduler
+from ccpipe.accounting.scheduler import OUTCOME, SchedulerColumns
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.gridengine import parse_category
 from ccpipe.formats.gridengine.outcome import GRACE, Outcome, classify, is_final
@@ -119,7 +119,7 @@ def _outcomes(table: pa.Table, wallclock: Any) -> dict[str, Any]:
     return {"outcome": outcomes, "ends_job": each(status, ends_job, pa.bool_())}
 
 
-GRID_ENGINE = Scheduler(
+GRID_ENGINE = SchedulerColumns(
     keys=KEYS,
     sums=SUMS,
     cpu="CPU",

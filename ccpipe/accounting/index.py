@@ -12,17 +12,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
-from ccpipe.accounting.files import Block, Files, Start
+from ccpipe.accounting.files import FileBlock, Files, Start
 from ccpipe.accounting.records import line_at, read_records
 from ccpipe.errors import DataError, MissingExtra, UnavailableError, UsageError
 from ccpipe.formats.files import COMPRESSED, open_stream, read_full
 from ccpipe.formats.gridengine import Accounting, parse
-from ccpipe.formats.gridengine.columns import Columns, read_columns
+from ccpipe.formats.gridengine.columns import ParsedTable, read_columns
 from ccpipe.formats.gridengine.table import from_records
 from ccpipe.terminal import plural
 
 if TYPE_CHECKING:
-    from ccpipe.accounting.selection import Selection
+    from ccpipe.accounting.selection import RecordSelection
 
 try:
     import pyarrow as pa
@@ -164,7 +164,7 @@ class _Writer:
             self.size, self.lines = size, lines
         self._flush(parquet)
 
-    def _read_block(self, block: Block) -> Columns:
+    def _read_block(self, block: FileBlock) -> ParsedTable:
         names = ("job_number", "offset", "line")
         part = read_columns(block.payload, names, offset=block.offset)
         if not block.payload.endswith(b"\n"):
@@ -238,7 +238,7 @@ def is_file_of(path: Path, identity: str, count: int = 1) -> bool:
 
 
 def look_up(
-    folder: Path, paths: Sequence[Path], selection: "Selection", files: Files
+    folder: Path, paths: Sequence[Path], selection: "RecordSelection", files: Files
 ) -> Iterator[Accounting]:
     """Yield the selected records of jobs that are asked for by number.
 

@@ -21,9 +21,9 @@ from ccpipe.accounting.index import (
     replaced,
 )
 from ccpipe.errors import DataError, MissingExtra, UsageError
-from ccpipe.formats.files import COMPRESSED, Stream, open_stream, read_piece
+from ccpipe.formats.files import COMPRESSED, ReadableStream, open_stream, read_piece
 from ccpipe.formats.slurm import SacctReader, SacctRow, SlurmId
-from ccpipe.formats.slurm.table import RowSplitter, split_header
+from ccpipe.formats.slurm.text.table import RowSplitter, split_header
 from ccpipe.terminal import Progress, plural, printable
 
 try:
@@ -101,7 +101,7 @@ class _Writer:
         """What was read from `size` on, where it has to be kept."""
         self._columns: dict[str, list[int | bytes | None]] = {name: [] for name in SCHEMA.names}
 
-    def read(self, stream: Stream) -> None:
+    def read(self, stream: ReadableStream) -> None:
         """Read a file to its end."""
         run: RunPosition | None = None
         for place in self._positions(stream):
@@ -114,7 +114,7 @@ class _Writer:
             self.size = self._end
         self._flush()
 
-    def _positions(self, stream: Stream) -> Iterator[RunPosition]:
+    def _positions(self, stream: ReadableStream) -> Iterator[RunPosition]:
         """Yield where runs begin; steps and what cannot be read belong to the run before."""
         progress = Progress()
         payload = read_piece(stream)

@@ -37,6 +37,9 @@ TEMPLATES = {
 DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
 """What a source listens to where a recipe does not say, by type of records."""
 
+KEPT = ("metrics", "events", "log", "sonar")
+"""What the stream of a cluster stores. Control is request and reply: nothing to store."""
+
 REQUESTED_BY = "Ccpipe-Requested-By"
 """Header of a control request: who claims to have sent it. It is logged and proves nothing."""
 
@@ -160,6 +163,11 @@ class Subjects:
             named.append(value)
         cluster = tags.get("cluster") or self.cluster
         return _filled(template, cluster, *named)
+
+    @property
+    def have_metrics_by_node(self) -> bool:
+        """Whether all metrics of a node have one subject."""
+        return not any(each in self.templates["metrics"] for each in ("{name}", "{method}"))
 
     def dead(self) -> str:
         """Return where dead letters go."""

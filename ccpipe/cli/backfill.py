@@ -15,8 +15,8 @@ from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.formats.nodelist import expand
 from ccpipe.pipeline import Source
-from ccpipe.sources.stored.backfill import BackfillSource, Stored, from_parquet, from_postgres
-from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, Selection
+from ccpipe.sources.stored.backfill import BackfillSource, StoredRange, from_parquet, from_postgres
+from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillSelection
 from ccpipe.sources.stored.files import FilesSource
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import Progress
@@ -84,7 +84,7 @@ async def backfill(
         source = _source(
             stored,
             places,
-            Selection(
+            BackfillSelection(
                 begin if begin is not None else stored.first if stored else EARLIEST,
                 finish if finish is not None else stored.last + 1 if stored else LATEST,
                 nodes,
@@ -109,7 +109,7 @@ async def backfill(
 
 
 def _source(
-    stored: Stored | None, files: Sequence[str], selection: Selection, **options: Any
+    stored: StoredRange | None, files: Sequence[str], selection: BackfillSelection, **options: Any
 ) -> Source:
     """Return what reads a store, or files; raises UsageError for a selection of nothing."""
     if selection.start >= selection.end:
@@ -121,7 +121,7 @@ def _source(
 
 def _stored(
     from_: str, place: str, password_file: str, nodes: frozenset[str]
-) -> contextlib.AbstractAsyncContextManager[Stored]:
+) -> contextlib.AbstractAsyncContextManager[StoredRange]:
     if from_ == "parquet":
         return from_parquet(Path(place), nodes)
     if not place.startswith(("postgresql://", "postgres://")):

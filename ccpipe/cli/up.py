@@ -17,14 +17,15 @@ from typing import Annotated, NamedTuple, Self
 
 from cyclopts import Parameter
 
-from ccpipe.bus.nats.server import Running, Server, free_port, write_private
+from ccpipe.bus.nats.announcement import Running, write_private
+from ccpipe.bus.nats.server import Server, free_port
 from ccpipe.bus.subjects import escape
 from ccpipe.cli.console.arguments import check_port, seconds
 from ccpipe.cli.console.options import Where
 from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_folder
 from ccpipe.errors import ConfigError, MissingExtra, UsageError
-from ccpipe.pipeline.signals import stop_signals
 from ccpipe.process import child
+from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note, paint
 

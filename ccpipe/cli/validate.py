@@ -24,7 +24,7 @@ from ccpipe.errors import (
     UnavailableError,
     UsageError,
 )
-from ccpipe.formats.files import COMPRESSED, Block, open_stream, read_blocks
+from ccpipe.formats.files import COMPRESSED, LinesBlock, open_stream, read_blocks
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
 from ccpipe.node.agent.parts import Parts
 from ccpipe.pipeline import check_fit
@@ -293,7 +293,7 @@ class _Check:
         excerpt = bad.excerpt if problem.value is None else ""
         self.report(printable(str(problem)), line=bad.line, excerpt=excerpt, place=place)
 
-    def check_rules(self, block: Block) -> None:
+    def check_rules(self, block: LinesBlock) -> None:
         for line, message in block.numbered():
             for problem in message.problems():
                 self.facts["problems"] += 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ccpipe.errors import ConfigError, DataError, MissingInputError
-from ccpipe.formats.files import UNREADABLE, Block, Stream, open_file, read_blocks
+from ccpipe.formats.files import UNREADABLE, LinesBlock, ReadableStream, open_file, read_blocks
 from ccpipe.formats.lineprotocol import Lines, Precision, decode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.pipeline import Batch, Source, wait_for_event
@@ -90,7 +90,7 @@ class FileSource(Source):
             if self._stopped.is_set():
                 return
 
-    async def _next(self, blocks: Iterator[Block]) -> Block | None:
+    async def _next(self, blocks: Iterator[LinesBlock]) -> LinesBlock | None:
         """Return the next block; None at the end, or where we were stopped while it was awaited."""
         reading = asyncio.create_task(call_blocking(lambda: next(blocks, None)))
         stopping = asyncio.create_task(self._stopped.wait())
@@ -105,7 +105,7 @@ class FileSource(Source):
         if self.rate:
             await wait_for_event(self._stopped, lines / self.rate)
 
-    def _blocks(self, path: str) -> Iterator[Block]:
+    def _blocks(self, path: str) -> Iterator[LinesBlock]:
         size = min(_BLOCK, max(1024, self.rate * 16)) if self.rate else _BLOCK
         try:
             with _open(path) as stream:
@@ -145,7 +145,7 @@ class _Stdin:
         return os.read(0, size)
 
 
-def _open(path: str) -> AbstractContextManager[Stream]:
+def _open(path: str) -> AbstractContextManager[ReadableStream]:
     if path == STDIN:
         return nullcontext(_Stdin())
-    return cast("AbstractContextManager[Stream]", open_file(Path(path)))
+    return cast("AbstractContextManager[ReadableStream]", open_file(Path(path)))

@@ -17,7 +17,7 @@ import nats
 import psutil
 import pytest
 
-from ccpipe.bus.nats.server import running
+from ccpipe.bus.nats.announcement import running
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.conftest import eventually, free_port
 

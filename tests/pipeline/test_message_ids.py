@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.pipeline import MessageIds, Run
+from ccpipe.pipeline import MessageIds, MessageRange
 
 messages = st.lists(
     st.tuples(st.sampled_from(["", "a", "b"]), st.integers(1, 30), st.integers(0, 3)), max_size=20
@@ -132,8 +132,8 @@ def test_near(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
 
 def test_numbers_alone_are_not_enough() -> None:
     """Runs overlap where number, time and consumer may be the same."""
-    run = Run("c", 10, 20, 1000, 2000)
-    assert run.overlaps(Run("c", 20, 30, 2000, 3000))
-    assert not run.overlaps(Run("c", 21, 30, 2000, 3000))
-    assert not run.overlaps(Run("c", 10, 20, 2001, 3000))
-    assert not run.overlaps(Run("d", 10, 20, 1000, 2000))
+    run = MessageRange("c", 10, 20, 1000, 2000)
+    assert run.overlaps(MessageRange("c", 20, 30, 2000, 3000))
+    assert not run.overlaps(MessageRange("c", 21, 30, 2000, 3000))
+    assert not run.overlaps(MessageRange("c", 10, 20, 2001, 3000))
+    assert not run.overlaps(MessageRange("d", 10, 20, 1000, 2000))

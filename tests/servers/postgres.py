@@ -15,7 +15,7 @@ import asyncpg
 
 from ccpipe.message import Message
 from ccpipe.sinks.postgres import PostgresSink
-from ccpipe.sinks.postgres.series import TAG_COLUMNS
+from ccpipe.sinks.postgres.series_rows import TAG_COLUMNS
 from tests.conftest import free_port, program
 
 PASSWORD = "pä:ss @/"  # noqa: S105 - of servers that live for seconds

@@ -11,14 +11,14 @@ from ccpipe.config import Bus, Site
 from ccpipe.errors import CcpipeError
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
 from ccpipe.simulate.jobs import SECOND
-from ccpipe.simulate.publisher import Publisher, Times
+from ccpipe.simulate.publisher import PayloadPublisher, Times
 from ccpipe.telemetry import Telemetry
 
 
 async def publish(site: Site, payloads: list[Payload]) -> int:
     """Publish payloads; return how many messages the streams then hold."""
     async with Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus:
-        async with Publisher(bus, site, Subjects.of(site), run="t") as publisher:
+        async with PayloadPublisher(bus, site, Subjects.of(site), run="t") as publisher:
             for payload in payloads:
                 await publisher.publish(payload)
         assert publisher.messages == len(payloads)
@@ -41,7 +41,7 @@ async def test_times_are_taken_down_by_the_number_in_the_stream(site: Site) -> N
     payload = Payload(subjects.patterns(["metrics"])[0], b"x value=1\n", 1)
     async with (
         Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus,
-        Publisher(bus, site, subjects, run="t", times=times) as publisher,
+        PayloadPublisher(bus, site, subjects, run="t", times=times) as publisher,
     ):
         for _ in range(20):
             await publisher.publish(payload)

@@ -26,7 +26,7 @@ from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
 from ccpipe.node.gather.jobacct import JobacctInfo, aggregate, create, to_sacct
 from tests.cli.dead.test_command import stored
 from tests.conftest import free_port
-from tests.formats.slurm_profile.test_sh5util import are_equal
+from tests.e2e.formats.test_sh5util import are_equal
 from tests.paths import ROOT
 from tests.slurm.cluster import CGROUP, LINUX, Cluster
 

@@ -13,6 +13,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from ccpipe.bus.nats.acknowledgements import Acknowledgements
+from ccpipe.bus.nats.announcement import running
 from ccpipe.bus.nats.client import (
     PING_SECONDS,
     UNANSWERED_PINGS,
@@ -30,7 +31,6 @@ from ccpipe.bus.nats.credentials import (
 from ccpipe.bus.nats.permissions import Permissions
 from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
 from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
-from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
 from ccpipe.telemetry import Telemetry

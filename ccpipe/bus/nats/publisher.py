@@ -6,9 +6,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.permissions import ForbiddenError
 from ccpipe.bus.nats.store import NoStreamError, store
-from ccpipe.bus.nats.streams.jetstream import names_of
-from ccpipe.bus.nats.streams.stream import KEPT, ensure_stream
-from ccpipe.bus.subjects import Subjects
+from ccpipe.bus.subjects import KEPT, Subjects
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError
 
@@ -79,6 +77,8 @@ class Publisher:
 
     async def _find_stream(self, subject: str) -> None:
         """Make the stream where we may see that there is none: what is published goes out once."""
+        from ccpipe.bus.nats.streams.jetstream import names_of
+
         try:
             async with self.bus.permissions.replying(self._api_of_names, asks=True):
                 is_stored = bool(await names_of(self.bus.jetstream(FIND_SECONDS), subject))
@@ -95,6 +95,8 @@ class Publisher:
             await store(self.bus, messages, self._stored)
 
     async def _ensure_stream(self, missing: NoStreamError) -> None:
+        from ccpipe.bus.nats.streams.stream import ensure_stream  # where one is missing only
+
         patterns = [missing.subject, *self.subjects.patterns(self.names)]
         try:
             async with self.bus.permissions.replying(self._api_of_names):

@@ -5,14 +5,11 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import nats.js.errors
-
 from ccpipe.bus.nats.acknowledgements import NO_STREAM, Answer, Waiting
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.explain import CURE, explain
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.streams.jetstream import names_of
 from ccpipe.errors import CcpipeError, DeniedError, UnavailableError
 
 STORE_SECONDS = 5.0
@@ -147,6 +144,8 @@ class _Window(Waiting):
         elif answer is NO_STREAM:
             self.missing = NoStreamError(message.subject, "no stream stores it")
         else:
+            import nats.js.errors  # 1 MB that few need
+
             try:
                 raise nats.js.errors.APIError.from_error(answer.error or {})
             except nats.js.errors.APIError as error:
@@ -200,6 +199,8 @@ async def _diagnose(bus: Connection, subject: str) -> NoStreamError:
     if not await bus.answers(PING_SECONDS):
         raise _no_answer(subject)
     bus.permissions.require_replies()
+    from ccpipe.bus.nats.streams.jetstream import names_of
+
     try:
         stuck = await names_of(bus.jetstream(PING_SECONDS), subject)
     except (UnavailableError, DeniedError):

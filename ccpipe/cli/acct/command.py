@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, get_args
 
 from cyclopts import App, Parameter
 
-from ccpipe.accounting.files import Block, Files, default_files
+from ccpipe.accounting.files import FileBlock, Files, default_files
 from ccpipe.accounting.records import read_records
 from ccpipe.cli.acct import qacct as layout
 from ccpipe.cli.acct.gridengine_table import LAYOUT, record
@@ -21,7 +21,7 @@ from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
 
 if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
-    from ccpipe.accounting.selection import Selection
+    from ccpipe.accounting.selection import RecordSelection
 
 acct = App(name="acct", default_parameter=Parameter(negative=(), show_default=False))
 acct.command(sacct)
@@ -174,17 +174,21 @@ def index(
 
 
 def _sum_up(
-    paths: Sequence[Path], selection: "Selection", filters: Filters, show: Show, reading: Files
+    paths: Sequence[Path],
+    selection: "RecordSelection",
+    filters: Filters,
+    show: Show,
+    reading: Files,
 ) -> int:
     """Read, sum up and print; returns the number of groups."""
     from ccpipe.accounting.sums import Sums
-    from ccpipe.formats.gridengine.columns import Columns, read_columns
+    from ccpipe.formats.gridengine.columns import ParsedTable, read_columns
 
     by = _columns_of_qacct(filters, show.by) if show.qacct else show.by
     sums = Sums(by, only_qacct=show.qacct, percentages=show.percentiles)
     columns = tuple(dict.fromkeys((*selection.columns, *sums.columns)))
 
-    def read(block: Block) -> Columns:
+    def read(block: FileBlock) -> ParsedTable:
         part = read_columns(block.payload, columns, offset=block.offset)
         part.table = selection.apply(part.table)
         return part

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ccpipe.cli.acct.table import PERCENTILE, Layout, Row, local_time
+from ccpipe.cli.acct.table import PERCENTILE, Row, TableLayout, local_time
 
 if TYPE_CHECKING:  # it needs pyarrow
-    from ccpipe.accounting.slurm import Run
+    from ccpipe.accounting.slurm import JobRun
 
 
-def record(run: "Run") -> Row:
+def record(run: "JobRun") -> Row:
     """Return the columns of one run, without the command line, which may hold secrets."""
     job = run.job
     code, signal = job.exit_code, job.exit_signal
@@ -72,7 +72,7 @@ _HIDDEN = {
     "SystemCPU", "NNodes", "NodeList", "AllocTRES", "ConsumedEnergyRaw", "MaxRSS", "CPUTimeRAW",
 }  # fmt: skip
 
-LAYOUT = Layout(
+LAYOUT = TableLayout(
     keys={
         "cluster": "Cluster",
         "user": "User",

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Callable, Iterator
 
-from ccpipe.formats.files import Stream
+from ccpipe.formats.files import ReadableStream
 from ccpipe.formats.gridengine import read_stream
 from ccpipe.terminal import printable
 from ccpipe.translate.gridengine.events import Mapping
@@ -24,7 +24,7 @@ class FromGridEngine:
         self.writer = open_writer(to, self.target, Mapping(cluster=cluster))
 
     def convert(
-        self, stream: Stream, problem: Callable[[str], None]
+        self, stream: ReadableStream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         for reading in read_stream(stream):

@@ -11,8 +11,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.outgoing import HEADER_ROOM, Outgoing, digest
 from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.store import IN_FLIGHT
-from ccpipe.bus.nats.streams.stream import KEPT
-from ccpipe.bus.subjects import Subjects, matches
+from ccpipe.bus.subjects import KEPT, Subjects, matches
 from ccpipe.cli.dead.letters import Letters
 from ccpipe.config import Site
 from ccpipe.errors import DataError
@@ -28,7 +27,7 @@ class _Received(NamedTuple):
     arrival: int
 
 
-class Replay:
+class DeadLetterReplay:
     """Publishes letters, and removes from their store those that the broker has stored."""
 
     def __init__(self, bus: Connection, site: Site, *, lenient: bool, rate: int) -> None:

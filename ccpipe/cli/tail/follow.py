@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -21,7 +20,7 @@ from ccpipe.cli.tail.stored import Stored
 from ccpipe.cli.tail.view import RateLimiter, View
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import Rejected, decode
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note, plural, printable
 
@@ -223,6 +222,8 @@ class _Tail:
                 self.reported_left_out = self.view.left_out
                 note(f"… {plural(fresh, 'line')} left out; --limit 0 shows all")
             if self.redraws:
+                import shutil
+
                 size = shutil.get_terminal_size()
                 lines = [self.summary(), "", *self.stats.report(size.lines - 3, size.columns)]
                 print("\x1b[H\x1b[J" + "\n".join(lines), flush=True)

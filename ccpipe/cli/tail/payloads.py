@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ccpipe.bus.nats.connection import Delivery
-from ccpipe.cli.console.output import Row, clock
+from ccpipe.cli.console.message_table import Row, clock
 
 MAX_EXCERPT = 200
 """Bytes of a dead letter that a row shows."""

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.tail.jobs import JobNodes
 from ccpipe.cli.tail.options import Options
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.terminal import note
+
+if TYPE_CHECKING:
+    from ccpipe.cli.tail.jobs import JobNodes
 
 SEARCH_SECONDS = 10.0
 """How long the starts of jobs are looked for before messages are shown."""
@@ -23,7 +26,12 @@ class Stored:
     """Reads the streams that hold what is asked for."""
 
     def __init__(
-        self, bus: Connection, site: Site, options: Options, receive: Receive, jobs: JobNodes | None
+        self,
+        bus: Connection,
+        site: Site,
+        options: Options,
+        receive: Receive,
+        jobs: "JobNodes | None",
     ) -> None:
         """Prepare; without a history and jobs nothing is asked of JetStream."""
         self.bus = bus
@@ -75,7 +83,7 @@ class Stored:
         finally:
             await end_tasks(tasks)
 
-    async def _search(self, jobs: JobNodes) -> None:
+    async def _search(self, jobs: "JobNodes") -> None:
         """Look for starts in what is stored; without JetStream only new ones are seen."""
         from ccpipe.bus.nats.streams.history import History, streams_of
 
@@ -96,7 +104,7 @@ class Stored:
             note(f"no start of job {known} was found: waiting for one", "yellow")
 
     @staticmethod
-    def _learn(jobs: JobNodes) -> Callable[[Delivery], None]:
+    def _learn(jobs: "JobNodes") -> Callable[[Delivery], None]:
         def learn(delivery: Delivery) -> None:
             try:
                 for message in decode(delivery.payload, lenient=True):

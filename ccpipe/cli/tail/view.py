@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from ccpipe.bus.nats.connection import Delivery
-from ccpipe.cli.console.output import Format, MessageTable, encoder
+from ccpipe.cli.console.message_table import MessageTable
+from ccpipe.cli.console.output import Format, encoder
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message

@@ -19,7 +19,7 @@ REPLAY_SECONDS = 10.0
 """How long the starts of jobs that are stored are read at the beginning."""
 
 
-class Feed:
+class ModelFeed:
     """Keeps a model up to date while it is open."""
 
     def __init__(self, site: Site, model: Model) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, ClassVar
 
-from ccpipe.cli.top.feed import Feed
+from ccpipe.cli.top.feed import ModelFeed
 from ccpipe.cli.top.model import Model
 from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, Column, cells, select
 from ccpipe.errors import CcpipeError, MissingExtra
@@ -43,7 +43,7 @@ class Top(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, feed: Feed, model: Model, *, interval: float = 1.0) -> None:
+    def __init__(self, feed: ModelFeed, model: Model, *, interval: float = 1.0) -> None:
         """Show a model that `feed` keeps up to date, drawn again every `interval` seconds."""
         super().__init__()
         self.feed = feed

@@ -38,7 +38,7 @@ from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.pipeline import Limits, Sink, Stages, run
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.process.signals import stop_signals
 from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
 

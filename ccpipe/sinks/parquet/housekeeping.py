@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ccpipe.errors import UnavailableError
-from ccpipe.pipeline import Run
+from ccpipe.pipeline import MessageRange
 from ccpipe.sinks.disk import sync_folder
 from ccpipe.sinks.parquet.files import (
     JOINED_SUFFIX,
@@ -137,7 +137,7 @@ def join_files(
         if not names:
             return False
         name = new_name()
-        path, runs = folder / f".{name}.tmp", list[Run]()
+        path, runs = folder / f".{name}.tmp", list[MessageRange]()
         for each in names:
             runs += read_metadata(folder / each)[0]
         try:

@@ -30,14 +30,14 @@ import pyarrow as pa
 
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines, to_lines
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
-from ccpipe.pipeline import Limits, MessageIds, Run, Sink
+from ccpipe.pipeline import Limits, MessageIds, MessageRange, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
 from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up
-from ccpipe.sinks.parquet.table import Part, parts
+from ccpipe.sinks.parquet.records import Payloads, payloads_of
+from ccpipe.sinks.parquet.table import Part, Splitter
 from ccpipe.sinks.parquet.writer import write_file
 
 FOLDERS = 64
@@ -53,7 +53,7 @@ class ParquetSink(Sink):
     files are joined later: see ``Housekeeping``.
     """
 
-    takes = Messages
+    takes = Payloads
 
     limits = Limits(lines=150_000, bytes=16 * 2**20, age=60.0, memory=24 * 2**20, timeout=0.0)
 
@@ -90,6 +90,7 @@ class ParquetSink(Sink):
             raise ConfigError(f"compression: this pyarrow was built without {compression}")
         self.folder = Path(dir).expanduser()
         self.compression = compression
+        self._splitter = Splitter()
         self._stored: OrderedDict[Path, StoredMessages] = OrderedDict()
         self._busy = threading.Lock()  # the thread of a cancelled write() may still run
         self._housekeeping = Housekeeping(
@@ -149,12 +150,12 @@ class ParquetSink(Sink):
 
     async def _write(self, records: Sequence[Message], ids: MessageIds | None) -> None:
         try:
-            lines = to_lines(records)
-            folders = await asyncio.to_thread(self._write_files, lines, ids)
+            payloads = payloads_of(records)
+            folders = await asyncio.to_thread(self._write_files, payloads, ids)
         except OSError as error:
             place = error.filename or self.folder
             raise UnavailableError(f"{place}: {error.strerror or error}") from None
-        self._housekeeping.look_after(folders, len(lines))
+        self._housekeeping.look_after(folders, len(records))
 
     def _prepare(self) -> None:
         # Arrow's own pool holds some 30 MB that it does not use.
@@ -162,10 +163,10 @@ class ParquetSink(Sink):
         make_folder(self.folder)
         clean_up(self.folder)
 
-    def _write_files(self, lines: Lines, ids: MessageIds | None) -> set[Path]:
+    def _write_files(self, payloads: Sequence[Lines], ids: MessageIds | None) -> set[Path]:
         """Write all files under temporary names, then rename; return their folders."""
         with self._busy, contextlib.ExitStack() as undo:
-            files = [self._prepared(part, ids, undo) for part in parts(lines)]
+            files = [self._prepared(part, ids, undo) for part in self._splitter.parts(payloads)]
             with locked(self.folder):
                 for place, file in enumerate(files):
                     # Another bridge may have written the same messages while we wrote ours.
@@ -183,7 +184,7 @@ class ParquetSink(Sink):
         """Write the rows of a part that are not stored yet to a file that no reader takes."""
         folder, name, table = self.folder / part.path, new_name(), part.table
         make_folder(folder)
-        runs: list[Run] = []
+        runs: list[MessageRange] = []
         if ids is not None:
             keep, runs = _of_part(ids, part).unstored(self._messages(folder).look())
             if keep is not None:
@@ -227,7 +228,7 @@ class _File(NamedTuple):
     folder: Path
     name: str
     path: Path | None
-    runs: list[Run]
+    runs: list[MessageRange]
 
 
 def _of_part(ids: MessageIds, part: Part) -> MessageIds:

@@ -5,12 +5,14 @@
 from cpython.bytearray cimport (
     PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
+
+from array import array
 
 cdef extern from *:
     """
@@ -24,13 +26,18 @@ cdef extern from *:
     uint64_t be64(uint64_t) nogil
 
 cdef extern from "series.hpp" namespace "ccpipe" nogil:
+    const size_t DIGEST
     cdef cppclass SeriesRows:
-        string out
-        void begin(const char* key, size_t) except +
-        void name(const char*, size_t) except +
+        cbool take(const char* key, size_t) except +
+        void name(const char*, size_t)
         void tag(const char*, size_t, const char*, size_t) except +
-        cbool add(const char*, size_t) except +
-        void end(const char* field, size_t) except +
+        void write(int32_t place, const char* digest, const char* field, size_t) except +
+        const char* end(size_t&) except +
+
+cdef extern from "blake2b.hpp" namespace "ccpipe" nogil:
+    cdef cppclass Blake2b:
+        @staticmethod
+        void digest(const char*, size_t, char* out, size_t)
 
 cdef enum:  # ``ValueType``
     INT = 1
@@ -61,25 +68,24 @@ cdef class _Ids:
 
 
 def unknown_pairs(lines, ids):
-    """Return each series and field whose number is not known, once."""
+    """Return each series and field whose number is not known, once: their codes in turn."""
     cdef Py_ssize_t count = len(lines.series), i
     if not count:
-        return []
+        return array("i")
     cdef int32_t[::1] series = lines.series
     cdef int32_t[::1] fields = lines.fields
     cdef _Ids known = _Ids(ids, len(lines.table.fields))
     cdef int32_t* of_field
-    found = []
-    try:
-        for i in range(count):
-            of_field = known.fields[fields[i]]
-            if of_field[series[i]] == 0:
-                found.append((series[i], fields[i]))
-                of_field[series[i]] = -1  # found
-    finally:
-        for code, field in found:
-            known.fields[field][<int32_t>code] = 0
-    return found
+    cdef vector[int32_t] found
+    for i in range(count):
+        of_field = known.fields[fields[i]]
+        if of_field[series[i]] == 0:
+            found.push_back(series[i])
+            found.push_back(fields[i])
+            of_field[series[i]] = -1  # found
+    for i in range(0, <Py_ssize_t>found.size(), 2):
+        known.fields[found[i + 1]][found[i]] = 0
+    return array("i", PyBytes_FromStringAndSize(<char*>found.data(), 4 * found.size()))
 
 
 def days(lines):
@@ -212,30 +218,58 @@ def rows(lines, ids, texts):
     return out
 
 
-def series_rows(table, pairs, keys):
-    """Write a row for each series and field, with its key in the database."""
+def digests(list keys, fields, int32_t[::1] pairs):
+    """Return the digest of each series and field, one after the other."""
+    cdef Py_ssize_t count = len(keys), i
+    cdef list endings = [b" " + each.encode() for each in fields]
+    cdef bytes key, ending
+    cdef string text
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, count * DIGEST)
+    cdef char* at = PyBytes_AS_STRING(out)
+    for i in range(count):
+        key, ending = keys[i], endings[pairs[2 * i + 1]]
+        text.assign(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+        text.append(PyBytes_AS_STRING(ending), PyBytes_GET_SIZE(ending))
+        Blake2b.digest(text.data(), text.size(), at + i * DIGEST, DIGEST)
+    return out
+
+
+def series_rows(table, list keys, int32_t[::1] pairs, bytes digests, int32_t[::1] ids):
+    """Write a row for each series and field whose number is 0."""
     cdef SeriesRows rows
-    cdef bytes key, encoding, name, field, value
-    cdef list held
-    cdef list fields = [each.encode() for each in table.fields]
-    rows.out.append(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0", 19)
-    encoding_of = table.codes.key
-    for (code, place), key in zip(pairs, keys, strict=True):
-        rows.begin(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
-        encoding = encoding_of(code)
-        held = []  # what the rows point to until their end
-        if not rows.add(PyBytes_AS_STRING(encoding), PyBytes_GET_SIZE(encoding)):
-            series = table.series[code]
+    cdef Py_ssize_t i
+    cdef bytes key, name, tag, value, field
+    cdef list held, fields = [each.encode() for each in table.fields]
+    cdef size_t size = 0
+    for i in range(len(keys)):
+        if ids[i]:
+            continue
+        key = keys[i]
+        held = []  # what the rows point to until they are written
+        if not rows.take(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)):
+            series = table.series[pairs[2 * i]]
             name = series.name.encode()
             rows.name(PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
-            for tag, word in series.tags.items():
-                field, value = tag.encode(), word.encode()
-                held.append(value)
+            for each, word in series.tags.items():
+                tag, value = each.encode(), word.encode()
+                held += [tag, value]
                 rows.tag(
-                    PyBytes_AS_STRING(field), PyBytes_GET_SIZE(field),
+                    PyBytes_AS_STRING(tag), PyBytes_GET_SIZE(tag),
                     PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),
                 )
-        field = fields[place]
-        rows.end(PyBytes_AS_STRING(field), PyBytes_GET_SIZE(field))
-    rows.out.append(b"\xff\xff", 2)
-    return PyByteArray_FromStringAndSize(rows.out.data(), rows.out.size())
+        field = fields[pairs[2 * i + 1]]
+        rows.write(
+            <int32_t>i, PyBytes_AS_STRING(digests) + i * DIGEST,
+            PyBytes_AS_STRING(field), PyBytes_GET_SIZE(field),
+        )
+    cdef const char* begin = rows.end(size)
+    return PyByteArray_FromStringAndSize(begin, size)
+
+
+def store_ids(ids, int32_t[::1] pairs, int32_t[::1] numbers):
+    """Note the numbers of series and fields."""
+    cdef Py_ssize_t i
+    cdef int32_t fields = 1 + max(ids, default=-1)
+    cdef _Ids known = _Ids(ids, fields)
+    for i in range(len(numbers)):
+        known.fields[pairs[2 * i + 1]][pairs[2 * i]] = numbers[i]

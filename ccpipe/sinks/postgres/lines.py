@@ -31,7 +31,7 @@ from ccpipe.pipeline import Limits
 from ccpipe.sinks.postgres.migrations import TABLES
 from ccpipe.sinks.postgres.partitions import Partitions
 from ccpipe.sinks.postgres.rows import COLUMNS, days, rows
-from ccpipe.sinks.postgres.series import Generation, SeriesIds, generation
+from ccpipe.sinks.postgres.series import MAX_ASKED, Generation, SeriesIds, generation
 from ccpipe.sinks.postgres.store import PostgresStore
 
 
@@ -81,11 +81,11 @@ class PostgresSink(PostgresStore):
     async def prepare(self, connection: Any, records: Lines) -> None:
         """See that series and partitions of some lines are there."""
         await self._partitions.make(connection, days(records))
-        if pairs := self._ids.prepare(records):
+        while self._ids.prepare(records):
             async with connection.transaction():
                 await self._ensure_generation(connection)
                 pairs = self._ids.prepare(records)
-                await self._ids.ask(connection, records, pairs)
+                await self._ids.ask(connection, records, pairs[: 2 * MAX_ASKED])
 
     async def _ensure_generation(self, connection: Any) -> bool:
         """Return whether the tables are those that we know; forget what we know of others."""

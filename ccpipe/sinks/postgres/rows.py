@@ -17,23 +17,11 @@ KERNEL: ModuleType | None = load("ccpipe.sinks.postgres._kernel")
 COLUMNS = ("time", "value", "series", "ns", "int", "uint", "bool", "text")
 """Of ``samples``, in the order of its rows."""
 
-Pair = tuple[int, int]
-"""Codes of a series and a field in the table that lines came with."""
-
 Ids = Mapping[int, "array[int]"]
 """Of each field by its code: the number of each series by its code, 0 for unknown."""
 
 DAY = 86_400 * 10**9
 """Nanoseconds."""
-
-
-def unknown_pairs(lines: Lines, ids: Ids) -> Sequence[Pair]:
-    """Return each series and field of some lines once whose number is not known."""
-    if KERNEL is not None:
-        found: list[Pair] = KERNEL.unknown_pairs(lines, ids)
-        return found
-    pairs = set(zip(lines.series, lines.fields, strict=True))
-    return [(code, field) for code, field in pairs if not ids[field][code]]
 
 
 def days(lines: Lines) -> set[int]:

@@ -3,27 +3,34 @@
 
 #include <endian.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "../../formats/lineprotocol/kernel/parts.hpp"
+#include "blake2b.hpp"
 
 namespace ccpipe {
+
+constexpr size_t DIGEST = 16;
 
 // Writes rows of place, key, name, field, six tags with a column each, and the other tags as JSON.
 class SeriesRows {
 public:
-    std::string out;
+    SeriesRows() : out_("PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0", 19), size_(19) {}
 
-    void begin(const char* key, size_t size) {
-        put16(TAGS + 5);
-        put32(4);
-        put32(place_++);
-        cell(key, size);
-        for (Cell& tag : tags_) tag = {nullptr, 0};
-        others_.clear();
+    // Take name and tags of a canonical encoding; false where that has escapes.
+    bool take(const char* key, size_t size) {
+        clear();
+        return take_apart(
+            key, size, [this](const char* text, size_t length) { name(text, length); },
+            [this](const char* k, size_t k_size, const char* v, size_t v_size) {
+                tag(k, k_size, v, v_size);
+            });
     }
 
     void name(const char* text, size_t size) { name_ = {text, size}; }
@@ -38,34 +45,33 @@ public:
                 return;
             }
         }
-        others_ += others_.empty() ? '{' : ',';
-        quoted(key, key_size);
-        others_ += ':';
-        quoted(value, value_size);
+        others_.push_back({{key, key_size}, {value, value_size}});
     }
 
-    void end(const char* field, size_t size) {
-        cell(name_.text, name_.size);
-        cell(field, size);
+    // Write the row of what was taken.
+    void write(int32_t place, const char* digest, const char* field, size_t field_size) {
+        reserve(field_size);
+        put16(TAGS + 5);
+        put32(4);
+        put32(place);
+        cell({digest, DIGEST});
+        cell(name_);
+        cell({field, field_size});
         for (const Cell& tag : tags_) {
             if (tag.text)
-                cell(tag.text, tag.size);
+                cell(tag);
             else
                 put32(-1);
         }
-        others_ += others_.empty() ? "{}" : "}";
-        put32(static_cast<int32_t>(others_.size() + 1));
-        out += '\1';  // the version of a jsonb
-        out += others_;
+        json();
     }
 
-    // Add name and tags of a canonical encoding; false where that has escapes.
-    bool add(const char* key, size_t size) {
-        return take_apart(
-            key, size, [this](const char* text, size_t length) { name(text, length); },
-            [this](const char* k, size_t k_size, const char* v, size_t v_size) {
-                tag(k, k_size, v, v_size);
-            });
+    // End the rows; they stay valid until the next call.
+    const char* end(size_t& size) {
+        out_.resize(std::max(out_.size(), size_ + 2));
+        put16(-1);
+        size = size_;
+        return out_.data();
     }
 
 private:
@@ -75,44 +81,84 @@ private:
         size_t size;
     };
 
+    void clear() {
+        name_ = {nullptr, 0};
+        std::fill(tags_, tags_ + TAGS, Cell{nullptr, 0});
+        others_.clear();
+    }
+
+    // Make room for a row: lengths, and texts of which JSON makes six bytes for one at most.
+    void reserve(size_t field_size) {
+        size_t needed = 2 + 4 * (TAGS + 6) + DIGEST + name_.size + field_size + 3;
+        for (const Cell& tag : tags_) needed += tag.size;
+        for (const auto& [key, value] : others_) needed += 6 + 6 * (key.size + value.size);
+        if (size_ + needed > out_.size()) out_.resize(std::max(2 * out_.size(), size_ + needed));
+    }
+
+    void put(const char* bytes, size_t size) {
+        std::memcpy(&out_[size_], bytes, size);
+        size_ += size;
+    }
+
     void put16(int value) {
         uint16_t big = htobe16(static_cast<uint16_t>(value));
-        out.append(reinterpret_cast<char*>(&big), 2);
+        put(reinterpret_cast<char*>(&big), 2);
     }
 
     void put32(int32_t value) {
         uint32_t big = htobe32(static_cast<uint32_t>(value));
-        out.append(reinterpret_cast<char*>(&big), 4);
+        put(reinterpret_cast<char*>(&big), 4);
     }
 
-    void cell(const char* text, size_t size) {
-        put32(static_cast<int32_t>(size));
-        out.append(text, size);
+    void cell(const Cell& text) {
+        put32(static_cast<int32_t>(text.size));
+        put(text.text, text.size);
     }
 
-    void quoted(const char* text, size_t size) {
+    void json() {
+        size_t begin = size_;
+        put32(0);
+        put("\1{", 2);  // the version of a jsonb
+        for (const auto& [key, value] : others_) {
+            quoted(key);
+            put(":", 1);
+            quoted(value);
+            put(",", 1);
+        }
+        if (!others_.empty()) --size_;
+        put("}", 1);
+        uint32_t length = htobe32(static_cast<uint32_t>(size_ - begin - 4));
+        std::memcpy(&out_[begin], &length, 4);
+    }
+
+    void quoted(const Cell& cell) {
         static const char digits[] = "0123456789abcdef";
-        others_ += '"';
-        for (size_t i = 0; i < size; ++i) {
-            auto c = static_cast<unsigned char>(text[i]);
-            if (c == '"' || c == '\\') {
-                others_ += '\\';
-                others_ += text[i];
+        char* at = &out_[size_];
+        *at++ = '"';
+        for (size_t i = 0; i < cell.size; ++i) {
+            auto c = static_cast<unsigned char>(cell.text[i]);
+            if (8 <= c && c <= 13 && c != 11) {
+                *at++ = '\\';
+                *at++ = "btn.fr"[c - 8];
             } else if (c < 0x20) {
-                others_ += "\\u00";
-                others_ += digits[c >> 4];
-                others_ += digits[c & 15];
+                std::memcpy(at, "\\u00", 4);
+                at[4] = digits[c >> 4];
+                at[5] = digits[c & 15];
+                at += 6;
             } else {
-                others_ += text[i];
+                if (c == '"' || c == '\\') *at++ = '\\';
+                *at++ = cell.text[i];
             }
         }
-        others_ += '"';
+        *at++ = '"';
+        size_ = at - out_.data();
     }
 
-    int32_t place_ = 0;
+    std::string out_;  // of which the first `size_` bytes are written
+    size_t size_;
     Cell name_{nullptr, 0};
     Cell tags_[TAGS];
-    std::string others_;
+    std::vector<std::pair<Cell, Cell>> others_;
 };
 
 }  // namespace ccpipe

@@ -1,23 +1,18 @@
 """The numbers by which ``samples`` names its series: asked for once, and remembered."""
 
-import hashlib
-import struct
 import sys
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
-from ccpipe.sinks.postgres.rows import KERNEL, Pair, unknown_pairs
-
-TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
-"""Tags that have a column of their own, named with ``_`` for ``-``; the others share ``tags``."""
-
-_KEY = 16
-"""Bytes of a key."""
+from ccpipe.sinks.postgres.series_rows import (
+    Pairs,
+    digests,
+    keys_of,
+    series_rows,
+    store_ids,
+    unknown_pairs,
+)
 
 # All keys in one parameter and all numbers in one answer: the library takes long for lists.
 FOUND = """
@@ -65,6 +60,9 @@ async def generation(connection: Any) -> Generation:
     return series, filenode, samples
 
 
+MAX_ASKED = 20_000
+"""Series that are asked for at once: a slow server makes so many well within the time limit."""
+
 _MANY = 64
 
 
@@ -85,7 +83,7 @@ class SeriesIds:
         self.table = None
         self.by_field.clear()
 
-    def prepare(self, lines: Lines) -> Sequence[Pair]:
+    def prepare(self, lines: Lines) -> Pairs:
         """Make room for the series of some lines; return those whose number is not known."""
         if lines.table is not self.table:
             self.forget()
@@ -98,7 +96,7 @@ class SeriesIds:
                 ids.frombytes(bytes(ids.itemsize * max(size - len(ids), len(ids))))
         return unknown_pairs(lines, self.by_field)
 
-    async def ask(self, connection: Any, lines: Lines, pairs: Sequence[Pair]) -> None:
+    async def ask(self, connection: Any, lines: Lines, pairs: Pairs) -> None:
         """Get the numbers of some series, making those that are new.
 
         That is a transaction of its own, and a short one: bridges that meet the same new series
@@ -110,23 +108,22 @@ class SeriesIds:
             naming the records of a series with the character NUL, which PostgreSQL keeps nowhere.
 
         """
-        refuse_nul(lines, pairs)
-        keys = digests(lines, pairs)
-        ids = _numbers(await connection.fetchval(FOUND, b"".join(keys)))
-        if missing := [place for place, id_ in enumerate(ids) if not id_]:
-            names = [keys[place] for place in missing]
-            rows = series_rows(lines.table, [pairs[place] for place in missing], names)
+        keys = keys_of(lines, pairs)
+        known_by = digests(keys, lines.table.fields, pairs)
+        ids = _numbers(await connection.fetchval(FOUND, known_by))
+        if 0 in ids:
             await connection.execute(TEMPORARY)
             await connection.copy_to_table(
-                "ccpipe_new_series", schema_name="pg_temp", source=rows, format="binary"
+                "ccpipe_new_series",
+                schema_name="pg_temp",
+                source=series_rows(lines.table, keys, pairs, known_by, ids),
+                format="binary",
             )
-            made = _numbers(await connection.fetchval(NEW_SERIES))
-            if not all(made):  # another bridge was first with some
-                made = _numbers(await connection.fetchval(FOUND, b"".join(names)))
-            for place, id_ in zip(missing, made, strict=True):
-                ids[place] = id_
-        for (code, field), id_ in zip(pairs, ids, strict=True):
-            self.by_field[field][code] = id_
+            made = iter(_numbers(await connection.fetchval(NEW_SERIES)))
+            ids = array("i", [id_ or next(made) for id_ in ids])
+            if 0 in ids:  # another bridge was first with some
+                ids = _numbers(await connection.fetchval(FOUND, known_by))
+        store_ids(self.by_field, pairs, ids)
 
 
 def _numbers(answer: bytes) -> "array[int]":
@@ -135,56 +132,3 @@ def _numbers(answer: bytes) -> "array[int]":
     if sys.byteorder == "little":
         numbers.byteswap()
     return numbers
-
-
-def digests(lines: Lines, pairs: Sequence[Pair]) -> list[bytes]:
-    """Return what each series and field is known by in the database."""
-    key_of = lines.table.codes.key
-    # A space in the key is escaped, so this is the only one that is not.
-    fields = [b" " + name.encode() for name in lines.table.fields]
-    return [
-        hashlib.blake2b(key_of(code) + fields[field], digest_size=_KEY).digest()
-        for code, field in pairs
-    ]
-
-
-def series_rows(table: SeriesTable, pairs: Sequence[Pair], keys: Sequence[bytes]) -> bytearray:
-    """Write a row for each series and field, with its place and key, as binary COPY wants them."""
-    if KERNEL is not None:
-        written: bytearray = KERNEL.series_rows(table, pairs, keys)
-        return written
-    return series_rows_in_python(table, pairs, keys)
-
-
-def series_rows_in_python(
-    table: SeriesTable, pairs: Sequence[Pair], keys: Sequence[bytes]
-) -> bytearray:
-    """Write rows without the kernel."""
-    parts = [b"PGCOPY\n\xff\r\n\0", bytes(8)]
-    for place, ((code, field), key) in enumerate(zip(pairs, keys, strict=True)):
-        name, tags, _ = table.series[code]
-        own = [tags.get(tag) for tag in TAG_COLUMNS]
-        others = {tag: tags[tag] for tag in tags if tag not in TAG_COLUMNS}
-        texts = [
-            None if text is None else text.encode() for text in (name, table.fields[field], *own)
-        ]
-        parts.append(struct.pack(">h", 5 + len(TAG_COLUMNS)))
-        cells = (struct.pack(">i", place), key, *texts, b"\1" + msgspec.json.encode(others))
-        parts += [_NULL if each is None else struct.pack(">i", len(each)) + each for each in cells]
-    return bytearray().join([*parts, struct.pack(">h", -1)])
-
-
-_NULL = struct.pack(">i", -1)
-
-
-def refuse_nul(lines: Lines, pairs: Sequence[Pair]) -> None:
-    """Raise RejectedError for the rows of series with NUL, as plain Influx line protocol allows."""
-    key_of = lines.table.codes.key
-    bad_fields = {place for place, name in enumerate(lines.table.fields) if "\0" in name}
-    bad = {pair for pair in pairs if b"\0" in key_of(pair[0]) or pair[1] in bad_fields}
-    if bad:
-        rows = zip(lines.series, lines.fields, strict=True)
-        raise RejectedError(
-            "PostgreSQL cannot store a name containing NUL",
-            [row for row, pair in enumerate(rows) if pair in bad],
-        )

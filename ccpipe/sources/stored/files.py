@@ -9,12 +9,12 @@ from ccpipe.errors import MissingInputError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.pipeline import Batch
 from ccpipe.sources.file import FileSource
-from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, Checkpoint, Selection
+from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillCheckpoint, BackfillSelection
 
 NOTE_SECONDS = 1.0
 """How often the checkpoint is written; so much is written again after a crash."""
 
-_ALL = Selection(EARLIEST, LATEST)
+_ALL = BackfillSelection(EARLIEST, LATEST)
 
 
 class FilesSource(FileSource):
@@ -26,7 +26,7 @@ class FilesSource(FileSource):
     def __init__(
         self,
         paths: Sequence[Path],
-        selection: Selection = _ALL,
+        selection: BackfillSelection = _ALL,
         *,
         name: str,
         checkpoint: Path | None = None,
@@ -51,7 +51,7 @@ class FilesSource(FileSource):
                 raise MissingInputError(f"{path}: no such file")
         self.selection = selection
         self.on_progress = on_progress
-        self._checkpoint = Checkpoint(checkpoint, name, selection, 0)
+        self._checkpoint = BackfillCheckpoint(checkpoint, name, selection, 0)
         self._noted = time.monotonic()
 
     async def __aexit__(self, *exit_: object) -> None:

@@ -11,7 +11,7 @@ from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import (
     Accelerator,
     NodeState,
-    Topology,
+    TopologyEvent,
     encode_node_states,
 )
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
@@ -39,7 +39,7 @@ from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar.sonar_to_cc_jobs import Shared, job_of
-from ccpipe.translate.sonar.sonar_to_cc_sample import Node
+from ccpipe.translate.sonar.sonar_to_cc_sample import NodeSamples
 
 MAX_NODES = 50_000
 """Nodes whose last counters are remembered; the one that was silent longest is forgotten first."""
@@ -110,7 +110,7 @@ class SonarToCc(Translator):
         self._jobs = Lifecycle(self._state, delay=round(stop_delay * SECOND))
         self._outbox = Outbox(self._state)
         self._table = SeriesTable()
-        self._nodes: OrderedDict[tuple[str, str], Node] = OrderedDict()
+        self._nodes: OrderedDict[tuple[str, str], NodeSamples] = OrderedDict()
         self._live = 0  # series of these nodes
 
     @property
@@ -194,11 +194,11 @@ class SonarToCc(Translator):
         key = sample.cluster, sample.node
         node = self._nodes.pop(key, None)
         if node is None:
-            node = Node(*key, columns)
+            node = NodeSamples(*key, columns)
             self._live += node.series
         elif not node.fits(columns):
             self._live -= node.series
-            node = Node(*key, columns).take(node, columns)
+            node = NodeSamples(*key, columns).take(node, columns)
             self._live += node.series
         self._nodes[key] = node
         self._live -= node.series
@@ -314,7 +314,7 @@ def topology(node: SysinfoAttributes) -> str:
         )
         for card in node.cards
     ]
-    reported = Topology(
+    reported = TopologyEvent(
         cluster=node.cluster,
         hostname=node.node,
         processorType=node.cpu_model,

@@ -25,9 +25,9 @@ from ccpipe.node.controls.control import Control
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.daemon import nats_daemon
 from tests.bus.nats.reader import Reader
 from tests.conftest import eventually, free_port
+from tests.servers.nats.daemon import nats_daemon
 
 SiteOf = Callable[..., Site]
 NOW = 1_740_000_000 * 10**9

@@ -20,7 +20,7 @@ from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.proxy import Proxy
+from tests.servers.nats.proxy import Proxy
 
 NOISE = (b"", b"ok", b"{", b"[1]", b"{}", b'{"stream": ""}', b'{"stream": 1}', b'{"error": null}')
 

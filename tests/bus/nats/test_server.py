@@ -9,7 +9,8 @@ from pathlib import Path
 import nats
 import pytest
 
-from ccpipe.bus.nats.server import Running, Server, running, write_private
+from ccpipe.bus.nats.announcement import Running, running, write_private
+from ccpipe.bus.nats.server import Server
 from ccpipe.errors import ConfigError
 from tests.conftest import eventually, free_port
 

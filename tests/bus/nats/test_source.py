@@ -15,9 +15,9 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.proxy import Proxy
 from tests.bus.nats.reader import NOW, Reader, metrics, source
 from tests.conftest import eventually
+from tests.servers.nats.proxy import Proxy
 
 
 async def test_what_was_not_acknowledged_is_handed_over_again(site: Site, sink: NatsSink) -> None:

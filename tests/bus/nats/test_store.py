@@ -13,7 +13,7 @@ from ccpipe.config import Bus, Site
 from ccpipe.errors import EncodeError, RejectedError, UnavailableError
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.daemon import nats_daemon
+from tests.servers.nats.daemon import nats_daemon
 
 
 async def test_a_message_is_in_the_stream_when_store_returns(site: Site) -> None:

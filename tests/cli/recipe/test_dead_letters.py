@@ -8,9 +8,9 @@ import nats
 from ccpipe.bus.nats.server import Server
 from ccpipe.formats import dead_letters
 from ccpipe.formats.gridengine import Accounting, encode_classic
-from tests.bus.nats.daemon import nats_daemon
 from tests.cli.command import Ended, ccpipe
 from tests.conftest import eventually
+from tests.servers.nats.daemon import nats_daemon
 
 GOOD = [
     encode_classic(

@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable
 
 from ccpipe.bus.nats.server import Server
-from ccpipe.cli.top.feed import Feed
+from ccpipe.cli.top.feed import ModelFeed
 from ccpipe.cli.top.model import Model
 from ccpipe.cli.top.screen import Top
 from ccpipe.config import Bus, Site
@@ -20,7 +20,7 @@ def app_for(server: Server, url: str = "") -> Top:
     """Make the application."""
     site = Site(bus=Bus(servers=[url or server.url]))
     model = Model()
-    return Top(Feed(site, model), model, interval=0.1)
+    return Top(ModelFeed(site, model), model, interval=0.1)
 
 
 def rows(app: Top) -> list[list[str]]:

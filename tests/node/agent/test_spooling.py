@@ -23,9 +23,9 @@ from ccpipe.node.agent import spooling
 from ccpipe.node.agent.spool import Spool
 from ccpipe.node.agent.spooling import Replay, SpoolingSink
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.daemon import nats_daemon
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
+from tests.servers.nats.daemon import nats_daemon
 from tests.sinks.conftest import KeptLetters
 
 TAGS = {"cluster": "fox.test", "hostname": "n1", "type": "node"}

@@ -7,23 +7,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.lineprotocol import decode, to_lines
+from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import table as module
 from ccpipe.sinks.parquet.schema import SCHEMA
-from ccpipe.sinks.parquet.table import Part, parts
+from ccpipe.sinks.parquet.table import Part, Splitter
 from tests.conftest import needs_kernel
 from tests.sinks.conftest import messages_with, names, values
 
 few = st.sampled_from(["a", "b", "é,=\\ x"])
 
 
-def both(lines: Any) -> tuple[list[Part], list[Part]]:
+def both(*payloads: Lines) -> tuple[list[Part], list[Part]]:
     """Return what the kernel makes, and what its twin makes, in the order of their folders."""
-    compiled = sorted(parts(lines), key=lambda part: part.path)
+    compiled = parts(Splitter(), *payloads)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "KERNEL", None)
-        return compiled, sorted(parts(lines), key=lambda part: part.path)
+        return compiled, parts(Splitter(), *payloads)
+
+
+def parts(splitter: Splitter, *payloads: Lines) -> list[Part]:
+    """Split the lines of some payloads."""
+    return sorted(splitter.parts(payloads), key=lambda part: part.path)
 
 
 def assert_equal(first: Part, second: Part) -> None:

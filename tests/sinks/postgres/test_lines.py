@@ -24,9 +24,9 @@ from ccpipe.errors import (
 )
 from ccpipe.formats.lineprotocol import Lines, decode, to_lines
 from ccpipe.message import Message, Uint, Value
-from ccpipe.sinks.postgres import PostgresSink
+from ccpipe.sinks.postgres import PostgresSink, lines
 from ccpipe.sinks.postgres.migrations import LOCK
-from ccpipe.sinks.postgres.series import TAG_COLUMNS
+from ccpipe.sinks.postgres.series_rows import TAG_COLUMNS
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.servers.postgres import PASSWORD, Server, sent
@@ -120,6 +120,21 @@ async def test_several_bridges_at_once(server: Server) -> None:
     assert await server.ask(database, "SELECT count(*) FROM series") == [(900,)]
     expected = Counter(sent(message) for batch in batches for message in batch * 4)
     assert await server.messages(database) == expected
+
+
+async def test_many_new_series(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made some at a time, each once, also where bridges meet the same ones."""
+    monkeypatch.setattr(lines, "MAX_ASKED", 7)
+    database = await server.database()
+    batch = [metric(float(n), n=str(n)) for n in range(100)]
+
+    async def bridge(order: int) -> None:
+        async with server.sink(database) as sink:
+            await sink.write(batch[::order])
+
+    await asyncio.gather(*(bridge(order) for order in (1, -1, 1)))
+    assert await server.ask(database, "SELECT count(*) FROM series") == [(100,)]
+    assert await server.messages(database) == Counter(sent(message) for message in batch * 3)
 
 
 async def test_a_write_is_all_or_nothing(server: Server) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.postgres import rows as module
-from ccpipe.sinks.postgres.rows import Ids, days, rows, rows_in_python, unknown_pairs
+from ccpipe.sinks.postgres.rows import Ids, days, rows, rows_in_python
 from tests.conftest import needs_kernel
 from tests.sinks.conftest import messages_with, times
 
@@ -60,18 +60,3 @@ def test_days(chosen: list[int | None]) -> None:
         patch.setattr(module, "KERNEL", None)
         assert days(lines) == found
     assert found == {time // module.DAY for time in chosen if time is not None}
-
-
-@needs_kernel
-@given(st.lists(messages_with(), max_size=20), st.integers(1, 3))
-def test_unknown_pairs(messages: list[Message], known: int) -> None:
-    """They name each series without a number once, and change nothing."""
-    lines = to_lines(messages)
-    ids = numbers(lines, lambda code, field: (code + field) % known)
-    before = {field: column[:] for field, column in ids.items()}
-    found = unknown_pairs(lines, ids)
-    assert ids == before
-    assert len(found) == len(set(found))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "KERNEL", None)
-        assert set(unknown_pairs(lines, ids)) == set(found)

@@ -15,7 +15,6 @@ from ccpipe.bus.nats.streams.jetstream import (
 from ccpipe.bus.nats.streams.partitions import Partition, with_former
 from ccpipe.bus.nats.streams.stream import (
     ABSENT,
-    KEPT,
     SETTINGS,
     Difference,
     differences,
@@ -23,7 +22,7 @@ from ccpipe.bus.nats.streams.stream import (
     stream_name,
     wanted_stream,
 )
-from ccpipe.bus.subjects import Subjects, covers, minimal
+from ccpipe.bus.subjects import KEPT, Subjects, covers, minimal
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
 

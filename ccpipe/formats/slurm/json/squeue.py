@@ -9,7 +9,7 @@ from typing import Any
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.json.document import JsonObject, read_lists
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.records import Allocation, LiveJob
 from ccpipe.formats.slurm.values import whole
 
@@ -17,7 +17,7 @@ _OVERSUBSCRIBE = {"NONE": "NO", "OVERSUBSCRIBE": "YES"}
 """What scontrol prints for what JSON says of a job that shares its nodes."""
 
 
-def read_json(payload: bytes) -> Reading[LiveJob]:
+def read_json(payload: bytes) -> ParsedOutput[LiveJob]:
     """Read the jobs of a document.
 
     Raises

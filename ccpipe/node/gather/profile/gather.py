@@ -164,7 +164,7 @@ class ProfileGather:
 
     def _create(self, step: Step, path: Path | None) -> None:
         from ccpipe.formats.slurm_profile import NodeStep, NodeStepName
-        from ccpipe.formats.slurm_profile.writer import NodeStepWriter
+        from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
 
         name = NodeStepName(step.job, step.step, step.node).file_name
         self.path = path or Path(self.conf.dir or "", step.user, name)

@@ -8,8 +8,8 @@ from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.server import Server
 from ccpipe.config import Bus, Site
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.proxy import Proxy
 from tests.conftest import eventually
+from tests.servers.nats.proxy import Proxy
 
 
 async def test_bytes_that_no_server_sends_cost_the_connection_only(nats_server: Server) -> None:

@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from ccpipe.bus.codecs.sonar import SonarCodec
-from ccpipe.bus.nats import publisher
 from ccpipe.bus.nats import store as module
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.streams import jetstream
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
@@ -85,7 +85,7 @@ async def test_the_stream_is_made_although_somebody_listens(
     """
     monkeypatch.setattr(module, "STORE_SECONDS", 0.2)
     if not sees_streams:
-        monkeypatch.setattr(publisher, "names_of", AsyncMock(side_effect=UnavailableError("away")))
+        monkeypatch.setattr(jetstream, "names_of", AsyncMock(side_effect=UnavailableError("away")))
     client = await nats.connect(nats_server.url)
     heard = await client.subscribe("fox%2Etest.>")
     await client.flush()

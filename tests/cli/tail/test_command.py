@@ -247,7 +247,7 @@ async def test_it_survives_the_server(nats_server: NatsServer) -> None:
         assert nats_server.pid is not None
         os.kill(nats_server.pid, signal.SIGKILL)
         before = nats_server.pid
-        while nats_server.pid == before:  # Server starts it again
+        while nats_server.pid == before:  # NatsServer starts it again
             await asyncio.sleep(0.02)
         with contextlib.suppress(TimeoutError):  # drain what was said before
             while True:

@@ -242,7 +242,7 @@ async def test_told_to_end_without_server_and_spool_it_keeps_the_lines_in_a_file
         CCPIPE_PUBLISH__SPOOL__ENABLED="false",
     )  # fmt: skip
     assert publisher.stderr is not None
-    while b"trying again" not in await asyncio.wait_for(publisher.stderr.readline(), 20):
+    while b"retrying" not in await asyncio.wait_for(publisher.stderr.readline(), 20):
         pass
     await asyncio.sleep(1)  # five more slots
     started = time.monotonic()

@@ -221,7 +221,7 @@ async def test_what_needs_a_restart_is_named(node: Node) -> None:
     await node.samples(1)
     node.config.write_text(node.config.read_text().replace('"n1"', '"n2"'))
     node.hang_up()
-    await eventually(lambda: bool(node.log("hostname: changed, which needs a restart")))
+    await eventually(lambda: bool(node.log("hostname: changed; takes effect after a restart")))
     await node.samples(2)
     assert {m.hostname for m in node.messages} == {"n1"}
 

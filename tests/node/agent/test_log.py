@@ -291,7 +291,7 @@ async def test_a_server_that_is_really_away_comes_back(tmp_path: Path) -> None:
             log.error("now they do")
             await eventually(lambda: "now they do" in reported)
     assert reported.count("nobody hears this yet") == 1
-    assert sum("trying again" in text for text in reported) <= own.ALLOWED + 1
+    assert sum("retrying" in text for text in reported) <= own.ALLOWED + 1
 
 
 @contextlib.asynccontextmanager

@@ -62,7 +62,7 @@ async def test_each_text_of_an_error_is_logged_once(caplog: pytest.LogCaptureFix
     ]
 
 
-_NOTHING = "collectors off, as this machine has nothing for them: absent"
+_NOTHING = "collectors disabled, as this machine has nothing for them: absent"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ async def test_all_that_this_machine_lacks_is_one_line(caplog: pytest.LogCapture
     }
     await take(waiting_sampler({**collectors, "counting": Counting()}), 2)
     lines = [(record.levelname, record.message) for record in caplog.records]
-    text = "collectors off, as this machine has nothing for them: a, b, c"
+    text = "collectors disabled, as this machine has nothing for them: a, b, c"
     assert [line for line in lines if "off, as" in line[1]] == [("INFO", text)]
     reasons = [message for level, message in lines if level == "DEBUG" and "is off" in message]
     assert "collector a is off: [Errno 2] gone: '/dev/a'" in reasons
@@ -202,7 +202,7 @@ async def test_what_comes_back_is_on_again(
     sizes = [len(batch.records) async for batch in sampler.batches(9)]
     assert sizes == [1] * 6 + [2] * 3
     assert [record.message for record in caplog.records] == [
-        "collectors off, as this machine has nothing for them: returning",
+        "collectors disabled, as this machine has nothing for them: returning",
         "collector returning is on again",
     ]
 

@@ -143,14 +143,14 @@ async def test_a_full_disk_under_the_checkpoint_ends_nothing(
     (tmp_path / "new").write_bytes((DATA / "accounting").read_bytes().split(b"\n")[4] + b"\n")
     with full_disk(1):
         (tmp_path / "new").rename(tmp_path / "accounting")
-        await eventually(lambda: "trying again, and reading on" in caplog.text)
+        await eventually(lambda: "retrying, and reading on" in caplog.text)
         assert len(batches) == 1
         assert not task.done()
         assert (tmp_path / "checkpoint").read_bytes() == before
     await eventually(lambda: (tmp_path / "checkpoint").read_bytes() != before)
     followed.stop()
     await asyncio.wait_for(task, 60)
-    assert caplog.text.count("trying again") == 1
+    assert caplog.text.count("retrying") == 1
 
 
 async def test_only_one_process_uses_a_checkpoint(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ async def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None
         await source(tmp_path).__aenter__()
     with pytest.raises(ConfigError, match=r"/no does not exist"):
         AccountingCheckpoint(tmp_path / "no" / "checkpoint").open()
-    with pytest.raises(ConfigError, match="none twice"):
+    with pytest.raises(ConfigError, match="each only once"):
         source(tmp_path, paths=["a", "a"])
     with pytest.raises(UnavailableError, match="is not an accessible folder"):
         await source(tmp_path, paths=["/no/such/accounting"]).check()

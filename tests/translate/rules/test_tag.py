@@ -65,7 +65,7 @@ def test_only_series_that_fit_are_changed() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({}, "nothing to add, to rename or to remove"),
+        ({}, "nothing to add, rename or remove"),
         ({"rename": {"host": ""}}, "rename: '' cannot be a tag"),
         ({"add": {"a": ""}}, "add: 'a' = '' cannot be a tag"),
         ({"add": {"": "a"}}, "add: '' = 'a' cannot be a tag"),

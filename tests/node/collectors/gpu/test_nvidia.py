@@ -283,4 +283,4 @@ async def test_a_node_without_the_driver_costs_one_line(
     )
     assert [message async for batch in sampler for message in batch.records] == []
     [record] = caplog.records
-    assert record.message == "collectors off, as this machine has nothing for them: nvidia"
+    assert record.message == "collectors disabled, as this machine has nothing for them: nvidia"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fuzz line protocol, accounting, the protocol of NATS and dead letters for a bounded time each,
+# Fuzz line protocol, accounting, the protocol of NATS, dead letters and files of rows for a bounded time each,
 # then run the kernels' tests with sanitizers.
 # Usage: fuzz/run.sh [seconds [python]]; what atheris finds stays in build/fuzz, and small inputs
 # in fuzz/corpus too, to be committed.
@@ -34,5 +34,12 @@ mkdir -p "$corpus"
 printf '# dead letter {"time":5,"reason":"no","size":9,"sum":"e8b4"}\nm value=1\n' > "$corpus/letter"
 PYTHONPATH=. "$python" fuzz/dead_letters.py -max_total_time="$seconds" -max_len=4096 \
     -print_final_stats=1 -artifact_prefix=build/fuzz/ "$corpus"
+
+corpus=build/fuzz/rows
+mkdir -p "$corpus"
+printf '\001,m,value,,,,,,,a=b,1\n,job,event,,,,,,,,"a\nb"\n' >"$corpus/csv"
+printf '\000{"name":"m","tags":{},"field":"value","value":1,"time":null}\n' >"$corpus/json"
+PYTHONPATH=. "$python" fuzz/rows.py -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 \
+    -artifact_prefix=build/fuzz/ "$corpus"
 "$python" scripts/fuzz_corpus.py keep
 fuzz/sanitize.sh "$python"

@@ -10,7 +10,7 @@ options of a part as the registry knows it::
     <!-- options: sinks.victoriametrics -->
     <!-- end -->
 
-Its title and its table *What it holds* become a row of the index, ``README.md``.
+Its title and its table *What is stored* become a row of the index, ``README.md``.
 """
 
 import re
@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from ccpipe.cli.plugins import Option, read
-from ccpipe.registry import names
+from ccpipe.registry import entry_points
 
 INDEX = """\
 # Stores
@@ -35,7 +35,16 @@ A value that a store cannot represent becomes a dead letter with the reason; the
 
 """
 
-FACTS = ("numbers", "integers", "booleans", "texts", "events", "units", "times", "twice")
+FACTS = (
+    "numbers",
+    "integers",
+    "booleans",
+    "strings",
+    "events",
+    "units",
+    "timestamps",
+    "duplicates",
+)
 """The rows of a page's table, and the columns of the index."""
 
 _OPTIONS = re.compile(r"(<!-- options: (\w+)\.(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -56,14 +65,14 @@ def index(pages: dict[str, str]) -> str:
 def _row(name: str, text: str) -> str:
     facts = dict(_FACT.findall(text))
     if missing := [fact for fact in FACTS if fact not in facts]:
-        raise LookupError(f"{name}: the table 'What it holds' has no row {', '.join(missing)}")
+        raise LookupError(f"{name}: the table 'What is stored' has no row {', '.join(missing)}")
     title = text.partition("\n")[0].removeprefix("# ")
     return f"| [{title}]({name}) | {' | '.join(facts[fact] for fact in FACTS)} |\n"
 
 
 def _table(group: str, name: str) -> str:
     """Return the options of a part as a table."""
-    part = read(group, names(group)[name])
+    part = read(group, entry_points(group)[name])
     if part.problem:
         raise LookupError(f"{group}.{name}: {part.problem}")
     meanings = dict(reversed([*_meanings(part.help)]))  # the nearest class says it first

@@ -3,7 +3,7 @@
 It is built from its source with only the plug-ins that are needed::
 
     go build -tags custom,inputs.nats_consumer,outputs.discard,outputs.influxdb,\
-outputs.postgresql,parsers.influx,serializers.influx ./cmd/telegraf
+outputs.parquet,outputs.postgresql,parsers.influx,serializers.influx ./cmd/telegraf
 """
 
 import asyncio
@@ -40,6 +40,7 @@ OUTPUTS = {
         '[[outputs.influxdb]]\nurls = ["{url}"]\nskip_database_creation = true\n'
         'content_encoding = "identity"'
     ),
+    "parquet": '[[outputs.parquet]]\ndirectory = "{dir}"',
     "postgres": '[[outputs.postgresql]]\nconnection = "{url}"',
 }
 BATCHES = {"1": 500, "10": 5000}

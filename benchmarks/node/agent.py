@@ -30,7 +30,7 @@ from ccpipe.node.collectors.sonar.sample import SonarSample
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.sampling.sampler import Collector, Sampler
 from ccpipe.node.sampling.thread import CollectorGroup
-from ccpipe.registry import construct, find, names
+from ccpipe.registry import construct, entry_points, find
 
 PROCESSES = 300
 INTERVAL = 0.2
@@ -89,7 +89,7 @@ def collectors() -> dict[str, Collector]:
     Not the portable one, which measures what others do, and no groups, which are configured first.
     """
     made: dict[str, Collector] = {}
-    for name in names("collectors").keys() - {PORTABLE}:
+    for name in entry_points("collectors").keys() - {PORTABLE}:
         cls = find("collectors", name, "")
         options = OPTIONS.get(name, {})
         collector = construct(cls, options, where="bench", path=name, context={})

@@ -24,7 +24,7 @@ import msgspec
 
 from benchmarks.node.agent import filled
 from benchmarks.servers import broker, running
-from ccpipe.registry import names
+from ccpipe.registry import entry_points
 
 INTERVAL = 2
 SAME: dict[str, dict[str, object]] = {
@@ -115,7 +115,7 @@ def ours(folder: Path, url: str, *, same: bool) -> list[str]:
     ]
     if same:
         lines += ["[publish.sonar]\nsample = 0\nsysinfo = 0"]
-        for name in sorted(names("collectors").keys() - {*SAME, "portable"}):
+        for name in sorted(entry_points("collectors").keys() - {*SAME, "portable"}):
             lines.append(f"[publish.collectors.{name}]\nenabled = false")
         for name, options in SAME.items():
             rows = [f"{key} = {json.dumps(value)}" for key, value in options.items()]

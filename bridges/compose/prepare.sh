@@ -5,7 +5,7 @@
 #
 # Containers run as you and nobody else can read these files. Where the engine is rootless,
 # root in a container is you: CCPIPE_UID=0 CCPIPE_GID=0 bridges/compose/prepare.sh CLUSTER.
-# Run it again to add nodes; what exists is kept.
+# Run it again to add nodes; what exists is kept, also your own variables in .env.
 set -eu
 umask 077
 cd "$(dirname "$0")/../.."
@@ -22,7 +22,7 @@ if [ "$(id -u)" = 0 ] && [ -z "${CCPIPE_UID:-}" ]; then
 fi
 
 for store in nats publisher victoriametrics grafana \
-    file influxdb kafka mosquitto parquet postgres prometheus tree; do
+    file hdf5 influxdb kafka mosquitto parquet postgres prometheus tree; do
     mkdir -p "deploy/data/$store"
 done
 mkdir -p deploy/secrets
@@ -30,11 +30,16 @@ for secret in grafana_password postgres_password influxdb_password influxdb_toke
     [ -s "deploy/secrets/$secret" ] ||
         od -An -N24 -tx1 /dev/urandom | tr -d ' \n' >"deploy/secrets/$secret"
 done
+for token in cc_backend_token cc_metric_store_token; do # the store's own, to be put there
+    [ -e "deploy/secrets/$token" ] || : >"deploy/secrets/$token"
+done
+others=$(grep -sv -E '^CCPIPE_(UID|GID|HOSTNAME)=' .env || true)
 cat >.env <<END
 CCPIPE_UID=$uid
 CCPIPE_GID=$gid
 CCPIPE_HOSTNAME=$host
 END
+[ -z "$others" ] || printf '%s\n' "$others" >>.env
 
 nodes="--node $host"
 for node in "$@"; do

@@ -1,4 +1,4 @@
-"""The broker: the only rooms that know NATS."""
+"""Brokers: a folder for each, with its source and its sink; subjects and codecs are of all."""
 
 import importlib.util
 import sys

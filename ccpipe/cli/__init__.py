@@ -60,6 +60,8 @@ FOLDERS = {
 PLAIN = {"publish": "ccpipe.cli.publish.plain", "tail": "ccpipe.cli.tail.plain"}
 """What reads plain lines of some commands, which is faster and takes less memory."""
 
+HELP_FLAGS = ("--help", "-h")
+
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 """What ``CCPIPE_LOGLEVEL`` may name."""
 
@@ -113,12 +115,10 @@ def main() -> None:
 
 def _run(words: list[str], interrupt: object) -> None:
     if words in ([], ["-h"], ["--help"]):
-        width = max(map(len, COMMANDS)) + 2
-        commands = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
-        print(HELP.format(commands="\n".join(commands)))
+        print_commands()
     elif words == ["--version"]:
         print(__version__)
-    else:
+    elif words[-1] not in HELP_FLAGS or not _print_help(words[:-1]):
         _start_logging()
         if words[0] in PLAIN:
             plain = importlib.import_module(PLAIN[words[0]])
@@ -130,6 +130,20 @@ def _run(words: list[str], interrupt: object) -> None:
 
         signal.signal(signal.SIGINT, interrupt)  # type: ignore[arg-type] # of getsignal()
         run(words)
+
+
+def print_commands() -> None:
+    """Print what ``ccpipe --help`` shows."""
+    width = max(map(len, COMMANDS)) + 2
+    commands = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
+    print(HELP.format(commands="\n".join(commands)))
+
+
+def _print_help(names: list[str]) -> bool:
+    """Print the help of a command or subcommand; return whether there is one."""
+    from ccpipe.cli.console.help import print_help
+
+    return print_help(" ".join(names))
 
 
 def _start_logging() -> None:

@@ -8,18 +8,19 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.bridge import limits, load_recipe, parts
+from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.errors import ConfigError, DataError, UsageError
 from ccpipe.formats.nodelist import expand
 from ccpipe.pipeline import Source
+from ccpipe.sources.file import Format
 from ccpipe.sources.stored.backfill import BackfillSource, StoredRange, from_parquet, from_postgres
 from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillSelection
 from ccpipe.sources.stored.files import FilesSource
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import Progress
+from ccpipe.terminal import Progress, plural
 
 
 async def backfill(
@@ -29,6 +30,7 @@ async def backfill(
     start: datetime | None = None,
     end: datetime | None = None,
     node: str = "",
+    format: Format | Literal["auto"] = "auto",  # noqa: A002 - as recipes call it
     rate: int = 0,
     checkpoint: Path | None = None,
     password_file: str = "",
@@ -37,12 +39,12 @@ async def backfill(
     """Copy data from one store to another.
 
     The source is a folder of Parquet files, a PostgreSQL database or files of
-    line protocol; the recipe defines the translators and the sink. With a
-    checkpoint, an interrupted run can be resumed.
+    line protocol, JSON lines or CSV; the recipe defines the translators and the
+    sink. With a checkpoint, an interrupted run can be resumed.
 
     Examples:
       ccpipe backfill parquet --from parquet --to bridges/victoriametrics.toml
-      ccpipe backfill messages-*.lp.gz --from file --to a.toml --node 'n[1-9]'
+      ccpipe backfill messages-*.csv.gz --from file --to a.toml --node 'n[1-9]'
       ccpipe backfill postgresql://db/m --from postgres --to b.toml --rate 5000
 
     Parameters
@@ -59,6 +61,8 @@ async def backfill(
         Timestamp at which to stop; default: after the latest.
     node
         Only these nodes, such as n[1-9],login.
+    format
+        Format of files; auto: by suffix, .csv, .json, .jsonl, .ndjson, else line.
     rate
         Maximum lines per second; 0 for no limit.
     checkpoint
@@ -72,7 +76,7 @@ async def backfill(
         raise UsageError(f"--rate {rate}: it cannot be negative")
     telemetry = Telemetry()
     recipe = load_recipe(to, where)
-    _, between, sink = parts(recipe, to, telemetry)
+    _, between, sink = recipe_parts(recipe, to, telemetry)
     progress = Progress()
     begin, finish = _nanoseconds(start), _nanoseconds(end)
     async with contextlib.AsyncExitStack() as stack:
@@ -89,6 +93,7 @@ async def backfill(
                 finish if finish is not None else stored.last + 1 if stored else LATEST,
                 nodes,
             ),
+            format=format,
             name=" ".join([from_, *places, *_said(start, end), "to", str(to)]),
             checkpoint=checkpoint,
             rate=rate,
@@ -102,20 +107,27 @@ async def backfill(
                 telemetry=telemetry,
                 translators=between,
                 dead_letter_sink=dead_letter_sink(source, sink, recipe, telemetry),
-                limits=limits(sink, recipe.batch),
+                limits=batch_limits(sink, recipe.batch),
             )
         finally:
             progress.clear()
+    if dead := telemetry.total(telemetry.dead):
+        raise DataError(f"{plural(dead, 'line')} not written, but kept as dead letters")
 
 
 def _source(
-    stored: StoredRange | None, files: Sequence[str], selection: BackfillSelection, **options: Any
+    stored: StoredRange | None,
+    files: Sequence[str],
+    selection: BackfillSelection,
+    *,
+    format: Format | Literal["auto"],  # noqa: A002 - as recipes call it
+    **options: Any,
 ) -> Source:
     """Return what reads a store, or files; raises UsageError for a selection of nothing."""
     if selection.start >= selection.end:
         raise UsageError("there is nothing between --start and --end")
     if stored is None:
-        return FilesSource([Path(file) for file in files], selection, **options)
+        return FilesSource([Path(file) for file in files], selection, format=format, **options)
     return BackfillSource(stored.read, selection, **options)
 
 

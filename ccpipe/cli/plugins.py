@@ -16,7 +16,7 @@ from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.config import Duration, Size
 from ccpipe.config.dump import plain
 from ccpipe.errors import MissingExtra, UsageError
-from ccpipe.registry import GROUPS, constructors, names, options_of
+from ccpipe.registry import GROUPS, constructors, entry_points, options_of
 from ccpipe.terminal import paint
 
 CONTEXT = {"site": None, "telemetry": None}
@@ -80,7 +80,7 @@ def plugins(
 
 def everything() -> list[tuple[str, EntryPoint]]:
     """Return every part with its group."""
-    return [(group, entry) for group in GROUPS for entry in names(group).values()]
+    return [(group, entry) for group in GROUPS for entry in entry_points(group).values()]
 
 
 def wanted(name: str) -> list[tuple[str, EntryPoint]]:

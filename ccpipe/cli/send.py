@@ -59,7 +59,9 @@ async def send(
     """
     _check(files, rate)
     site, telemetry = where.site(), Telemetry()
-    source = FileSource(paths=list(files) or ["-"], lenient=lenient, rate=rate, precision=precision)
+    source = FileSource(
+        paths=list(files) or ["-"], format="line", lenient=lenient, rate=rate, precision=precision
+    )
     letters: DeadLetterSink = DeadLetterFile(rejected) if rejected else Discarded()
     async with Connection(site.bus, name="send", telemetry=telemetry, forever=False) as bus:
         sink = _Sending(site=site, telemetry=telemetry, codec=LineCodec(precision=precision))

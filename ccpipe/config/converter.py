@@ -15,7 +15,7 @@ from ccpipe.errors import ConfigError
 T = TypeVar("T")
 
 
-def convert(
+def to_struct(
     tree: Any, kind: type[T], where: str, path: str = "", origins: Mapping[str, str] | None = None
 ) -> T:
     """Turn plain data into a Struct of `kind`.

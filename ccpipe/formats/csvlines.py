@@ -10,11 +10,12 @@ b'time,name,field,cluster,hostname,type,type-id,stype,stype-id,tags,value\\n\
 """
 
 import csv
+import re
 from collections.abc import Iterable, Mapping
 
-from ccpipe.errors import EncodeError
-from ccpipe.formats.rfc3339 import rfc3339
-from ccpipe.message import Message, Value
+from ccpipe.errors import DataError, EncodeError
+from ccpipe.formats.rfc3339 import parse_rfc3339, rfc3339
+from ccpipe.message import Kind, Message, Uint, Value
 
 TAG_COLUMNS = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
 """Tags with a column each; the others share the column ``tags``."""
@@ -89,3 +90,84 @@ def _value(value: Value) -> str:
             return repr(value)
         case _:
             return str(value)
+
+
+class NotARow(DataError):  # noqa: N818 - it names the rule
+    """The text does not have the columns of a row, perhaps for want of a quotation mark."""
+
+
+def decode(row: bytes) -> Message:
+    """Decode one row that ``encode`` wrote, which may be several lines.
+
+    CSV says nothing of types. The value of an event, a log or a control message is a text; any
+    other is a number or a boolean if it looks like one, an unsigned integer only if a signed one
+    of 64 bits cannot hold it.
+
+    Raises
+    ------
+    NotARow
+        where it does not have the columns.
+    DataError
+        where a column cannot be what it holds.
+
+    """
+    cells = read_cells(row)
+    if len(cells) != len(COLUMNS):
+        raise NotARow(f"{len(cells)} columns instead of {len(COLUMNS)}")
+    time, name, field, *own, others, value = cells
+    tags = {tag: text for tag, text in zip(TAG_COLUMNS, own, strict=True) if text}
+    tags |= _read_other_tags(others)
+    return Message(
+        name,
+        dict(sorted(tags.items())),
+        value if Kind.of(field) in _TEXTS else _read_value(value),
+        parse_rfc3339(time) if time else None,
+        field,
+    )
+
+
+_TEXTS = {Kind.EVENT, Kind.LOG, Kind.CONTROL}
+
+
+def read_cells(row: bytes) -> list[str]:
+    """Return the cells of a row; raises NotARow."""
+    if csv.field_size_limit() < len(row):
+        csv.field_size_limit(len(row))
+    try:
+        rows = list(csv.reader([row.decode()], strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise NotARow(str(error)) from None
+    return rows[0] if rows else []
+
+
+_TAG = re.compile(r"((?:[^\\ =]|\\.)*)=((?:[^\\ =]|\\.)*)(?: |$)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def _read_other_tags(text: str) -> dict[str, str]:
+    tags, place = {}, 0
+    while place < len(text):
+        found = _TAG.match(text, place)
+        if found is None:
+            raise DataError(f"not a tag: {text[place:]!r:.60}")
+        key, value = (_ESCAPED.sub(r"\1", part) for part in found.groups())
+        tags[key] = value
+        place = found.end()
+    return tags
+
+
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|[+-]?inf", re.ASCII | re.IGNORECASE)
+
+
+def _read_value(text: str) -> Value:
+    if text in ("true", "false"):
+        return text == "true"
+    if _INTEGER.fullmatch(text) and len(text) < _MAX_DIGITS:
+        number = int(text)
+        if -(2**63) <= number < 2**64:
+            return number if number < 2**63 else Uint(number)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+_MAX_DIGITS = 1000

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.errors import EncodeError
-from ccpipe.formats.rfc3339 import rfc3339
-from ccpipe.message import Message
+from ccpipe.errors import DataError, EncodeError
+from ccpipe.formats.rfc3339 import parse_rfc3339, rfc3339
+from ccpipe.message import Message, Uint
 
 
 def _plain(value: Any) -> float | str:
@@ -28,7 +28,7 @@ def _plain(value: Any) -> float | str:
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
-class _Line(msgspec.Struct):
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     tags: dict[str, str]
     field: str
@@ -61,3 +61,31 @@ def _encode_message(message: Message) -> bytes:
         return _ENCODER.encode(line) + b"\n"
     except (EncodeError, UnicodeEncodeError) as error:
         raise EncodeError(f"{message.name[:80]!r} {dict(message.tags)!r:.200}: {error}") from None
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def decode(line: bytes) -> Message:
+    """Decode one line that ``encode`` wrote.
+
+    Nothing is lost but what JSON does not say: an unsigned integer that a signed one of 64 bits
+    can hold is read as that.
+
+    Raises
+    ------
+    DataError
+        where it is anything else.
+
+    """
+    try:
+        found = _DECODER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(str(error)) from None
+    value = found.value
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        if not 0 <= value < 2**64:
+            raise DataError(f"{value} does not fit into 64 bits")
+        value = Uint(value)
+    time = None if found.time is None else parse_rfc3339(found.time)
+    return Message(found.name, dict(sorted(found.tags.items())), value, time, found.field)

@@ -9,7 +9,7 @@ from ccpipe.formats.lineprotocol import encode
 from ccpipe.jobs.events import message
 from ccpipe.message import Message
 from ccpipe.simulate.jobs import SECOND, JobChange, Scheduler
-from ccpipe.simulate.series import NodeParts, SimulatedSeries, series
+from ccpipe.simulate.series import NodeParts, SimulatedSeries, node_series
 from ccpipe.simulate.sonar import sample_envelope
 from ccpipe.simulate.values import MASK, rings
 
@@ -76,7 +76,7 @@ class SimulatedCluster:
         )  # fmt: skip
         self._draw = random.Random(f"{seed}/cluster")  # noqa: S311 - reproducible on purpose
         self._places = [self._draw.randrange(MASK) for _ in self.nodes]
-        chosen = series(shape.parts, shape.metrics)
+        chosen = node_series(shape.parts, shape.metrics)
         self._prefixes = [_prefix(each, subjects.cluster) for each in chosen]
         scales = [(each.metric, _scale(each, shape.parts)) for each in chosen]
         found = {(m.name, scale): rings(m, seed, scale) for m, scale in scales}

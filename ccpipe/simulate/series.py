@@ -55,7 +55,7 @@ class SimulatedSeries(NamedTuple):
     """Without ``cluster`` and ``hostname``."""
 
 
-def series(parts: NodeParts, limit: int) -> list[SimulatedSeries]:
+def node_series(parts: NodeParts, limit: int) -> list[SimulatedSeries]:
     """Return the first `limit` series of a node: those of the whole node come first.
 
     Those of GPUs are among them. Other parts of a node follow in turns of all metrics, so that a

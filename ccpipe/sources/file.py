@@ -1,4 +1,4 @@
-"""Line protocol from files, each read once from its beginning to its end."""
+"""Line protocol, JSON lines or CSV from files, each read once from its beginning to its end."""
 
 import asyncio
 import os
@@ -8,17 +8,32 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ccpipe.errors import ConfigError, DataError, MissingInputError
-from ccpipe.formats.files import UNREADABLE, LinesBlock, ReadableStream, open_file, read_blocks
+from ccpipe.formats.files import COMPRESSED, UNREADABLE, ReadableStream, open_file, read_blocks
 from ccpipe.formats.lineprotocol import Lines, Precision, decode
 from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.row_files import read_csv, read_json
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.pipeline.blocking import call_blocking
 
 STDIN = "-"
 
+Records = Lines | Messages
+
+Format = Literal["line", "json", "csv"]
+"""What the sink ``file`` writes."""
+
+_FORMATS: dict[str, Format] = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+"""By suffix of a file's name, before that of its compression; others are line protocol."""
+
+
+def format_of(path: str) -> Format:
+    """Return the format of a file by its name."""
+    suffixes = [each for each in Path(path).suffixes if each not in COMPRESSED]
+    return _FORMATS.get(suffixes[-1], "line") if suffixes else "line"
+
 
 class FileSource(Source):
-    """Reads files of line protocol in bounded memory, compressed ones by their suffix."""
+    """Reads files in bounded memory, compressed ones by their suffix."""
 
     gives = Messages
 
@@ -26,6 +41,7 @@ class FileSource(Source):
         self,
         *,
         paths: list[str],
+        format: Format | Literal["auto"] = "auto",  # noqa: A002 - as the sink calls it
         precision: Precision | Literal["auto"] = "auto",
         lenient: bool = False,
         rate: int = 0,
@@ -37,10 +53,14 @@ class FileSource(Source):
         paths
             The files, in the order in which they are read; ``-`` is standard input. Files with the
             suffix .gz, .bz2, .xz or .zst are decompressed.
+        format
+            ``line`` for line protocol, ``json`` and ``csv`` for what the sink ``file`` writes as
+            such; ``auto`` decides by the suffix: .csv, .json, .jsonl, .ndjson, else ``line``.
         precision
-            The unit of the timestamps; ``auto`` infers it from each value's magnitude.
+            The unit of the timestamps in line protocol; ``auto`` infers it from each value's
+            magnitude.
         lenient
-            Accept known deviations from the grammar.
+            Accept known deviations from the grammar of line protocol.
         rate
             Maximum lines per second; 0 for no limit.
 
@@ -55,6 +75,7 @@ class FileSource(Source):
         if rate < 0:
             raise ConfigError(f"rate is {rate}: it cannot be negative")
         self.paths = paths
+        self.format = format
         self.precision = precision
         self.lenient = lenient
         self.rate = rate
@@ -84,13 +105,13 @@ class FileSource(Source):
         for path in self.paths:
             blocks = self._blocks(path)
             name = "stdin" if path == STDIN else path
-            while (block := await self._next(blocks)) is not None:
-                yield Batch(block.lines, origin=name)
-                await self._pause(len(block.lines))
+            while (found := await self._next(blocks)) is not None:
+                yield Batch(found, origin=name)
+                await self._pause(len(found))
             if self._stopped.is_set():
                 return
 
-    async def _next(self, blocks: Iterator[LinesBlock]) -> LinesBlock | None:
+    async def _next(self, blocks: Iterator[Records]) -> Records | None:
         """Return the next block; None at the end, or where we were stopped while it was awaited."""
         reading = asyncio.create_task(call_blocking(lambda: next(blocks, None)))
         stopping = asyncio.create_task(self._stopped.wait())
@@ -105,11 +126,18 @@ class FileSource(Source):
         if self.rate:
             await wait_for_event(self._stopped, lines / self.rate)
 
-    def _blocks(self, path: str) -> Iterator[LinesBlock]:
+    def _blocks(self, path: str) -> Iterator[Records]:
         size = min(_BLOCK, max(1024, self.rate * 16)) if self.rate else _BLOCK
         try:
             with _open(path) as stream:
-                yield from read_blocks(stream, self._decode, block=size)
+                match format_of(path) if self.format == "auto" else self.format:
+                    case "json":
+                        yield from read_json(stream, block=size)
+                    case "csv":
+                        yield from read_csv(stream, block=size)
+                    case _:
+                        for block in read_blocks(stream, self._decode, block=size):
+                            yield block.lines
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         except UNREADABLE as error:
@@ -131,7 +159,9 @@ class StdinSource(FileSource):
         rate: int = 0,
     ) -> None:
         """See ``FileSource``."""
-        super().__init__(paths=[STDIN], precision=precision, lenient=lenient, rate=rate)
+        super().__init__(
+            paths=[STDIN], format="line", precision=precision, lenient=lenient, rate=rate
+        )
 
 
 _BLOCK = 2**18

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ccpipe.config import Site, convert
+from ccpipe.config import Site, to_struct
 from ccpipe.config.site import Recipe
 from ccpipe.errors import ConfigError
 
@@ -15,20 +15,20 @@ ENDS = {"source": {"use": "nats"}, "sink": {"use": "null"}}
 
 def test_an_empty_file_is_a_complete_configuration() -> None:
     """A node has a name before anybody configured it: the first part of its host's."""
-    site = convert({}, Site, "ccpipe.toml")
+    site = to_struct({}, Site, "ccpipe.toml")
     assert site == Site()
     assert site.hostname == socket.gethostname().partition(".")[0]
 
 
 def test_a_recipe_has_all_keys_of_a_site_and_needs_both_ends() -> None:
     """A bridge without a source or a sink would do nothing, silently."""
-    recipe = convert({"cluster": "fox", **ENDS}, Recipe, "r.toml")
+    recipe = to_struct({"cluster": "fox", **ENDS}, Recipe, "r.toml")
     assert (recipe.cluster, recipe.translate, recipe.batch.lines) == ("fox", [], None)
     fields = {field.name for field in msgspec.structs.fields(Site)}
     assert fields < {field.name for field in msgspec.structs.fields(Recipe)}
     for end in ENDS:
         with pytest.raises(ConfigError, match=end):
-            convert({key: value for key, value in ENDS.items() if key != end}, Recipe, "r.toml")
+            to_struct({key: value for key, value in ENDS.items() if key != end}, Recipe, "r.toml")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_recipe_has_all_keys_of_a_site_and_needs_both_ends() -> None:
 def test_what_is_out_of_range_is_named_by_its_path(given: dict[str, Any], path: str) -> None:
     """Before anything starts."""
     with pytest.raises(ConfigError, match=path.replace(".", r"\.")):
-        convert(given | ENDS, Recipe, "r.toml")
+        to_struct(given | ENDS, Recipe, "r.toml")
 
 
 def test_no_table_takes_unknown_keys() -> None:
@@ -59,4 +59,4 @@ def test_no_table_takes_unknown_keys() -> None:
         {"publish": {part: table}} for part, table in deeper["publish"].items()
     ]:
         with pytest.raises(ConfigError, match="nonsense"):
-            convert(given | ENDS, Recipe, "r.toml")
+            to_struct(given | ENDS, Recipe, "r.toml")

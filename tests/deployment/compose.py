@@ -44,8 +44,12 @@ class Prepared:
         return dict(line.split("=", 1) for line in lines)
 
     def resolve(self, text: str) -> str:
-        """Replace ``${NAME:?message}`` and ``$$``."""
-        text = re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda found: self.variables[found[1]], text)
+        """Replace ``${NAME:?message}``, ``${NAME:-default}`` and ``$$``."""
+        text = re.sub(
+            r"\$\{(\w+)(?::\?[^}]*|:-([^}]*))?\}",
+            lambda found: self.variables.get(found[1], found[2]),
+            text,
+        )
         return text.replace("$$", "$")
 
     def path(self, text: str) -> Path:

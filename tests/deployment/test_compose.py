@@ -8,12 +8,14 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from ccpipe.bus.nats.server import server_program
+from ccpipe.registry import entry_points
 from tests.cli.command import ccpipe, command, environment
 from tests.conftest import eventually, free_port, program, until_listening
 from tests.deployment.compose import BRIDGES, CCPIPE, COMPOSE, SERVICES, Prepared
@@ -88,6 +90,23 @@ def test_prepare_writes_for_us_alone_and_keeps_what_exists(tmp_path: Path) -> No
     after = {path: path.read_bytes() for path in prepared.folder.glob("deploy/**/*.nk")}
     assert before.items() < after.items()
     assert {path.name for path in after.keys() - before.keys()} == {"f01.nk"}
+
+
+def test_prepare_keeps_variables(tmp_path: Path) -> None:
+    """A site's own ones stay in ``.env``, and containers get them; its own are written anew."""
+    (tmp_path / ".env").write_text("CCPIPE_UID=5\nCC_BACKEND_URL=http://cc:8080\n")
+    prepared = Prepared(tmp_path, "fritz", CCPIPE_UID="4711", CCPIPE_GID="4712")
+    assert prepared.done.returncode == 0, prepared.done.stderr
+    assert prepared.variables["CCPIPE_UID"] == "4711"
+    assert (tmp_path / ".env").read_text().count("CCPIPE_UID") == 1
+    assert prepared.environ("bridge-cc-backend")["CCPIPE_SINK__URL"] == "http://cc:8080"
+
+
+def test_every_store_has_a_profile() -> None:
+    """But for those that show or throw away what they get, or give it to who asks."""
+    recipes = {SERVICES[name]["command"][1].lstrip("/") for name in BRIDGES}
+    used = {tomllib.loads((ROOT / recipe).read_text())["sink"]["use"] for recipe in recipes}
+    assert entry_points("sinks").keys() - used == {"nats", "null", "prometheus_scrape", "stdout"}
 
 
 def test_prepare_says_what_it_needs(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.errors import EncodeError
+from ccpipe.errors import DataError, EncodeError
+from ccpipe.formats import csvlines
 from ccpipe.formats.csvlines import COLUMNS, HEADER, TAG_COLUMNS, encode
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.rfc3339 import rfc3339
@@ -110,3 +111,64 @@ def test_what_csv_cannot_carry(message: Message, reason: str) -> None:
     """It is an error that names the record."""
     with pytest.raises(EncodeError, match=f"^'.*' {{.*}}: .*{reason}"):
         encode([Message("good", {}, 1.0, 0), message])
+
+
+in_64_bits = messages.filter(
+    lambda m: (
+        abs(m.time or 0) < 2**63 and (not isinstance(m.value, int) or -(2**63) <= m.value < 2**64)
+    )
+)
+
+
+@given(in_64_bits)
+def test_what_is_written_is_read_back(message: Message) -> None:
+    """All of it, but tags without a value and types that the text does not show."""
+    found = csvlines.decode(encode([message]))
+    own = {tag for tag in TAG_COLUMNS if not message.tags.get(tag)}
+    tags = {tag: text for tag, text in message.tags.items() if tag not in own}
+    assert (found.name, found.field, found.tags, found.time) == (
+        message.name, message.field, tags, message.time,
+    )  # fmt: skip
+    value = message.value
+    if message.field in ("event", "log", "control"):
+        assert found.value == spelling(value)
+    elif isinstance(value, str):
+        assert spelling(found.value) == value or not isinstance(found.value, str)
+    else:
+        assert repr(found.value) == repr(value)
+        assert type(found.value) is (Uint if value >= 2**63 and type(value) is int else type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1), ("1.0", 1.0), ("18446744073709551615", Uint(2**64 - 1)), ("true", True),
+        ("1e3", 1000.0), ("-inf", float("-inf")), ("text", "text"), ("", ""), ("1_0", "1_0"),
+        ("9" * 30, float("9" * 30)), ("True", "True"),
+    ],
+)  # fmt: skip
+def test_the_type_of_a_value(text: str, value: Value) -> None:
+    """It is that of the text, except of what is always a text."""
+    row = "2025-02-20T05:05:51Z,m,{},,,,,,,,{}"
+    found = csvlines.decode(row.format("value", text).encode()).value
+    assert (found, type(found)) == (value, type(value))
+    assert csvlines.decode(row.format("event", text).encode()).value == text
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (b"a,b", "2 columns instead of 11"),
+        (b'a,"b', "unexpected end"),
+        (b"\xff", "utf-8"),
+        (b"2025,m,value,,,,,,,,1", "RFC 3339"),
+        (b"2025-02-30T00:00:00Z,m,value,,,,,,,,1", "RFC 3339"),
+        (b"1600-01-01T00:00:00Z,m,value,,,,,,,,1", "between 1677 and 2262"),
+        (b",m,value,,,,,,,no tag,1", "not a tag: 'no tag'"),
+        (b",m,value,,,,,,,a=b\\,1", "not a tag"),
+    ],
+)
+def test_what_is_no_row(row: bytes, reason: str) -> None:
+    """It says what is wrong."""
+    with pytest.raises(DataError, match=reason):
+        csvlines.decode(row)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.errors import EncodeError
+from ccpipe.errors import DataError, EncodeError
+from ccpipe.formats import jsonlines
 from ccpipe.formats.jsonlines import encode
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.rfc3339 import rfc3339
@@ -95,3 +96,42 @@ def test_a_time_that_json_cannot_carry() -> None:
     """It is an error that names the record."""
     with pytest.raises(EncodeError, match="'cpu_load' {}: time .* is outside"):
         encode([Message("cpu_load", {}, 1.0, 10**40)])
+
+
+def as_read(message: Message) -> Message:
+    """Return a message as it is read back: a small unsigned integer is a signed one."""
+    value = message.value
+    if type(value) is Uint and value < 2**63:
+        value = int(value)
+    return Message(message.name, message.tags, value, message.time, message.field)
+
+
+@given(messages.filter(lambda message: abs(message.time or 0) < 2**63))
+def test_what_is_written_is_read_back(message: Message) -> None:
+    """The type of a value too, but for unsigned integers that a signed one can hold."""
+    line = encode([message])
+    value = message.value
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        with pytest.raises(DataError, match="64 bits|out of range"):
+            jsonlines.decode(line)
+        return
+    found = jsonlines.decode(line)
+    assert found == as_read(message)
+    assert type(found.value) is type(as_read(message).value)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "truncated"),
+        (b'{"name":"m","tags":{},"field":"value","value":1}', "time"),
+        (b'{"name":"m","tags":{},"field":"value","value":null,"time":null}', "value"),
+        (b'{"name":"m","tags":{},"field":"value","value":1,"time":"now"}', "RFC 3339"),
+        (b'{"name":"m","tags":{},"field":"value","value":1,"time":null,"x":1}', "x"),
+        (b'{"name":"m","tags":' + b"[" * 100_000, "array|recursion"),
+    ],
+)
+def test_what_is_no_message(line: bytes, reason: str) -> None:
+    """It says what is wrong."""
+    with pytest.raises(DataError, match=reason):
+        jsonlines.decode(line)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.errors import EncodeError
-from ccpipe.formats.rfc3339 import rfc3339
+from ccpipe.errors import DataError, EncodeError
+from ccpipe.formats.rfc3339 import parse_rfc3339, rfc3339
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,37 @@ def test_years_that_it_cannot_say(seconds: int) -> None:
     """A time outside the years 1 to 9999 is an error that names it."""
     with pytest.raises(EncodeError, match=f"time {seconds} s is outside"):
         rfc3339(seconds * 10**9)
+
+
+@given(st.integers(1 - 2**63, 2**63 - 1))
+def test_it_is_read_back(nanoseconds: int) -> None:
+    """To the nanosecond."""
+    assert parse_rfc3339(rfc3339(nanoseconds)) == nanoseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [
+        ("1970-01-01T00:00:00.5Z", 5 * 10**8),
+        ("1970-01-01 01:00:00+01:00", 0),
+        ("1970-01-01t00:00:01z", 10**9),
+        ("1969-12-31T23:59:59.999999999Z", -1),
+    ],
+)
+def test_other_spellings(text: str, nanoseconds: int) -> None:
+    """Fewer decimals, offsets and small letters are valid too."""
+    assert parse_rfc3339(text) == nanoseconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "now", "2025-02-20", "2025-02-20T05:05:51", "2025-02-30T05:05:51Z",
+        "2025-02-20T05:05:51.0000000001Z", "1600-01-01T00:00:00Z", "9999-12-31T23:59:59-23:00",
+        "2025-02-20T05:05:51+99:00", "0001-01-01T00:00:00+23:00", "\uff12025-02-20T05:05:51Z",
+    ],
+)  # fmt: skip
+def test_what_is_no_time(text: str) -> None:
+    """It is an error that names it."""
+    with pytest.raises(DataError, match="RFC 3339|between 1677 and 2262"):
+        parse_rfc3339(text)

@@ -49,4 +49,4 @@ def test_a_page_without_its_facts_is_refused(tmp_path: Path) -> None:
         [sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=False
     )
     assert done.returncode
-    assert "foo.md: the table 'What it holds' has no row integers, booleans" in done.stderr
+    assert "foo.md: the table 'What is stored' has no row integers, booleans" in done.stderr

@@ -77,7 +77,7 @@ class Publisher:
 
     async def _find_stream(self, subject: str) -> None:
         """Make the stream where we may see that there is none: what is published goes out once."""
-        from ccpipe.bus.nats.streams.jetstream import names_of
+        from ccpipe.bus.nats.streams.jetstream import names_of  # not without JetStream: it is 1 MB
 
         try:
             async with self.bus.permissions.replying(self._api_of_names, asks=True):

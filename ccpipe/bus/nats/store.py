@@ -144,12 +144,7 @@ class _Window(Waiting):
         elif answer is NO_STREAM:
             self.missing = NoStreamError(message.subject, "no stream stores it")
         else:
-            import nats.js.errors  # 1 MB that few need
-
-            try:
-                raise nats.js.errors.APIError.from_error(answer.error or {})
-            except nats.js.errors.APIError as error:
-                self.error = self.error or explain(error, f"publishing on {message.subject}")
+            self.error = self.error or _refusal(answer, message.subject)
 
     def lost(self) -> None:
         """End: no acknowledgement comes over a connection that was lost."""
@@ -190,6 +185,15 @@ class _Window(Waiting):
         self._bus.acknowledgements.forget((reply,))
 
 
+def _refusal(answer: Answer, subject: str) -> CcpipeError:
+    import nats.js.errors  # rarely needed, and it takes 1 MB
+
+    try:
+        raise nats.js.errors.APIError.from_error(answer.error or {})
+    except nats.js.errors.APIError as error:
+        return explain(error, f"publishing on {subject}")
+
+
 async def _diagnose(bus: Connection, subject: str) -> NoStreamError:
     """Find out why nobody answered; a subject may have subscribers but no stream.
 
@@ -199,7 +203,7 @@ async def _diagnose(bus: Connection, subject: str) -> NoStreamError:
     if not await bus.answers(PING_SECONDS):
         raise _no_answer(subject)
     bus.permissions.require_replies()
-    from ccpipe.bus.nats.streams.jetstream import names_of
+    from ccpipe.bus.nats.streams.jetstream import names_of  # rarely needed, and it takes 1 MB
 
     try:
         stuck = await names_of(bus.jetstream(PING_SECONDS), subject)

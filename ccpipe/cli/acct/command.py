@@ -122,7 +122,7 @@ def sums(
         raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
     reading = Files()
     if index:
-        from ccpipe.accounting.index import look_up
+        from ccpipe.accounting.index.gridengine import look_up
 
         count = _list(look_up(index, paths, selection, reading), filters, show)
     elif is_list:
@@ -158,16 +158,15 @@ def index(
     to
         Folder for the index.
     """
-    from ccpipe.accounting import slurm_index
-    from ccpipe.accounting.index import update
+    from ccpipe.accounting.index import gridengine, slurm
 
     reading = Files()
     for path in files or default_files():
         try:
-            if slurm_index.has_rows(path):
-                note(slurm_index.update(path, to))
+            if slurm.has_rows(path):
+                note(slurm.update(path, to))
             else:
-                note(update(path, to, reading))
+                note(gridengine.update(path, to, reading))
         except DataError as error:
             reading.report(str(error))
     reading.finish()

@@ -245,8 +245,8 @@ def _look_up(
     folder: Path, paths: tuple[Path, ...], jobs: Several, zone: tzinfo, reading: Files
 ) -> Iterator["JobRun"]:
     """Yield the runs of jobs that an index finds, and of those that are not indexed yet."""
+    from ccpipe.accounting.index.slurm import look_up
     from ccpipe.accounting.slurm import group_steps
-    from ccpipe.accounting.slurm_index import look_up
 
     numbers = [int(found[1]) if (found := _NUMBER.fullmatch(job)) else None for job in jobs]
     if not numbers or None in numbers:

@@ -53,7 +53,7 @@ def share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def clock(seconds: float) -> str:
+def elapsed_text(seconds: float) -> str:
     """Format seconds as ``[DD-]HH:MM:SS``."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
@@ -63,7 +63,7 @@ def clock(seconds: float) -> str:
 
 def _number(head: str, value: Any) -> str:
     """Write times as sacct prints them."""
-    return clock(value) if PERCENTILE.sub("", head) in _TIMES else f"{value:.15g}"
+    return elapsed_text(value) if PERCENTILE.sub("", head) in _TIMES else f"{value:.15g}"
 
 
 _TIMES = {"ElapsedRaw", "CPUTimeRAW", "UserCPU", "SystemCPU", "TotalCPU", "GPUTime", "Wait"}

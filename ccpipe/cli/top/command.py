@@ -10,7 +10,7 @@ from ccpipe.cli.console.options import seconds
 from ccpipe.cli.console.output import print_json, print_table
 from ccpipe.cli.top.feed import ModelFeed
 from ccpipe.cli.top.model import Model
-from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, cells, select
+from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, printable_cells, select_rows
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from ccpipe.process.signals import stop_signals
@@ -86,8 +86,8 @@ async def _print(site: Site, name: str, wait: float, output: Literal["table", "j
         print_json(as_json(model))
         return
     view = VIEWS[name]
-    rows = select(
+    rows = select_rows(
         view, view.rows(model), sort=DEFAULT_SORT[name], reverse=False, words=(), maximum=10**9
     )
     heads = [column.head for column in view.columns]
-    print_table([cells(view, row) for row in rows], heads)
+    print_table([printable_cells(view, row) for row in rows], heads)

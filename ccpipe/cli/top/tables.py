@@ -136,7 +136,7 @@ DEFAULT_SORT = {"clusters": 0, "nodes": 2, "jobs": 9, "gpus": 3, "errors": 0}
 """The column by which each is sorted at first."""
 
 
-def select(
+def select_rows(
     view: TopView,
     rows: Iterable[TopRow],
     *,
@@ -163,7 +163,7 @@ def select(
     return (known + [row for row in found if is_missing(row)])[:maximum]
 
 
-def cells(view: TopView, row: TopRow) -> list[str]:
+def printable_cells(view: TopView, row: TopRow) -> list[str]:
     """Return a row as texts that cannot control a terminal."""
     return [
         _cell(value, column.unit) for value, column in zip(row.values, view.columns, strict=True)

@@ -122,7 +122,7 @@ def _of_qhost(tree: ET.Element) -> list[Share]:
     return shares
 
 
-def running(shares: Iterable[Share]) -> list[RunningJob]:
+def running_jobs(shares: Iterable[Share]) -> list[RunningJob]:
     """Put the shares of each running job together.
 
     With ``-g t`` and in qhost a parallel job has one MASTER share, which only names its host, and

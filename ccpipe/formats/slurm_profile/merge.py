@@ -17,7 +17,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.slurm_profile.deletion import Identity, delete_merged
 from ccpipe.formats.slurm_profile.errors import DamagedProfileError, ProfileError
 from ccpipe.formats.slurm_profile.names import BATCH, parse_file_name
-from ccpipe.formats.slurm_profile.output.draft import exclusive_draft, publish
+from ccpipe.formats.slurm_profile.output.draft import exclusive_draft, rename_complete
 from ccpipe.formats.slurm_profile.output.node_group import (
     TableWriter,
     create_file,
@@ -131,7 +131,7 @@ def merge(
         report.node_steps = [part.node_step for part in parts]
         if report.changed:
             _write(draft, parts, files, report)
-            publish(draft, target)
+            rename_complete(draft, target)
         if delete_inputs and target.exists():
             _delete(paths, target, files.identities, report)
     return report

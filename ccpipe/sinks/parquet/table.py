@@ -3,18 +3,17 @@
 from array import array
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from ccpipe.errors import RejectedError
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.sinks.parquet.schema import MAX_NAME, NAME, NULL, SCHEMA
 
-KERNEL: ModuleType | None = load("ccpipe.sinks.parquet._kernel")
+KERNEL = load_kernel(__package__)
 
 MAX_KNOWN = 2**18
 """Series that are remembered between batches."""
@@ -46,25 +45,25 @@ class Buffers(NamedTuple):
     text: Values | None
 
 
-class Part(NamedTuple):
+class DayRows(NamedTuple):
     """The rows of one cluster and day."""
 
     path: str
     """Of their folder."""
     table: pa.Table
     """Of ``SCHEMA``."""
-    rows: Sequence[int] | None
+    rows: Rows
     """Their places among all rows, in ascending order; None for all of them."""
 
 
-class Splitter:
+class DaySplitter:
     """Splits lines by cluster and day, and remembers their series."""
 
     def __init__(self) -> None:
         """Begin without any."""
         self._known: Any = None  # the kernel's, of the table of the lines that came last
 
-    def parts(self, payloads: Sequence[Lines]) -> Iterator[Part]:
+    def parts(self, payloads: Sequence[Lines]) -> Iterator[DayRows]:
         """Return the tables of the lines of some payloads.
 
         Raises
@@ -83,14 +82,14 @@ class Splitter:
             table = columns.table(rows)
             if KERNEL is not None:
                 table = _table(total if rows is None else len(rows), Buffers(*table))
-            yield Part(path, table, rows)
+            yield DayRows(path, table, rows)
 
     def _columns(self, payloads: Sequence[Lines]) -> Any:
         if KERNEL is None:
             # It needs pyarrow.compute: 9 MB, and 60 ms at the start, that the kernel saves.
-            from ccpipe.sinks.parquet.in_python import Columns
+            from ccpipe.sinks.parquet.in_python import LineColumns
 
-            return Columns(Lines.concat(payloads))
+            return LineColumns(Lines.concat(payloads))
         table = payloads[-1].table
         if any(lines.table is not table for lines in payloads):
             payloads = [Lines.concat(payloads)]

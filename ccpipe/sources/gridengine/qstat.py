@@ -16,7 +16,7 @@ from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import NodeState, encode_node_states
 from ccpipe.formats.gridengine.host_status import Host, read_hosts
-from ccpipe.formats.gridengine.status import RunningJob, read_shares, running
+from ccpipe.formats.gridengine.status import RunningJob, read_shares, running_jobs
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.jobs import message
 from ccpipe.message import Message, event
@@ -82,7 +82,7 @@ class Qstat(Source):
         while not self._stopped.is_set():
             try:
                 output = await self._run()
-                found = self._new_starts(running(read_shares(output)))
+                found = self._new_starts(running_jobs(read_shares(output)))
                 found += self._node_states(read_hosts(output))
             except (DataError, OSError, TimeoutError) as error:
                 log.warning(

@@ -110,7 +110,7 @@ class Changes:
     ) -> Iterator[tuple[SlurmJob, tuple[Key, SentRecord]]]:
         key = _key(job)
         sent = SentRecord(
-            digest(job), _seconds(job.start_time), _seconds(job.end_time),
+            record_digest(job), _seconds(job.start_time), _seconds(job.end_time),
             is_final_run(job), is_accounted,
         )  # fmt: skip
         known = self._given.get(key) or self._sent.get(key)
@@ -162,7 +162,7 @@ class Changes:
         self._state.commit(is_durable=True)
 
 
-def digest(job: SlurmJob) -> bytes:
+def record_digest(job: SlurmJob) -> bytes:
     """Return what two equal records share; priority, which changes with age, does not count."""
     steady = msgspec.structs.replace(job, priority=UNSET)
     return blake2b(msgspec.msgpack.encode(steady, enc_hook=_wire), digest_size=12).digest()

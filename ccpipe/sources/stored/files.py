@@ -1,14 +1,16 @@
-"""Files of line protocol as a source that goes on where it was."""
+"""Files as a source that goes on where it was."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from ccpipe.errors import MissingInputError
 from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.pipeline import Batch
-from ccpipe.sources.file import FileSource
+from ccpipe.sources.file import FileSource, Format, Records
 from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillCheckpoint, BackfillSelection
 
 NOTE_SECONDS = 1.0
@@ -29,6 +31,7 @@ class FilesSource(FileSource):
         selection: BackfillSelection = _ALL,
         *,
         name: str,
+        format: Format | Literal["auto"] = "auto",  # noqa: A002 - as the sink calls it
         checkpoint: Path | None = None,
         rate: int = 0,
         on_progress: Callable[[str], None] = lambda _: None,
@@ -45,7 +48,7 @@ class FilesSource(FileSource):
             where the checkpoint is of another backfill.
 
         """
-        super().__init__(paths=[str(path) for path in paths], rate=rate)
+        super().__init__(paths=[str(path) for path in paths], format=format, rate=rate)
         for path in paths:
             if not path.is_file():
                 raise MissingInputError(f"{path}: no such file")
@@ -63,8 +66,7 @@ class FilesSource(FileSource):
         lines, done = 0, self._checkpoint.state.done
         for number, path in enumerate(self.paths, 1):
             blocks = self._blocks(path)
-            while (block := await self._next(blocks)) is not None:
-                found = block.lines
+            while (found := await self._next(blocks)) is not None:
                 lines += len(found) + len(found.rejected)
                 if lines > done:
                     yield Batch(self._selected(found), self._noting(lines, number), path)
@@ -72,11 +74,19 @@ class FilesSource(FileSource):
             if self._stopped.is_set():
                 return
 
-    def _selected(self, lines: Lines) -> Lines:
+    def _selected(self, lines: Records) -> Records:
         """Return the lines of the times and nodes; one without a time where all times are."""
         start, end, nodes = self.selection.start, self.selection.end, self.selection.nodes
         if self.selection == _ALL:
             return lines
+        if not isinstance(lines, Lines):
+            chosen_messages = (
+                message
+                for message in lines
+                if (not nodes or message.hostname in nodes)
+                and start <= (EARLIEST if message.time is None else message.time) < end
+            )
+            return Messages(chosen_messages, lines.rejected, lines.payload_size)
         series = lines.table.series
         chosen = {
             code

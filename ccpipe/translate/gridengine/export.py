@@ -38,7 +38,7 @@ class Writer(Protocol):
         ...
 
 
-def write(
+def write_records(
     writer: Writer, records: Sequence[Accounting], *, command_line: bool = False
 ) -> list[RejectedAccountingLine]:
     """Write records and return those that the format cannot carry.

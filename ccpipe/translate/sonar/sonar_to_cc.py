@@ -176,14 +176,14 @@ class SonarToCc(Translator):
             case SampleData(attributes=sample):
                 self._add_sample(sample, time, columns, tags)
             case SysinfoData(attributes=node):
-                _event(columns, "topology", "sysinfo", topology(node), tags)
+                _event(columns, "topology", "sysinfo", topology_payload(node), tags)
             case JobsData(attributes=jobs) if self.jobs:
                 for record in jobs.slurm_jobs:
                     job = job_of(jobs.cluster, record, self.shared, self._gpu_ids)
                     if job is not None:
                         self._jobs.add(job, time)
             case ClusterData(attributes=cluster):
-                for payload in node_states(cluster):
+                for payload in node_state_payloads(cluster):
                     _event(columns, "nodestate", "nodestate", payload, tags)
             case None:
                 _log(columns, "error", envelope.errors, tags)
@@ -266,7 +266,7 @@ def _log(
         columns.text("sonar", "log", error.detail, {**tags, "loglevel": level})
 
 
-def node_states(cluster: ClusterAttributes) -> Iterator[str]:
+def node_state_payloads(cluster: ClusterAttributes) -> Iterator[str]:
     """Yield the payloads of events ``nodestate``; a node that is listed twice has all its states.
 
     Raises
@@ -293,7 +293,7 @@ def node_states(cluster: ClusterAttributes) -> Iterator[str]:
         raise DataError("; ".join(wrong))
 
 
-def topology(node: SysinfoAttributes) -> str:
+def topology_payload(node: SysinfoAttributes) -> str:
     """Return the payload of an event ``topology``."""
     cards = [
         Accelerator(

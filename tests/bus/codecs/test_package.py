@@ -9,7 +9,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import EncodeError, RejectedError
 from ccpipe.message import metric
-from ccpipe.registry import find, names
+from ccpipe.registry import entry_points, find
 from tests.bus.envelopes import JOBS, SAMPLE
 
 SUBJECTS = Subjects.of(Site(cluster="fox.no", hostname="n1"))
@@ -34,7 +34,7 @@ def codec(name: str) -> Codec:
 
 def test_every_codec_is_tested_here() -> None:
     """A new one joins by its records."""
-    assert set(names("codecs")) == set(RECORDS)
+    assert set(entry_points("codecs")) == set(RECORDS)
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -13,7 +13,7 @@ from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.kafka.broker import KafkaBroker
 from ccpipe.bus.kafka.sink import KafkaSink
 from ccpipe.bus.kafka.source import KafkaSource
-from ccpipe.config import Site, convert
+from ccpipe.config import Site, to_struct
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
@@ -42,7 +42,7 @@ class Secure(NamedTuple):
             secret = self.folder / "password"
             secret.write_text(f"{password}\n")
             table |= {"user": USER, "password_file": str(secret)}
-        return convert(table | options, KafkaBroker, where="test")
+        return to_struct(table | options, KafkaBroker, where="test")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import Envelopes, SampleAttributes, SampleData, SampleEnvelope
 from ccpipe.message import event
 from ccpipe.pipeline import Batch, Limits, Sink, Source, run
-from ccpipe.registry import names
+from ccpipe.registry import entry_points
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 from tests.e2e.stalled.stores import CANNOT_STALL, STORES, TIMEOUT, Stalling
@@ -154,4 +154,4 @@ def _timeout(sink: Sink) -> float:
 
 def test_every_sink_is_here() -> None:
     """A new sink is made to stand still too, or says why that cannot be."""
-    assert {*STORES, *CANNOT_STALL} == {*names("sinks")}
+    assert {*STORES, *CANNOT_STALL} == {*entry_points("sinks")}

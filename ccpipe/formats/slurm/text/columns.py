@@ -16,7 +16,7 @@ from ccpipe.formats.slurm.text.table import (
     Fits,
     Header,
     RowSplitter,
-    encode,
+    original_bytes,
     split_header,
     unique,
 )
@@ -191,7 +191,9 @@ class TableReader(Generic[Row]):
                 cells = [(cell,) for cell in row]
                 reading.records += self._corrected([self._record(*values)], cells)
             except DataError as error:
-                original = encode(delimiter.join(column[position] for column in block.columns))
+                original = original_bytes(
+                    delimiter.join(column[position] for column in block.columns)
+                )
                 rejected = RejectedRecord(block.lines[position], str(error), original)
                 reading.rejected.append(rejected)
         reading.rejected.sort(key=lambda rejected: rejected.line)
@@ -206,4 +208,4 @@ def _repaired(block: ColumnBlock) -> Columns:
 
 def repaired(text: str) -> str:
     """Put U+FFFD for bytes that are not UTF-8."""
-    return encode(text).decode("utf-8", "replace")
+    return original_bytes(text).decode("utf-8", "replace")

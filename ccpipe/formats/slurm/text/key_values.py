@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.reading import ParsedOutput, Record, RejectedRecord
 from ccpipe.formats.slurm.text.columns import repaired
-from ccpipe.formats.slurm.text.table import MAX_RECORD, encode
+from ccpipe.formats.slurm.text.table import MAX_RECORD, original_bytes
 from ccpipe.formats.slurm.values import text
 
 _KEY = re.compile(r"(?:^| )([A-Z][A-Za-z0-9_:/]*)=")
@@ -63,7 +63,7 @@ def read_records(
         try:
             reading.records.append(make(parse(repaired(record), kind)))
         except DataError as error:
-            original = encode(record[:MAX_RECORD])
+            original = original_bytes(record[:MAX_RECORD])
             reading.rejected.append(RejectedRecord(line, str(error), original))
     return reading
 

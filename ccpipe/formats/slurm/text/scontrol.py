@@ -15,7 +15,7 @@ Source: scontrol(1); ``src/api/job_info.c``, ``node_info.c`` and ``partition_inf
 import re
 from collections.abc import Callable
 from datetime import tzinfo
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
@@ -40,6 +40,47 @@ from ccpipe.formats.slurm.values import (
 )
 
 _REASON = re.compile(r" \[([^@\]\s]*)@([^\]\s]+)\]$", re.MULTILINE)
+
+_WORDS = {
+    "account": "Account",
+    "partition": "Partition",
+    "qos": "QOS",
+    "reservation": "Reservation",
+    "wckey": "WCKey",
+    "reason": "Reason",
+    "batch_host": "BatchHost",
+    "req_node_list": "ReqNodeList",
+    "exc_node_list": "ExcNodeList",
+    "tres_per_job": "TresPerJob",
+    "tres_per_node": "TresPerNode",
+    "tres_per_task": "TresPerTask",
+    "dependency": "Dependency",
+    "oversubscribe": "OverSubscribe",
+    "licenses": "Licenses",
+    "features": "Features",
+}
+"""Fields of a job that are one word, and their keys."""
+
+_FREE_TEXTS = {
+    "comment": "Comment",
+    "admin_comment": "AdminComment",
+    "system_comment": "SystemComment",
+    "command": "Command",
+    "work_dir": "WorkDir",
+    "std_out": "StdOut",
+    "std_err": "StdErr",
+    "container": "Container",
+}
+"""Those that users write."""
+
+_TIMES = {
+    "submit": "SubmitTime",
+    "eligible": "EligibleTime",
+    "start": "StartTime",
+    "end": "EndTime",
+    "suspended_at": "SuspendTime",
+}
+"""Those that are times."""
 
 
 def read_jobs(payload: bytes, *, zone: tzinfo | None = None) -> ParsedOutput[LiveJob]:
@@ -69,6 +110,9 @@ def _job(job: KeyValues, time: TimeReader) -> LiveJob:
     code, signal = exit_status or (None, None)
     derived_code, derived_signal = derived or (None, None)
     node_list = job.word("NodeList")
+    plain: dict[str, Any] = {field: job.word(key) for field, key in _WORDS.items()}
+    plain |= {field: free_text(job.get(key)) for field, key in _FREE_TEXTS.items()}
+    plain |= {field: _read(job, time, key) for field, key in _TIMES.items()}
     return LiveJob(
         _job_id(job),
         name=job.get("JobName") or None,
@@ -76,22 +120,11 @@ def _job(job: KeyValues, time: TimeReader) -> LiveJob:
         uid=uid,
         group=text(group),
         gid=gid,
-        account=job.word("Account"),
-        partition=job.word("Partition"),
-        qos=job.word("QOS"),
-        reservation=job.word("Reservation"),
-        wckey=job.word("WCKey"),
         state=_required(job, job_state, "JobState"),
-        reason=job.word("Reason"),
         exit_code=code,
         exit_signal=signal,
         derived_exit_code=derived_code,
         derived_exit_signal=derived_signal,
-        submit=_read(job, time, "SubmitTime"),
-        eligible=_read(job, time, "EligibleTime"),
-        start=_read(job, time, "StartTime"),
-        end=_read(job, time, "EndTime"),
-        suspended_at=_read(job, time, "SuspendTime"),
         ran_before_suspension=_read(job, whole, "SecsPreSuspend"),
         run_time=_read(job, duration, "RunTime"),
         time_limit=_read(job, duration, "TimeLimit"),
@@ -99,9 +132,6 @@ def _job(job: KeyValues, time: TimeReader) -> LiveJob:
         nice=_read(job, signed, "Nice"),
         restarts=_read(job, whole, "Restarts"),
         node_list=node_list,
-        batch_host=job.word("BatchHost"),
-        req_node_list=job.word("ReqNodeList"),
-        exc_node_list=job.word("ExcNodeList"),
         allocation=tuple(map(_allocation, job.groups)),
         nodes=_read(job, count, "NumNodes"),
         cpus=_read(job, count, "NumCPUs"),
@@ -111,22 +141,8 @@ def _job(job: KeyValues, time: TimeReader) -> LiveJob:
         memory_per_node=_read(job, megabytes, "MinMemoryNode"),
         req_tres=job.word("ReqTRES") or (None if node_list else job.word("TRES")),
         alloc_tres=job.word("AllocTRES") or (job.word("TRES") if node_list else None),
-        tres_per_job=job.word("TresPerJob"),
-        tres_per_node=job.word("TresPerNode"),
-        tres_per_task=job.word("TresPerTask"),
-        dependency=job.word("Dependency"),
-        oversubscribe=job.word("OverSubscribe"),
-        licenses=job.word("Licenses"),
-        features=job.word("Features"),
-        comment=free_text(job.get("Comment")),
-        admin_comment=free_text(job.get("AdminComment")),
-        system_comment=free_text(job.get("SystemComment")),
-        command=free_text(job.get("Command")),
-        work_dir=free_text(job.get("WorkDir")),
-        std_out=free_text(job.get("StdOut")),
-        std_err=free_text(job.get("StdErr")),
-        container=free_text(job.get("Container")),
         is_batch={"0": False, "1": True}.get(job.get("BatchFlag")),
+        **plain,
     )
 
 

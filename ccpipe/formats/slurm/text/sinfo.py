@@ -32,7 +32,7 @@ from ccpipe.formats.slurm.text.table import (
     MAX_RECORD,
     Header,
     RowSplitter,
-    encode,
+    original_bytes,
     split_header,
     unique,
 )
@@ -80,7 +80,7 @@ def read(
             partition = _partition(row)
             builder.add(_nodes(row, partition, time), partition)
         except DataError as error:
-            original = encode((delimiter or "|").join(row.values()))
+            original = original_bytes((delimiter or "|").join(row.values()))
             rejected.append(RejectedRecord(line, str(error), original))
     cluster = builder.build(rejected)
     if not any(partition.is_default for partition in cluster.partitions):  # of %R none is marked

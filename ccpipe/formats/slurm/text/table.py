@@ -250,7 +250,7 @@ class RowSplitter:
                     rows.append(cells)
                     starts.append(self._line + begin)
             except DataError as error:
-                start = encode(original[:MAX_RECORD])
+                start = original_bytes(original[:MAX_RECORD])
                 rejected.append(RejectedRecord(self._line + begin, str(error), start))
         columns = tuple(zip(*rows, strict=True)) if rows else ((),) * len(self.header.names)
         return ColumnBlock(columns, starts, rejected, self._is_utf8)
@@ -295,7 +295,7 @@ class _Row:
         return all(self.header.accepts(column, cell) for column, cell in enumerate(cells))
 
 
-def encode(text: str) -> bytes:
+def original_bytes(text: str) -> bytes:
     """Return the bytes that a text was decoded from."""
     return text.encode("utf-8", "surrogateescape")
 

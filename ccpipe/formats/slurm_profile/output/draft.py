@@ -33,7 +33,7 @@ def exclusive_draft(target: Path) -> Iterator[Path]:
         os.close(fd)
 
 
-def publish(draft: Path, target: Path) -> None:
+def rename_complete(draft: Path, target: Path) -> None:
     """Give a complete file its name, after everything is on disk."""
     _sync(draft)
     draft.rename(target)

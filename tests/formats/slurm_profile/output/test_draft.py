@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.slurm_profile.output.draft import exclusive_draft, publish
+from ccpipe.formats.slurm_profile.output.draft import exclusive_draft, rename_complete
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
@@ -13,7 +13,7 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     with exclusive_draft(tmp_path / "job") as draft:
         draft.write_text("all of it")
         assert not (tmp_path / "job").exists()
-        publish(draft, tmp_path / "job")
+        rename_complete(draft, tmp_path / "job")
     assert [path.name for path in tmp_path.iterdir()] == ["job"]
     assert (tmp_path / "job").read_text() == "all of it"
 
@@ -45,7 +45,7 @@ def test_what_a_killed_process_left_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / ".job.merging").write_text("half")
     with exclusive_draft(tmp_path / "job") as draft:
         draft.write_text("whole")
-        publish(draft, tmp_path / "job")
+        rename_complete(draft, tmp_path / "job")
     assert (tmp_path / "job").read_text() == "whole"
 
 

@@ -1,4 +1,4 @@
-"""An index of accounting files: the positions of each job's records.
+"""An index of Grid Engine's accounting files: the positions of each job's records.
 
 One Parquet file for each accounting file, named by a hash of its first record, so that a renamed
 or compressed file is recognized. Rows are in the order of the file: job numbers mostly grow, so
@@ -6,16 +6,23 @@ that Parquet's statistics skip nearly all row groups.
 """
 
 import contextlib
-import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from ccpipe.accounting.files import FileBlock, Files, Start
+from ccpipe.accounting.index.indexed_file import (
+    Indexed,
+    find_file,
+    identify,
+    known_index,
+    note_of,
+    read_note,
+    replaced,
+)
 from ccpipe.accounting.records import line_at, read_records
-from ccpipe.errors import DataError, MissingExtra, UnavailableError, UsageError
-from ccpipe.formats.files import COMPRESSED, open_stream, read_full
+from ccpipe.errors import DataError, MissingExtra, UsageError
+from ccpipe.formats.files import COMPRESSED, open_stream
 from ccpipe.formats.gridengine import Accounting, parse
 from ccpipe.formats.gridengine.columns import ParsedTable, read_columns
 from ccpipe.formats.gridengine.table import from_records
@@ -51,22 +58,6 @@ _ENCODING = {
 _ROWS = {False: 2**18, True: 2**14}
 """Rows of a row group; fewer where each contains its line."""
 
-_HEAD = 2**16
-"""Bytes within which a file's first record must be."""
-
-
-class Indexed(NamedTuple):
-    """The metadata of an index: its accounting file."""
-
-    file: Path
-    path: Path
-    """Where it was."""
-    identity: str
-    size: int
-    """Bytes that are indexed, after decompression."""
-    lines: int
-    is_packed: bool
-
 
 def update(path: Path, folder: Path, files: Files) -> str:
     """Index the new part of a file and return a sentence about it.
@@ -94,43 +85,6 @@ def update(path: Path, folder: Path, files: Files) -> str:
         new.read(files, parquet)
         parquet.add_key_value_metadata(new.note())
     return f"{path}: {plural(new.rows, 'record')} in {target.name}"
-
-
-def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
-    """Return what an index that is there says of its file.
-
-    Raises
-    ------
-    DataError
-        where that is another file than `path`, and it still begins alike: one of them is a copy.
-
-    """
-    known = read_note(target) if target.exists() else None
-    if known and known.path != path.absolute() and is_file_of(known.path, known.identity, count):
-        raise DataError(f"{path}: it begins as {known.path} does, which is indexed: a copy?")
-    return known
-
-
-@contextlib.contextmanager
-def replaced(target: Path, schema: pa.Schema, **encoding: Any) -> Iterator[pq.ParquetWriter]:
-    """Write an index that takes the place of the one before when it is whole.
-
-    Raises
-    ------
-    UnavailableError
-        where it cannot be written.
-
-    """
-    partial = target.with_suffix(f".{os.getpid()}.partial")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(partial, schema, **encoding) as parquet:
-            yield parquet
-        partial.replace(target)
-    except OSError as error:
-        raise UnavailableError(f"{target.parent}: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 class _Writer:
@@ -191,50 +145,9 @@ class _Writer:
 
     def note(self) -> dict[str, str]:
         """Return the metadata of the index."""
-        return {
-            "path": str(self.path),
-            "identity": self.identity,
-            "size": str(self.size),
-            "lines": str(self.lines),
-            "packed": "yes" if self.is_packed else "no",
-        }
-
-
-def read_note(index: Path) -> Indexed:
-    """Read the metadata of an index; raises DataError if the file is not one."""
-    try:
-        found = pq.read_metadata(index).metadata or {}
-        note = {key.decode(): value.decode() for key, value in found.items()}
-        return Indexed(
-            index,
-            Path(note["path"]),
-            note["identity"],
-            int(note["size"]),
-            int(note["lines"]),
-            note["packed"] == "yes",
+        return note_of(
+            self.path, self.identity, size=self.size, lines=self.lines, is_packed=self.is_packed
         )
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise DataError(f"{index}: no index of accounting: {error}") from None
-
-
-def identify(path: Path, count: int = 1) -> str | None:
-    """Return an id that stays the same when a file grows, is renamed or compressed.
-
-    It is a hash of its first lines that are no comments; None where they are not there yet.
-    """
-    first = []
-    with open_stream(path) as stream, contextlib.suppress(DataError):
-        for line in read_full(stream, _HEAD).splitlines(keepends=True):
-            if len(line) > 2 and not line.startswith(b"#") and line.endswith(b"\n"):  # noqa: PLR2004
-                first.append(line)
-                if len(first) == count:
-                    return hashlib.sha256(b"".join(first)).hexdigest()[:32]
-    return None
-
-
-def is_file_of(path: Path, identity: str, count: int = 1) -> bool:
-    """Return whether a file is there and has this id, of so many lines."""
-    return path.is_file() and identify(path, count) == identity
 
 
 def look_up(
@@ -247,53 +160,43 @@ def look_up(
     """
     if not selection.jobs or selection.names:
         raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
-    notes = [read_note(index) for index in sorted(folder.glob("*.parquet")) if _is_ours(index)]
-    if not notes:
+    known = [read_note(index) for index in sorted(folder.glob("*.parquet")) if _is_ours(index)]
+    if not known:
         raise UsageError(
             f"{folder}: no index there; `ccpipe acct index FILE… --to {folder}` makes it"
         )
     seen = set()
-    for note in notes:
-        path = find_file(note, paths)
+    for each in known:
+        path = find_file(each, paths)
         seen.add(path)
-        rows = pq.read_table(note.file, filters=[("job_number", "in", list(selection.jobs))])
-        records = list(_records(rows, note, path, files))
+        rows = pq.read_table(each.file, filters=[("job_number", "in", list(selection.jobs))])
+        records = list(_records(rows, each, path, files))
         if selection.columns and records:
             places = (*selection.columns, "offset")
             chosen = selection.apply(from_records(records, places))["offset"].to_pylist()
             yield from (record for record in records if record.origin.offset in set(chosen))
-        if path is not None and path.stat().st_size > note.size and path.suffix not in COMPRESSED:
-            yield from read_records([path], selection, files, Start(note.size, note.lines))
+        if path is not None and path.stat().st_size > each.size and path.suffix not in COMPRESSED:
+            yield from read_records([path], selection, files, Start(each.size, each.lines))
     rest = [path for path in paths if path not in seen]
     if rest:
         yield from read_records(rest, selection, files)
 
 
 def _is_ours(index: Path) -> bool:
-    """Return whether an index is of Grid Engine's records; ``slurm_index`` has another suffix."""
+    """Return whether an index is of Grid Engine's records; those of Slurm's have another suffix."""
     return "." not in index.stem
 
 
-def find_file(note: Indexed, paths: Sequence[Path], count: int = 1) -> Path | None:
-    """Find the indexed file: where it was, among `paths`, or beside it under another name."""
-    stem = note.path.name.partition(".")[0]
-    beside = sorted(note.path.parent.glob(f"{stem}*")) if note.path.parent.is_dir() else []
-    for path in (*paths, note.path, *beside):
-        if is_file_of(path, note.identity, count):
-            return path
-    return None
-
-
 def _records(
-    rows: pa.Table, note: Indexed, path: Path | None, files: Files
+    rows: pa.Table, known: Indexed, path: Path | None, files: Files
 ) -> Iterator[Accounting]:
     """Yield the records at these positions; report those that are gone."""
     if not rows.num_rows:
         return
-    name = str(path or note.path)
+    name = str(path or known.path)
     with contextlib.ExitStack() as stack:
         file: IO[bytes] | None = None
-        if path is not None and not note.is_packed:
+        if path is not None and not known.is_packed:
             file = cast("IO[bytes]", stack.enter_context(open_stream(path)))
         for row in rows.to_pylist():
             text = row["text"]
@@ -307,4 +210,4 @@ def _records(
             if record and record.job_number == row["job_number"]:
                 yield record
             else:
-                files.report(f"{note.path}: job {row['job_number']} is not where the index has it")
+                files.report(f"{known.path}: job {row['job_number']} is not where the index has it")

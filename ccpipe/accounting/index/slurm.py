@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from ccpipe.accounting.files import Files
-from ccpipe.accounting.index import (
+from ccpipe.accounting.index.indexed_file import (
     Indexed,
     find_file,
     identify,
     known_index,
+    note_of,
     read_note,
     replaced,
 )
@@ -153,14 +154,8 @@ class _Writer:
 
     def note(self, path: Path, identity: str) -> dict[str, str]:
         """Return the metadata of the index."""
-        return {
-            "path": str(path),
-            "identity": identity,
-            "size": str(self.size),
-            "lines": str(self.lines),
-            "packed": "yes" if self.is_packed else "no",
-            "header": self.header,
-        }
+        said = note_of(path, identity, size=self.size, lines=self.lines, is_packed=self.is_packed)
+        return said | {"header": self.header}
 
 
 class _Rows:

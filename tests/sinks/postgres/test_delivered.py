@@ -10,30 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.errors import RejectedError, UnavailableError
-from ccpipe.message import Message
+from ccpipe.errors import RejectedError
 from ccpipe.pipeline import MessageIds
-from ccpipe.sinks.postgres import PostgresSink, delivered
-from tests.conftest import eventually
-from tests.servers.postgres import PASSWORD, Server, sent
+from ccpipe.sinks.postgres import delivered
+from tests.servers.postgres import PASSWORD, Server
 from tests.sinks.conftest import metric
-
-LINES = 3
-"""Of each message."""
-
-
-def delivery(*numbers: int, consumer: str = "c") -> tuple[list[Message], MessageIds]:
-    """Return the records of some messages, and their ids."""
-    records = [metric(float(n), row=str(row)) for n in numbers for row in range(LINES)]
-    ends = array("q", range(LINES, LINES * len(numbers) + 1, LINES))
-    times = array("q", [1000 + n for n in numbers])
-    return records, MessageIds([consumer] * len(numbers), array("q", numbers), times, ends)
-
-
-async def stored(server: Server, database: str) -> Counter[int]:
-    """Return how many lines of each message are stored."""
-    rows = await server.ask(database, "SELECT value FROM messages")
-    return Counter(int(value) for (value,) in rows)
+from tests.sinks.postgres.deliveries import LINES, delivery, stored
 
 
 @settings(max_examples=10)
@@ -121,61 +103,3 @@ async def test_the_table_is_bounded(server: Server, monkeypatch: pytest.MonkeyPa
     ((runs,),) = await server.ask(database, "SELECT count(*) FROM delivered")
     assert 100 <= runs <= 120
     assert set((await stored(server, database)).values()) == {LINES}
-
-
-async def kept(sink: PostgresSink, number: int) -> None:
-    """Write one message, as a pipe does: again until it is stored."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                return await sink.write_once(*delivery(number))
-            except UnavailableError:
-                await asyncio.sleep(0.02)
-
-
-async def test_truncation(server: Server) -> None:
-    """A bridge whose tables are emptied goes on, with series that are numbered anew."""
-    database = await server.database()
-    async with server.sink(database) as sink:
-        await sink.write_once(*delivery(1))
-        await server.ask(database, "TRUNCATE series, samples RESTART IDENTITY")
-        other = Message("other", {"hostname": "n9"}, 7.0, 1)
-        async with server.sink(database) as second:
-            await second.write([other])  # takes the number that the first bridge remembers
-        await sink.write_once(*delivery(2))
-    expected = Counter(map(sent, [*delivery(2)[0], other]))
-    assert await server.messages(database) == expected
-
-
-@pytest.mark.parametrize("table", ["series", "samples", "delivered"])
-async def test_a_table_that_is_renamed_for_a_moment(server: Server, table: str) -> None:
-    """Writes fail until it is back, no other table is made, and then everything arrives."""
-    database = await server.database()
-    async with server.sink(database) as sink:
-        await sink.write_once(*delivery(1))
-        await server.ask(database, f"ALTER TABLE {table} RENAME TO elsewhere")
-        for _ in range(3):
-            with pytest.raises(UnavailableError, match=f'"{table}" does not exist'):
-                await sink.write_once(*delivery(2))
-        writing = asyncio.create_task(kept(sink, 2))
-        await server.ask(database, f"ALTER TABLE elsewhere RENAME TO {table}")
-        await eventually(writing.done)
-        await writing
-        await sink.write_once(*delivery(1, 2, 3))
-    assert await stored(server, database) == dict.fromkeys((1, 2, 3), LINES)
-
-
-async def test_a_table_that_is_another_one(server: Server) -> None:
-    """Series of a table that took the name of ours get their numbers from it."""
-    database = await server.database()
-    async with server.sink(database) as sink:
-        await sink.write_once(*delivery(1))
-        for change in (
-            "ALTER TABLE series RENAME TO series_old",
-            "CREATE TABLE series (LIKE series_old INCLUDING ALL)",
-            "ALTER TABLE series ALTER id RESTART WITH 1000",
-        ):
-            await server.ask(database, change)
-        await sink.write_once(*delivery(2))
-    rows = await server.ask(database, "SELECT DISTINCT series >= 1000 FROM samples WHERE value = 2")
-    assert rows == [(True,)]

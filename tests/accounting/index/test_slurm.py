@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.accounting import slurm_index
-from ccpipe.accounting.slurm_index import SCHEMA, RunPosition, has_rows
+from ccpipe.accounting.index import slurm
+from ccpipe.accounting.index.slurm import SCHEMA, RunPosition, has_rows
 from tests.cli.acct.acct_command import Acct, rows
 from tests.paths import TEST_DATA
 
@@ -157,7 +157,7 @@ def test_runs_are_cut_where_they_begin(seed: int, piece: int) -> None:
     chance = random.Random(seed)
     runs = [lines(n, n) for n in chance.sample(range(1, 100), 4)]
     payload = "".join(runs).encode()
-    found = slurm_index._Rows(HEAD.strip(), len(HEAD))
+    found = slurm._Rows(HEAD.strip(), len(HEAD))
     places: list[RunPosition] = []
     for start in range(0, len(payload), piece):
         places += found.feed(payload[start : start + piece])

@@ -1,0 +1,147 @@
+"""Files of JSON lines and CSV, as the sink ``file`` writes them, read block by block."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ccpipe.errors import DataError
+from ccpipe.formats import csvlines, jsonlines
+from ccpipe.formats.files import BLOCK, MAX_LINE_SIZE, ReadableStream, read_piece
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which spreadsheets write
+
+
+class RejectedRow(NamedTuple):
+    """A row that could not be read; the rows around it are read all the same."""
+
+    line: int
+    """The number of its first line in the file, from 1."""
+    offset: int
+    """Bytes before it in the file."""
+    reason: str
+    original: bytes
+
+
+def read_json(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Messages]:
+    """Read JSON lines; empty ones are none. Raises as ``read_csv``."""
+    return _Rows(stream, jsonlines.decode, _end_of_line, block).read()
+
+
+def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Messages]:
+    """Read CSV with its header, which may come again where files were joined.
+
+    A quotation mark that is missing makes the lines that follow part of its row. Where that has
+    not the columns of a row, its first line is rejected and the next one begins a row.
+
+    Raises
+    ------
+    DataError
+        where the file does not begin with the header, a line is longer than ``MAX_LINE_SIZE``, or
+        the rest cannot be read.
+
+    """
+    rows = _Rows(stream, csvlines.decode, _end_of_row, block)
+    rows.expect_header()
+    return rows.read()
+
+
+def _end_of_line(text: bytes, start: int) -> int:
+    """Return where the line ends that begins at `start`, after its LF; 0 where it has none."""
+    return text.find(b"\n", start) + 1
+
+
+def _end_of_row(text: bytes, start: int) -> int:
+    """Return where the row ends that begins at `start`: at the first LF outside of quotes."""
+    place, quotes = start, 0
+    while end := text.find(b"\n", place) + 1:
+        quotes += text.count(b'"', place, end)
+        if quotes % 2 == 0:
+            return end
+        place = end
+    return 0
+
+
+class _Rows:
+    """What is read of a file, and where that is."""
+
+    def __init__(
+        self,
+        stream: ReadableStream,
+        decode: Callable[[bytes], Message],
+        end_of: Callable[[bytes, int], int],
+        block: int,
+    ) -> None:
+        self.stream = stream
+        self.decode = decode
+        self.end_of = end_of
+        self.block = block
+        self.text = b""
+        self.is_over = False
+        self.line, self.offset = 1, 0
+        """Of the text."""
+
+    def fill(self) -> None:
+        """Read a piece more."""
+        fresh = read_piece(self.stream, max(self.block, len(self.text)))
+        self.text += fresh
+        self.is_over = not fresh
+
+    def drop(self, size: int) -> None:
+        """Go on after `size` bytes."""
+        self.line += self.text.count(b"\n", 0, size)
+        self.offset += size
+        self.text = self.text[size:]
+
+    def expect_header(self) -> None:
+        """Go on after the header; a file without anything needs none."""
+        while not (end := self.text.find(b"\n") + 1) and not self.is_over:
+            if len(self.text) > MAX_LINE_SIZE:
+                break
+            self.fill()
+        head = self.text[: end or None].removeprefix(_BYTE_ORDER_MARK)
+        if self.text and not _is_header(head):
+            raise DataError(f"does not begin with the header {csvlines.HEADER.decode().strip()}")
+        self.drop(end or len(self.text))
+
+    def read(self) -> Iterator[Messages]:
+        """Yield the messages, with what was rejected between them."""
+        while not self.is_over:
+            self.fill()
+            messages, rejected, size = Messages(), list[RejectedRow](), 0
+            line = self.line
+            while end := self._end(size):
+                row = self.text[size:end]
+                try:
+                    if row.strip() and not _is_header(row):
+                        messages.append(self.decode(row))
+                except DataError as error:
+                    if isinstance(error, csvlines.NotARow):
+                        end = self.text.find(b"\n", size) + 1 or len(self.text)
+                        row = self.text[size:end]
+                    place = self.offset + size
+                    rejected.append(RejectedRow(line, place, str(error), row.rstrip(b"\r\n")))
+                line += row.count(b"\n")
+                size = end
+            messages.rejected = rejected
+            messages.payload_size = size
+            yield messages
+            self.drop(size)
+
+    def _end(self, start: int) -> int:
+        """Return where the next row ends; 0 where more must be read."""
+        if start == len(self.text):
+            return 0
+        if end := self.end_of(self.text, start):
+            return end
+        if self.is_over:
+            return len(self.text)
+        if len(self.text) - start <= MAX_LINE_SIZE:
+            return 0
+        if not (end := self.text.find(b"\n", start) + 1):
+            raise DataError(f"a line is longer than {MAX_LINE_SIZE} bytes")
+        return end
+
+
+def _is_header(row: bytes) -> bool:
+    return row.rstrip(b"\r\n") == csvlines.HEADER.rstrip(b"\n")

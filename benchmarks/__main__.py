@@ -23,6 +23,7 @@ PEERS = {
     "telegraf": "Telegraf",
     "collector": "cc-metric-collector",
     "metric_store": "cc-metric-store",
+    "nats": "the command line client of NATS",
 }
 """Programs of others by their option."""
 PUBLISHERS = """\
@@ -72,7 +73,7 @@ def measure(peers: Mapping[str, Path | None], *, quick: bool) -> Results:
             memory.growth(100_000, 1_000_000) if quick else memory.growth(1_000_000, 10_000_000),
             memory.growth(200_000, 20_000) if quick else memory.growth(1_000_000, 100_000),
         ],
-        start=asyncio.run(start.start(3 if quick else 9)),
+        start=asyncio.run(start.start(3 if quick else 9, peers["nats"])),
         publishers=publisher.costs(peers["collector"], 10 if quick else 40),
         one_line_microseconds=1e6 / ours.lines_per_second,
     )

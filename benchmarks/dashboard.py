@@ -19,8 +19,7 @@ from typing import Any
 import aiohttp
 import psutil
 
-from ccpipe.bus.nats.server import Server as Broker
-from ccpipe.bus.nats.server import free_port
+from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.dashboard.browser import Page, chromium
 
@@ -32,7 +31,7 @@ NODE = "n0001"
 async def main(nodes: int, metrics: int, seconds: float) -> None:
     """Measure each page for some seconds."""
     with tempfile.TemporaryDirectory(prefix="ccpipe-") as temporary:
-        async with Broker(Path(temporary, "nats"), port=free_port(0)) as broker:
+        async with NatsServer(Path(temporary, "nats"), port=free_port(0)) as broker:
             load = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "ccpipe", "simulate", "--nodes", str(nodes),
                 "--metrics", str(metrics), "--interval", "1s", "--cluster", "fritz",

@@ -14,8 +14,7 @@ from urllib.parse import quote
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.server import Server as Broker
-from ccpipe.bus.nats.server import free_port
+from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
 from ccpipe.dashboard.feed import DashboardFeed
@@ -41,7 +40,7 @@ MESSAGES = (
 async def main(folder: Path, seconds: float, images: Path) -> None:
     """Make the pictures."""
     cluster = MadeCluster()
-    async with Broker(folder / "nats", port=free_port(0)) as broker:
+    async with NatsServer(folder / "nats", port=free_port(0)) as broker:
         site = Site(cluster=cluster.name, hostname="mgmt", bus=Bus(servers=[broker.url]))
         telemetry = Telemetry()
         stop = asyncio.Event()

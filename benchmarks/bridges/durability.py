@@ -11,13 +11,9 @@ neighbouring runs: median, lowest and highest::
 
 import argparse
 import asyncio
-import contextlib
 import functools
 import time
-from collections.abc import AsyncIterator
 from statistics import median
-
-import nats
 
 from benchmarks import servers
 from benchmarks.bridges.bus import LINES, SUBJECT, publish
@@ -34,19 +30,8 @@ from ccpipe.telemetry import Telemetry
 WAYS = ("core", "durable")
 
 
-@contextlib.asynccontextmanager
-async def broker(*, is_durable: bool) -> AsyncIterator[str]:
-    """Run a nats-server, with a stream for the subject where it is durable."""
-    with servers.jetstream() as url:
-        if is_durable:
-            client = await nats.connect(url)
-            await client.jetstream().add_stream(name="bench", subjects=[SUBJECT])
-            await client.close()
-        yield url
-
-
 def site(url: str, *, is_durable: bool) -> Site:
-    """Return a site on the broker."""
+    """Return a site on the broker; where it is durable, sink and source make its stream."""
     return Site(cluster="bench", hostname="n", bus=Bus(servers=[url], jetstream=is_durable))
 
 
@@ -55,7 +40,7 @@ async def publishing(messages: int, *, is_durable: bool, together: int = 1) -> f
     lines = realistic(50_000)
     size = LINES * together - 1
     texts = [payload(lines[n : n + size]) for n in range(0, 50_000 - size, size)]
-    async with broker(is_durable=is_durable) as url:
+    with servers.jetstream() as url:
         sink = NatsSink(site=site(url, is_durable=is_durable), telemetry=Telemetry(), lines=LINES)
         async with sink:
             spent = 0.0
@@ -87,7 +72,7 @@ class _Until(Sink):
 
 async def bridging(messages: int, *, is_durable: bool) -> float:
     """Run a bridge into nothing while another process publishes; return lines per CPU-second."""
-    async with broker(is_durable=is_durable) as url:
+    with servers.jetstream() as url:
         telemetry, stop = Telemetry(), asyncio.Event()
         source = NatsSource(
             site=site(url, is_durable=is_durable),

@@ -13,7 +13,6 @@ Events of each class may have a subject of their own; the others keep the templa
 which ``"*"`` replaces beside them.
 """
 
-import difflib
 import functools
 import re
 import string
@@ -214,6 +213,8 @@ def _check(name: str, template: str) -> None:
     path = f"bus.subjects.{name}"
     is_class = name.startswith(_EVENTS) and name != _EVENTS
     if name not in TEMPLATES and not is_class:
+        import difflib  # for mistakes only
+
         close = difflib.get_close_matches(name, TEMPLATES, n=1)
         raise ConfigError(f"{path}: unknown; did you mean {(close or list(TEMPLATES))[0]!r}?")
     try:

@@ -10,9 +10,11 @@ import signal
 import sys
 
 from ccpipe import __version__
-from ccpipe.cli.commands import COMMANDS, PLAIN
+from ccpipe.cli.commands import PLAIN, print_commands
 from ccpipe.errors import CcpipeError, ConfigError, OutputError
 from ccpipe.terminal import prepare_streams, printable
+
+HELP_FLAGS = ("--help", "-h")
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 """What ``CCPIPE_LOGLEVEL`` may name."""
@@ -20,23 +22,6 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 GARBAGE_THRESHOLD = 20_000
 """New objects after which Python looks for cycles among them: imports make no garbage, and its own
 700 would cost an eighth of the time until a command begins."""
-
-HELP = """\
-The monitoring pipe for HPC clusters.
-
-Usage: ccpipe COMMAND [ARGUMENT ...]
-
-Commands:
-{commands}
-
-Options:
-  -h, --help    Show this help, or the arguments and examples of a command.
-  --version     Show the version.
-
-Examples:
-  ccpipe up
-  ccpipe tail --kind event
-  ccpipe bridge victoriametrics"""
 
 
 def main() -> None:
@@ -67,12 +52,10 @@ def main() -> None:
 
 def _run(words: list[str], interrupt: object) -> None:
     if words in ([], ["-h"], ["--help"]):
-        width = max(map(len, COMMANDS)) + 2
-        commands = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
-        print(HELP.format(commands="\n".join(commands)))
+        print_commands()
     elif words == ["--version"]:
         print(__version__)
-    else:
+    elif words[-1] not in HELP_FLAGS or not _print_help(words[:-1]):
         _start_logging()
         if words[0] in PLAIN:
             plain = importlib.import_module(PLAIN[words[0]])
@@ -84,6 +67,13 @@ def _run(words: list[str], interrupt: object) -> None:
 
         signal.signal(signal.SIGINT, interrupt)  # type: ignore[arg-type] # of getsignal()
         run(words)
+
+
+def _print_help(names: list[str]) -> bool:
+    """Print the help of a command or subcommand; return whether there is one."""
+    from ccpipe.cli.console.help import print_help
+
+    return print_help(" ".join(names))
 
 
 def _start_logging() -> None:

@@ -46,3 +46,27 @@ FOLDERS = {
 
 PLAIN = {"publish": "ccpipe.cli.publish.plain", "tail": "ccpipe.cli.tail.plain"}
 """What reads plain lines of some commands, which is faster and takes less memory."""
+
+HELP = """\
+The monitoring pipe for HPC clusters.
+
+Usage: ccpipe COMMAND [ARGUMENT ...]
+
+Commands:
+{commands}
+
+Options:
+  -h, --help    Show this help, or the arguments and examples of a command.
+  --version     Show the version.
+
+Examples:
+  ccpipe up
+  ccpipe tail --kind event
+  ccpipe bridge victoriametrics"""
+
+
+def print_commands() -> None:
+    """Print what ``ccpipe --help`` shows."""
+    width = max(map(len, COMMANDS)) + 2
+    commands = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
+    print(HELP.format(commands="\n".join(commands)))

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import Where, seconds
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.errors import CreateError, UsageError
 from ccpipe.pipeline import wait_for_event
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
 from ccpipe.simulate.series import NodeParts
@@ -189,7 +189,7 @@ async def _publish(
 
 
 def _write_report(path: Path, publisher: "PayloadPublisher", seconds: float, cpu: float) -> None:
-    """Write what was published and what it took; raises ConfigError."""
+    """Write what was published and what it took; raises CreateError."""
     import msgspec
 
     assert publisher.times is not None
@@ -206,7 +206,7 @@ def _write_report(path: Path, publisher: "PayloadPublisher", seconds: float, cpu
     try:
         path.write_bytes(msgspec.json.encode(summary))
     except OSError as error:
-        raise ConfigError(f"--report: {path}: {error.strerror}") from None
+        raise CreateError(f"--report: {path}: {error.strerror}") from None
 
 
 def _peak() -> int:

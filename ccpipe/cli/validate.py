@@ -26,7 +26,7 @@ from ccpipe.errors import (
 )
 from ccpipe.formats.files import COMPRESSED, LinesBlock, open_stream, read_blocks
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
-from ccpipe.node.agent.parts import Parts
+from ccpipe.node.agent.parts import AgentParts
 from ccpipe.pipeline import check_fit
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
@@ -203,7 +203,7 @@ class _Check:
         self.what = "configuration"
         site = load(self.path, Site, flags=self.where.flags())
         Subjects.of(site)
-        Parts.of(site, self.path, Telemetry())
+        AgentParts.of(site, self.path, Telemetry())
         bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
         await self.reach("bus", bus)
         await self.streams(site)

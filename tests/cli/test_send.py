@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from ccpipe.formats import dead_letters
 from tests.cli.command import Ended, ccpipe, command, environment
@@ -26,7 +26,7 @@ async def send(site: Site, *arguments: object, stdin: bytes = b"") -> Ended:
 
 
 async def test_files_and_standard_input_go_to_the_subjects_of_their_kinds(
-    site: Site, nats_server: Server, tmp_path: Path
+    site: Site, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """In their order; sent twice they are stored once."""
     (tmp_path / "a.lp").write_bytes(LINES)

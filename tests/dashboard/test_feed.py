@@ -9,7 +9,7 @@ import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
@@ -124,7 +124,7 @@ async def test_the_lag_of_bridges_is_seen(site: Site, feed: DashboardFeed) -> No
         assert feed.health.streams[0].messages == 7
 
 
-async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: Server) -> None:
+async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: NatsServer) -> None:
     """Values stay while the connection is away, and lines come again."""
     line = "load,cluster=c,hostname={},type=node value=1"
     await live.say("metrics", line.format("n1"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from tests.cli.command import environment
 from tests.paths import ROOT
 
@@ -42,7 +42,7 @@ def kernel_paths() -> set[str]:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_what_is_installed_from_it_runs_recipes_by_name(
-    tmp_path: Path, nats_server: Server
+    tmp_path: Path, nats_server: NatsServer
 ) -> None:
     """In an environment of its own: recipes, units, nats.conf and pages came with it."""
     unwanted = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "__pycache__")

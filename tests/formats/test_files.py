@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError, MissingExtra, MissingInputError, UsageError
 from ccpipe.formats.files import ReadableStream, open_stream, read_blocks, read_full, read_piece
-from ccpipe.formats.lineprotocol import Dialect, Lines, Rejected, Rule, decode
+from ccpipe.formats.lineprotocol import Dialect, Lines, RejectedLine, Rule, decode
 from ccpipe.message import Message
 from tests.conftest import program
 
@@ -58,10 +58,10 @@ class Dribble:
 
 def collect(
     stream: Dribble, read: Callable[[bytes], Lines], **limits: int
-) -> tuple[list[Message], list[Rejected], list[int]]:
+) -> tuple[list[Message], list[RejectedLine], list[int]]:
     """Read to the end: messages, rejected lines, and the number of each message's line."""
     messages: list[Message] = []
-    rejected: list[Rejected] = []
+    rejected: list[RejectedLine] = []
     numbers: list[int] = []
     for block in read_blocks(stream, read, **limits):
         rejected += block.lines.rejected

@@ -22,7 +22,7 @@ from ccpipe.config import Site, to_struct
 from ccpipe.config.site import Recipe
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, metric
-from ccpipe.node.agent.parts import Parts
+from ccpipe.node.agent.parts import AgentParts
 from ccpipe.registry import build
 from ccpipe.sinks.parquet import ParquetSink
 from ccpipe.sources.stored.parquet_tables import run_query
@@ -121,7 +121,7 @@ def test_configuration_is_accepted(block: Block, tmp_path: Path) -> None:
     if not {"source", "sink", "translate"} & tree.keys():
         site = to_struct(tree, Site, where)
         if site.publish != Site().publish:
-            Parts.of(site, None, Telemetry())
+            AgentParts.of(site, None, Telemetry())
         return
     ends = {"source": {"use": "null"}, "sink": {"use": "null"}}
     subjects = {"bus": {"subjects": SUBJECTS}} if "identity" in text else {}

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import CcpipeError
@@ -55,7 +55,7 @@ async def test_a_message_that_the_broker_refuses_is_an_error(site: Site) -> None
         await publish(site, [Payload("nobody.stores.this", b"x value=1\n", 1)])
 
 
-async def test_without_jetstream_nothing_is_acknowledged(nats_server: Server) -> None:
+async def test_without_jetstream_nothing_is_acknowledged(nats_server: NatsServer) -> None:
     """The server has seen everything."""
     site = Site(cluster="c", hostname="n", bus=Bus(servers=[nats_server.url], jetstream=False))
     assert await publish(site, [Payload("c.metrics", b"x value=1\n", 1)] * 10) == 0

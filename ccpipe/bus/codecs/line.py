@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from ccpipe.bus.codecs import Codec, Packing, Received
 from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import RejectedError
-from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
+from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, encode_each
 from ccpipe.formats.lineprotocol.join import join, rows_before
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
@@ -101,6 +101,12 @@ class LineCodec(Codec):
         """Sort records by subject and pack the lines of each subject into payloads."""
         destinations, of_events = self._destinations(records, subjects)
         rows = _rows_of_each(destinations)
+        if len(rows) == 1 and not of_events and len(records) <= packing.lines:
+            [destination] = rows
+            payload = encode(records, precision=destination.precision)
+            if len(payload) <= min(packing.size, packing.limit):
+                yield destination.subject, payload
+                return
         encoded = {
             precision: encode_each(records, precision=precision)
             for precision in {destination.precision for destination in rows}

@@ -9,7 +9,7 @@ from ccpipe.config import state_folder
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningServer:
     """Where a ``ccpipe up`` on this machine can be reached; holds the password."""
 
     url: str
@@ -36,10 +36,10 @@ class Running:
             _announcement().unlink(missing_ok=True)
 
 
-def running() -> Running | None:
+def running() -> RunningServer | None:
     """Return this user's running ``ccpipe up``, if there is one."""
     try:
-        found = Running(**json.loads(_announcement().read_text(encoding="utf-8")))
+        found = RunningServer(**json.loads(_announcement().read_text(encoding="utf-8")))
         os.kill(found.pid, 0)
     except (OSError, ValueError, TypeError):
         return None

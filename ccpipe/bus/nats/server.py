@@ -42,7 +42,7 @@ def server_program() -> str:
     return program
 
 
-class Server:
+class NatsServer:
     """An embedded nats-server, as an async context manager; one that dies is started again."""
 
     def __init__(

@@ -15,7 +15,7 @@ LEVELS |= {"warn": "yellow", "warning": "yellow", "notice": "cyan", "debug": "di
 """Colours of the levels of log messages."""
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One line of a ``MessageTable``."""
 
     cells: Sequence[str]
@@ -51,7 +51,7 @@ class MessageTable:
         """Return the lines of some messages; `strict` adds the rules that each one breaks."""
         return self.render_rows([self._row(message, strict=strict) for message in messages])
 
-    def render_rows(self, rows: Sequence[Row]) -> str:
+    def render_rows(self, rows: Sequence[TableRow]) -> str:
         """Return the lines of some rows, in the same columns as those of messages."""
         size = _size_of_terminal() if self._stream.isatty() else None
         lines: list[str] = []
@@ -70,13 +70,13 @@ class MessageTable:
             lines.extend(self._line([mark], ["yellow"], size) for mark in marks)
         return "".join(line + "\n" for line in lines)
 
-    def _row(self, message: Message, *, strict: bool) -> Row:
+    def _row(self, message: Message, *, strict: bool) -> TableRow:
         colours = self.COLOURS
         if message.kind is Kind.LOG:
             colour = LEVELS.get(message.tags.get("loglevel", "").lower(), "")
             colours = (*colours[:-1], colour)
         marks = [f"^ {problem}" for problem in message.problems()] if strict else ()
-        return Row(_cells(message, self.units), colours, marks)
+        return TableRow(_cells(message, self.units), colours, marks)
 
     def _line(
         self, cells: Sequence[str], colours: Sequence[str], size: os.terminal_size | None

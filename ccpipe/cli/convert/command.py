@@ -9,7 +9,7 @@ from typing import IO, Annotated, Literal, Protocol, cast, get_args
 from cyclopts import Parameter
 
 from ccpipe.cli.console.output import Format, encoder
-from ccpipe.errors import DataError, EncodeError, UnavailableError, UsageError
+from ccpipe.errors import CreateError, DataError, EncodeError, UsageError
 from ccpipe.formats import sonar
 from ccpipe.formats.files import (
     LinesBlock,
@@ -131,7 +131,7 @@ def _open_target(path: Path | None, files: tuple[Path, ...]) -> Iterator[IO[byte
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UnavailableError(f"{path or 'standard output'}: {error.strerror}") from None
+        raise CreateError(f"{path or 'standard output'}: {error.strerror}") from None
 
 
 class Converter(Protocol):

@@ -6,29 +6,23 @@ Whatever is not plain, a mistake or ``--help`` above all, is left to the command
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 from ccpipe.cli.console.arguments import seconds
+from ccpipe.cli.console.plain import read
 from ccpipe.cli.console.where import Where
 from ccpipe.config import Interval
 from ccpipe.node.agent.agent import Agent
 from ccpipe.telemetry import Telemetry
 
-VALUES = ("--cluster", "--config", "--for", "--interval", "--server")
-"""The options of a service, each with a value."""
+SERVICE = {"cluster", "config", "for", "interval", "server"}
+"""The options of a service; whoever tries something out can wait for the library."""
 
 
-def parse(words: Sequence[str]) -> dict[str, str] | None:
+def parse(words: Sequence[str]) -> dict[str, Any] | None:
     """Return the values of a plain command line by option; None for any other."""
-    found: dict[str, str] = {}
-    rest = iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        value = value if equals else next(rest, "")
-        if name not in VALUES or name in found or not value or value.startswith("-"):
-            return None
-        found[name] = value
-    return found
+    found = read("publish", words)
+    return found if found is not None and found.keys() <= SERVICE else None
 
 
 def agent_of(where: Where, interval: str | None, *, once: bool = False) -> Agent:
@@ -47,12 +41,7 @@ def run(words: Sequence[str]) -> bool:
     found = parse(words)
     if found is None:
         return False
-    config = found.get("--config")
-    where = Where(
-        config=Path(config) if config else None,
-        server=found.get("--server"),
-        cluster=found.get("--cluster"),
-    )
-    agent = agent_of(where, found.get("--interval"))
-    asyncio.run(agent.run(seconds(found.get("--for"), "--for")))
+    after = seconds(found.pop("for", None), "--for")
+    interval = found.pop("interval", None)
+    asyncio.run(agent_of(Where(**found), interval).run(after))
     return True

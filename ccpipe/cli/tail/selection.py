@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ccpipe.cli.tail.jobs import JobNodes
 
 
-class Selection:
+class MessageFilter:
     """Filters by kind, cluster, node, name and job."""
 
     def __init__(self, options: Options, of_cluster: Sequence[str]) -> None:

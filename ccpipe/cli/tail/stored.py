@@ -22,7 +22,7 @@ SEARCH_SECONDS = 10.0
 Receive = Callable[[Sequence[str], Delivery], None]
 
 
-class Stored:
+class StoredReader:
     """Reads the streams that hold what is asked for."""
 
     def __init__(
@@ -68,10 +68,10 @@ class Stored:
             if self.options.follow:
                 await asyncio.Event().wait()
             return
-        from ccpipe.bus.nats.streams.history import History
+        from ccpipe.bus.nats.streams.history import StreamHistory
 
         readers = [
-            History(
+            StreamHistory(
                 self.bus, stream, patterns, lambda delivery: self.receive((), delivery),
                 since=self.options.begin,
             )
@@ -85,13 +85,13 @@ class Stored:
 
     async def _search(self, jobs: "JobNodes") -> None:
         """Look for starts in what is stored; without JetStream only new ones are seen."""
-        from ccpipe.bus.nats.streams.history import History, streams_of
+        from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
 
         patterns = Subjects.of(self.site).patterns(["events"], "*")
         try:
             streams = await streams_of(self.bus.jetstream(), patterns)
             for stream, found in streams.items():
-                reader = History(self.bus, stream, found, self._learn(jobs), since=None)
+                reader = StreamHistory(self.bus, stream, found, self._learn(jobs), since=None)
                 reading = asyncio.create_task(reader.run(follow=False))
                 await asyncio.wait({reading}, timeout=SEARCH_SECONDS)
                 if reading.done():

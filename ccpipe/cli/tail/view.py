@@ -50,19 +50,19 @@ def sample(lines: Lines, count: int) -> Lines:
     return lines.take(keep)
 
 
-class Stream(Protocol):
+class OutputStream(Protocol):
     """What is written to."""
 
     def write(self, data: bytes, /) -> object:
         """Write data, or take it to be written."""
 
 
-class View:
+class TailView:
     """Writes lines or payloads, and counts what was shown and left out."""
 
     def __init__(
         self,
-        stream: Stream,
+        stream: OutputStream,
         output: Literal["table"] | Format,
         *,
         limit: int = 0,

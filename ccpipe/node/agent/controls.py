@@ -8,7 +8,7 @@ from ccpipe.config import Interval, Site, to_struct
 from ccpipe.config.dump import mask, plain, with_unit
 from ccpipe.errors import DataError, UnavailableError
 from ccpipe.formats.sonar import Envelope, SysinfoAttributes
-from ccpipe.node.controls.control import Change, Control, Tags
+from ccpipe.node.controls.control import Control, ControlChange, Tags
 from ccpipe.node.controls.cpu_freq import CpuFreq
 from ccpipe.node.controls.nvml import NvmlLimits
 from ccpipe.node.controls.rapl_limits import RaplLimits
@@ -44,14 +44,14 @@ def controls(
 
     """
 
-    async def put_interval(value: str, tags: Tags) -> Change:  # noqa: ARG001 - of the node
+    async def put_interval(value: str, tags: Tags) -> ControlChange:  # noqa: ARG001 - of the node
         wanted = to_struct(value, Interval, "interval")
         if not MIN_INTERVAL <= wanted <= MAX_INTERVAL:
             low, high = with_unit(MIN_INTERVAL), with_unit(MAX_INTERVAL)
             raise DataError(f"interval {value:.40} is not between {low} and {high}")
         before = site().publish.interval
         await set_interval(wanted)
-        return Change(str(with_unit(before)), str(with_unit(wanted)))
+        return ControlChange(str(with_unit(before)), str(with_unit(wanted)))
 
     return {
         "topology": Control("processors, memory and cards", lambda _: _topology(sysinfo(), root)),

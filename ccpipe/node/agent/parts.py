@@ -27,7 +27,7 @@ PORTABLE = "portable"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class AgentParts:
     """What one configuration names."""
 
     site: Site
@@ -40,8 +40,8 @@ class Parts:
 
     @classmethod
     def of(
-        cls, site: Site, path: Path | None, telemetry: Telemetry, before: "Parts | None" = None
-    ) -> "Parts":
+        cls, site: Site, path: Path | None, telemetry: Telemetry, before: "AgentParts | None" = None
+    ) -> "AgentParts":
         """Make the parts; those of `before` go on where their options are the same.
 
         Raises
@@ -105,7 +105,7 @@ class Parts:
         return min_interval / 50 if jitter is None else jitter
 
 
-def collectors(site: Site, path: Path | None, before: Parts | None = None) -> dict[str, Any]:
+def collectors(site: Site, path: Path | None, before: AgentParts | None = None) -> dict[str, Any]:
     """Make the installed collectors, without those that are disabled or broken.
 
     Raises
@@ -188,7 +188,7 @@ def _options(site: Site, name: str) -> Mapping[str, Any]:
     return {key: value for key, value in table.items() if key not in _COMMON}
 
 
-def _sonar(site: Site, made: Mapping[str, Any], before: Parts | None) -> dict[str, Any]:
+def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> dict[str, Any]:
     """Make the collectors of Sonar's envelopes, of which there are none without ``/proc``.
 
     They share a walk over all processes with the collector `processes`.
@@ -226,7 +226,7 @@ def _sonar(site: Site, made: Mapping[str, Any], before: Parts | None) -> dict[st
 
 
 def _translators(
-    site: Site, path: Path | None, telemetry: Telemetry, before: Parts | None
+    site: Site, path: Path | None, telemetry: Telemetry, before: AgentParts | None
 ) -> list[Translator]:
     tables = site.publish.translate
     if before is not None and tables == before.site.publish.translate:

@@ -23,7 +23,7 @@ from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import Envelope
 from ccpipe.message import Message
 from ccpipe.node.sampling.soft_errors import SoftErrors
-from ccpipe.node.sampling.thread import Answer, Collector, Reader, ReaderThreads
+from ccpipe.node.sampling.thread import Answer, Collector, CollectorReader, ReaderThreads
 from ccpipe.pipeline import Batch, RecordType, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
@@ -53,7 +53,7 @@ MakeError = Callable[[int, str], Any]
 class _Turn:
     """A collector with its interval and state."""
 
-    reader: Reader
+    reader: CollectorReader
     interval: int
     away_until: float = 0.0
     """Not read before this time of the monotonic clock: it found nothing to measure."""
@@ -222,7 +222,7 @@ class Sampler(Source):
             if turn is not None and turn.reader.collector is collector:
                 turn.interval = ticks[name]
             else:
-                turn = _Turn(Reader(name, collector), ticks[name])
+                turn = _Turn(CollectorReader(name, collector), ticks[name])
                 new.append(turn)
             self._turns[name] = turn
         if self._began and new:

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Protocol
 
-SLOW_SECONDS = 0.01
+SLOW_SECONDS = 0.025
 """A reading that takes longer than this keeps its thread to itself."""
 
 
@@ -50,7 +50,7 @@ class CollectorGroup(ABC):
 Answer = asyncio.Future[list[Any]]
 
 
-class Reader:
+class CollectorReader:
     """One collector and its readings, of which only one runs at a time."""
 
     def __init__(self, name: str, collector: Collector) -> None:
@@ -96,7 +96,7 @@ class _Reading:
 
     __slots__ = ("answer", "error", "is_done", "reader", "records", "time")
 
-    def __init__(self, reader: Reader, time: int, answer: Answer | None = None) -> None:
+    def __init__(self, reader: CollectorReader, time: int, answer: Answer | None = None) -> None:
         self.reader = reader
         self.time = time
         self.answer = answer  # None where the records are dropped
@@ -127,7 +127,7 @@ class ReaderThreads:
         self._look: asyncio.TimerHandle | None = None
         self._has_ended = False
 
-    def ask(self, readers: Sequence[Reader], time: int) -> list[Answer]:
+    def ask(self, readers: Sequence[CollectorReader], time: int) -> list[Answer]:
         """Start readings for the slot `time`; each future carries its records or its error.
 
         A future may be cancelled where the records are not wanted any more.
@@ -138,7 +138,7 @@ class ReaderThreads:
         self._start(readings)
         return [reading.answer for reading in readings if reading.answer is not None]
 
-    def prime(self, readers: Sequence[Reader], time: int) -> None:
+    def prime(self, readers: Sequence[CollectorReader], time: int) -> None:
         """Start readings whose records are dropped, so that the next ones have rates.
 
         They do not count as busy meanwhile: the next reading is queued behind the first.
@@ -162,7 +162,7 @@ class ReaderThreads:
                 self._give(deque((reader,)))
         self._look_soon()
 
-    def _give(self, readers: deque[Reader]) -> None:
+    def _give(self, readers: deque[CollectorReader]) -> None:
         if readers:
             thread = self._idle.pop() if self._idle else _Thread(self._done)
             self._busy.add(thread)
@@ -212,15 +212,15 @@ class _Thread:
     """
 
     def __init__(self, done: Callable[["_Thread"], None]) -> None:
-        self.readers: deque[Reader] = deque()  # that wait for the one that is read
+        self.readers: deque[CollectorReader] = deque()  # that wait for the one that is read
         self._done = done  # called in the loop
         self._loop = asyncio.get_running_loop()
-        self._given: SimpleQueue[deque[Reader] | None] = SimpleQueue()
-        self._current: Reader | None = None
-        self._seen: Reader | None = None
+        self._given: SimpleQueue[deque[CollectorReader] | None] = SimpleQueue()
+        self._current: CollectorReader | None = None
+        self._seen: CollectorReader | None = None
         threading.Thread(target=self._work, name="ccpipe-read", daemon=True).start()
 
-    def give(self, readers: deque[Reader]) -> None:
+    def give(self, readers: deque[CollectorReader]) -> None:
         """Read collectors, one after the other."""
         self._seen, self.readers = readers[0], readers
         self._given.put(readers)
@@ -230,9 +230,9 @@ class _Thread:
         seen, self._seen = self._seen, self._current
         return self._seen is not None and self._seen is seen
 
-    def take_rest(self) -> deque[Reader]:
+    def take_rest(self) -> deque[CollectorReader]:
         """Take away what it has not begun to read."""
-        rest: deque[Reader] = deque()
+        rest: deque[CollectorReader] = deque()
         with contextlib.suppress(IndexError):
             while True:
                 rest.append(self.readers.popleft())

@@ -121,8 +121,7 @@ cdef class Known:
             self.all.places.resize(series, -1)
         key_of = self.table.codes.key
         while True:
-            with nogil:
-                row = self.all.first_unknown(rows, row, count)
+            row = self.all.first_unknown(rows, row, count)
             if row == count:
                 return
             code = rows[row].series

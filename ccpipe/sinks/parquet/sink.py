@@ -38,7 +38,7 @@ from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
 from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up
 from ccpipe.sinks.parquet.records import Payloads, payloads_of
-from ccpipe.sinks.parquet.table import Part, Splitter
+from ccpipe.sinks.parquet.table import DayRows, DaySplitter
 from ccpipe.sinks.parquet.writer import write_file
 
 FOLDERS = 64
@@ -91,7 +91,7 @@ class ParquetSink(Sink):
             raise ConfigError(f"compression: this pyarrow was built without {compression}")
         self.folder = Path(dir).expanduser()
         self.compression = compression
-        self._splitter = Splitter()
+        self._splitter = DaySplitter()
         self._stored: OrderedDict[Path, StoredMessages] = OrderedDict()
         self._busy = threading.Lock()  # the thread of a cancelled write() may still run
         self._housekeeping = Housekeeping(
@@ -179,7 +179,9 @@ class ParquetSink(Sink):
             self._messages(file.folder).add(f"{file.name}.parquet", file.runs)
         return {file.folder for file in written}
 
-    def _prepared(self, part: Part, ids: MessageIds | None, undo: contextlib.ExitStack) -> "_File":
+    def _prepared(
+        self, part: DayRows, ids: MessageIds | None, undo: contextlib.ExitStack
+    ) -> "_File":
         """Write the rows of a part that are not stored yet to a file that no reader takes."""
         folder, name, table = self.folder / part.path, new_name(), part.table
         make_folder(folder)
@@ -223,14 +225,14 @@ class ParquetSink(Sink):
 class _File(NamedTuple):
     """A file that is written and has no name yet; without a path where there was nothing new."""
 
-    part: Part
+    part: DayRows
     folder: Path
     name: str
     path: Path | None
     runs: list[MessageRange]
 
 
-def _of_part(ids: MessageIds, part: Part) -> MessageIds:
+def _of_part(ids: MessageIds, part: DayRows) -> MessageIds:
     """Return the messages of the rows of a part."""
     if part.rows is None:
         return ids

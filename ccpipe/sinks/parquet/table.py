@@ -45,7 +45,7 @@ class Buffers(NamedTuple):
     text: Values | None
 
 
-class Part(NamedTuple):
+class DayRows(NamedTuple):
     """The rows of one cluster and day."""
 
     path: str
@@ -56,14 +56,14 @@ class Part(NamedTuple):
     """Their places among all rows, in ascending order; None for all of them."""
 
 
-class Splitter:
+class DaySplitter:
     """Splits lines by cluster and day, and remembers their series."""
 
     def __init__(self) -> None:
         """Begin without any."""
         self._known: Any = None  # the kernel's, of the table of the lines that came last
 
-    def parts(self, payloads: Sequence[Lines]) -> Iterator[Part]:
+    def parts(self, payloads: Sequence[Lines]) -> Iterator[DayRows]:
         """Return the tables of the lines of some payloads.
 
         Raises
@@ -82,14 +82,14 @@ class Splitter:
             table = columns.table(rows)
             if KERNEL is not None:
                 table = _table(total if rows is None else len(rows), Buffers(*table))
-            yield Part(path, table, rows)
+            yield DayRows(path, table, rows)
 
     def _columns(self, payloads: Sequence[Lines]) -> Any:
         if KERNEL is None:
             # It needs pyarrow.compute: 9 MB, and 60 ms at the start, that the kernel saves.
-            from ccpipe.sinks.parquet.in_python import Columns
+            from ccpipe.sinks.parquet.in_python import LineColumns
 
-            return Columns(Lines.concat(payloads))
+            return LineColumns(Lines.concat(payloads))
         table = payloads[-1].table
         if any(lines.table is not table for lines in payloads):
             payloads = [Lines.concat(payloads)]

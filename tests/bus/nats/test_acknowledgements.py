@@ -14,7 +14,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.protocol.reader import Receive
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.store import store
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
@@ -25,7 +25,7 @@ from tests.servers.nats.proxy import Proxy
 NOISE = (b"", b"ok", b"{", b"[1]", b"{}", b'{"stream": ""}', b'{"stream": 1}', b'{"error": null}')
 
 
-async def test_a_subscriber_that_replies_is_no_stream(site: Site, nats_server: Server) -> None:
+async def test_a_subscriber_that_replies_is_no_stream(site: Site, nats_server: NatsServer) -> None:
     """Whatever it says, and although it says it first."""
     client = await nats.connect(nats_server.url)
 
@@ -45,7 +45,7 @@ async def test_a_subscriber_that_replies_is_no_stream(site: Site, nats_server: S
     await client.close()
 
 
-async def test_who_waits_learns_that_the_connection_was_lost(nats_server: Server) -> None:
+async def test_who_waits_learns_that_the_connection_was_lost(nats_server: NatsServer) -> None:
     """At once: what the server said on the way is lost with it."""
     async with Proxy(nats_server) as proxy:
         bus = Connection(proxy.bus, name="t", telemetry=Telemetry(), forever=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.announcement import Running, running, write_private
+from ccpipe.bus.nats.announcement import RunningServer, running, write_private
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_running_up_is_found_until_it_withdraws() -> None:
     """Commands of the same user find the server without being told."""
-    here = Running("nats://u:p@127.0.0.1:1", os.getpid(), "c", "/x")
+    here = RunningServer("nats://u:p@127.0.0.1:1", os.getpid(), "c", "/x")
     assert running() is None
     here.announce()
     assert running() == here
@@ -29,14 +29,14 @@ async def test_an_announcement_of_a_dead_process_does_not_count() -> None:
     """An `up` that was killed leaves its announcement behind; nobody must follow it."""
     child = await asyncio.create_subprocess_exec("true")
     await child.wait()
-    Running("nats://127.0.0.1:1", child.pid, "c", "/x").announce()
+    RunningServer("nats://127.0.0.1:1", child.pid, "c", "/x").announce()
     assert running() is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', "null"])
 def test_a_broken_announcement_does_not_count(text: str) -> None:
     """Whatever stands in that file, commands go on to the next place to look."""
-    Running("", 0, "", "").announce()
+    RunningServer("", 0, "", "").announce()
     path = next(Path(os.environ["XDG_STATE_HOME"]).rglob("up.json"))
     path.write_text(text)
     assert running() is None

@@ -14,7 +14,7 @@ from ccpipe.bus.nats.client import (
     end_tasks,
     tls_problem,
 )
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from tests.conftest import eventually
 
@@ -70,7 +70,9 @@ async def test_our_own_cancellation_waits_for_the_tasks() -> None:
     assert task.done()
 
 
-async def test_it_leaves_with_or_without_what_is_pending(nats_server: Server, site: Site) -> None:
+async def test_it_leaves_with_or_without_what_is_pending(
+    nats_server: NatsServer, site: Site
+) -> None:
     """Flushed, all of it arrives; else it goes at once, and nothing of the client stays."""
     seen: list[bytes] = []
     listener = Client(report)
@@ -93,7 +95,7 @@ async def test_it_leaves_with_or_without_what_is_pending(nats_server: Server, si
     await listener.leave(flushed=True)
 
 
-async def test_a_cut_connection_comes_back(nats_server: Server) -> None:
+async def test_a_cut_connection_comes_back(nats_server: NatsServer) -> None:
     """``abort`` is what a lost network looks like."""
     client = Client(report)
     await client.connect(nats_server.url, reconnect_time_wait=0)

@@ -5,7 +5,7 @@ import pytest
 
 from ccpipe.bus.nats.explain import explain, storage_problem
 from ccpipe.bus.nats.outgoing import Outgoing
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.store import store
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError
@@ -40,7 +40,7 @@ def test_other_errors_are_no_storage_problem() -> None:
     assert "jetstream = false" in str(off)
 
 
-async def test_a_full_stream_that_refuses_is_named(nats_server: Server) -> None:
+async def test_a_full_stream_that_refuses_is_named(nats_server: NatsServer) -> None:
     """With ``stream_discard = "new"`` the publisher learns what is full and what to raise."""
     async with connected(Bus(servers=[nats_server.url])) as bus:
         await bus.jetstream().add_stream(

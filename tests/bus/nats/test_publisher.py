@@ -7,7 +7,7 @@ import pytest
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.publisher import Publisher
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import RejectedError, UnavailableError
@@ -18,7 +18,7 @@ from tests.servers.nats.proxy import Proxy
 SUBJECT = "fox%2Etest.metrics"
 
 
-async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: Server) -> None:
+async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: NatsServer) -> None:
     """The stream is made where there is none; the same id is stored once."""
     messages = [Outgoing(SUBJECT, b"%d" % i, f"id-{i}") for i in range(100)]
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
@@ -28,7 +28,7 @@ async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: Se
     assert await stored(nats_server) == [(SUBJECT, b"%d" % i) for i in range(100)]
 
 
-async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: Server) -> None:
+async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: NatsServer) -> None:
     """What was stored before is not sent again by the next try."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         publisher = Publisher(bus, site.bus, Subjects.of(site))
@@ -40,7 +40,7 @@ async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: S
     assert await stored(nats_server) == [(SUBJECT, b"%d" % i) for i in range(40)]
 
 
-async def test_a_refused_message_costs_no_order(nats_server: Server) -> None:
+async def test_a_refused_message_costs_no_order(nats_server: NatsServer) -> None:
     """What follows it on its subject waits for its retry; other subjects need not."""
     messages = [Outgoing(f"fox%2Etest.events.{i % 2}", b"%d" % i, f"id-{i}") for i in range(40)]
     async with Proxy(nats_server) as proxy:

@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from ccpipe.bus.codecs.sonar import SonarCodec
-from ccpipe.bus.nats import publisher
 from ccpipe.bus.nats import store as module
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.streams import jetstream
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
@@ -41,7 +41,9 @@ ENVELOPE = Envelope(
 )
 
 
-async def test_sinks_share_a_connection_that_stays_open(site: Site, nats_server: Server) -> None:
+async def test_sinks_share_a_connection_that_stays_open(
+    site: Site, nats_server: NatsServer
+) -> None:
     """Who opened it closes it: sinks that are left leave it as it is."""
     telemetry = Telemetry()
     bus = await Connection(site.bus, name="test", telemetry=telemetry).connect_in_background()
@@ -61,7 +63,7 @@ async def test_sinks_share_a_connection_that_stays_open(site: Site, nats_server:
         await lines.write([METRIC])
 
 
-async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: Server) -> None:
+async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: NatsServer) -> None:
     """Not only by the one that happened to write first."""
     site = Site(cluster="fox.test", bus=Bus(servers=[f"nats://x:y@127.0.0.1:{nats_server.port}"]))
     telemetry = Telemetry()
@@ -74,7 +76,7 @@ async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: 
 
 @pytest.mark.parametrize("sees_streams", [True, False])
 async def test_the_stream_is_made_although_somebody_listens(
-    site: Site, nats_server: Server, monkeypatch: pytest.MonkeyPatch, *, sees_streams: bool
+    site: Site, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, *, sees_streams: bool
 ) -> None:
     """`ccpipe tail` that was there first: the broker then does not say that no stream stores it.
 
@@ -83,7 +85,7 @@ async def test_the_stream_is_made_although_somebody_listens(
     """
     monkeypatch.setattr(module, "STORE_SECONDS", 0.2)
     if not sees_streams:
-        monkeypatch.setattr(publisher, "names_of", AsyncMock(side_effect=UnavailableError("away")))
+        monkeypatch.setattr(jetstream, "names_of", AsyncMock(side_effect=UnavailableError("away")))
     client = await nats.connect(nats_server.url)
     heard = await client.subscribe("fox%2Etest.>")
     await client.flush()
@@ -110,7 +112,7 @@ async def test_written_twice_it_is_stored_once(site: Site, sink: NatsSink) -> No
     assert len(reader.values) == 700
 
 
-async def stored_values(server: Server) -> list[object]:
+async def stored_values(server: NatsServer) -> list[object]:
     """Return the values in the stream, in its order."""
     return [line.value for _, payload in await stored(server) for line in decode(payload)]
 
@@ -122,7 +124,7 @@ def from_messages(sizes: Sequence[int], first: int = 1) -> MessageIds:
 
 
 async def test_what_came_from_a_stream_is_stored_once_however_it_is_batched(
-    sink: NatsSink, nats_server: Server
+    sink: NatsSink, nats_server: NatsServer
 ) -> None:
     """As after a kill: the same messages again, beside others in the batch."""
     records = Messages.of(metrics(1000))
@@ -134,7 +136,7 @@ async def test_what_came_from_a_stream_is_stored_once_however_it_is_batched(
 
 
 async def test_small_messages_are_joined_and_overtake_nothing(
-    sink: NatsSink, nats_server: Server
+    sink: NatsSink, nats_server: NatsServer
 ) -> None:
     """A message for each line that came alone would cost more than a line that is stored twice."""
     await sink.write_once(Messages.of(metrics(400)), from_messages([10] * 10 + [100] + [20] * 10))
@@ -153,7 +155,7 @@ async def test_a_bad_record_is_named_by_its_place_among_all(site: Site) -> None:
 
 @pytest.mark.parametrize("fault", ["silent", "cut", "killed"])
 async def test_what_was_stored_of_a_write_that_failed_is_not_stored_again(
-    nats_server: Server, fault: str
+    nats_server: NatsServer, fault: str
 ) -> None:
     """However it failed: the next try goes on where it was, with the same messages."""
     acknowledged = 0
@@ -189,7 +191,7 @@ async def test_a_line_beyond_the_servers_limit_is_rejected(sink: NatsSink) -> No
         await sink.write([huge])
 
 
-async def test_payloads_stay_below_the_servers_limit(nats_server: Server, site: Site) -> None:
+async def test_payloads_stay_below_the_servers_limit(nats_server: NatsServer, site: Site) -> None:
     """Asked for larger payloads than the server takes, the sink makes smaller ones."""
     async with NatsSink(site=site, telemetry=Telemetry(), lines=10**6, bytes=Size(2**30)) as sink:
         await sink.write(

@@ -12,7 +12,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
 from ccpipe.formats.lineprotocol import decode
@@ -111,7 +111,7 @@ async def test_rules_are_explained_and_applied(tmp_path: Path) -> None:
     assert "--once" in said
 
 
-async def test_once_publishes_metrics_and_envelopes(nats_server: Server) -> None:
+async def test_once_publishes_metrics_and_envelopes(nats_server: NatsServer) -> None:
     """One sample of each, safe in the stream when it ends; nothing of what stays."""
     code, _, said = await run("--once", "--server", nats_server.url)
     assert code == 0, said
@@ -193,7 +193,7 @@ async def test_wrong_configuration_is_fatal_before_start(
 async def test_what_was_sampled_before_the_server_came_is_published(tmp_path: Path) -> None:
     """A publisher that starts first keeps its samples until there is a server."""
     port = free_port()
-    server = Server(tmp_path / "nats", port=port)
+    server = NatsServer(tmp_path / "nats", port=port)
     publisher = await start(
         "--interval", "200ms", CCPIPE_BUS__SERVERS=server.url, CCPIPE_PUBLISH__JITTER="0"
     )

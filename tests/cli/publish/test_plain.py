@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccpipe.cli.app import app
 from ccpipe.cli.console.where import Where
-from ccpipe.cli.publish.plain import VALUES, parse, run
+from ccpipe.cli.publish.plain import SERVICE, parse, run
 from ccpipe.errors import UsageError
 
 
@@ -28,11 +27,11 @@ def as_plain(words: Sequence[str]) -> dict[str, object]:
     """Return the same of the plain parser."""
     found = parse(words)
     assert found is not None
-    fields = {name.removeprefix("--").replace("for", "for_"): v for name, v in found.items()}
-    return {name: Path(value) if name == "config" else value for name, value in fields.items()}
+    return {name.replace("for", "for_"): value for name, value in found.items()}
 
 
-OPTION = st.tuples(st.sampled_from(VALUES), st.sampled_from(["a", "10s", "x.y", "nats://h:1,b"]))
+NAMES = sorted(f"--{name}" for name in SERVICE)
+OPTION = st.tuples(st.sampled_from(NAMES), st.sampled_from(["a", "10s", "x.y", "nats://h:1,b"]))
 
 
 @given(st.lists(OPTION, unique_by=lambda option: option[0]), st.booleans())

@@ -9,10 +9,10 @@ import pytest
 
 from ccpipe.cli.step.run import BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND, StepRun, file_name
 from ccpipe.formats.slurm_profile import open_profile
-from ccpipe.node.gather.profile import Selection, Step
+from ccpipe.node.gather.profile import SeriesSelection, Step
 
 NEVER = dict.fromkeys(("task", "energy", "filesystem", "network"), 0.0)
-STEP = Step(job=17, step="0", node="n1", profile=Selection.TASK)
+STEP = Step(job=17, step="0", node="n1", profile=SeriesSelection.TASK)
 
 
 def run(*command: str, profile: Path | None = None, **frequencies: float) -> tuple[int, StepRun]:

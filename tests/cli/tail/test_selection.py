@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ccpipe.cli.tail.options import Options
-from ccpipe.cli.tail.selection import Selection
+from ccpipe.cli.tail.selection import MessageFilter
 from ccpipe.formats.lineprotocol import decode
 
 LINES = decode(
@@ -20,7 +20,7 @@ power,cluster=fox,hostname=e9,stype=job,stype-id=7 value=4 1740027951
 
 def names(options: Options, *, subject: str = "fox.metrics", of_cluster: str = "") -> list[str]:
     """Return the nodes of the lines that are shown."""
-    selection = Selection(options, [of_cluster] if of_cluster else [])
+    selection = MessageFilter(options, [of_cluster] if of_cluster else [])
     return [message.hostname for message in selection.lines(subject, LINES)]
 
 
@@ -49,7 +49,7 @@ def test_lines_on_a_clusters_own_subject_need_no_tag() -> None:
 
 def test_a_jobs_nodes_are_shown_from_its_start_on() -> None:
     """The start is shown too; before it nobody knows where the job runs."""
-    selection = Selection(Options(job=[5]), [])
+    selection = MessageFilter(Options(job=[5]), [])
     text = json.dumps(json.dumps({"jobId": 5, "resources": [{"hostname": "e3"}]}))
     start = f"job,cluster=fox,function=start_job,hostname=a event={text} 1740027951\n"
     assert len(selection.lines("fox.metrics", LINES)) == 0
@@ -67,7 +67,7 @@ def test_envelopes_are_filtered_by_cluster_node_type_and_job() -> None:
     sample = envelope(cluster="fox", node="e1", jobs=[{"job": 7}])
 
     def shows(options: Options) -> bool:
-        return Selection(options, []).envelope(sample)
+        return MessageFilter(options, []).envelope(sample)
 
     assert shows(Options())
     assert shows(Options(node=["e1"], name=["sam*"], cluster=["f?x"], job=[7]))
@@ -80,13 +80,13 @@ def test_envelopes_are_filtered_by_cluster_node_type_and_job() -> None:
 
 def test_dead_letters_have_neither_nodes_nor_names() -> None:
     """Where one is asked for, none can match."""
-    assert Selection(Options(), []).has_dead_letters
-    assert Selection(Options(kind=["dead"], cluster=["fox"]), []).has_dead_letters
+    assert MessageFilter(Options(), []).has_dead_letters
+    assert MessageFilter(Options(kind=["dead"], cluster=["fox"]), []).has_dead_letters
     for options in (Options(node=["e1"]), Options(name=["x"]), Options(kind=["metric"])):
-        assert not Selection(options, []).has_dead_letters
+        assert not MessageFilter(options, []).has_dead_letters
 
 
 def test_it_says_whether_anything_may_be_left_out() -> None:
     """For the hint why nothing is shown."""
-    assert not Selection(Options(), []).is_filtered
-    assert Selection(Options(job=[1]), []).is_filtered
+    assert not MessageFilter(Options(), []).is_filtered
+    assert MessageFilter(Options(job=[1]), []).is_filtered

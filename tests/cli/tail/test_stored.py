@@ -11,7 +11,7 @@ from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.tail.jobs import JobNodes
 from ccpipe.cli.tail.options import Options
-from ccpipe.cli.tail.stored import Stored
+from ccpipe.cli.tail.stored import StoredReader
 from ccpipe.config import Site
 from ccpipe.telemetry import Telemetry
 
@@ -37,7 +37,7 @@ async def test_only_what_no_stream_stores_is_left_to_subscribe_to(site: Site) ->
     async with Connection(site.bus, name="t", telemetry=Telemetry(), forever=False) as bus:
         publisher = Publisher(bus, site.bus, Subjects.of(site))
         await publisher.publish([Outgoing.of(METRICS, b"m value=1 1\n")])
-        stored = Stored(bus, site, Options(all_=True, follow=False), reader, None)
+        stored = StoredReader(bus, site, Options(all_=True, follow=False), reader, None)
         assert await stored.begin([METRICS, "nowhere.>"]) == ["nowhere.>"]
         await stored.run()
     assert reader.payloads == [b"m value=1 1\n"]
@@ -49,7 +49,7 @@ async def test_without_a_history_everything_is_subscribed_to(site: Site) -> None
     async with Connection(site.bus, name="t", telemetry=Telemetry(), forever=False) as bus:
         publisher = Publisher(bus, site.bus, Subjects.of(site))
         await publisher.publish([Outgoing.of(METRICS, b"m value=1 1\n")])
-        stored = Stored(bus, site, Options(), reader, None)
+        stored = StoredReader(bus, site, Options(), reader, None)
         assert await stored.begin([METRICS]) == [METRICS]
     assert reader.payloads == []
 
@@ -62,8 +62,8 @@ async def test_starts_of_jobs_are_looked_for_first(
         publisher = Publisher(bus, site.bus, Subjects.of(site))
         await publisher.publish([Outgoing.of(EVENTS, b"\xff broken"), Outgoing.of(EVENTS, EVENT)])
         jobs = JobNodes([7])
-        await Stored(bus, site, Options(job=[7]), Reader(), jobs).begin([METRICS])
+        await StoredReader(bus, site, Options(job=[7]), Reader(), jobs).begin([METRICS])
         assert jobs.nodes == {"e3"}
         assert capsys.readouterr().err == ""
-        await Stored(bus, site, Options(job=[8]), Reader(), JobNodes([8])).begin([METRICS])
+        await StoredReader(bus, site, Options(job=[8]), Reader(), JobNodes([8])).begin([METRICS])
         assert "no start of job 8 was found" in capsys.readouterr().err

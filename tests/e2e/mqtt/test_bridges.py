@@ -14,7 +14,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.lineprotocol import decode
 from tests.certificates import Certificates, certificates
 from tests.conftest import eventually, free_port, program
@@ -49,7 +49,7 @@ async def guarded(tmp_path: Path, tls: Certificates) -> AsyncIterator[Mosquitto]
 
 
 async def start(
-    recipe: str, part: str, bus: Server, mosquitto: Mosquitto, tls: Certificates, folder: Path
+    recipe: str, part: str, bus: NatsServer, mosquitto: Mosquitto, tls: Certificates, folder: Path
 ) -> asyncio.subprocess.Process:
     """Start a shipped recipe as a process of its own."""
     secret = folder / "password"
@@ -91,8 +91,8 @@ async def test_from_one_site_to_another(
 ) -> None:
     """Nothing is lost where the reading one is killed, and the latest values are retained."""
     async with (
-        Server(tmp_path / "here", port=free_port()) as here,
-        Server(tmp_path / "there", port=free_port()) as there,
+        NatsServer(tmp_path / "here", port=free_port()) as here,
+        NatsServer(tmp_path / "there", port=free_port()) as there,
         contextlib.AsyncExitStack() as stack,
     ):
         ours, theirs = await nats.connect(here.url), await nats.connect(there.url)
@@ -107,7 +107,7 @@ async def test_from_one_site_to_another(
 
         await theirs.subscribe("fox.metrics", cb=keep)
 
-        async def started(recipe: str, part: str, bus: Server) -> asyncio.subprocess.Process:
+        async def started(recipe: str, part: str, bus: NatsServer) -> asyncio.subprocess.Process:
             process = await start(recipe, part, bus, guarded, tls, tmp_path)
             stack.push_async_callback(end, process)
             return process

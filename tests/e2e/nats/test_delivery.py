@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
@@ -46,7 +46,7 @@ async def test_events_metrics_and_logs_share_the_stream(site: Site, sink: NatsSi
 
 
 async def test_a_killed_server_costs_nothing(
-    nats_server: Server, site: Site, sink: NatsSink
+    nats_server: NatsServer, site: Site, sink: NatsSink
 ) -> None:
     """The sink says it is unavailable until the server is back; source and sink then go on."""
     async with Reader(source(site)) as reader:
@@ -85,7 +85,7 @@ async def test_what_a_killed_bridge_held_comes_before_what_is_newer(
 
 
 async def test_what_a_connection_lost_comes_before_what_is_newer(
-    nats_server: Server, sink: NatsSink
+    nats_server: NatsServer, sink: NatsSink
 ) -> None:
     """The same for what was on its way when the connection broke."""
     async with Proxy(nats_server) as proxy:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus
 from ccpipe.node.agent.spool import Spool
 from ccpipe.telemetry import Telemetry
@@ -17,7 +17,7 @@ from tests.conftest import eventually
 
 
 async def test_a_half_open_connection_is_noticed_and_told(
-    nats_server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Though bytes wait that the server never takes; and it goes on when the server does."""
     monkeypatch.setattr("ccpipe.bus.nats.connection.PING_SECONDS", 0.2)
@@ -39,7 +39,7 @@ async def test_a_half_open_connection_is_noticed_and_told(
         await bus.flush()
 
 
-async def test_leaving_does_not_wait_for_a_frozen_server(nats_server: Server) -> None:
+async def test_leaving_does_not_wait_for_a_frozen_server(nats_server: NatsServer) -> None:
     """What could not be sent is given up: the records are safe elsewhere by then."""
     assert nats_server.pid is not None
     connection = Connection(Bus(servers=[nats_server.url]), name="t", telemetry=Telemetry())
@@ -58,7 +58,7 @@ async def test_leaving_does_not_wait_for_a_frozen_server(nats_server: Server) ->
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["publish", "bridge"])
 async def test_a_process_ends_though_the_broker_is_frozen(
-    nats_server: Server, tmp_path: Path, name: str
+    nats_server: NatsServer, tmp_path: Path, name: str
 ) -> None:
     """SIGTERM: a publisher's spool has what it held; a bridge leaves it to its successor."""
     assert nats_server.pid is not None

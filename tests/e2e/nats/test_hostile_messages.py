@@ -15,7 +15,7 @@ from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.protocol.reader import RobustClient
 from ccpipe.bus.nats.publisher import Publisher
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
@@ -50,7 +50,7 @@ def subject(message: Hostile, cluster: bytes = b"fox%2Etest.") -> bytes:
     return cluster + message.subject
 
 
-async def send_all(server: Server) -> None:
+async def send_all(server: NatsServer) -> None:
     """Publish a good line, every hostile message, and a good line."""
     lines = [(b"fox%2Etest.metrics", b"", b"", LINE % number) for number in (1000, 2000)]
     hostile = [(subject(m), b"", m.header, LINE % n) for n, m in enumerate(MESSAGES)]
@@ -72,7 +72,7 @@ async def bridge(source: NatsSource) -> AsyncIterator[Values]:
 
 @pytest.mark.parametrize("durable", ["hostile", ""])
 async def test_a_bridge_stores_the_good_and_keeps_the_flawed(
-    nats_server: Server, site: Site, durable: str
+    nats_server: NatsServer, site: Site, durable: str
 ) -> None:
     """A flawed message is a dead letter with its reason, its subject and all its bytes."""
     good = [float(n) for n, message in enumerate(MESSAGES) if not message.flaw]
@@ -103,7 +103,9 @@ async def test_a_bridge_stores_the_good_and_keeps_the_flawed(
         assert headers["Ccpipe-Origin"] == origin
 
 
-async def test_what_waited_for_a_bridge_does_not_wedge_it(nats_server: Server, site: Site) -> None:
+async def test_what_waited_for_a_bridge_does_not_wedge_it(
+    nats_server: NatsServer, site: Site
+) -> None:
     """Hostile messages that are in the stream already do not stop a bridge that starts again."""
     telemetry = Telemetry()
     first = NatsSource(site=site, telemetry=telemetry, durable="d")
@@ -115,7 +117,7 @@ async def test_what_waited_for_a_bridge_does_not_wedge_it(nats_server: Server, s
 
 
 async def test_a_subscriber_hears_the_good_and_counts_the_flawed(
-    nats_server: Server, site: Site
+    nats_server: NatsServer, site: Site
 ) -> None:
     """Nobody who asked for messages is given one that breaks the protocol."""
     telemetry, heard = Telemetry(), list[Delivery]()
@@ -130,7 +132,7 @@ async def test_a_subscriber_hears_the_good_and_counts_the_flawed(
 
 
 async def test_one_callback_that_fails_does_not_cost_the_next_message(
-    nats_server: Server, site: Site
+    nats_server: NatsServer, site: Site
 ) -> None:
     """The error is counted; messages that came with it are still delivered."""
     telemetry, heard = Telemetry(), list[bytes]()
@@ -149,7 +151,7 @@ async def test_one_callback_that_fails_does_not_cost_the_next_message(
     assert telemetry.total(telemetry.bus_errors) == 1
 
 
-async def test_nats_py_s_own_subscriptions_survive_too(nats_server: Server, site: Site) -> None:
+async def test_nats_py_s_own_subscriptions_survive_too(nats_server: NatsServer, site: Site) -> None:
     """Its replies and iterators take the same way; requests go on being answered."""
     reported: list[Exception] = []
 
@@ -177,7 +179,7 @@ async def test_nats_py_s_own_subscriptions_survive_too(nats_server: Server, site
 
 
 async def test_a_request_with_a_hostile_reply_subject_stalls_no_node(
-    nats_server: Server, site: Site
+    nats_server: NatsServer, site: Site
 ) -> None:
     """It is not answered, for nobody knows where to; the next one is."""
     telemetry = Telemetry()
@@ -200,7 +202,7 @@ async def test_a_request_with_a_hostile_reply_subject_stalls_no_node(
     assert count == 3
 
 
-async def test_tail_shows_the_good_and_goes_on(nats_server: Server) -> None:
+async def test_tail_shows_the_good_and_goes_on(nats_server: NatsServer) -> None:
     """It does not stop at any of them."""
     process = await asyncio.create_subprocess_exec(
         *command("tail", "--server", nats_server.url, "-o", "line", "--count", "1"),
@@ -219,7 +221,7 @@ async def test_tail_shows_the_good_and_goes_on(nats_server: Server) -> None:
     assert out.startswith(b"end,cluster=fox.test")
 
 
-async def test_bad_lines_leave_others_their_turns(site: Site, nats_server: Server) -> None:
+async def test_bad_lines_leave_others_their_turns(site: Site, nats_server: NatsServer) -> None:
     """Between messages of nothing but bad lines heartbeats, signals and ``/health`` go on."""
     turns, seen = 0, []
 

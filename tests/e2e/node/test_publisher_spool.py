@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.node.agent.spool import Spool
 from ccpipe.process.die_with_parent import die_with_parent
@@ -17,7 +17,7 @@ from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
 
 
-async def start(server: Server, folder: Path) -> asyncio.subprocess.Process:
+async def start(server: NatsServer, folder: Path) -> asyncio.subprocess.Process:
     """Start a publisher that samples ten times a second."""
     config = folder / "ccpipe.toml"
     config.write_text(
@@ -57,7 +57,7 @@ def spooled(folder: Path) -> list[bytes]:
     return found
 
 
-async def times(server: Server) -> list[int]:
+async def times(server: NatsServer) -> list[int]:
     """Return the times of the samples of one metric in the stream, in order."""
     found = await stored(server)
     return [
@@ -72,7 +72,7 @@ async def times(server: Server) -> list[int]:
 async def test_what_was_sampled_without_a_broker_outlives_a_kill(tmp_path: Path) -> None:
     """It comes with the next publisher's start, before that one's own samples, each slot once."""
     (tmp_path / "nats").mkdir()
-    server = Server(tmp_path / "nats", port=free_port())
+    server = NatsServer(tmp_path / "nats", port=free_port())
     process = await start(server, tmp_path)
     log = tmp_path / "ccpipe" / "spool.db-wal"
     await eventually(lambda: log.exists() and log.stat().st_size > 200_000, 60)
@@ -92,7 +92,7 @@ async def test_what_was_sampled_without_a_broker_outlives_a_kill(tmp_path: Path)
 
 
 async def test_stopped_with_a_frozen_broker_it_writes_what_it_holds(
-    nats_server: Server, tmp_path: Path
+    nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """SIGTERM leaves everything in the spool; nothing is lost, and nothing is a dead letter."""
     process = await start(nats_server, tmp_path)
@@ -113,7 +113,7 @@ async def test_stopped_with_a_frozen_broker_it_writes_what_it_holds(
     assert not (tmp_path / "ccpipe" / "dead.lp").exists()
 
 
-async def times_or_none(server: Server) -> list[int]:
+async def times_or_none(server: NatsServer) -> list[int]:
     """Return the times in the stream, none where there is no stream yet."""
     try:
         return await times(server)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ccpipe.bus.nats.server import Server as Nats
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Duration, Site
 from ccpipe.pipeline import Sink
 from ccpipe.registry import build
@@ -175,7 +175,7 @@ async def mqtt(folder: Path) -> AsyncIterator[Stalling]:
 @contextlib.asynccontextmanager
 async def nats(folder: Path) -> AsyncIterator[Stalling]:
     """Open a sink of a real nats-server."""
-    async with Nats(folder / "nats", port=free_port()) as server:
+    async with NatsServer(folder / "nats", port=free_port()) as server:
         site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[server.url]))
         with waking(stopping(sink_of("nats", site), server.pid)) as stalling:
             yield stalling

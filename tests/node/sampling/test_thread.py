@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from ccpipe.message import Message, metric
-from ccpipe.node.sampling.thread import SLOW_SECONDS, Collector, Reader, ReaderThreads
+from ccpipe.node.sampling.thread import SLOW_SECONDS, Collector, CollectorReader, ReaderThreads
 from tests.node.fake_sampling import Counting
 
 DEADLINE = 20.0
@@ -36,7 +36,7 @@ async def threads() -> AsyncIterator[ReaderThreads]:
     threads.end()
 
 
-async def one(threads: ReaderThreads, reader: Reader, time: int) -> list[Message]:
+async def one(threads: ReaderThreads, reader: CollectorReader, time: int) -> list[Message]:
     """Return what one collector measures."""
     [answer] = threads.ask([reader], time)
     async with asyncio.timeout(DEADLINE):
@@ -45,7 +45,7 @@ async def one(threads: ReaderThreads, reader: Reader, time: int) -> list[Message
 
 async def test_all_that_are_asked_at_once_are_read_in_one_thread(threads: ReaderThreads) -> None:
     """Not in the loop's, again and again, and the answers carry the slot they are of."""
-    readers = [Reader(name, Waiting(go_on=True)) for name in ("first", "second")]
+    readers = [CollectorReader(name, Waiting(go_on=True)) for name in ("first", "second")]
     found = [await answer for slot in (5, 6) for answer in threads.ask(readers, slot)]
     assert [message.time for [message] in found] == [5, 5, 6, 6]
     [thread] = {message.value for [message] in found}
@@ -56,7 +56,9 @@ async def test_what_waits_behind_one_that_hangs_goes_on_elsewhere(threads: Reade
     """However many hang, the others answer; what hangs answers as soon as it can."""
     hanging = [Waiting(), Waiting()]
     collectors: list[Collector] = [hanging[0], Counting(), hanging[1], Counting()]
-    readers = [Reader(f"{number}", collector) for number, collector in enumerate(collectors)]
+    readers = [
+        CollectorReader(f"{number}", collector) for number, collector in enumerate(collectors)
+    ]
     answers = threads.ask(readers, 5)
     async with asyncio.timeout(DEADLINE):
         assert [(await answers[number])[0].value for number in (1, 3)] == [1, 1]
@@ -69,7 +71,7 @@ async def test_what_waits_behind_one_that_hangs_goes_on_elsewhere(threads: Reade
 async def test_one_that_was_slow_begins_in_a_thread_of_its_own(threads: ReaderThreads) -> None:
     """The others do not wait for it then; once it is fast it is read with them again."""
     slow, fast = Waiting(), Waiting(go_on=True)
-    readers = [Reader("slow", slow), Reader("fast", fast)]
+    readers = [CollectorReader("slow", slow), CollectorReader("fast", fast)]
     first = threads.ask(readers, 5)
     await first[1]
     await asyncio.sleep(SLOW_SECONDS)
@@ -94,7 +96,7 @@ async def test_one_that_was_slow_begins_in_a_thread_of_its_own(threads: ReaderTh
 async def test_it_is_busy_until_it_answered(threads: ReaderThreads) -> None:
     """Also where nobody waits for the answer any more: what hangs is not asked a second time."""
     collector = Waiting()
-    reader = Reader("waiting", collector)
+    reader = CollectorReader("waiting", collector)
     [answer] = threads.ask([reader], 5)
     answer.cancel()
     assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
@@ -117,7 +119,7 @@ async def test_what_it_raises_is_the_answer(threads: ReaderThreads) -> None:
                 raise ValueError("no luck")
             yield metric("m", 1, time=time, tags={"type": "node"})
 
-    reader = Reader("failing", Failing())
+    reader = CollectorReader("failing", Failing())
     with pytest.raises(ValueError, match="no luck"):
         await one(threads, reader, 5)
     assert len(await one(threads, reader, 6)) == 1
@@ -144,11 +146,11 @@ async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question(
                 raise ValueError("no luck")
 
     collector = Priming()
-    reader = Reader("priming", collector)
+    reader = CollectorReader("priming", collector)
     threads.prime([reader], 5)
     assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
     assert not reader.is_busy
-    answers = threads.ask([reader, Reader("other", Counting())], 6)
+    answers = threads.ask([reader, CollectorReader("other", Counting())], 6)
     await answers[1]
     assert collector.asked == [5]
     collector.go_on.set()

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus
 
 
 class Proxy:
     """Stands between a client and the real server, and may put in bytes of its own."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: NatsServer) -> None:
         self.server = server
         self.clients: list[asyncio.StreamWriter] = []
         self.change: Callable[[bytes], bytes] = bytes

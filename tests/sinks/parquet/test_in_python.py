@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message, Uint
-from ccpipe.sinks.parquet.in_python import Columns
+from ccpipe.sinks.parquet.in_python import LineColumns
 from ccpipe.sinks.parquet.schema import DAY, SCHEMA
 
 NOON = 1_740_052_800 * 10**9
@@ -21,19 +21,19 @@ def test_rows_are_grouped_by_cluster_and_day() -> None:
     """Days before the epoch are negative; a line without time or cluster has None."""
     groups = {
         (cluster, day): list(rows or ())
-        for cluster, day, rows in Columns(to_lines(MESSAGES)).groups()
+        for cluster, day, rows in LineColumns(to_lines(MESSAGES)).groups()
     }
     noon = NOON // DAY
     assert groups == {
         ("a", noon): [0, 2], ("b", noon + 1): [1], (None, -1): [3], ("a", None): [4],
     }  # fmt: skip
-    [(_, _, rows)] = Columns(to_lines(MESSAGES[:1])).groups()
+    [(_, _, rows)] = LineColumns(to_lines(MESSAGES[:1])).groups()
     assert rows is None
 
 
 def test_values_of_each_type_are_exact() -> None:
     """Each in its column, and as a number in ``value`` where it is one."""
-    table = Columns(to_lines(MESSAGES)).table(None)
+    table = LineColumns(to_lines(MESSAGES)).table(None)
     assert table.schema == SCHEMA
     rows = table.to_pylist()
     assert [row["value"] for row in rows] == [1.5, float(2**63 - 1), None, float(2**64 - 1), 1.0]
@@ -46,7 +46,7 @@ def test_values_of_each_type_are_exact() -> None:
 
 def test_a_time_is_microseconds_and_what_is_beyond() -> None:
     """Also before the epoch, where it is rounded down."""
-    rows = Columns(to_lines(MESSAGES)).table(None).to_pylist()
+    rows = LineColumns(to_lines(MESSAGES)).table(None).to_pylist()
     assert (rows[0]["time"], rows[0]["ns"]) == (datetime(2025, 2, 20, 12, tzinfo=UTC), 1)
     assert rows[3]["time"] == datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
     assert rows[3]["ns"] == 999
@@ -55,5 +55,5 @@ def test_a_time_is_microseconds_and_what_is_beyond() -> None:
 
 def test_some_rows_have_dictionaries_of_their_own() -> None:
     """No file holds names of another cluster's nodes."""
-    table = Columns(to_lines(MESSAGES)).table([1])
+    table = LineColumns(to_lines(MESSAGES)).table([1])
     assert table["hostname"].combine_chunks().dictionary.to_pylist() == ["n2"]

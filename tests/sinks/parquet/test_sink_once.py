@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.errors import UnavailableError
 from ccpipe.message import Message
 from ccpipe.pipeline import MessageIds
@@ -153,7 +153,7 @@ async def test_retention(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
-async def test_killed_bridges(nats_server: Server, tmp_path: Path, kills: int) -> None:
+async def test_killed_bridges(nats_server: NatsServer, tmp_path: Path, kills: int) -> None:
     """The recipe as shipped: each line that was published is in the files exactly once."""
     folder = tmp_path / "store"
     folder.mkdir()

@@ -12,27 +12,27 @@ from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import table as module
 from ccpipe.sinks.parquet.schema import SCHEMA
-from ccpipe.sinks.parquet.table import Part, Splitter
+from ccpipe.sinks.parquet.table import DayRows, DaySplitter
 from tests.conftest import needs_kernel
 from tests.sinks.conftest import messages_with, names, values
 
 few = st.sampled_from(["a", "b", "é,=\\ x"])
 
 
-def both(*payloads: Lines) -> tuple[list[Part], list[Part]]:
+def both(*payloads: Lines) -> tuple[list[DayRows], list[DayRows]]:
     """Return what the kernel makes, and what its twin makes, in the order of their folders."""
-    compiled = parts(Splitter(), *payloads)
+    compiled = parts(DaySplitter(), *payloads)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "KERNEL", None)
-        return compiled, parts(Splitter(), *payloads)
+        return compiled, parts(DaySplitter(), *payloads)
 
 
-def parts(splitter: Splitter, *payloads: Lines) -> list[Part]:
+def parts(splitter: DaySplitter, *payloads: Lines) -> list[DayRows]:
     """Split the lines of some payloads."""
     return sorted(splitter.parts(payloads), key=lambda part: part.path)
 
 
-def assert_equal(first: Part, second: Part) -> None:
+def assert_equal(first: DayRows, second: DayRows) -> None:
     """Compare rows, and the dictionaries, which hold nothing that no row has."""
     first.table.validate(full=True)
     assert first.path == second.path
@@ -92,7 +92,7 @@ def test_escapes(payload: bytes) -> None:
 )
 def test_several_payloads(batches: list[list[Message]], changed: bool) -> None:
     """They are read as they are, as packed rows or columns, and series that are known stay so."""
-    splitter = Splitter()
+    splitter = DaySplitter()
     for stop in range(1, len(batches) + 1):
         payloads = [to_lines(messages) for messages in batches[:stop]]
         if changed:  # as rules leave them
@@ -111,7 +111,7 @@ def test_payloads_of_two_tables() -> None:
         lines.append(lines.table.add(b"%b,cluster=x" % name.encode()), 0, float(number), 1)
         lines.table.add_field(b"value")
         payloads.append(lines)
-    splitter = Splitter()
+    splitter = DaySplitter()
     for chosen in (payloads, payloads[:1], payloads[1:]):
         (part,) = splitter.parts(chosen)
         assert part.table["name"].to_pylist() == [
@@ -127,7 +127,7 @@ def test_a_kernel_that_is_given_nonsense() -> None:
         wrong = lines.with_series(lines.series[:])
         setattr(wrong, name, array("i", [99_999_999]))
         with pytest.raises(IndexError, match="there is no"):
-            list(Splitter().parts([wrong]))
+            list(DaySplitter().parts([wrong]))
     short = lines.with_series(array("i", [0, 0]))
     with pytest.raises(ValueError, match="length"):
-        list(Splitter().parts([lines, short]))
+        list(DaySplitter().parts([lines, short]))

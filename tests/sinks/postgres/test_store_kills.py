@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.server import Server as Nats
+from ccpipe.bus.nats.server import NatsServer
 from tests.servers.postgres import Server
 from tests.sinks.kills import LINES, KilledBridges
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
 async def test_killed_bridges(
-    server: Server, nats_server: Nats, tmp_path: Path, kills: int
+    server: Server, nats_server: NatsServer, tmp_path: Path, kills: int
 ) -> None:
     """However often bridges are killed, each line that was published is stored exactly once."""
     database = await server.database()

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, UnavailableError
@@ -319,7 +319,7 @@ class Writer(threading.Thread):
 
 
 async def test_nothing_is_lost_or_doubled_when_the_reader_is_killed_amid_rotations(
-    tmp_path: Path, nats_server: Server, site: Site
+    tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:
     """Rename, gzip, dates and copytruncate at full speed; SIGKILL at random; each record once.
 

@@ -14,7 +14,7 @@ SMALL, LARGE = 2**16, 2**20
 """Bytes that are read at once: few at first, more where more waits."""
 
 
-class Splitter:
+class FrameSplitter:
     """Bytes to frames, whatever pieces they come in.
 
     The caller writes into ``free()`` and calls ``filled()``; or hands over bytes to ``feed()``.

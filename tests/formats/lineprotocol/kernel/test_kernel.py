@@ -25,6 +25,7 @@ from ccpipe.formats.lineprotocol import (
     to_lines,
 )
 from ccpipe.formats.lineprotocol.decoder import _GRAMMARS, decode_compiled, decode_in_python
+from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.lines import COLUMNS
 from ccpipe.formats.prometheus import RemoteWrite
 from ccpipe.message import Message
@@ -204,6 +205,39 @@ def test_nothing_beyond_the_payload_is_read() -> None:
         assert reported(decode_compiled(prefix, ours, "auto", False)) == reported(
             decode_in_python(prefix, theirs, "auto", False)
         )
+
+
+@needs_kernel
+def test_a_timestamp_that_is_read_once_is_compared_whole() -> None:
+    """The timestamp read last is not read again; another one, longer or of another unit, is."""
+    ours, theirs = SeriesTable(), SeriesTable()
+    stamps = [
+        b"1740027951",
+        b"1740027951",
+        b"17400279511",
+        b"174002795",
+        b"-174002795",
+        b"5",
+        b"50",
+    ]
+    payload = b"".join(b"m v=1 %b\n" % stamp for stamp in [*stamps, *reversed(stamps)])
+    units: tuple[Precision | Literal["auto"], ...] = ("auto", "s", "ms", "auto", "ns")
+    for precision in units:
+        for part in (payload, payload[:-1], b"m v=1 " + stamps[0]):
+            assert reported(decode_compiled(part, ours, precision, False)) == reported(
+                decode_in_python(part, theirs, precision, False)
+            )
+
+
+@needs_kernel
+def test_messages_are_made_of_rows_that_there_are() -> None:
+    """The kernel makes messages of any part of the rows, and of no others."""
+    assert KERNEL is not None
+    lines = decode(b'm,a=1 v=1,i=2i,u=3u,b=t,s="x" 5\nm,a=1 v=1\n' * 1000)
+    assert list(lines) == [lines[index] for index in range(len(lines))]
+    assert KERNEL.messages(lines, 4, 6) == [lines[4], lines[5]]
+    with pytest.raises(IndexError):
+        KERNEL.messages(lines, 0, len(lines) + 1)
 
 
 @needs_kernel

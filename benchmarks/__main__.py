@@ -5,7 +5,7 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -53,10 +53,10 @@ class Results(msgspec.Struct):
     seconds: float = 0.0
 
 
-def measure(peers: Mapping[str, Path | None], *, quick: bool) -> Results:
+def measure(peers: Mapping[str, Path | None], decoders: Sequence[Path], *, quick: bool) -> Results:
     """Run all benchmarks, one after another, beside the peers that there are."""
     begin = time.monotonic()
-    decoding = lines.decoding()
+    decoding = lines.decoding(decoders)
     one_line = {result.what: result for result in decoding["1 lines"]}
     ours = one_line.get("ccpipe, kernel") or one_line["ccpipe, twin in Python"]
     results = Results(
@@ -200,12 +200,23 @@ def main() -> None:
     for name, what in PEERS.items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=Path, metavar="PROGRAM", help=f"{what}, measured too")
+    parser.add_argument(
+        "--decoder",
+        type=Path,
+        metavar="PROGRAM",
+        action="append",
+        default=[],
+        help="a program built from benchmarks/peers, measured too; may be repeated",
+    )
     options = parser.parse_args()
     peers = {name: getattr(options, name) for name in PEERS}
     for name, program in peers.items():
         if program is not None and not os.access(program, os.X_OK):
             parser.error(f"--{name.replace('_', '-')}: {program} is no program")
-    results = measure(peers, quick=options.quick)
+    for program in options.decoder:
+        if not os.access(program, os.X_OK):
+            parser.error(f"--decoder: {program} is no program")
+    results = measure(peers, options.decoder, quick=options.quick)
     text = markdown(results)
     print(text)
     (options.out / "results.md").write_text(text)

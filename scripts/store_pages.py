@@ -10,7 +10,8 @@ options of a part as the registry knows it::
     <!-- options: sinks.victoriametrics -->
     <!-- end -->
 
-Its title and its table *What is stored* become a row of the index, ``README.md``.
+Its table *What is stored* becomes rows of the index, ``README.md``: one for each column, named by
+the title of the page and the head of the column.
 """
 
 import re
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from ccpipe.cli.plugins import Option, read
+from ccpipe.cli.plugins import PluginOption, read
 from ccpipe.registry import entry_points
 
 INDEX = """\
@@ -48,6 +49,7 @@ FACTS = (
 """The rows of a page's table, and the columns of the index."""
 
 _OPTIONS = re.compile(r"(<!-- options: (\w+)\.(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_HEAD = re.compile(r"\n\| \|(.*)\|\n")
 _FACT = re.compile(r"^\| ([a-z]+) \| (.+) \|$", re.MULTILINE)
 
 
@@ -59,15 +61,21 @@ def page(text: str) -> str:
 def index(pages: dict[str, str]) -> str:
     """Return the index of some pages, by the names of their files."""
     head = f"| store | {' | '.join(FACTS)} |\n|{'---|' * (1 + len(FACTS))}\n"
-    return INDEX + head + "".join(_row(name, text) for name, text in sorted(pages.items()))
+    rows = [row for name, text in sorted(pages.items()) for row in _rows(name, text)]
+    return INDEX + head + "".join(rows)
 
 
-def _row(name: str, text: str) -> str:
-    facts = dict(_FACT.findall(text))
-    if missing := [fact for fact in FACTS if fact not in facts]:
-        raise LookupError(f"{name}: the table 'What is stored' has no row {', '.join(missing)}")
+def _rows(name: str, text: str) -> Iterator[str]:
     title = text.partition("\n")[0].removeprefix("# ")
-    return f"| [{title}]({name}) | {' | '.join(facts[fact] for fact in FACTS)} |\n"
+    held = text.partition("## What is stored\n")[2] or text
+    head = _HEAD.match(held)
+    columns = head[1].split("|") if head else [""]
+    facts = {fact: cells.split(" | ") for fact, cells in _FACT.findall(held)}
+    if missing := [fact for fact in FACTS if len(facts.get(fact, ())) < len(columns)]:
+        raise LookupError(f"{name}: the table 'What is stored' has no row {', '.join(missing)}")
+    for place, column in enumerate(map(str.strip, columns)):
+        label = f"[{title}]({name})" + (f" {column}" if column else "")
+        yield f"| {label} | {' | '.join(facts[fact][place] for fact in FACTS)} |\n"
 
 
 def _table(group: str, name: str) -> str:
@@ -84,7 +92,7 @@ def _table(group: str, name: str) -> str:
     return "\n| option | type | default | meaning |\n|---|---|---|---|\n" + "".join(rows) + "\n"
 
 
-def _default(option: Option) -> str:
+def _default(option: PluginOption) -> str:
     if option.required:
         return "required"
     empty = option.default in (None, "", [], {})

@@ -1,8 +1,10 @@
 """Decoding and encoding, compared with other Python libraries."""
 
 import functools
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Sequence
 from io import BytesIO
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +32,7 @@ def decoders() -> dict[str, Callable[[bytes], object]]:
     }
     if KERNEL is not None:
         found["ccpipe, kernel"] = lambda text: decode_compiled(text, other, "auto", lenient=False)
+        found["ccpipe, decode()"] = decode
     return found
 
 
@@ -60,8 +63,17 @@ def arrow_csv(text: bytes) -> pa.Table:
     return table.set_column(1, "value", values)
 
 
-def decoding() -> dict[str, list[Result]]:
-    """Measure all decoders on payloads of several sizes."""
+def peer(program: Path, text: bytes) -> Result:
+    """Measure a program of ``peers``: it gets the payload, and prints its name and its rate."""
+    done = subprocess.run(  # noqa: S603 - named on the command line
+        [program], input=text, capture_output=True, check=True, timeout=120
+    )
+    name, found = done.stdout.decode().split("\t")
+    return Result(name, float(found))
+
+
+def decoding(peers: Sequence[Path] = ()) -> dict[str, list[Result]]:
+    """Measure all decoders, and the programs of `peers`, on payloads of several sizes."""
     lines = realistic(50_000)
     bodies = {f"{size} lines": lines[:size] for size in SIZES}
     bodies["1 MiB"] = first_bytes(lines, 2**20)
@@ -74,6 +86,7 @@ def decoding() -> dict[str, list[Result]]:
             Result(what, rate(functools.partial(read, text), len(body)))
             for what, read in decoders().items()
         ]
+        results[name] += [peer(program, text) for program in peers]
     text = payload(lines)
     if KERNEL is not None:
         results["50 000 lines, shuffled"].append(

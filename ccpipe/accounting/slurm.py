@@ -97,7 +97,7 @@ def group_steps(
         elif job is not None and row.id.job == job.id.job:
             steps.append(row)
         else:
-            problem(f"step {row.id}: the row of its job is not before it")
+            problem(f"step {row.id}: no row of its job precedes it")
     if job is not None:
         yield _run(job, steps, problem)
 

@@ -66,7 +66,7 @@ def _refuse_empty_paths(words: list[str]) -> None:
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     for value in bound.arguments.values():
         if Path() in [value, *getattr(value, "__dict__", {}).values()]:
-            raise UsageError("a path is empty; write . for the current folder")
+            raise UsageError("empty path; use . for the current folder")
 
 
 def _explain(error: CycloptsError) -> str:

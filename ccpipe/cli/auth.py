@@ -83,7 +83,7 @@ def init(
         raise CreateError(f"{folder}: {error.strerror}") from None
     users = write_site(folder, cluster)
     if not any(user.role == "node" for user in users):
-        raise UsageError("no node is named: --node 'f[01-88]'")
+        raise UsageError("no node given, such as --node 'f[01-88]'")
     if output == "json":
         print_json([{**u._asdict(), "file": str(_seed(folder, u.role, u.name))} for u in users])
         return

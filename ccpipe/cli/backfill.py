@@ -71,9 +71,9 @@ async def backfill(
         File with the database password.
     """
     if not places or (from_ != "file" and len(places) > 1):
-        raise UsageError("say one folder or address, or files with --from file")
+        raise UsageError("give one folder or address, or files with --from file")
     if rate < 0:
-        raise UsageError(f"--rate {rate}: it cannot be negative")
+        raise UsageError(f"--rate {rate}: must not be negative")
     telemetry = Telemetry()
     recipe = load_recipe(to, where)
     _, between, sink = recipe_parts(recipe, to, telemetry)

@@ -130,7 +130,7 @@ async def put(
         Output format.
     """
     if not node:
-        raise UsageError("--node is missing: a value is set on nodes that are named")
+        raise UsageError("--node is missing: to set a value, name the nodes")
     await _ask(where, name, value, node, _tags(type_, id_), wait, output)
 
 

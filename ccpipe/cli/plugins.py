@@ -23,7 +23,7 @@ CONTEXT = {"site": None, "telemetry": None}
 """Arguments that ccpipe itself supplies; they are not options."""
 
 
-class Option(msgspec.Struct, frozen=True):
+class PluginOption(msgspec.Struct, frozen=True):
     """One key of a part's table in a recipe."""
 
     name: str
@@ -43,7 +43,7 @@ class Plugin(msgspec.Struct, frozen=True):
     problem: str = ""
     """Why it cannot be used here; empty if it can."""
     help: str = ""
-    options: list[Option] = []
+    options: list[PluginOption] = []
 
 
 def plugins(
@@ -138,16 +138,16 @@ def _help(cls: type[Any]) -> str:
     return "\n\n".join(text for text in texts if text and text not in inherited)
 
 
-def _option(field: msgspec.structs.FieldInfo) -> Option:
+def _option(field: msgspec.structs.FieldInfo) -> PluginOption:
     default = field.default
     if field.default_factory is not msgspec.NODEFAULT:
         default = field.default_factory()
     missing = default is msgspec.NODEFAULT
     value = None if missing else plain(default)
-    return Option(field.encode_name, type_name(field.type), value, required=missing)
+    return PluginOption(field.encode_name, type_name(field.type), value, required=missing)
 
 
-def _default_text(option: Option) -> str:
+def _default_text(option: PluginOption) -> str:
     return "" if option.default is None else msgspec.json.encode(option.default).decode()
 
 

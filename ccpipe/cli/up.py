@@ -205,7 +205,7 @@ class Child:
                 self.stop.set()
                 return
             self.telemetry.count(self.telemetry.restarts, self.name)
-            log.warning("%s ended with %s; starting it again", self.name, code)
+            log.warning("%s ended with %s; restarting it", self.name, code)
             await asyncio.sleep(min(pause, MAX_PAUSE))
             await self._start()
 
@@ -222,7 +222,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"another `ccpipe up` works in {folder}; give --dir") from None
+            raise UsageError(f"another `ccpipe up` is running in {folder}; give --dir") from None
         yield
 
 

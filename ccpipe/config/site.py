@@ -9,98 +9,98 @@ from ccpipe.config.units import Duration, Interval, Size
 
 
 class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How to reach the broker. Secrets are read from files only."""
+    """Connection to the broker. Secrets are read from files only."""
 
     servers: list[str] = []
-    """URLs such as ``nats://10.0.0.1:4222``; empty: a running ``ccpipe up``, else localhost."""
+    """URLs such as ``nats://10.0.0.1:4222``; if empty, a running ``ccpipe up`` or localhost."""
     user: str = ""
-    """User name, where the broker asks for one."""
+    """User name, if the broker requires one."""
     password_file: str = ""
-    """File that holds the user's password."""
+    """File containing the user's password."""
     credentials_file: str = ""
-    """A ``.creds`` file (JWT and seed)."""
+    """Credentials file (``.creds``: JWT and seed)."""
     nkey_file: str = ""
-    """File that holds an nkey seed."""
+    """File containing an nkey seed."""
     ca_file: str = ""
-    """Certificate authority of the server's certificate, where it is a private one."""
+    """CA certificate of the server, if it is signed by a private CA."""
     cert_file: str = ""
-    """Client certificate, where the server asks for one."""
+    """Client certificate, if the server requires one."""
     key_file: str = ""
     """Private key of the client certificate."""
     tls: Literal["auto", "require", "first"] = "auto"
-    """``require`` sends nothing before TLS, not even credentials; ``first`` begins with TLS, for
-    servers with ``handshake_first``; ``auto`` is ``require`` where a URL begins with ``tls://`` or
-    ``ca_file`` or ``cert_file`` is set, else the server chooses."""
+    """``require`` sends nothing unencrypted, not even credentials; ``first`` starts with the TLS
+    handshake, for servers with ``handshake_first``; ``auto`` means ``require`` if a URL begins with
+    ``tls://`` or if ``ca_file`` or ``cert_file`` is set, otherwise the server decides."""
     jetstream: bool = True
-    """Use a JetStream stream (delivery at least once) rather than core NATS (at most once)."""
+    """Use JetStream (at-least-once delivery) instead of core NATS (at most once)."""
     subjects: dict[str, str | dict[str, str]] = {}
-    """Subjects that differ from the specification's; see ``docs/wire.md``."""
+    """Overrides of the default subjects; see ``docs/wire.md``."""
     stream_age: Duration = Duration(86400)
     """How long the stream keeps messages for bridges that are not running."""
     stream_size: Size = Size(2**30)
-    """Maximum size of the stream; ``stream_discard`` says what happens when it is full."""
+    """Maximum size of the stream; for a full stream see ``stream_discard``."""
     stream_discard: Literal["old", "new"] = "old"
-    """What a full stream does: ``old`` deletes the oldest messages, read or not; ``new`` refuses
-    new messages, which publishers then hold as long as they can."""
+    """What a full stream discards: ``old`` deletes the oldest messages, even unread ones; ``new``
+    rejects new messages, which publishers then keep in their spool."""
     stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
-    """Servers of a JetStream cluster that each store all messages; see ``docs/nats.md``."""
+    """Number of servers of a JetStream cluster that store each message; see ``docs/nats.md``."""
     stream_sources: list[str] = []
-    """Where the stream gets its messages from: JetStream domains that have a stream of the same
-    name, or ``domain/stream``. It then stores nothing that is published here."""
+    """JetStream domains from whose stream of the same name, or from ``domain/stream``, this stream
+    copies its messages. It then stores nothing published here."""
     stream_mirror: str = ""
-    """Domain, or ``domain/stream``, of which the stream is an exact copy."""
+    """Domain, or ``domain/stream``, whose stream this one mirrors."""
     domain: str = ""
-    """JetStream's domain, such as that of a leaf node; empty: the one that we are connected to."""
+    """JetStream domain, such as a leaf node's; default: that of the connected server."""
     stream_partitions: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
-    """Parts of the stream that several bridges of one recipe share, each part read in order by one
-    of them; see ``docs/scale.md``."""
+    """Number of partitions that bridges of one recipe share; each partition is read in order by
+    one bridge; see ``docs/scale.md``."""
 
 
 class SonarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Sonar's data about the node, published on ``<cluster>.sonar.*``."""
+    """Sonar data about the node, published on ``<cluster>.sonar.*``."""
 
     sample: Duration = Duration(300)
     """Interval of ``sample`` data (processes, CPUs, GPUs); 0 disables it."""
     sysinfo: Duration = Duration(86400)
-    """Interval of ``sysinfo`` data, which is also sent at the start; 0 disables it."""
+    """Interval of ``sysinfo`` data, also sent at startup; 0 disables it."""
     exclude_system_jobs: bool = True
-    """Leave out processes of users with a uid below 1000."""
+    """Exclude processes of users with a UID below 1000."""
     exclude_users: list[str] = []
-    """Users whose processes are left out."""
+    """Users whose processes are excluded."""
     exclude_commands: list[str] = []
-    """Prefixes of the names of commands that are left out."""
+    """Commands whose processes are excluded, by prefix of their name."""
     min_cpu_time: Duration = Duration(0)
-    """Leave out processes that have used less CPU time than this."""
+    """Exclude processes that have used less CPU time than this."""
     rollup: bool = False
-    """Merge similar processes of one job and parent into one entry."""
+    """Merge similar processes with the same job and parent into one entry."""
     pss: bool = False
-    """Report memory as PSS, which needs root for processes of other users."""
+    """Report memory as PSS; requires root for processes of other users."""
     profile: Literal["spec", "sonar", "jobanalyzer", "slurm-monitor"] = "spec"
-    """For whom envelopes are written: the specification's readers, or a program's."""
+    """Target reader of the envelopes: the specification, or a program."""
 
 
 class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What can be read and set on this node over ``<cluster>.control.*``."""
+    """Settings that can be read and changed over ``<cluster>.control.*``."""
 
     enabled: bool = True
-    """Answer control requests."""
+    """Reply to control requests."""
     put: list[Literal["interval", "freq", "nvml", "rapl"]] = []
-    """What may be set; other PUT requests are answered with an error."""
+    """Settings that may be changed; other PUT requests are rejected."""
 
 
 class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where messages wait on disk while the broker is away; see ``docs/node.md``."""
+    """Spool on disk for messages while the broker is unreachable; see ``docs/node.md``."""
 
     enabled: bool = True
-    """Keep messages on disk; else in memory only."""
+    """Keep messages on disk; otherwise in memory only."""
     path: str = ""
-    """File; default: ``spool.db`` in the state folder."""
+    """Path of the file; default: ``spool.db`` in the state folder."""
     size: Size = Size(64 * 2**20)
-    """Maximum size; when it is reached, the oldest metrics are dropped, events never."""
+    """Maximum size; beyond it, the oldest metrics are dropped, but never events."""
     age: Duration = Duration(86400)
     """How long metrics are kept."""
     rate: Annotated[int, msgspec.Meta(ge=1)] = 20
-    """Messages per second that are published at most when the broker is back."""
+    """Maximum messages per second replayed when the broker is back."""
 
 
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -109,75 +109,75 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     interval: Interval = Interval(10)
     """Time between two samples of a metric."""
     jitter: Duration | None = None
-    """Maximum random delay of each sample, so that nodes do not all publish at once; if absent,
+    """Maximum random delay of each sample, so that nodes do not all publish at once; default:
     a fiftieth of the interval."""
     collectors: dict[str, dict[str, Any]] = {}
-    """Options of each collector; ``enabled = false`` disables it, ``interval`` overrides the
+    """Options by collector; ``enabled = false`` disables one, ``interval`` overrides its
     interval."""
     units: bool = False
-    """Add the tag ``unit`` to metrics."""
+    """Add the tag ``unit`` to each metric."""
     translate: list[dict[str, Any]] = []
-    """Translators for the metrics, in this order, as in a recipe; ``use`` names each."""
+    """Translators applied to the metrics, in order, as in a recipe; ``use`` names each."""
     sonar: SonarOptions = SonarOptions()
     control: ControlOptions = ControlOptions()
     spool: SpoolOptions = SpoolOptions()
     log: Literal["debug", "info", "warn", "error", "off"] = "info"
-    """Minimum level at which the publisher's own log is published on ``<cluster>.log.ccpipe``."""
+    """Minimum level of the publisher's log messages sent to ``<cluster>.log.ccpipe``."""
     tags: dict[str, str] = {}
-    """Tags added to every metric, besides ``cluster``, ``hostname`` and ``type``."""
+    """Tags added to each metric, besides ``cluster``, ``hostname`` and ``type``."""
     profile: Literal["none", "clustercockpit"] = "none"
-    """For whom metrics are published: ``clustercockpit`` sends what cc-metric-store can store; see
+    """Target reader of the metrics: ``clustercockpit`` sends what cc-metric-store can store; see
     ``docs/clustercockpit.md``."""
     precision: Literal["auto", "s", "ms", "us", "ns"] = "auto"
-    """Unit of the timestamps of metrics; ``auto`` is the largest that is exact, and ``s`` with the
+    """Unit of the timestamps of metrics; ``auto`` uses the largest exact unit, and ``s`` with the
     profile ``clustercockpit``."""
     dead_letter_file: str = ""
-    """File for lines that could not be delivered; default: ``dead.lp`` in the state folder."""
+    """File for lines that cannot be delivered; default: ``dead.lp`` in the state folder."""
 
 
 class TelemetryOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where ``/health``, ``/ready`` and ``/metrics`` are served."""
+    """HTTP server for ``/health``, ``/ready`` and ``/metrics``."""
 
     listen: str = ""
-    """``host:port``; empty disables the server."""
+    """Address as ``host:port``; empty disables the server."""
 
 
 class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much a bridge collects before it writes; what is absent is up to the sink."""
+    """Batching of records before a write; defaults depend on the sink."""
 
     lines: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Maximum number of records in one write."""
+    """Maximum number of records per write."""
     bytes: Size | None = None
-    """Maximum size of the records of one write, in memory."""
+    """Maximum size of the records of a write, in memory."""
     age: Duration | None = None
-    """Maximum time that a record waits for others."""
+    """Maximum time a record waits for others."""
     timeout: Duration | None = None
-    """Maximum time that a write may take; then it is tried again with half of the records."""
+    """Timeout of a write, which is then retried with half of the records."""
     memory: Size | None = None
-    """Maximum size of all records in memory; when it is reached, the source is not read."""
+    """Maximum size of all records in memory; beyond it, the source is not read."""
 
 
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The contents of ``ccpipe.toml``, which all commands share."""
 
     cluster: Annotated[str, msgspec.Meta(min_length=1)] = "local"
-    """Name of the cluster, in the tag ``cluster`` and in subjects."""
+    """Name of the cluster: the tag ``cluster``, and part of subjects."""
     hostname: Annotated[str, msgspec.Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: socket.gethostname().partition(".")[0]
     )
-    """Short name of this node, in the tag ``hostname``."""
+    """Short name of this node: the tag ``hostname``."""
     bus: Bus = Bus()
     publish: Publish = Publish()
     telemetry: TelemetryOptions = TelemetryOptions()
 
 
 class Recipe(Site, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One bridge: a source, translators and a sink, in addition to the keys of a site."""
+    """A bridge: a source, translators and a sink, in addition to the site's keys."""
 
     source: dict[str, Any]
     """``use`` names the source; the other keys are its options."""
     translate: list[dict[str, Any]] = []
-    """Translators in the order in which they are applied; ``use`` names each."""
+    """Translators, in order; ``use`` names each."""
     sink: dict[str, Any]
     """``use`` names the sink; the other keys are its options."""
     batch: Batching = Batching()

@@ -111,7 +111,7 @@ class DashboardFeed:
                                 await self._replay(name, pattern, began)
             except (UnavailableError, DeniedError, TimeoutError) as error:
                 why = str(error) or "it takes too long"
-                log.warning("what streams hold of the last day is not shown: %s", why)
+                log.warning("stored data of the last day is not shown: %s", why)
             finally:
                 self._begin_live()
             await asyncio.Event().wait()  # until it is cancelled

@@ -255,7 +255,7 @@ class DashboardServer:
         except (TimeoutError, ConnectionError):
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
         except Exception:
-            log.exception("the dashboard cannot show a page")
+            log.exception("internal error of the dashboard")
             await socket.close(code=WSCloseCode.INTERNAL_ERROR)
 
 

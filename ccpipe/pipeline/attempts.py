@@ -78,7 +78,7 @@ class Attempts:
         before, at = self._reported
         if reason != before or now() - at >= REPEAT_SECONDS:
             self._reported = reason, now()
-            log.warning("%s; trying again", reason)
+            log.warning("%s; retrying", reason)
 
     async def bounded(
         self, attempt: Callable[[], Awaitable[None]], seconds: float, last: float = LAST_SECONDS
@@ -99,7 +99,7 @@ class Attempts:
         except TimeoutError:
             if not limit.expired():
                 raise  # it is not ours
-            raise TimedOutError("the write did not end in time") from None
+            raise TimedOutError("the write timed out") from None
         finally:
             self._current = None
 

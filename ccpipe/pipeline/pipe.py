@@ -351,7 +351,7 @@ class _Pipe:
             if self.attempts.is_over:
                 raise
             self.telemetry.failed(self.sink)
-            log.warning("%s: %s; trying with half", type(self.sink).__name__, error)
+            log.warning("%s: %s; retrying with half", type(self.sink).__name__, error)
             self.max_records = total // 2
             smaller = portion.halves()
         except (RejectedError, EncodeError) as error:
@@ -398,16 +398,16 @@ class _Pipe:
                 )
         except TimedOutError:
             self.is_upstream_silent = True
-            log.warning("the source takes no acknowledgement; what was written comes again")
+            log.warning("the source cannot acknowledge; written records will be redelivered")
         except UnavailableError as error:
-            log.warning("%s; what was written will be delivered again", error)
+            log.warning("%s; written records will be redelivered", error)
 
     async def acknowledge_each(self, items: Sequence[Item]) -> None:
         for item in items:
             try:
                 await item.batch.ack()
             except UnavailableError as error:
-                log.warning("%s: %s; it will be delivered again", item.batch.origin, error)
+                log.warning("%s: %s; it will be redelivered", item.batch.origin, error)
 
     async def keep(self, items: Sequence[Item], reason: str) -> None:
         """Make dead letters of what has no upstream, until the source has ended too."""

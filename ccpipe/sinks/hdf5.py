@@ -176,7 +176,7 @@ class Hdf5Sink(Sink):
                 try:
                     await asyncio.to_thread(self._finish, name)
                 except (OSError, DataError) as error:
-                    log.error("%s: %s; trying again", name.file_name, error)  # noqa: TRY400
+                    log.error("%s: %s; retrying", name.file_name, error)  # noqa: TRY400
                     self._due[name] = now + self.idle
                 else:
                     if self._due.get(name) == due:
@@ -217,7 +217,7 @@ class Hdf5Sink(Sink):
             file.flush()
             os.fsync(file.fileno())
         gathered.unlink()
-        log.warning("%s: samples that came again or too late for the file of their step", late)
+        log.warning("%s: samples that are duplicates or too late for the file of their step", late)
 
 
 def assemble(gathered: Path, path: Path, name: NodeStepName) -> None:

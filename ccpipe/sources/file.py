@@ -73,7 +73,7 @@ class FileSource(Source):
         if not paths:
             raise ConfigError("paths is empty")
         if rate < 0:
-            raise ConfigError(f"rate is {rate}: it cannot be negative")
+            raise ConfigError(f"rate is {rate}: must not be negative")
         self.paths = paths
         self.format = format
         self.precision = precision

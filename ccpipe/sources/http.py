@@ -192,7 +192,7 @@ class HttpSource(Source):
             taken += size
             self.held += size
             if self.held > self.memory:
-                raise Refused(503, "too many requests wait")
+                raise Refused(503, "too many pending requests")
 
         try:
             body = await read_body(request, self.max_body, take)

@@ -191,7 +191,9 @@ class TreeSource(Source):
         """Return where to go on; at the start of a file that is another one, being shorter."""
         begin = self._read.get(file.key, self._done.get(file.key) or 0) if self.follow else 0
         if begin > stream.seek(0, 2):
-            log.warning("%s: shorter than what was read of it: reading it anew", file.path)
+            log.warning(
+                "%s: shorter than the part already read: reading it from the beginning", file.path
+            )
             return 0
         return begin
 

@@ -2,6 +2,8 @@
 
 import json
 import platform
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
@@ -64,3 +66,16 @@ def test_a_missing_library_comes_with_the_line_to_type(
     rows = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
     assert rows["pyarrow"] == "not installed, pip install 'ccpipe[parquet]'"
     assert rows["psutil"] == "not installed, pip install 'psutil'"
+
+
+def test_it_imports_neither_broker_nor_pipeline() -> None:
+    """Whoever asks for versions may have trouble with just those."""
+    heavy = ("asyncio", "nats", "ssl", "rich.console", "numpy", "pyarrow", "ccpipe.pipeline")
+    program = (
+        "import sys; sys.argv = ['ccpipe', 'version']\n"
+        "from ccpipe.cli import main\n"
+        "try: main()\n"
+        f"finally: print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stderr == b"[]\n"

@@ -146,7 +146,9 @@ async def test_nobody_else_may_send_control_requests(site_of: SiteOf, role: str)
     site = site_of(role)
     async with Connection(site.bus, name=role, telemetry=Telemetry()) as bus:
         for value in (None, "1s"):
-            with pytest.raises(DeniedError, match="does not let us send control requests"):
+            with pytest.raises(
+                DeniedError, match="does not permit this user to send control requests"
+            ):
                 await ask(bus, site, [request("interval", node="n1", value=value)], seconds=10)
 
 

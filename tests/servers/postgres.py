@@ -89,6 +89,14 @@ class Server:
         finally:
             await connection.close()
 
+    async def run(self, database: str, script: str) -> None:
+        """Run several statements."""
+        connection = await asyncpg.connect(self.url(database), password=PASSWORD)
+        try:
+            await connection.execute(script)
+        finally:
+            await connection.close()
+
     async def waiting(self, database: str, expected: int) -> None:
         """Poll until so many connections to a database wait for a lock."""
         query = f"""

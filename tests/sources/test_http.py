@@ -177,7 +177,7 @@ async def test_under_pressure() -> None:
         first = asyncio.create_task(client.post(LINE))
         await eventually(lambda: client.source.held > 0)
         status, text = await client.post(LINE * 2)
-        assert (status, "too many requests wait" in text) == (503, True)
+        assert (status, "too many pending requests" in text) == (503, True)
         status, text = await first
         assert (status, "send it again" in text) == (503, True)
         assert client.source.held == 0

@@ -210,4 +210,6 @@ def _records(
             if record and record.job_number == row["job_number"]:
                 yield record
             else:
-                files.report(f"{known.path}: job {row['job_number']} is not where the index has it")
+                files.report(
+                    f"{known.path}: job {row['job_number']} is not at its position in the index"
+                )

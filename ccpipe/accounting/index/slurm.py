@@ -241,5 +241,5 @@ def _run(
     records = _reader(header, zone).read(text).records
     if records and records[0].id.job == row["job"]:
         return records
-    files.report(f"{note.path}: job {row['job']} is not where the index has it")
+    files.report(f"{note.path}: job {row['job']} is not at its position in the index")
     return []

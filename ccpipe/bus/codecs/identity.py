@@ -107,4 +107,4 @@ class HeldToSubject(Codec):
 
 
 def _difference(subject: str, own: str) -> str:
-    return "" if subject == own else f"it came on {subject} and says that it belongs on {own}"
+    return "" if subject == own else f"arrived on {subject}, but belongs on {own}"

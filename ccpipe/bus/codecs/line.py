@@ -4,7 +4,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, compress, pairwise
 from typing import Any, Literal, NamedTuple
 
 from ccpipe.bus.codecs import Codec, Packing, Received
@@ -107,14 +107,9 @@ class LineCodec(Codec):
             if len(payload) <= min(packing.size, packing.limit):
                 yield destination.subject, payload
                 return
-        encoded = {
-            precision: encode_each(records, precision=precision)
-            for precision in {destination.precision for destination in rows}
-        }
+        encoded = _encoded(records, rows)
         for destination, own in rows.items():
-            lines = encoded[destination.precision]
-            if len(rows) > 1:
-                lines = [lines[row] for row in own]
+            lines = encoded if len(rows) == 1 else [encoded[row] for row in own]
             parts = _job_parts(records[row] for row in own) if destination in of_events else ()
             for payload in pack(lines, packing.lines, min(packing.size, packing.limit), parts):
                 if len(payload) > packing.limit:
@@ -192,6 +187,24 @@ def _rows_of_each(destinations: Sequence[_Destination]) -> dict[_Destination, Se
     for row, destination in enumerate(destinations):
         rows.setdefault(destination, []).append(row)
     return dict(rows)
+
+
+def _encoded(records: Sequence[Message], rows: dict[_Destination, Sequence[int]]) -> list[bytes]:
+    """Encode each record once, in the precision of its destination."""
+    own: dict[AnyPrecision, list[int]] = {}
+    for destination, some in rows.items():
+        own.setdefault(destination.precision, []).extend(some)
+    if len(own) == 1:
+        return encode_each(records, precision=next(iter(own)))
+    encoded = [b""] * len(records)
+    for precision, some in own.items():
+        wanted = frozenset(some)
+        keep = [row in wanted for row in range(len(records))]
+        part = records.take(keep) if isinstance(records, Lines) else compress(records, keep)
+        lines = encode_each(part, precision=precision)
+        for row, line in zip(sorted(some), lines, strict=True):
+            encoded[row] = line
+    return encoded
 
 
 def _groups(messages: Sequence[Any], sizes: Iterable[int]) -> Iterator[Sequence[Any]]:

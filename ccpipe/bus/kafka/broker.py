@@ -33,26 +33,26 @@ _KEY = " {hostname}"
 
 
 class KafkaBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How to reach a Kafka cluster. Secrets are read from files only."""
+    """Connection to a Kafka cluster. Secrets are read from files only."""
 
     servers: tuple[str, ...] = ("127.0.0.1:9092",)
-    """Some of its brokers, as ``host:port``."""
+    """Brokers of the cluster, as ``host:port``; one that is reachable suffices."""
     tls: bool = False
     """Use TLS."""
     ca_file: str = ""
-    """Certificate authority of the servers' certificates, where it is a private one."""
+    """CA certificate of the servers, if it is signed by a private CA."""
     cert_file: str = ""
-    """Client certificate, where the servers ask for one."""
+    """Client certificate, if the servers require one."""
     key_file: str = ""
     """Private key of the client certificate."""
     user: str = ""
-    """User name, where the cluster asks for one (SASL)."""
+    """User name, if the cluster requires one (SASL)."""
     password_file: str = ""
-    """File that holds the user's password."""
+    """File containing the user's password."""
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
     """SASL mechanism."""
     timeout: Duration = Duration(10)
-    """Maximum time for a broker to answer."""
+    """Time limit for a broker's response."""
 
     def __post_init__(self) -> None:
         """Check what must go together; raises ValueError, which names the key path."""

@@ -121,7 +121,7 @@ class KafkaSource(Source):
             except UnavailableError as error:
                 self.telemetry.count(self.telemetry.bus_errors, "connection")
                 if not is_reported:
-                    log.warning("%s; trying until it is there", error)
+                    log.warning("%s; retrying until it is reachable", error)
                 is_reported = True
             await asyncio.sleep(RETRY_SECONDS)
         if self.group:

@@ -46,24 +46,24 @@ _FAILURE = 128
 
 
 class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How to reach an MQTT broker. Secrets are read from files only."""
+    """Connection to an MQTT broker. Secrets are read from files only."""
 
     url: str = "mqtt://127.0.0.1:1883"
-    """Address; ``mqtts://`` for TLS, whose port is 8883 where none is given."""
+    """Address; ``mqtts://`` for TLS, with default port 8883."""
     user: str = ""
-    """User name, where the broker asks for one."""
+    """User name, if the broker requires one."""
     password_file: str = ""
-    """File that holds the user's password."""
+    """File containing the user's password."""
     ca_file: str = ""
-    """Certificate authority of the server's certificate, where it is a private one."""
+    """CA certificate of the server, if it is signed by a private CA."""
     cert_file: str = ""
-    """Client certificate, where the server asks for one."""
+    """Client certificate, if the server requires one."""
     key_file: str = ""
     """Private key of the client certificate."""
     protocol: Literal["5", "3.1.1"] = "5"
-    """Version of MQTT; nats-server speaks 3.1.1 only."""
+    """MQTT version; nats-server supports 3.1.1 only."""
     timeout: Duration = Duration(10)
-    """Maximum time for the broker to answer."""
+    """Time limit for the broker's response."""
 
     def __post_init__(self) -> None:
         """Check the address; raises ValueError, which names the key path."""

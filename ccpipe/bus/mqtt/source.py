@@ -182,7 +182,7 @@ class MqttSource(Source):
             except UnavailableError as error:
                 self.telemetry.count(self.telemetry.bus_errors, "connection")
                 if not is_reported:
-                    log.warning("%s; trying until it is back", error)
+                    log.warning("%s; retrying until it is back", error)
                 is_reported = True
             finally:
                 self._session = None

@@ -66,7 +66,9 @@ async def ask(
     while not done.is_set() and (left := deadline - monotonic()) > 0:
         await wait_for_event(done, min(left, 0.1))
         if _denials(bus) > denied:
-            raise DeniedError(f"the broker at {bus.url} does not let us send control requests")
+            raise DeniedError(
+                f"the broker at {bus.url} does not permit this user to send control requests"
+            )
     return answers
 
 

@@ -363,7 +363,7 @@ class Connection:
         if not self._leaving:
             reason = f" ({self._client.loss})" if self._client.loss else ""
             log.warning(
-                "%s: NATS at %s is lost%s; trying until it is back", self.name, self.url, reason
+                "%s: NATS at %s is lost%s; retrying until it is back", self.name, self.url, reason
             )
 
     async def _back(self) -> None:

@@ -124,7 +124,7 @@ class NatsServer:
             assert self._process is not None
             code = await self._process.wait()
             self.telemetry.count(self.telemetry.restarts, "server")
-            log.warning("nats-server ended with %s; starting it again", code)
+            log.warning("nats-server ended with %s; restarting it", code)
             try:
                 await self._start()
             except UnavailableError as error:

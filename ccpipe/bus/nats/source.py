@@ -372,7 +372,7 @@ class NatsSource(Source):
                     break
                 if not is_reported:
                     log.info(
-                        "%s: %d messages come again, then what is newer", self.durable, missing
+                        "%s: %d messages are redelivered, then newer ones", self.durable, missing
                     )
                     is_reported = True
             await wait_for_event(self._stopped, 0.2)
@@ -394,7 +394,9 @@ class NatsSource(Source):
         answered = time.monotonic()
         while self._stream and not self._is_empty and (now := time.monotonic()) < deadline:
             if now - answered >= SILENT_SECONDS:
-                log.warning("NATS at %s does not answer: what it has is read later", self.bus.url)
+                log.warning(
+                    "NATS at %s does not respond; its messages will be read later", self.bus.url
+                )
                 return
             self._served.clear()
             await self._ask({"no_wait": True}, min(deadline - now, SILENT_SECONDS))
@@ -426,7 +428,7 @@ class NatsSource(Source):
                 self._stream = stream
                 return True
         except UnavailableError as error:
-            log.warning("%s; trying again", error)
+            log.warning("%s; retrying", error)
         await wait_for_event(self._stopped, 1.0)
         return False
 

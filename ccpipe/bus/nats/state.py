@@ -33,5 +33,5 @@ async def streams_and_consumers(
             if stream.state.consumer_count:
                 consumers += await jetstream.consumers_info(str(stream.config.name))
     except (nats.errors.Error, TimeoutError) as error:
-        raise explain(error, "looking at streams") from None
+        raise explain(error, "inspecting streams") from None
     return streams, [each for each in consumers if each.config and each.config.durable_name]

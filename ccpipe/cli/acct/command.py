@@ -41,37 +41,37 @@ class Show:
     """Output options."""
 
     by: tuple[Key, ...] = ()
-    """Group by this; several times for several columns."""
+    """Group by this column; repeat the option for several columns."""
 
     jobs: bool = False
-    """List records instead of summing them up."""
+    """List records instead of summarizing them."""
 
     top: int | None = None
-    """Show so many rows, those with the most of --sort."""
+    """Show only this many rows, those with the highest values in --sort."""
 
     sort: str | None = None
-    """Column to sort by, the largest first; with --top it is cpu unless given."""
+    """Column to sort by, highest values first; the default with --top is cpu."""
 
     percentiles: tuple[float, ...] = ()
-    """Add percentiles of wait, wallclock and peak memory, such as 50 and 95."""
+    """Add percentiles, such as 50 and 95, of wait time, wallclock time and peak memory."""
 
     qacct: bool = False
-    """Print exactly what qacct 8.1.9 prints."""
+    """Print exactly the output of qacct 8.1.9."""
 
     output: Annotated[Format, Parameter(alias="-o")] = "table"
-    """How to show it; csv and json (one object a line) have all digits."""
+    """Output format; csv and json (one object per line) have all digits."""
 
     def check(self) -> None:
         """Raise UsageError for options that exclude each other or are out of range."""
         own_layout = self.output != "table" or self.top is not None or self.sort
         if self.qacct and (own_layout or self.percentiles):
-            raise UsageError("--qacct is a layout of its own: no -o, --top, --sort, --percentiles")
+            raise UsageError("--qacct excludes -o, --top, --sort and --percentiles")
         if self.top is not None and self.top < 1:
-            raise UsageError(f"--top {self.top}: at least one row must be shown")
+            raise UsageError(f"--top {self.top}: must be at least 1")
         if bad := [p for p in self.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
-            raise UsageError(f"--percentiles {bad[0]:g}: percentages lie between 0 and 100")
+            raise UsageError(f"--percentiles {bad[0]:g}: must be between 0 and 100")
         if self.qacct and (unknown := [name for name in self.by if name not in layout.TITLES]):
-            raise UsageError(f"--by {unknown[0]}: qacct knows no such column; leave out --qacct")
+            raise UsageError(f"--by {unknown[0]}: qacct has no such column; omit --qacct")
 
     def best(self, rows: Iterable[Row]) -> Iterable[Row]:
         """Return the rows to show, in their order."""
@@ -106,7 +106,7 @@ def sums(
         Accounting files (.gz, .bz2, .xz and .zst are decompressed), - for standard input; default:
         those in $SGE_ROOT/$SGE_CELL/common.
     file
-        The same as FILES, with qacct's flag.
+        The same as FILES, as in qacct.
     index
         Index folder written by `ccpipe acct index`, to look up jobs by number.
     """
@@ -139,7 +139,7 @@ def index(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     to: Path,
 ) -> None:
-    """Index accounting files, to find one job among millions quickly.
+    """Index accounting files to find one job among millions quickly.
 
     The files are Grid Engine's, or the output of `sacct -P`. The folder gets one
     small Parquet file for each; run the command again to update it, also after
@@ -198,7 +198,7 @@ def _sum_up(
     if show.qacct:
         _print(layout.sums(totals, by, _given(filters)))
     elif not LAYOUT.show_sums(show.best(LAYOUT.sums(totals)), show.output):
-        note("no record is what was asked for", "yellow")
+        note("no matching record found", "yellow")
     return len(totals)
 
 
@@ -241,7 +241,7 @@ def _not_found(filters: Filters) -> NoReturn:
     if filters.task and asked:
         note(f"error: job-array tasks {asked}.{','.join(filters.task)} not found")
     else:
-        note(f"error: job {asked} not found" if asked else "no record is what was asked for")
+        note(f"error: job {asked} not found" if asked else "no matching record found")
     sys.exit(NOT_FOUND)
 
 

@@ -23,58 +23,58 @@ Several = tuple[str, ...]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Filters. Values of a repeated option are alternatives; * and ? match any text."""
+    """Filters. A repeated option matches any of its values; * and ? are wildcards."""
 
     owner: Annotated[Several, Parameter(alias="-u")] = ()
-    """Owners of the jobs."""
+    """Only jobs of these owners."""
 
     group: Annotated[Several, Parameter(alias="-g")] = ()
-    """Unix groups of the owner, by name or number."""
+    """Only jobs of owners in these Unix groups, by name or number."""
 
     project: Annotated[Several, Parameter(alias="-P")] = ()
-    """Projects; NONE for jobs without one."""
+    """Only jobs of these projects; NONE selects jobs without one."""
 
     department: Annotated[Several, Parameter(alias="-D")] = ()
-    """Departments."""
+    """Only jobs of these departments."""
 
     account: Annotated[Several, Parameter(alias="-A")] = ()
-    """Account strings (`qsub -A`)."""
+    """Only jobs with these account strings (`qsub -A`)."""
 
     queue: Annotated[Several, Parameter(alias="-q")] = ()
-    """Cluster queues, or queue@host."""
+    """Only jobs in these cluster queues or queue instances (queue@host)."""
 
     host: Several = ()
-    """Execution hosts, with or without their domain."""
+    """Only jobs on these execution hosts, with or without domain."""
 
     pe: Several = ()
-    """Parallel environments; NONE for jobs without one."""
+    """Only jobs in these parallel environments; NONE selects jobs without one."""
 
     slots: tuple[int, ...] = ()
-    """Numbers of slots."""
+    """Only jobs with one of these numbers of slots."""
 
     ar: tuple[int, ...] = ()
-    """Advance reservations, by number."""
+    """Only jobs in these advance reservations, by number."""
 
     job: Annotated[Several, Parameter(alias="-j")] = ()
-    """Jobs by number or name; their records are listed unless --by is given."""
+    """Only these jobs, by number or name; lists their records unless --by is given."""
 
     task: Annotated[Several, Parameter(alias="-t")] = ()
-    """Array tasks: n[-m[:s]]."""
+    """Only these array tasks: n[-m[:s]]."""
 
     begin: Annotated[str | None, Parameter(alias="-b")] = None
-    """Earliest start: [[CC]YY]MMDDhhmm[.SS] or 2026-11-20T10:00, local time."""
+    """Earliest start time, local: [[CC]YY]MMDDhhmm[.SS] or 2026-11-20T10:00."""
 
     end: Annotated[str | None, Parameter(alias="-e")] = None
-    """Latest start."""
+    """Latest start time, in the same formats."""
 
     days: Annotated[int | None, Parameter(alias="-d")] = None
-    """Number of days from --begin, or up to --end or now."""
+    """Number of days after --begin, or before --end or now."""
 
     by_end: Annotated[bool, Parameter(alias="-E")] = False
-    """Apply --begin, --end and --days to the end of the job, not its start."""
+    """Apply --begin, --end and --days to end times instead of start times."""
 
     masters: Annotated[bool, Parameter(alias="-m")] = False
-    """Leave out tasks of parallel jobs."""
+    """Exclude the tasks of parallel jobs."""
 
     def selection(self) -> "RecordSelection":
         """Return the selection; raises UsageError."""
@@ -90,7 +90,7 @@ class Filters:
             "granted_pe": self.pe,
         }
         if bad := [queue for queue in self.queue if "@@" in queue]:
-            raise UsageError(f"--queue {bad[0]}: host groups are known to the master only")
+            raise UsageError(f"--queue {bad[0]}: host groups are known only to qmaster")
         numbers = {"slots": self.slots, "arid": self.ar}
         return RecordSelection(
             texts={column: patterns for column, patterns in texts.items() if patterns},

@@ -48,52 +48,52 @@ ROWS = 4096
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SlurmFilters:
-    """Filters. Values of a repeated option are alternatives; * and ? match any text."""
+    """Filters. A repeated option matches any of its values; * and ? are wildcards."""
 
     user: Annotated[Several, Parameter(alias="-u")] = ()
-    """Users."""
+    """Only jobs of these users."""
 
     group: Annotated[Several, Parameter(alias="-g")] = ()
-    """Unix groups of the user."""
+    """Only jobs of users in these Unix groups."""
 
     account: Annotated[Several, Parameter(alias="-A")] = ()
-    """Accounts."""
+    """Only jobs of these accounts."""
 
     partition: Annotated[Several, Parameter(alias="-r")] = ()
-    """Partitions."""
+    """Only jobs in these partitions."""
 
     qos: Annotated[Several, Parameter(alias="-q")] = ()
-    """Qualities of service."""
+    """Only jobs with these qualities of service (QOS)."""
 
     cluster: Annotated[Several, Parameter(alias="-M")] = ()
-    """Clusters."""
+    """Only jobs on these clusters."""
 
     reservation: Several = ()
-    """Reservations."""
+    """Only jobs in these reservations."""
 
     wckey: Annotated[Several, Parameter(alias="-W")] = ()
-    """Workload characterization keys."""
+    """Only jobs with these workload characterization keys."""
 
     state: Annotated[Several, Parameter(alias="-s")] = ()
-    """States, such as COMPLETED, or short as in sacct: CD."""
+    """Only jobs in these states, such as COMPLETED, or its code CD."""
 
     nodelist: Annotated[Several, Parameter(alias="-N")] = ()
-    """Nodes, of which the job had at least one: n[01-04], or patterns."""
+    """Only jobs with at least one of these nodes: a node list such as n[01-04], or patterns."""
 
     job: Annotated[Several, Parameter(alias="-j")] = ()
-    """Jobs by number (13, 13_1, 17+1) or name; they are listed unless --by is given."""
+    """Only these jobs, by number (13, 13_1, 17+1) or name; lists them unless --by is given."""
 
     begin: Annotated[str | None, Parameter(alias=("-S", "-b"))] = None
-    """Earliest start: 2026-11-20T10:00 or [[CC]YY]MMDDhhmm[.SS], local time."""
+    """Earliest start time, local: 2026-11-20T10:00 or [[CC]YY]MMDDhhmm[.SS]."""
 
     end: Annotated[str | None, Parameter(alias="-e")] = None
-    """Latest start."""
+    """Latest start time, in the same formats."""
 
     days: Annotated[int | None, Parameter(alias="-d")] = None
-    """Number of days from --begin, or up to --end or now."""
+    """Number of days after --begin, or before --end or now."""
 
     by_end: Annotated[bool, Parameter(alias="-E")] = False
-    """Apply --begin, --end and --days to the end of the job, not its start."""
+    """Apply --begin, --end and --days to end times instead of start times."""
 
     def selection(self) -> Callable[["JobRun"], bool]:
         """Return what says of a run whether it passes all filters; raises UsageError."""
@@ -169,27 +169,27 @@ class SlurmShow:
     """Output options."""
 
     by: tuple[Key, ...] = ()
-    """Group by this; several times for several columns."""
+    """Group by this column; repeat the option for several columns."""
 
     jobs: bool = False
-    """List jobs instead of summing them up."""
+    """List jobs instead of summarizing them."""
 
     top: int | None = None
-    """Show so many rows, those with the most of --sort."""
+    """Show only this many rows, those with the highest values in --sort."""
 
     sort: str | None = None
-    """Column to sort by, the largest first; with --top it is TotalCPU unless given."""
+    """Column to sort by, highest values first; the default with --top is TotalCPU."""
 
     percentiles: tuple[float, ...] = ()
-    """Add percentiles of wait, elapsed time and memory, such as 50 and 95."""
+    """Add percentiles, such as 50 and 95, of wait time, elapsed time and memory."""
 
     output: Annotated[Format, Parameter(alias="-o")] = "table"
-    """How to show it; csv and json (one object a line) have all digits."""
+    """Output format; csv and json (one object per line) have all digits."""
 
     def best(self, rows: Iterable[Row]) -> Iterable[Row]:
         """Return the rows to show, in their order."""
         if self.top is not None and self.top < 1:
-            raise UsageError(f"--top {self.top}: at least one row must be shown")
+            raise UsageError(f"--top {self.top}: must be at least 1")
         if self.top is None and self.sort is None:
             return rows
         return best(rows, self.sort or "TotalCPU", self.top)
@@ -218,12 +218,12 @@ def sacct(
     files
         Files (.gz, .bz2, .xz and .zst are decompressed); - or none for standard input.
     zone
-        Time zone of the times in the text, such as Europe/Oslo; default: that of this machine.
+        Time zone of the input, such as Europe/Oslo; default: that of this machine.
     index
         Index folder written by `ccpipe acct index`, to look up jobs by number.
     """
     if bad := [p for p in options.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
-        raise UsageError(f"--percentiles {bad[0]:g}: percentages lie between 0 and 100")
+        raise UsageError(f"--percentiles {bad[0]:g}: must be between 0 and 100")
     if not files and not index and sys.stdin.isatty():
         raise UsageError(f"which file? Or: sacct -aP -o {COLUMNS} | ccpipe acct sacct")
     is_selected = filters.selection()
@@ -318,5 +318,5 @@ def _sum_up(runs: Iterator["JobRun"], options: SlurmShow) -> int:
         sums.add(to_table(some, sums.columns))
     totals = sums.totals()
     if not LAYOUT.show_sums(options.best(LAYOUT.sums(totals)), options.output):
-        note("no job is what was asked for", "yellow")
+        note("no matching job found", "yellow")
     return len(totals)

@@ -184,7 +184,7 @@ def best(rows: Iterable[Row], name: str, count: int | None) -> list[Row]:
     head = titles.get(name.lower().replace(" ", "-").replace("_", "-"))
     if head is None:
         raise UsageError(
-            f"--sort {name.lower()}: there is no such column, only {', '.join(titles)}"
+            f"--sort {name.lower()}: no such column; choose one of {', '.join(titles)}"
         )
     rows = itertools.chain([first], rows)
 

@@ -124,7 +124,7 @@ def _of_lines(to: str) -> Format:
 @contextlib.contextmanager
 def _open_target(path: Path | None, files: tuple[Path, ...]) -> Iterator[IO[bytes]]:
     if path and any(path.exists() and file.exists() and path.samefile(file) for file in files):
-        raise UsageError(f"{path} is read from: it cannot be written to as well")
+        raise UsageError(f"{path} is an input file: it cannot also be the output")
     try:
         with path.open("wb") if path else open_stdout() as file:
             yield file

@@ -304,7 +304,7 @@ def list_(
     )
     for row in rows:
         if row["suspect"]:
-            note(f"{row['series']}: looks like needing --fix {' --fix '.join(row['suspect'])}")
+            note(f"{row['series']}: probably needs --fix {' --fix '.join(row['suspect'])}")
 
 
 @profile.command

@@ -11,7 +11,7 @@ from ccpipe.formats.lineprotocol.diagnose import diagnose
 from ccpipe.formats.lineprotocol.grammar import Grammar, Rule
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
-from ccpipe.formats.lineprotocol.plain import CHUNK, add_plain_lines
+from ccpipe.formats.lineprotocol.plain import CHUNK, MIN_CHUNK, add_plain_lines
 from ccpipe.formats.lineprotocol.precision import (
     INT64_MAX,
     INT64_MIN,
@@ -193,7 +193,8 @@ class _Decoder:
         payload = self.payload
         while position >= self.mixed:
             end = payload.rfind(b"\n", position, position + CHUNK) + 1
-            if not end:
+            if end - position < MIN_CHUNK:
+                self.mixed = len(payload)
                 break
             if not add_plain_lines(self.lines, position, end, self.plain_time):
                 self.mixed = end

@@ -15,6 +15,8 @@ from ccpipe.formats.lineprotocol.lines import Lines
 
 CHUNK = 2**16
 """Bytes that are read at once."""
+MIN_CHUNK = 500
+"""Bytes that are faster read line by line."""
 _STAMP = re.compile(STAMP.pattern + rb"\n")
 
 

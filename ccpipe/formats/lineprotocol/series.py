@@ -81,6 +81,10 @@ class Encodings(dict[bytes, int]):
                     self.bytes += len(key) + _ENCODING_SIZE
         return code
 
+    def has_room(self, count: int, size: int) -> bool:
+        """Say whether there are fewer than `count` encodings in less than `size` bytes."""
+        return len(self) < count and self.bytes < size
+
     def alias(self, raw: bytes, code: int) -> None:
         """Remember another encoding of a series."""
         self[raw] = code
@@ -143,15 +147,18 @@ class SeriesTable:
         "field_codes",
         "fields",
         "grammar",
+        "max_bytes",
+        "max_fields",
         "scanner",
         "series",
-        "size",
     )
 
     def __init__(self, grammar: Grammar = CC, cap: int = MAX_SERIES) -> None:
         """Start empty."""
         self.grammar = grammar
         self.cap = cap
+        self.max_bytes = max_bytes()
+        self.max_fields = min(cap, MAX_FIELDS)
         self.codes: Encodings = Encodings() if KERNEL is None else KERNEL.Encodings()
         """The numbers of series, by their encodings."""
         self.series = SeriesByNumber(self)
@@ -168,9 +175,10 @@ class SeriesTable:
 
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or a fresh one when it is full."""
-        codes = self.codes
-        has_room = len(codes) < self.cap and len(self.field_codes) < min(self.cap, MAX_FIELDS)
-        if has_room and codes.bytes < max_bytes():
+        if (
+            self.codes.has_room(self.cap, self.max_bytes)
+            and len(self.field_codes) < self.max_fields
+        ):
             return self
         return SeriesTable(self.grammar, self.cap)
 

@@ -217,7 +217,7 @@ class Agent:
             try:
                 await run(self._log, sink, limits=LOG, telemetry=Telemetry(), stop=end)
             except CcpipeError as error:
-                log.warning("the log does not go to the bus: %s", error)
+                log.warning("the log is not published: %s", error)
 
         self._set_log_level(self.site.publish.log)
         task = asyncio.create_task(carry(), name="ccpipe-log")
@@ -278,7 +278,7 @@ class Agent:
         read = with_profile(self._read())
         site, changed = keep_fixed_settings(read, self.site)
         if changed:
-            log.warning("%s: changed, which needs a restart", ", ".join(changed))
+            log.warning("%s: changed; takes effect after a restart", ", ".join(changed))
         return AgentParts.of(site, self._path, self.telemetry, self.parts)
 
     async def set_interval(self, seconds: float) -> None:

@@ -17,24 +17,24 @@ from ccpipe.node.sampling.metrics import Metric
 
 _BOTH = ("node", "hwthread")
 STATES = (  # in the order of /proc/stat
-    Metric("cpu_user", "percent", float, "running programs", _BOTH),
-    Metric("cpu_nice", "percent", float, "running programs of lowered priority", _BOTH),
-    Metric("cpu_system", "percent", float, "running the kernel for programs", _BOTH),
-    Metric("cpu_idle", "percent", float, "idle", _BOTH),
-    Metric("cpu_iowait", "percent", float, "idle while waiting for a disk", _BOTH),
-    Metric("cpu_irq", "percent", float, "serving hardware interrupts", _BOTH),
-    Metric("cpu_softirq", "percent", float, "serving deferred work of interrupts", _BOTH),
-    Metric("cpu_steal", "percent", float, "taken by the hypervisor for others", _BOTH),
-    Metric("cpu_guest", "percent", float, "running guests of this hypervisor", _BOTH),
-    Metric("cpu_guest_nice", "percent", float, "running guests of lowered priority", _BOTH),
+    Metric("cpu_user", "percent", float, "time in user programs", _BOTH),
+    Metric("cpu_nice", "percent", float, "time in programs with lowered priority (nice)", _BOTH),
+    Metric("cpu_system", "percent", float, "time in the kernel", _BOTH),
+    Metric("cpu_idle", "percent", float, "idle time", _BOTH),
+    Metric("cpu_iowait", "percent", float, "idle time while waiting for I/O", _BOTH),
+    Metric("cpu_irq", "percent", float, "time in hardware interrupts", _BOTH),
+    Metric("cpu_softirq", "percent", float, "time in soft interrupts", _BOTH),
+    Metric("cpu_steal", "percent", float, "time stolen by the hypervisor", _BOTH),
+    Metric("cpu_guest", "percent", float, "time in guests of this hypervisor", _BOTH),
+    Metric("cpu_guest_nice", "percent", float, "time in guests with lowered priority", _BOTH),
 )
 _IDLE = 3
 _FIRST_GUEST = 8
 
 METRICS = (
     *STATES,
-    Metric("cpu_used", "percent", float, "every state but idle", _BOTH),
-    Metric("num_cpus", "", int, "hardware threads that are online"),
+    Metric("cpu_used", "percent", float, "time not idle", _BOTH),
+    Metric("num_cpus", "", int, "online hardware threads"),
 )
 
 _NODE = {"type": "node"}

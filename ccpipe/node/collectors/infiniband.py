@@ -33,14 +33,14 @@ _ERRORS = {
         "ib_recv_errors", "packets", int, "received with errors", _NODE, "network"
     ),
     "port_xmit_discards": Metric(
-        "ib_xmit_discards", "packets", int, "not sent: the port is down or congested", _NODE,
+        "ib_xmit_discards", "packets", int, "not sent: port down or congested", _NODE,
         "network",
     ),
     "port_xmit_wait": Metric(
-        "ib_xmit_wait", "ticks", int, "with data to send that had to wait", _NODE, "network"
+        "ib_xmit_wait", "ticks", int, "waiting with data to send", _NODE, "network"
     ),
 }  # fmt: skip
-_ACTIVE = Metric("ib_active", "", int, "1 where the port can carry data, else 0", _NODE, "network")
+_ACTIVE = Metric("ib_active", "", int, "1 if the port is active, otherwise 0", _NODE, "network")
 
 _RATES = rate_rows(_TRAFFIC, "_bw")
 

@@ -23,7 +23,7 @@ from ccpipe.process.child import run
 _NODE = ("node",)
 METRICS = (
     Metric("ipmi_temperature", "degC", float, "of a sensor", _NODE, "sensor"),
-    Metric("ipmi_fan", "RPM", float, "speed of a fan", _NODE, "sensor"),
+    Metric("ipmi_fan", "RPM", float, "fan speed", _NODE, "sensor"),
     Metric("ipmi_voltage", "V", float, "of a sensor", _NODE, "sensor"),
     Metric("ipmi_current", "A", float, "of a sensor", _NODE, "sensor"),
     Metric("ipmi_power", "W", float, "of a sensor", _NODE, "sensor"),

@@ -13,11 +13,11 @@ from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 
 METRICS = (
-    Metric("cpu_load", "", float, "threads that run or are blocked, averaged over 1 minute"),
-    Metric("load_five", "", float, "the same over 5 minutes"),
-    Metric("load_fifteen", "", float, "the same over 15 minutes"),
-    Metric("proc_run", "", int, "threads that can run now"),
-    Metric("proc_total", "", int, "threads that exist"),
+    Metric("cpu_load", "", float, "load average over 1 minute: running and blocked threads"),
+    Metric("load_five", "", float, "load average over 5 minutes"),
+    Metric("load_fifteen", "", float, "load average over 15 minutes"),
+    Metric("proc_run", "", int, "runnable threads"),
+    Metric("proc_total", "", int, "threads"),
 )
 
 _NODE = {"type": "node"}

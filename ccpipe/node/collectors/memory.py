@@ -21,37 +21,37 @@ from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
 
 _ROWS = (
-    ("MemTotal", "mem_total", "kB", "memory that the kernel can give out"),
-    ("MemFree", "mem_free", "kB", "used for nothing at all"),
-    ("MemAvailable", "mem_available", "kB", "estimate of what new programs can have unswapped"),
-    ("Buffers", "mem_buffers", "kB", "cache of raw block devices"),
-    ("Cached", "mem_cached", "kB", "cache of files, shared memory and tmpfs included"),
+    ("MemTotal", "mem_total", "kB", "total usable memory"),
+    ("MemFree", "mem_free", "kB", "unused memory"),
+    ("MemAvailable", "mem_available", "kB", "available without swapping (estimate)"),
+    ("Buffers", "mem_buffers", "kB", "buffers of block devices"),
+    ("Cached", "mem_cached", "kB", "page cache, including shared memory and tmpfs"),
     ("Shmem", "mem_shared", "kB", "shared memory and tmpfs"),
-    ("Active", "mem_active", "kB", "used lately, not to be reclaimed soon"),
-    ("Inactive", "mem_inactive", "kB", "not used lately, first to be reclaimed"),
-    ("Dirty", "mem_dirty", "kB", "waiting to be written to disk"),
-    ("Writeback", "mem_writeback", "kB", "being written to disk now"),
-    ("AnonPages", "mem_anon_pages", "kB", "programs' own pages, backed by no file"),
+    ("Active", "mem_active", "kB", "recently used memory (active)"),
+    ("Inactive", "mem_inactive", "kB", "memory not used recently, reclaimed first (inactive)"),
+    ("Dirty", "mem_dirty", "kB", "dirty pages waiting to be written to disk"),
+    ("Writeback", "mem_writeback", "kB", "pages being written to disk"),
+    ("AnonPages", "mem_anon_pages", "kB", "anonymous memory of programs"),
     ("Mapped", "mem_mapped", "kB", "files mapped into programs"),
-    ("Slab", "mem_slab", "kB", "the kernel's own structures"),
-    ("SReclaimable", "mem_sreclaimable", "kB", "the part of slab that is a cache"),
-    ("Mlocked", "mem_locked", "kB", "locked by programs, never swapped"),
-    ("KernelStack", "mem_kernelstack", "kB", "the kernel's stacks, one for each thread"),
+    ("Slab", "mem_slab", "kB", "kernel data structures (slab)"),
+    ("SReclaimable", "mem_sreclaimable", "kB", "reclaimable slab"),
+    ("Mlocked", "mem_locked", "kB", "memory locked by programs"),
+    ("KernelStack", "mem_kernelstack", "kB", "kernel stacks"),
     ("PageTables", "mem_pagetables", "kB", "page tables"),
     ("VmallocTotal", "mem_vmalloc_total", "kB", "size of the kernel's vmalloc address space"),
     ("AnonHugePages", "mem_anon_hugepages", "kB", "transparent huge pages of programs"),
     ("ShmemHugePages", "mem_shared_hugepages", "kB", "shared memory and tmpfs in huge pages"),
     ("ShmemPmdMapped", "mem_shared_pmd_mapped", "kB", "shared memory mapped as huge pages"),
     ("HugePages_Total", "mem_hugepages_total", "pages", "size of the pool of huge pages"),
-    ("HugePages_Free", "mem_hugepages_free", "pages", "pages of the pool not yet given out"),
-    ("HugePages_Rsvd", "mem_hugepages_reserved", "pages", "free pages that are promised"),
-    ("HugePages_Surp", "mem_hugepages_surplus", "pages", "pages beyond the pool's size"),
-    ("Hugepagesize", "mem_hugepages_size", "kB", "size of one huge page of the pool"),
+    ("HugePages_Free", "mem_hugepages_free", "pages", "free huge pages of the pool"),
+    ("HugePages_Rsvd", "mem_hugepages_reserved", "pages", "reserved huge pages"),
+    ("HugePages_Surp", "mem_hugepages_surplus", "pages", "surplus huge pages"),
+    ("Hugepagesize", "mem_hugepages_size", "kB", "size of a huge page"),
     ("DirectMap4k", "mem_direct_mapped_4k", "kB", "mapped by the kernel in pages of 4 KiB"),
     ("DirectMap2M", "mem_direct_mapped_2m", "kB", "mapped by the kernel in pages of 2 MiB"),
     ("DirectMap1G", "mem_direct_mapped_1g", "kB", "mapped by the kernel in pages of 1 GiB"),
-    ("SwapTotal", "swap_total", "kB", "size of the swap space"),
-    ("SwapFree", "swap_free", "kB", "swap space that is free"),
+    ("SwapTotal", "swap_total", "kB", "total swap space"),
+    ("SwapFree", "swap_free", "kB", "free swap space"),
 )
 _NAMES = {key: name for key, name, _, _ in _ROWS}
 _KEYS_OF_DOMAINS = """
@@ -63,12 +63,12 @@ _OF_DOMAINS = frozenset(_KEYS_OF_DOMAINS.split())
 _BOTH = ("node", "memoryDomain")
 
 METRICS = (
-    Metric("mem_used", "kB", int, "used by programs: see above", _BOTH),
+    Metric("mem_used", "kB", int, "memory used by programs (see above)", _BOTH),
     *(
         Metric(name, unit, int, meaning, _BOTH if key in _OF_DOMAINS else ("node",))
         for key, name, unit, meaning in _ROWS
     ),
-    Metric("swap_used", "kB", int, "swap space that is in use"),
+    Metric("swap_used", "kB", int, "used swap space"),
 )
 
 _NODE = {"type": "node"}

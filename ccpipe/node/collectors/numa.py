@@ -14,12 +14,12 @@ from ccpipe.node.sampling.rates import Previous, emit, rate_rows, rates
 
 _DOMAIN = ("memoryDomain",)
 _COUNTERS = (
-    Metric("numastats_numa_hit", "pages", int, "wanted here and given", _DOMAIN),
-    Metric("numastats_numa_miss", "pages", int, "given, though wanted elsewhere", _DOMAIN),
-    Metric("numastats_numa_foreign", "pages", int, "wanted here, given elsewhere", _DOMAIN),
-    Metric("numastats_interleave_hit", "pages", int, "interleaved as it was wanted", _DOMAIN),
-    Metric("numastats_local_node", "pages", int, "given to a program that ran here", _DOMAIN),
-    Metric("numastats_other_node", "pages", int, "given to one that ran elsewhere", _DOMAIN),
+    Metric("numastats_numa_hit", "pages", int, "allocated here, as intended", _DOMAIN),
+    Metric("numastats_numa_miss", "pages", int, "allocated here, intended elsewhere", _DOMAIN),
+    Metric("numastats_numa_foreign", "pages", int, "intended here, allocated elsewhere", _DOMAIN),
+    Metric("numastats_interleave_hit", "pages", int, "interleaved, as intended", _DOMAIN),
+    Metric("numastats_local_node", "pages", int, "allocated here for local programs", _DOMAIN),
+    Metric("numastats_other_node", "pages", int, "allocated here for programs elsewhere", _DOMAIN),
 )
 
 _RATES = rate_rows(_COUNTERS, "_rate")

@@ -16,13 +16,13 @@ from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous
 
 METRICS = (
-    Metric("psi_cpu_some", "percent", float, "some task waited for a processor"),
+    Metric("psi_cpu_some", "percent", float, "time at least one task waited for a CPU"),
     Metric("psi_cpu_full", "percent", float, "always 0 for a node"),
-    Metric("psi_memory_some", "percent", float, "some task waited for memory"),
-    Metric("psi_memory_full", "percent", float, "all tasks waited for memory"),
-    Metric("psi_io_some", "percent", float, "some task waited for a disk"),
-    Metric("psi_io_full", "percent", float, "all tasks waited for a disk"),
-    Metric("psi_irq_full", "percent", float, "interrupts held tasks up (Linux 6.1)"),
+    Metric("psi_memory_some", "percent", float, "time at least one task waited for memory"),
+    Metric("psi_memory_full", "percent", float, "time all tasks waited for memory"),
+    Metric("psi_io_some", "percent", float, "time at least one task waited for I/O"),
+    Metric("psi_io_full", "percent", float, "time all tasks waited for I/O"),
+    Metric("psi_irq_full", "percent", float, "time all tasks waited for interrupts (Linux 6.1)"),
 )
 
 _FILES = ("cpu", "memory", "io", "irq")

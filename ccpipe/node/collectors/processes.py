@@ -14,12 +14,12 @@ from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import emit
 
 _STATES = {
-    "R": Metric("procs_running", "", int, "processes that run or can run"),
-    "S": Metric("procs_sleeping", "", int, "processes that wait for something"),
-    "D": Metric("procs_disk_sleep", "", int, "processes that wait and cannot be interrupted"),
-    "I": Metric("procs_idle", "", int, "idle threads of the kernel"),
-    "Z": Metric("procs_zombie", "", int, "zombies: processes that ended and were not waited for"),
-    "T": Metric("procs_stopped", "", int, "processes that were stopped or are traced"),
+    "R": Metric("procs_running", "", int, "running or runnable processes"),
+    "S": Metric("procs_sleeping", "", int, "sleeping processes"),
+    "D": Metric("procs_disk_sleep", "", int, "processes in uninterruptible sleep"),
+    "I": Metric("procs_idle", "", int, "idle kernel threads"),
+    "Z": Metric("procs_zombie", "", int, "zombie processes"),
+    "T": Metric("procs_stopped", "", int, "stopped or traced processes"),
 }
 _SINCE = {
     "processes": Metric("forks", "", int, "processes and threads started since the last sample"),
@@ -28,7 +28,7 @@ _SINCE = {
 }
 
 METRICS = (
-    Metric("procs_total", "", int, "processes that exist"),
+    Metric("procs_total", "", int, "processes"),
     Metric("threads_total", "", int, "threads of these"),
     *_STATES.values(),
     *_SINCE.values(),

@@ -29,13 +29,13 @@ from ccpipe.node.sampling.soft_errors import SoftErrors
 
 _NODE = ("node",)
 _LEVELS = (
-    Metric("job_mem_used", "bytes", int, "memory now", _NODE, "job"),
-    Metric("job_max_mem_used", "bytes", int, "highest value so far (Linux 5.19)", _NODE, "job"),
-    Metric("job_mem_limit", "bytes", int, "limit of the memory, where there is one", _NODE, "job"),
+    Metric("job_mem_used", "bytes", int, "memory in use", _NODE, "job"),
+    Metric("job_max_mem_used", "bytes", int, "peak memory so far (Linux 5.19)", _NODE, "job"),
+    Metric("job_mem_limit", "bytes", int, "memory limit, if there is one", _NODE, "job"),
 )
 _CPU = (
-    Metric("job_user_cpu", "percent", float, "running its programs", _NODE, "job"),
-    Metric("job_sys_cpu", "percent", float, "running the kernel for them", _NODE, "job"),
+    Metric("job_user_cpu", "percent", float, "CPU time in user programs", _NODE, "job"),
+    Metric("job_sys_cpu", "percent", float, "CPU time in the kernel", _NODE, "job"),
 )
 _IO = (
     Metric("job_read_bytes", "bytes", int, "read since the last sample", _NODE, "job"),

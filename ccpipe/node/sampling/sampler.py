@@ -426,7 +426,7 @@ class Sampler(Source):
         """Log in one line which collectors found nothing to measure here."""
         if self._absent:
             names = ", ".join(sorted(self._absent))
-            log.info("collectors off, as this machine has nothing for them: %s", names)
+            log.info("collectors disabled, as this machine has nothing for them: %s", names)
             self._absent = []
 
     def _report(self, slot: int, text: str) -> None:

@@ -82,7 +82,7 @@ class FileSink(Sink):
 
         """
         if keep < 0:
-            raise ConfigError(f"keep is {keep}: it cannot be negative")
+            raise ConfigError(f"keep is {keep}: must not be negative")
         self.path = Path(path).expanduser()
         self.format = format
         self.precision = precision
@@ -209,7 +209,7 @@ class FileSink(Sink):
             try:
                 await asyncio.to_thread(self._look_after_closed_files)
             except OSError as error:
-                log.warning("%s: closed files: %s; trying again", self.path, error.strerror)
+                log.warning("%s: closed files: %s; retrying", self.path, error.strerror)
             try:
                 async with asyncio.timeout(RETENTION_SECONDS):
                     await self._rotated.wait()

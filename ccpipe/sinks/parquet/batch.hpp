@@ -133,7 +133,7 @@ public:
             micros[place] = micro;
             beyond[place] = last == NO_TIME ? 0 : static_cast<int16_t>(last - micro * 1000);
             values[place] = row.number;
-            types |= 1u << row.type;
+            types |= 1u << (row.type & 7);
             texts += row.type == TEXT;
             if (static_cast<size_t>(row.field) >= field_count) {
                 is_good = false;
@@ -209,11 +209,12 @@ public:
         });
     }
 
-    // Of each row, in order, its part and the number of its text there; -1 where it has none.
+    // Of each row, in order, its part and the number of its text there; -1 where it is no text.
     std::vector<std::pair<size_t, int64_t>> text_numbers() const {
         std::vector<std::pair<size_t, int64_t>> found(size);
         batch_.each(chosen_, size, [&](size_t place, const Row& row, size_t part) {
-            found[place] = {part, row.type == TEXT ? row.exact : -1};
+            constexpr int64_t none = std::numeric_limits<int64_t>::max();
+            found[place] = {part, row.type != TEXT ? -1 : row.exact < 0 ? none : row.exact};
         });
         return found;
     }

@@ -109,7 +109,7 @@ class Housekeeping:
         try:
             await asyncio.to_thread(self._work_in_thread, folders)
         except (OSError, UnavailableError, pa.ArrowException) as error:
-            log.warning("small files are not joined for now: %s", error)
+            log.warning("small files are not compacted for now: %s", error)
 
     def _work_in_thread(self, folders: Iterable[Path]) -> None:
         if self.compact:

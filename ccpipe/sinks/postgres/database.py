@@ -140,7 +140,8 @@ class Database:
         reason = f"{self.place}: {str(error) or type(error).__name__}"
         if state.startswith("28") or state == "42501":  # authorization, privileges
             return DeniedError(reason)
-        if state in {"22021", "22P05"}:  # characters that the database's encoding does not have
+        # characters that the database's encoding does not have, times that a hypertable does not
+        if state in {"22021", "22P05", "22008"}:
             return RejectedError(reason)
         # no such database, no such schema, tables of somebody else in our place
         if state in {"3D000", "3F000", "42P07"}:

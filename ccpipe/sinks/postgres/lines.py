@@ -12,6 +12,9 @@ The view ``messages`` has the columns of the Parquet files, and nothing is lost 
 - ``time`` holds microseconds, which is what a ``timestamptz`` can, and ``ns`` the 0 to 999
   nanoseconds beyond; a line without a time has the time ``-infinity``.
 
+Where the database has TimescaleDB when the tables are made, ``samples`` is a hypertable: see
+``hypertable``.
+
 A row of a double takes 52 bytes of table (seen with 15). Rows are found by time (BRIN); a site that
 asks for single series over years adds an index on ``samples (series, time)``, which makes writing
 slower. Series must not be deleted while a bridge runs that has written to them; both tables may
@@ -28,6 +31,7 @@ from ccpipe.formats.lineprotocol import Lines, ValueType, to_lines
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits
+from ccpipe.sinks.postgres.hypertable import is_hypertable, refuse_no_time
 from ccpipe.sinks.postgres.migrations import TABLES
 from ccpipe.sinks.postgres.partitions import Partitions
 from ccpipe.sinks.postgres.rows import COLUMNS, days, rows
@@ -71,6 +75,7 @@ class PostgresSink(PostgresStore):
         if self._opening != self.database.openings:
             self._forget()
             self._opening = self.database.openings
+            self._partitions.is_hypertable = await is_hypertable(connection)
         await self._partitions.drop_old(connection)
 
     def _forget(self) -> None:
@@ -80,6 +85,8 @@ class PostgresSink(PostgresStore):
 
     async def prepare(self, connection: Any, records: Lines) -> None:
         """See that series and partitions of some lines are there."""
+        if self._partitions.is_hypertable:
+            refuse_no_time(records.times)
         await self._partitions.make(connection, days(records))
         while self._ids.prepare(records):
             async with connection.transaction():

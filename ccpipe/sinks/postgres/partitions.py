@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 
+from ccpipe.sinks.postgres.hypertable import DROP_CHUNKS
 from ccpipe.sinks.postgres.migrations import LOCK
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,8 @@ class Partitions:
     def __init__(self, retention: float) -> None:
         """Keep days for `retention` seconds; 0 is for ever."""
         self.retention = retention
+        self.is_hypertable = False
+        """Whether TimescaleDB makes and names them."""
         self._known: set[int] = set()
         self._next = 0.0
 
@@ -43,6 +46,8 @@ class Partitions:
 
     async def make(self, connection: Any, days: Iterable[int]) -> None:
         """Make the partitions of some days, counted from the epoch, where they are missing."""
+        if self.is_hypertable:
+            return
         today = int(time.time() // 86_400)
         for day in sorted(set(days) - self._known):
             if -DAYS_BACK <= day - today <= DAYS_AHEAD:
@@ -74,17 +79,20 @@ class Partitions:
         if not self.retention or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + RETENTION_SECONDS
+        if self.is_hypertable:
+            await self._drop(connection, "chunks", DROP_CHUNKS, self.retention)
+            return
         oldest = datetime.now(UTC).date() - timedelta(seconds=self.retention)
         for (name,) in await connection.fetch(_PARTITIONS):
             found = re.fullmatch(r"(?:.*\.)?samples_(\d{8})", name)
             if found and datetime.strptime(found[1], "%Y%m%d").date() < oldest:  # noqa: DTZ007
-                await self._drop(connection, name)
+                await self._drop(connection, name, f"DROP TABLE {name}")
 
-    async def _drop(self, connection: Any, name: str) -> None:
+    async def _drop(self, connection: Any, name: str, statement: str, *values: object) -> None:
         try:
             async with connection.transaction():
                 await connection.execute("SET LOCAL lock_timeout = '1s'")
-                await connection.execute(f"DROP TABLE {name}")
+                await connection.execute(statement, *values)
         except asyncpg.PostgresError as error:  # a long query reads it: next time
             log.warning("%s is older than the retention, but stays for now: %s", name, error)
         else:

@@ -121,4 +121,4 @@ class PostgresStore(Sink):
                 copy = functools.partial(self.copy, connection, records)
                 if await self._once.is_written(connection, ids, copy):
                     return
-        raise UnavailableError(f"{self.database.place}: others change the tables while we write")
+        raise UnavailableError(f"{self.database.place}: the tables are being changed concurrently")

@@ -86,7 +86,7 @@ class AccountingFile(Source):
 
         """
         if not paths or len(set(paths)) < len(paths):
-            raise ConfigError(f"paths is {paths}: expected at least one file, and none twice")
+            raise ConfigError(f"paths is {paths}: expected at least one file, each only once")
         self.site = site
         self.paths = paths
         self.reporting = reporting
@@ -158,7 +158,7 @@ class AccountingFile(Source):
             self.checkpoint.save()
         except UnavailableError as error:
             if not self._is_unsaved:
-                log.warning("%s; trying again, and reading on", error)
+                log.warning("%s; retrying, and reading on", error)
             self._is_unsaved = True
         else:
             self._is_unsaved = False

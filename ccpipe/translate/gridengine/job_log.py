@@ -82,7 +82,7 @@ def from_event(message: Message) -> LoggedEvent:
         log = msgspec.json.decode(content, type=JobLog)
         return LoggedEvent(log, msgspec.json.decode(content, type=_Place).origin)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise DataError(f"an event that holds no job_log line: {error}") from None
+        raise DataError(f"an event without a job_log line: {error}") from None
 
 
 class _Place(msgspec.Struct, frozen=True):

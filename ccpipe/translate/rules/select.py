@@ -122,7 +122,7 @@ class Drop(Translator):
 
         """
         if not (kinds or clusters or nodes or names or tags):
-            raise ConfigError("no option is given, and that would drop everything")
+            raise ConfigError("no option is given, which would drop everything")
         self._select = Select(kinds=kinds, clusters=clusters, nodes=nodes, names=names, tags=tags)
 
     def feed(self, records: Sequence[Message]) -> Sequence[Message]:

@@ -50,7 +50,7 @@ class Tag(Translator):
 
         """
         if not (add or remove or rename):
-            raise ConfigError("there is nothing to add, to rename or to remove")
+            raise ConfigError("nothing to add, rename or remove")
         self._rename = dict(rename or {})
         for key in self._rename.values():
             if series("name", {key: "value"}) is None:

@@ -46,7 +46,7 @@ class TimeWindow(Translator):
 
         """
         if max_age is None and max_future is None:
-            raise ConfigError("there is neither max_age nor max_future")
+            raise ConfigError("set max_age or max_future")
         self._max_age = max_age
         self._max_future = max_future
         self._rejected: list[tuple[Message, str]] = []

@@ -126,7 +126,7 @@ def test_a_file_that_is_gone_is_told(acct: Acct, file: Path, index: Path) -> Non
     file.unlink()
     gone = acct("-j", 4321, "--index", index)
     assert gone.code == 65
-    assert f"{file}: job 4321 is not where the index has it" in gone.err
+    assert f"{file}: job 4321 is not at its position in the index" in gone.err
 
 
 def test_a_copy_is_not_indexed_twice(acct: Acct, file: Path, index: Path) -> None:

@@ -119,7 +119,7 @@ def test_rows_that_are_gone_are_reported(acct: Acct, file: Path, index: Path) ->
     file.unlink()
     shown = acct("sacct", "-j", 7, "--index", index)
     assert shown.code == 65
-    assert f"{file}: job 7 is not where the index has it" in shown.err
+    assert f"{file}: job 7 is not at its position in the index" in shown.err
 
 
 @pytest.mark.parametrize(

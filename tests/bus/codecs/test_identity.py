@@ -62,7 +62,7 @@ def test_what_it_says_of_others_is_rejected(line: bytes) -> None:
     accepted, reasons = decoded(Message("fox%2Eno.metrics.n1", GOOD + line))
     assert accepted == ["n1"]
     [reason] = reasons
-    assert reason.startswith("it came on fox%2Eno.metrics.n1 and says that it belongs on")
+    assert reason.startswith("arrived on fox%2Eno.metrics.n1, but belongs on")
 
 
 def test_the_original_line_is_kept_for_the_dead_letter() -> None:

@@ -155,3 +155,27 @@ def test_the_work_for_a_message_of_bad_lines_is_bounded() -> None:
         assert len(rejected) == MAX_REJECTED + 1
         assert b"\n".join(bad.original for bad in rejected) == payload
         assert sum(letter.lines for letter in rejected_letters(batch)) == MAX_REJECTED + 1000
+
+
+def test_each_message_goes_where_its_own_tags_and_name_say() -> None:
+    """Also where it follows others of the same node: by name, by cluster, by node."""
+    tags = [{"cluster": "a", "hostname": "n1"}, {"cluster": "b", "hostname": "n1"}, {}]
+    metrics = [metric(name, 1.0, time=10**9, tags=each) for each in tags for name in ("x", "y")]
+    records = Messages([*metrics, log("c", "info", "t", time=10**9, tags=tags[0])])
+    templates = ("{cluster}.metrics", "{cluster}.{hostname}", "{cluster}.{name}", "flat")
+    for template in templates:
+        site = Site(cluster="own", bus=Bus(subjects={"metrics": template}))
+        subjects = Subjects.of(site)
+        for packing in (Packing(500, 65536, 65536), Packing(1, 65536, 65536)):
+            found = [
+                (subject, line)
+                for subject, payload in LineCodec().encode(records, subjects, packing)
+                for line in payload.splitlines()
+            ]
+            wanted = [
+                (subjects.of_message(record), LineCodec().encode([record], subjects, packing))
+                for record in records
+            ]
+            assert sorted(found) == sorted(
+                (subject, payload.rstrip(b"\n")) for subject, each in wanted for _, payload in each
+            )

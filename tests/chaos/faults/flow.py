@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import nats.errors
+from nats.js.api import ConsumerInfo
 
 from tests.chaos.account import Account, in_file, in_stream, is_in_order
 from tests.chaos.lab import Lab, Process, numbered
@@ -33,6 +34,19 @@ def fault(name: str) -> Callable[[Fault], Fault]:
 
 async def drained(lab: Lab, durable: str = "chaos", seconds: float = 90) -> None:
     """Wait until a bridge has acknowledged everything."""
+    await _consumer(
+        lab, durable, seconds, lambda info: not info.num_pending and not info.num_ack_pending
+    )
+
+
+async def asking(lab: Lab, durable: str = "chaos", seconds: float = 90) -> None:
+    """Wait until a bridge asks for messages."""
+    await _consumer(lab, durable, seconds, lambda info: bool(info.num_waiting))
+
+
+async def _consumer(
+    lab: Lab, durable: str, seconds: float, condition: Callable[[ConsumerInfo], bool]
+) -> None:
     client = await lab.connect()
     jetstream = client.jetstream(timeout=10)
     try:
@@ -41,7 +55,7 @@ async def drained(lab: Lab, durable: str = "chaos", seconds: float = 90) -> None
                 try:
                     stream = await jetstream.find_stream_name_by_subject(lab.subject)
                     info = await jetstream.consumer_info(stream, durable)
-                    if not info.num_pending and not info.num_ack_pending:
+                    if condition(info):
                         return
                 except (nats.errors.Error, TimeoutError):
                     pass  # it is being elected, or made

@@ -1,22 +1,55 @@
 """SIGKILL and SIGSTOP of the bridge, of the broker and of both."""
 
 import asyncio
+import random
 from pathlib import Path
 
-from tests.chaos.account import Account
-from tests.chaos.faults.flow import fault, repeated
-from tests.chaos.lab import Lab, Process
+from tests.chaos.account import Account, in_stream, is_in_order
+from tests.chaos.faults.flow import LINES, RATE, asking, drained, fault, finished, repeated
+from tests.chaos.lab import Lab, Process, numbered
+
+COPY = "copy.metrics"
+"""What a bridge publishes on that reads from the bus too."""
 
 
 @fault("SIGKILL of the bridge")
 async def kill_bridge(folder: Path, rounds: int) -> Account:
     """What it had not acknowledged is delivered again."""
+    return await repeated(folder, rounds, bridge_alone)
 
-    async def act(_: Lab, bridge: Process) -> None:
-        await bridge.kill()
+
+async def bridge_alone(_: Lab, bridge: Process) -> None:
+    """Kill the bridge and start it again."""
+    await bridge.kill()
+    await bridge.start()
+
+
+@fault("SIGKILL of a bridge from one stream into another")
+async def kill_bridge_onto_the_bus(folder: Path, rounds: int) -> Account:
+    """What it had published and not acknowledged is published again, and the broker knows it."""
+    chance = random.Random(rounds)
+    async with Lab(folder).open() as lab:
+        bridge = lab.bridge(f'use = "nats"\nsubjects = {{ metrics = "{COPY}" }}')
         await bridge.start()
-
-    return await repeated(folder, rounds, act)
+        client = await lab.connect()
+        copies = await client.subscribe(COPY)
+        for number in range(rounds):
+            sender = lab.send(numbered(LINES, first=number * LINES), rate=RATE)
+            await sender.start()
+            for _ in range(chance.randint(1, 5)):
+                await copies.next_msg(60)
+            await bridge.kill()
+            await bridge.start()
+            assert await sender.wait() == 0, sender.text()
+            await drained(lab)
+            await asking(lab)
+            while copies.pending_msgs:
+                await copies.next_msg()
+        dead = await finished(lab, bridge)
+        stored = await in_stream(client, COPY)
+        await client.close()
+        assert is_in_order(stored), "a line overtook another one of its node"
+        return Account.of(range(LINES * rounds), stored, dead)
 
 
 @fault("SIGKILL of the broker")

@@ -158,7 +158,7 @@ def test_a_job_that_is_not_there_ends_with_one(acct: Acct) -> None:
 
 def test_sums_of_nothing_are_said_to_be_that(acct: Acct) -> None:
     """An empty answer is none of the errors; it is told so that nobody looks for it."""
-    assert acct(CLASSIC, "-u", "nobody") == (0, "", "no record is what was asked for\n")
+    assert acct(CLASSIC, "-u", "nobody") == (0, "", "no matching record found\n")
 
 
 def test_outcomes_group_like_any_other(acct: Acct) -> None:
@@ -212,10 +212,10 @@ def test_a_bad_line_outweighs_a_job_that_is_not_there(acct: Acct, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--top", "-1"], "--top -1: at least one row must be shown"),
-        (["--top", "0"], "--top 0: at least one row must be shown"),
+        (["--top", "-1"], "--top -1: must be at least 1"),
+        (["--top", "0"], "--top 0: must be at least 1"),
         (["--percentiles", "50", "95"], "percentiles are written --percentiles 50 --percentiles"),
-        (["--percentiles", "101"], "percentages lie between 0 and 100"),
+        (["--percentiles", "101"], "must be between 0 and 100"),
     ],
 )
 def test_wrong_options_are_refused_with_a_sentence(

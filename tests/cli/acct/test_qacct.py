@@ -150,10 +150,10 @@ def test_a_category_with_colons_shifts_nothing(tmp_path: Path, acct: Acct) -> No
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["-o", "json"], "--qacct is a layout of its own"),
-        (["--top", "3"], "--qacct is a layout of its own"),
-        (["--by", "month"], "--by month: qacct knows no such column"),
-        (["-q", "@@group"], "--queue @@group: host groups are known to the master only"),
+        (["-o", "json"], "--qacct excludes -o, --top, --sort"),
+        (["--top", "3"], "--qacct excludes -o, --top, --sort"),
+        (["--by", "month"], "--by month: qacct has no such column"),
+        (["-q", "@@group"], "--queue @@group: host groups are known only to qmaster"),
     ],
 )
 def test_what_qacct_cannot_show_is_refused(arguments: list[str], reason: str, acct: Acct) -> None:

@@ -53,7 +53,7 @@ def test_a_column_that_is_not_there_is_named(acct: Acct) -> None:
     """With those that are."""
     shown = acct(CLASSIC, "--sort", "speed")
     assert shown.code == 64
-    assert "--sort speed: there is no such column, only records, runs, jobs" in shown.err
+    assert "--sort speed: no such column; choose one of records, runs, jobs" in shown.err
 
 
 def test_odd_bytes_steer_no_terminal_and_break_no_json(acct: Acct) -> None:

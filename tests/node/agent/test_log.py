@@ -270,7 +270,7 @@ async def test_a_server_that_is_away_for_long_is_no_echo() -> None:
         await eventually(lambda: sink.tries > 3 * own.ALLOWED)
         sink.is_back = True
         await eventually(lambda: "the first" in texts(sink.written))
-    assert sum("not here; trying again" in text for text in texts(sink.written)) == 1
+    assert sum("not here; retrying" in text for text in texts(sink.written)) == 1
 
 
 async def test_a_server_that_is_really_away_comes_back(tmp_path: Path) -> None:

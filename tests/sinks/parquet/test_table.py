@@ -128,6 +128,12 @@ def test_a_kernel_that_is_given_nonsense() -> None:
         setattr(wrong, name, array("i", [99_999_999]))
         with pytest.raises(IndexError, match="there is no"):
             list(DaySplitter().parts([wrong]))
+    text = decode(b'm,cluster=a event="x" 1740052800\n')
+    for number in (-1, 1):
+        wrong = text.with_series(text.series[:])
+        wrong.exact = array("q", [number])
+        with pytest.raises(IndexError, match="there is no text"):
+            list(DaySplitter().parts([wrong]))
     short = lines.with_series(array("i", [0, 0]))
     with pytest.raises(ValueError, match="length"):
         list(DaySplitter().parts([lines, short]))

@@ -114,7 +114,7 @@ class ProtocolReader:
             except (OSError, nats.errors.ProtocolError):
                 raise
             except BrokenFrame as error:
-                log.warning("NATS: %s; connecting anew", error)
+                log.warning("NATS: %s; reconnecting", error)
                 raise nats.errors.ProtocolError from error
             except Exception as error:  # noqa: BLE001 - none of them may end the read loop
                 await self._report(error)

@@ -63,7 +63,7 @@ class Observer:
     def __init__(self, max_gap: float) -> None:
         """Begin anew where `max_gap` seconds pass without a look: nobody is blamed for a gap.
 
-        Then this process was held up, or the broker was away and nobody could write.
+        Then this process was stalled, or the broker was away and nobody could write.
         """
         self._max_gap = max_gap
         self._seen: dict[str, tuple[int, float]] = {}
@@ -186,6 +186,6 @@ class Claims:
             await jetstream.add_stream(config)
         except nats.js.errors.BadRequestError as error:
             if error.err_code != NAME_IN_USE:
-                raise explain(error, f"making the stream {self._stream}") from None
+                raise explain(error, f"creating the stream {self._stream}") from None
         except (nats.errors.Error, TimeoutError, OSError) as error:
-            raise explain(error, f"making the stream {self._stream}") from None
+            raise explain(error, f"creating the stream {self._stream}") from None

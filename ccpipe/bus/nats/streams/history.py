@@ -36,7 +36,7 @@ async def streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> di
     try:
         found = await jetstream.streams_info()
     except (nats.errors.Error, TimeoutError) as error:
-        raise explain(error, "looking for streams") from None
+        raise explain(error, "listing streams") from None
     streams: dict[str, list[str]] = {}
     for info in found:
         subjects = info.config.subjects or []

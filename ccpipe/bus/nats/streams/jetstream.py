@@ -171,7 +171,7 @@ async def time_of_last(jetstream: JetStreamContext, stream: str, subject: str) -
 async def consumer_of(jetstream: JetStreamContext, stream: str, name: str) -> Consumer | None:
     """Return a consumer by its name; None where there is none."""
     subject = f"CONSUMER.INFO.{stream}.{name}"
-    return await _info(jetstream, subject, Consumer, f"looking at the consumer {name}")
+    return await _info(jetstream, subject, Consumer, f"inspecting the consumer {name}")
 
 
 async def consumers_of(jetstream: JetStreamContext, stream: str) -> AsyncIterator[Consumer]:

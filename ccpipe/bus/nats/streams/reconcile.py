@@ -144,7 +144,7 @@ async def apply(bus: Connection, site: Site, found: Survey, *, drop: bool) -> No
             await call(jetstream, f"STREAM.UPDATE.{name}", update, f"changing the stream {name}")
         else:
             create = {**wanted, "subjects": minimal(added) or None}
-            await call(jetstream, f"STREAM.CREATE.{name}", create, f"making the stream {name}")
+            await call(jetstream, f"STREAM.CREATE.{name}", create, f"creating the stream {name}")
 
 
 def _refuse_to_drop(stream: Stream, own: list[Difference], site: Site) -> None:
@@ -157,5 +157,5 @@ def _refuse_to_drop(stream: Stream, own: list[Difference], site: Site) -> None:
         return
     raise ConfigError(
         f"stream {stream.name}: {reason}, so that the configured limit would delete messages now: "
-        "type `ccpipe streams apply --drop` if that is meant"
+        "run `ccpipe streams apply --drop` to allow it"
     )

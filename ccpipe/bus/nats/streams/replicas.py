@@ -138,7 +138,7 @@ class Replicas:
                 try:
                     await self._tick()
                 except UnavailableError as error:
-                    log.warning("%s; trying again", error)
+                    log.warning("%s; retrying", error)
                 await wait_for_event(self._stopped, self.lease / BEATS)
             for reading in self._readings.values():
                 reading.released.set()
@@ -246,8 +246,8 @@ class Replicas:
             if owner == self.name:
                 continue
             if self.sticky or self.exclusive:
-                raise UnavailableError(f"{owner} took {name} over: this process was held up")
-            log.warning("%s took %s over: this process was held up", owner, name)
+                raise UnavailableError(f"{owner} took {name} over: this process was stalled")
+            log.warning("%s took %s over: this process was stalled", owner, name)
             self._readings.pop(name).task.cancel()
 
     def _give_back(self, table: ClaimTable, wanted: list[str]) -> None:
@@ -313,7 +313,7 @@ class Replicas:
     def _note_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             if isinstance(error, UnavailableError):
-                log.warning("%s; trying again", error)  # claimed still, it is begun again
+                log.warning("%s; retrying", error)  # claimed still, it is begun again
             elif self._failed is None:
                 self._failed = error
                 self._stopped.set()

@@ -77,7 +77,7 @@ async def _ensure_downstream(jetstream: JetStreamContext, config: api.StreamConf
     """Make the stream that gets its messages from others, where it does not exist."""
     name = str(config.name)
     if await stream_of(jetstream, name) is None:
-        doing = f"making the stream {name}"
+        doing = f"creating the stream {name}"
         await call(jetstream, f"STREAM.CREATE.{name}", config.as_dict(), doing)
         log.info("the stream %s gets its messages from other streams", name)
     return name
@@ -222,13 +222,13 @@ async def _store_subjects(jetstream: JetStreamContext, config: api.StreamConfig)
         await jetstream.add_stream(config)
     except nats.js.errors.BadRequestError as error:
         if error.err_code != NAME_IN_USE:
-            raise explain(error, f"making the stream {name} for {', '.join(subjects)}") from None
+            raise explain(error, f"creating the stream {name} for {', '.join(subjects)}") from None
         there = await stream_of(jetstream, name)
         subjects = minimal([*(there.subjects if there else ()), *subjects])
         update = {**(there.config if there else {}), "subjects": subjects}
         await call(jetstream, f"STREAM.UPDATE.{name}", update, f"changing the stream {name}")
     except (nats.errors.Error, TimeoutError) as error:
-        raise explain(error, f"making the stream {name}") from None
+        raise explain(error, f"creating the stream {name}") from None
     log.info("the stream %s stores %s", name, ", ".join(subjects))
     return name
 
@@ -277,10 +277,10 @@ async def ensure_consumer(
         raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
     except nats.js.errors.ServerError as error:
         if error.err_code != OTHER_CONSUMER:
-            raise explain(error, f"making the consumer {durable}") from None
+            raise explain(error, f"creating the consumer {durable}") from None
         raise ConfigError(f"consumer {durable!r} of stream {stream}: {error.description}") from None
     except (nats.errors.Error, TimeoutError) as error:
-        raise explain(error, f"making the consumer {durable}") from None
+        raise explain(error, f"creating the consumer {durable}") from None
     made = f" {info.created:%Y-%m-%dT%H:%M:%S.%fZ}" if info.created else ""
     return f"{stream} {durable}{made}"
 
@@ -307,7 +307,7 @@ async def refuse_others(
     except nats.js.errors.NotFoundError:
         return
     except (nats.errors.Error, TimeoutError) as error:
-        raise explain(error, f"looking at the consumer {durable}") from None
+        raise explain(error, f"inspecting the consumer {durable}") from None
     other = info.config.description if info.config else ""
     if other != owner if owner else info.num_waiting:
         raise ConfigError(

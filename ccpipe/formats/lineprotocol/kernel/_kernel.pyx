@@ -50,6 +50,7 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
         size_t series()
         size_t entries()
         size_t bytes()
+        cbool has_room(size_t, size_t)
         int32_t code(const char*, size_t)
         int32_t intern(const char*, size_t) except +
         void set_alias(const char*, size_t, int32_t code) except +
@@ -220,6 +221,10 @@ cdef class Encodings:
     def bytes(self):
         """What they take in memory, roughly."""
         return self.all.bytes()
+
+    def has_room(self, size_t count, size_t size):
+        """Say whether there are fewer than `count` encodings in less than `size` bytes."""
+        return self.all.has_room(count, size)
 
     def get(self, bytes raw):
         """Return the number of a series by one of its encodings, or None."""

@@ -95,6 +95,11 @@ public:
         return index.entries();
     }
 
+    bool has_room(size_t count, size_t size) {
+        std::lock_guard<std::mutex> lock(mutex);
+        return index.entries() < count && index.bytes() + canonical_.size() * sizeof(int32_t) < size;
+    }
+
     size_t bytes() {
         std::lock_guard<std::mutex> lock(mutex);
         return index.bytes() + canonical_.size() * sizeof(int32_t);

@@ -34,11 +34,11 @@ from ccpipe.node.sampling.metrics import Metric
 
 _BOTH = ("node", "hwthread")
 METRICS = (
-    Metric("ipc", "", float, "instructions in a cycle", ("hwthread",)),
-    Metric("flops_dp", "Flops/s", float, "operations of double precision", _BOTH),
-    Metric("flops_sp", "Flops/s", float, "operations of single precision", _BOTH),
+    Metric("ipc", "", float, "instructions per cycle", ("hwthread",)),
+    Metric("flops_dp", "Flops/s", float, "double-precision operations", _BOTH),
+    Metric("flops_sp", "Flops/s", float, "single-precision operations", _BOTH),
     Metric(
-        "flops_any", "Flops/s", float, "both, where one of double precision counts as two", _BOTH
+        "flops_any", "Flops/s", float, "flops_sp + 2 flops_dp", _BOTH
     ),
     Metric(
         "mem_bw", "MByte/s", float, "read from and written to the memory", ("node", "socket")

@@ -38,12 +38,12 @@ from ccpipe.node.sampling.metrics import Metric
 
 _BOTH = ("node", "hwthread")
 METRICS = (
-    Metric("ipc", "", float, "instructions in a cycle", _BOTH),
-    Metric("flops_dp", "Flops/s", float, "operations of double precision", _BOTH),
-    Metric("flops_sp", "Flops/s", float, "operations of single precision", _BOTH),
+    Metric("ipc", "", float, "instructions per cycle", _BOTH),
+    Metric("flops_dp", "Flops/s", float, "double-precision operations", _BOTH),
+    Metric("flops_sp", "Flops/s", float, "single-precision operations", _BOTH),
     Metric(
         "flops_any", "Flops/s", float,
-        "both, where one of double precision counts as two; of Zen 2 and later each as one", _BOTH,
+        "flops_sp + 2 flops_dp; on Zen 2 and later, operations of both", _BOTH,
     ),
     Metric(
         "mem_bw", "MByte/s", float, "read from and written to the memory", ("node", "socket")

@@ -17,32 +17,32 @@ from ccpipe.node.sampling.metrics import Metric
 
 _CARD = ("accelerator",)
 _FILES = (  # file, what one unit of it is in the unit of the metric, metric
-    ("gpu_busy_percent", 1, Metric("rocm_gfx_util", "percent", float, "busy", _CARD)),
-    ("mem_busy_percent", 1, Metric("rocm_umc_util", "percent", float, "memory busy", _CARD)),
+    ("gpu_busy_percent", 1, Metric("rocm_gfx_util", "percent", float, "use", _CARD)),
+    ("mem_busy_percent", 1, Metric("rocm_umc_util", "percent", float, "use of the memory", _CARD)),
     ("mem_info_vram_total", 2**-20, Metric("rocm_mem_total", "MByte", float, "memory", _CARD)),
     ("mem_info_vram_used", 2**-20, Metric("rocm_mem_used", "MByte", float, "in use", _CARD)),
 )
 _SENSORS = {  # as the driver labels them
     "PPT": ("power", 1e-6, Metric("rocm_avg_power", "W", float, "power drawn", _CARD)),
-    "cap": ("power", 1e-6, Metric("rocm_power_limit", "W", float, "limit of the power", _CARD)),
-    "edge": ("temp", 1e-3, Metric("rocm_temp_edge", "degC", float, "at the edge", _CARD)),
+    "cap": ("power", 1e-6, Metric("rocm_power_limit", "W", float, "power limit", _CARD)),
+    "edge": ("temp", 1e-3, Metric("rocm_temp_edge", "degC", float, "edge temperature", _CARD)),
     "junction": (
         "temp",
         1e-3,
-        Metric("rocm_temp_hotspot", "degC", float, "at the hottest spot", _CARD),
+        Metric("rocm_temp_hotspot", "degC", float, "hotspot temperature", _CARD),
     ),
     "mem": ("temp", 1e-3, Metric("rocm_temp_mem", "degC", float, "of the memory", _CARD)),
     "sclk": ("freq", 1e-6, Metric("rocm_gfx_clock", "MHz", float, "clock", _CARD)),
     "mclk": ("freq", 1e-6, Metric("rocm_u_clock", "MHz", float, "clock of the memory", _CARD)),
 }
-_FAN = Metric("rocm_fan", "percent", float, "speed of the fan", _CARD)
+_FAN = Metric("rocm_fan", "percent", float, "fan speed", _CARD)
 _ECC = {
     "ue": Metric("rocm_ecc_uncorrected_error", "", int, "since the driver was loaded", _CARD),
     "ce": Metric("rocm_ecc_corrected_error", "", int, "since the driver was loaded", _CARD),
 }
 
 _GPU_METRICS = {  # offsets in the file gpu_metrics: in versions 1.1 to 1.3, and since 1.4; -1: none
-    Metric("rocm_mm_util", "percent", float, "video engines busy", _CARD): (20, -1),
+    Metric("rocm_mm_util", "percent", float, "use of the video engines", _CARD): (20, -1),
     Metric("rocm_temp_vrgfx", "degC", float, "of the voltage regulator of the engine", _CARD): (
         10, -1,
     ),

@@ -26,7 +26,7 @@ def rows(prefix: str, operations: str) -> tuple[Metric, ...]:
             for name in operations.split()
         ),
         Metric(
-            f"{prefix}_{_OTHER}", "", float, "operations that are not reported by themselves",
+            f"{prefix}_{_OTHER}", "", float, "operations not reported individually",
             node, "filesystem",
         ),
     )  # fmt: skip

@@ -20,22 +20,22 @@ from ccpipe.node.sampling.rates import emit
 _NODE = ("node",)
 _IO = (  # in the order of /proc/diskstats
     Metric("io_reads", "", int, "reads completed", _NODE, "device"),
-    Metric("io_reads_merged", "", int, "reads joined with a neighbour", _NODE, "device"),
+    Metric("io_reads_merged", "", int, "reads merged", _NODE, "device"),
     Metric("io_read_sectors", "512 bytes", int, "read", _NODE, "device"),
-    Metric("io_read_ms", "ms", int, "time that reads took, added up", _NODE, "device"),
+    Metric("io_read_ms", "ms", int, "total time of all reads", _NODE, "device"),
     Metric("io_writes", "", int, "writes completed", _NODE, "device"),
-    Metric("io_writes_merged", "", int, "writes joined with a neighbour", _NODE, "device"),
+    Metric("io_writes_merged", "", int, "writes merged", _NODE, "device"),
     Metric("io_writes_sectors", "512 bytes", int, "written", _NODE, "device"),
-    Metric("io_writes_ms", "ms", int, "time that writes took, added up", _NODE, "device"),
+    Metric("io_writes_ms", "ms", int, "total time of all writes", _NODE, "device"),
     Metric("io_ioops", "", int, "reads and writes in progress now", _NODE, "device"),
-    Metric("io_ioops_ms", "ms", int, "time with any in progress", _NODE, "device"),
+    Metric("io_ioops_ms", "ms", int, "time with at least one request in progress", _NODE, "device"),
     Metric("io_ioops_weighted_ms", "ms", int, "that, times how many", _NODE, "device"),
     Metric("io_discards", "", int, "discards completed (Linux 4.18)", _NODE, "device"),
-    Metric("io_discards_merged", "", int, "discards joined", _NODE, "device"),
+    Metric("io_discards_merged", "", int, "discards merged", _NODE, "device"),
     Metric("io_discards_sectors", "512 bytes", int, "discarded", _NODE, "device"),
-    Metric("io_discards_ms", "ms", int, "time that discards took", _NODE, "device"),
+    Metric("io_discards_ms", "ms", int, "total time of all discards", _NODE, "device"),
     Metric("io_flushes", "", int, "flushes completed (Linux 5.5)", _NODE, "device"),
-    Metric("io_flushes_ms", "ms", int, "time that flushes took", _NODE, "device"),
+    Metric("io_flushes_ms", "ms", int, "total time of all flushes", _NODE, "device"),
 )
 _IN_PROGRESS = 8
 MIN_COLUMNS = 11
@@ -46,8 +46,10 @@ EXCLUDE = ("loop*", "ram*", "zram*", "sr*", "fd*")
 
 CAPACITY = (
     Metric("disk_total", "GBytes", float, "size of a file system", _NODE, "filesystem"),
-    Metric("disk_free", "GBytes", float, "free, also what only root may use", _NODE, "filesystem"),
-    Metric("part_max_used", "percent", float, "used of the fullest of these file systems"),
+    Metric(
+        "disk_free", "GBytes", float, "free space, root's reserve included", _NODE, "filesystem"
+    ),
+    Metric("part_max_used", "percent", float, "usage of the fullest of these file systems"),
 )
 
 METRICS = (*_IO, *CAPACITY)

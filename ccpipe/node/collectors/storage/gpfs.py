@@ -25,8 +25,8 @@ def _row(name: str, unit: str, meaning: str) -> Metric:
 _COUNTERS = {  # by the keyword of mmpmon
     "br": _row("gpfs_bytes_read", "bytes", "read"),
     "bw": _row("gpfs_bytes_written", "bytes", "written"),
-    "rdc": _row("gpfs_num_reads", "requests", "calls of read"),
-    "wc": _row("gpfs_num_writes", "requests", "calls of write"),
+    "rdc": _row("gpfs_num_reads", "requests", "read calls"),
+    "wc": _row("gpfs_num_writes", "requests", "write calls"),
     "oc": _row("gpfs_num_opens", "requests", "files opened and created"),
     "cc": _row("gpfs_num_closes", "requests", "files closed"),
     "dir": _row("gpfs_num_readdirs", "requests", "folders read"),
@@ -34,7 +34,7 @@ _COUNTERS = {  # by the keyword of mmpmon
 }
 _TOTALS = (
     _row("gpfs_bytes_total", "bytes", "read and written"),
-    _row("gpfs_iops", "requests", "calls of read and write"),
+    _row("gpfs_iops", "requests", "read and write calls"),
     _row("gpfs_metaops", "requests", "opens, closes, folders read and inodes written"),
 )
 _BYTES, _CALLS = 2, 4  # of the counters; the rest are operations on metadata

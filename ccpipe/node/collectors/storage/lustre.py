@@ -19,14 +19,14 @@ from ccpipe.node.sampling.rates import Previous, emit, rates
 _NODE = ("node",)
 _COUNTERS = (
     Metric("lustre_read_bytes", "bytes", int, "read", _NODE, "filesystem"),
-    Metric("lustre_read_requests", "requests", int, "calls of read", _NODE, "filesystem"),
+    Metric("lustre_read_requests", "requests", int, "read calls", _NODE, "filesystem"),
     Metric("lustre_write_bytes", "bytes", int, "written", _NODE, "filesystem"),
-    Metric("lustre_write_requests", "requests", int, "calls of write", _NODE, "filesystem"),
+    Metric("lustre_write_requests", "requests", int, "write calls", _NODE, "filesystem"),
     Metric("lustre_open", "", int, "files opened", _NODE, "filesystem"),
     Metric("lustre_close", "", int, "files closed", _NODE, "filesystem"),
     Metric("lustre_getattr", "", int, "attributes asked for", _NODE, "filesystem"),
     Metric("lustre_setattr", "", int, "attributes set", _NODE, "filesystem"),
-    Metric("lustre_statfs", "", int, "free space asked for", _NODE, "filesystem"),
+    Metric("lustre_statfs", "", int, "free-space requests (statfs)", _NODE, "filesystem"),
     Metric("lustre_inode_permission", "", int, "permissions checked", _NODE, "filesystem"),
 )
 _RATES = (  # in the order of the counters that they are of

@@ -37,8 +37,8 @@ _OPERATIONS = {
 }
 
 _TOTALS = {
-    "proc3": Metric("nfs3_total", "", int, "operations of version 3"),
-    "proc4": Metric("nfs4_total", "", int, "operations of version 4"),
+    "proc3": Metric("nfs3_total", "", int, "NFS version 3 operations"),
+    "proc4": Metric("nfs4_total", "", int, "NFS version 4 operations"),
 }
 
 _NODE = ("node",)

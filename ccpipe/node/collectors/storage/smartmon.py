@@ -29,17 +29,19 @@ def _row(name: str, unit: str, meaning: str) -> Metric:
 
 _HEALTH = {  # by key of nvme_smart_health_information_log
     "temperature": _row("temp", "degC", "temperature"),
-    "percentage_used": _row("percent_used", "percent", "used of the expected life; may be > 100"),
-    "available_spare": _row("avail_spare", "percent", "spare capacity that is left"),
+    "percentage_used": _row(
+        "percent_used", "percent", "used share of the expected lifetime; may exceed 100"
+    ),
+    "available_spare": _row("avail_spare", "percent", "remaining spare capacity"),
     "data_units_read": _row("data_units_read", "", "read, in units of 512000 bytes"),
     "data_units_written": _row("data_units_write", "", "written, in units of 512000 bytes"),
-    "host_reads": _row("host_reads", "", "commands to read"),
-    "host_writes": _row("host_writes", "", "commands to write"),
-    "power_cycles": _row("power_cycles", "", "times that it was switched on"),
-    "power_on_hours": _row("power_on", "sec", "time that it was switched on, in whole hours"),
-    "unsafe_shutdowns": _row("unsafe_shutdowns", "", "times that it lost power unexpectedly"),
-    "media_errors": _row("media_errors", "", "errors of data that could not be corrected"),
-    "num_err_log_entries": _row("errlog_entries", "", "entries of the error log"),
+    "host_reads": _row("host_reads", "", "read commands"),
+    "host_writes": _row("host_writes", "", "write commands"),
+    "power_cycles": _row("power_cycles", "", "power cycles"),
+    "power_on_hours": _row("power_on", "sec", "power-on time, in whole hours"),
+    "unsafe_shutdowns": _row("unsafe_shutdowns", "", "unexpected power losses"),
+    "media_errors": _row("media_errors", "", "uncorrectable data errors"),
+    "num_err_log_entries": _row("errlog_entries", "", "entries in the error log"),
     "warning_temp_time": _row("warn_temp_time", "", "minutes above the warning temperature"),
     "critical_comp_time": _row("crit_comp_time", "", "minutes above the critical temperature"),
 }

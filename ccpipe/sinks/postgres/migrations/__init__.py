@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from ccpipe.errors import ConfigError
+from ccpipe.sinks.postgres.hypertable import CREATE, IS_AVAILABLE
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ async def migrate(connection: Any) -> None:
         return
     async with connection.transaction():
         await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
-        version = await _version(connection)
+        version = before = await _version(connection)
         if version > latest:
             raise ConfigError(
                 f"the database's tables are those of a newer ccpipe: migration {version}, "
@@ -81,12 +82,15 @@ async def migrate(connection: Any) -> None:
         if version == 0:
             await connection.execute(APPLIED)
             if await connection.fetchval(f"SELECT {_there(_FIRST)}"):
-                version = 1
+                version = before = 1
                 await _note(connection, *known[0][:2])
         for number, name, sql in known[version:]:
             await connection.execute(sql)
             await _note(connection, number, name)
-            log.info("the database has taken migration %d, %s", number, name)
+            log.info("applied migration %d, %s", number, name)
+        if before == 0 and await connection.fetchval(IS_AVAILABLE):
+            await connection.execute(CREATE)
+            log.info("the table samples is a hypertable of TimescaleDB")
 
 
 # Only who locks a relation learns what other connections have made, and to_regclass() locks none.

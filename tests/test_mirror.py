@@ -30,6 +30,7 @@ OF_NO_MODULE = {
     "scripts": "the scripts, in `scripts/`",
     "slurm": "a real Slurm",
     "test_imports.py": "the import contracts",
+    "test_names.py": "names: one for one thing",
     "test_mirror.py": "this",
 }
 """Folders and files of tests, below ``tests/``, that are about no one module."""

@@ -8,7 +8,7 @@ conf_options, conf_set, conf_get           the same
 node_step_start, node_step_end             the same
 child_forked                               the same (the document has its text under another name)
 task_start, task_end                       the same
-add_sample_data(type, data)                ``add_sample_data(Selection.TASK, sample)``
+add_sample_data(type, data)                ``add_sample_data(SeriesSelection.TASK, …)``
 create_group, create_dataset, is_active    the same: Slurm since 15.08
 add_sample_data(id, data, time)            the same, with the number of a dataset
 ========================================== ==========================================

@@ -12,12 +12,12 @@ from cyclopts import App
 from cyclopts.argument import Argument
 
 from ccpipe.cli import COMMANDS, FOLDERS
-from ccpipe.cli.console.command_table import Command, Option
+from ccpipe.cli.console.command_table import CommandEntry, CommandOption
 
 WORDS = {Path: "PATH", int: "INTEGER", float: "NUMBER", str: "TEXT", Any: "TEXT"}
 
 
-def commands() -> Iterator[Command]:
+def commands() -> Iterator[CommandEntry]:
     """Yield all commands in the order of ``ccpipe --help``, each before its subcommands."""
     for name in COMMANDS:
         known = App()  # ccpipe's own has summaries in place of texts
@@ -26,7 +26,7 @@ def commands() -> Iterator[Command]:
         yield from _tree(known[name], name)
 
 
-def _tree(command: App, name: str) -> Iterator[Command]:
+def _tree(command: App, name: str) -> Iterator[CommandEntry]:
     text = inspect.cleandoc(command.help)
     text = re.split(r"^Parameters\n-+\n", text, maxsplit=1, flags=re.MULTILINE)[0]
     prose, _, rest = text.partition("Examples:")
@@ -45,7 +45,7 @@ def _tree(command: App, name: str) -> Iterator[Command]:
         if argument.show
     ] if command.default_command else []  # fmt: skip
     options = [_option(argument) for argument in given]
-    yield Command(
+    yield CommandEntry(
         name,
         summary,
         paragraphs,
@@ -58,13 +58,13 @@ def _tree(command: App, name: str) -> Iterator[Command]:
         yield from _tree(command[each], f"{name} {each}")
 
 
-def _option(argument: Argument) -> Option:
+def _option(argument: Argument) -> CommandOption:
     default = argument.field_info.default
     unset = argument.required or default is False or default in (None, inspect.Parameter.empty, ())
     names = list(dict.fromkeys(argument.names))
     if argument.field_info.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
         names.insert(0, names[0].removeprefix("--").upper())
-    return Option(
+    return CommandOption(
         names=tuple(names),
         value=_value(argument.hint),
         meaning=" ".join((argument.parameter.help or "").split()),

@@ -20,7 +20,7 @@ from python_reference import page as python_page
 
 from ccpipe import errors
 from ccpipe.bus.subjects import TEMPLATES, Subjects
-from ccpipe.cli.console.command_table import Command, Option
+from ccpipe.cli.console.command_table import CommandEntry, CommandOption
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
 from ccpipe.node.sampling.metrics import Metric
@@ -122,7 +122,7 @@ def _exit_code(row: tuple[int, str, str]) -> str:
     return f"| {code} | {f'`{error}`' if error else ''} | {_escape(meaning)} |\n"
 
 
-def _command(command: Command) -> str:
+def _command(command: CommandEntry) -> str:
     level = "##" if " " not in command.name else "###"
     parts = [f"\n{level} ccpipe {command.name}\n\n```text\n{command.usage}\n```\n"]
     parts += [f"\n{_escape(text)}\n" for text in (command.summary, *command.paragraphs)]
@@ -137,7 +137,7 @@ def _command(command: Command) -> str:
     return "".join(parts)
 
 
-def _option(option: Option) -> str:
+def _option(option: CommandOption) -> str:
     names = ", ".join(f"`{name}`" for name in option.names)
     value = ", ".join(f"`{choice}`" for choice in option.choices) or option.value
     if option.choices and option.value.endswith("..."):

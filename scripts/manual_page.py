@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from ccpipe.cli.console.command_table import Command, Option
+from ccpipe.cli.console.command_table import CommandEntry, CommandOption
 
 HEAD = r"""'\" Generated from the code: python scripts/generate_reference.py docs
 .TH CCPIPE 1 "" ccpipe "User Commands"
@@ -60,7 +60,7 @@ finds by name.
 """
 
 
-def manual_page(commands: Sequence[Command], codes: Sequence[tuple[int, str, str]]) -> str:
+def manual_page(commands: Sequence[CommandEntry], codes: Sequence[tuple[int, str, str]]) -> str:
     """Return the source of the page."""
     parts = [HEAD, *(line for command in commands for line in _command(command))]
     parts.append(".SH EXIT STATUS\n.TP\n.B 0\nThe command did what it was told to.\n")
@@ -71,7 +71,7 @@ def manual_page(commands: Sequence[Command], codes: Sequence[tuple[int, str, str
     return "".join([*parts, TAIL])
 
 
-def _command(command: Command) -> Iterator[str]:
+def _command(command: CommandEntry) -> Iterator[str]:
     yield f".SS {_escape(command.usage)}\n{_text(command.summary)}"
     for paragraph in command.paragraphs:
         yield f".PP\n{_text(paragraph)}"
@@ -82,7 +82,7 @@ def _command(command: Command) -> Iterator[str]:
     yield ".fi\n.RE\n"
 
 
-def _option(option: Option) -> str:
+def _option(option: CommandOption) -> str:
     names = ", ".join(rf"\fB{_escape(name)}\fR" for name in option.names)
     value = rf" \fI{_escape(option.value)}\fR" if option.names[-1].startswith("-") else ""
     return f".TP\n{names}{value if option.value else ''}\n{_text(option.notes)}"

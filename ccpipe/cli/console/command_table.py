@@ -12,7 +12,7 @@ from typing import NamedTuple
 TABLE = Path(__file__).with_name("commands.jsonl")
 
 
-class Option(NamedTuple):
+class CommandOption(NamedTuple):
     """An option or a positional argument."""
 
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class Option(NamedTuple):
         return " ".join(found)
 
 
-class Command(NamedTuple):
+class CommandEntry(NamedTuple):
     """One command, or one subcommand of it."""
 
     name: str
@@ -55,8 +55,8 @@ class Command(NamedTuple):
     summary: str
     paragraphs: list[str]
     examples: list[str]
-    arguments: list[Option]
-    options: list[Option]
+    arguments: list[CommandOption]
+    options: list[CommandOption]
     subcommands: dict[str, str]
     """Their summaries by name."""
 
@@ -78,20 +78,20 @@ class Command(NamedTuple):
         return json.dumps([self.name, *self[1:]], ensure_ascii=False) + "\n"
 
 
-def command(name: str) -> Command | None:
+def command(name: str) -> CommandEntry | None:
     """Return a command by its name; None where there is none."""
     start = f'["{name}",'
     with TABLE.open(encoding="utf-8") as lines:
         for line in lines:
             if line.startswith(start):
                 _, summary, paragraphs, examples, arguments, options, subcommands = json.loads(line)
-                return Command(
+                return CommandEntry(
                     name,
                     summary,
                     paragraphs,
                     examples,
-                    [Option(*each) for each in arguments],
-                    [Option(*each) for each in options],
+                    [CommandOption(*each) for each in arguments],
+                    [CommandOption(*each) for each in options],
                     subcommands,
                 )
     return None

@@ -4,7 +4,7 @@ import os
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from ccpipe.cli.console.command_table import Command, command
+from ccpipe.cli.console.command_table import CommandEntry, command
 from ccpipe.terminal import paint
 
 HELP = ("--help, -h", "Show this help.")
@@ -20,7 +20,7 @@ def print_help(name: str) -> bool:
     return shown is not None
 
 
-def _page(shown: Command, width: int) -> Iterator[str]:
+def _page(shown: CommandEntry, width: int) -> Iterator[str]:
     yield _fill(shown.summary, width)
     yield paint("Usage:", "bold") + f" {shown.usage}"
     for paragraph in shown.paragraphs:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ccpipe.cli.console.command_table import Option, command
+from ccpipe.cli.console.command_table import CommandOption, command
 
 READERS: Mapping[str, Callable[[str], Any]] = {
     "TEXT": str,
@@ -45,7 +45,7 @@ def read(name: str, words: Sequence[str]) -> dict[str, Any] | None:
     return found
 
 
-def _put_text(found: dict[str, Any], option: Option, text: str) -> bool:
+def _put_text(found: dict[str, Any], option: CommandOption, text: str) -> bool:
     """Keep what a text says; false where that is not plain."""
     kind = option.value.removesuffix("...")
     if kind not in READERS or (kind == "PATH" and not text):
@@ -57,7 +57,7 @@ def _put_text(found: dict[str, Any], option: Option, text: str) -> bool:
     )
 
 
-def _put(found: dict[str, Any], option: Option, value: Any) -> bool:
+def _put(found: dict[str, Any], option: CommandOption, value: Any) -> bool:
     """Keep a value; false for a second one of what is given once."""
     key = option.names[0].removeprefix("--").lower()
     if option.value.endswith("..."):

@@ -23,7 +23,7 @@ KERNELS = {
         "write",
     ),
     "formats/slurm/kernel/_kernel": (),
-    "sinks/parquet/_kernel": ("columns",),
+    "sinks/parquet/_kernel": ("batch", "columns"),
     "sinks/postgres/_kernel": ("blake2b", "series"),
 }
 """The headers of each kernel."""

@@ -5,16 +5,27 @@ import asyncio
 import os
 import platform
 import time
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
-from benchmarks import bench_publisher, bench_start, bridges, bus, codec, memory, rules
+from benchmarks import start
+from benchmarks.bridges import bus, stores
+from benchmarks.codec import lines, memory, rules
+from benchmarks.node import publisher
 from benchmarks.timing import Result
 from ccpipe.formats.kernel import kernels
 
 LIBRARY = "line_protocol_parser"
+PEERS = {
+    "telegraf": "Telegraf",
+    "collector": "cc-metric-collector",
+    "metric_store": "cc-metric-store",
+    "nats": "the command line client of NATS",
+}
+"""Programs of others by their option."""
 PUBLISHERS = """\
 All run at the same time and publish without a stream. What limits ccpipe's: Python's objects for
 each line, and handing readings from threads to the event loop. Most of its memory is
@@ -33,19 +44,19 @@ class Results(msgspec.Struct):
     encoding: list[Result]
     rules: dict[str, list[Result]]
     bus: list[Result]
-    bridges: list[bridges.Bridge]
+    bridges: list[stores.Bridge]
     memory: list[memory.Memory]
     start: dict[str, float]
     """CPU seconds of commands."""
-    publishers: list[bench_publisher.Cost]
+    publishers: list[publisher.Cost]
     one_line_microseconds: float
     seconds: float = 0.0
 
 
-def measure(*, quick: bool, telegraf: Path | None, collector: Path | None) -> Results:
-    """Run all benchmarks, one after another."""
+def measure(peers: Mapping[str, Path | None], *, quick: bool) -> Results:
+    """Run all benchmarks, one after another, beside the peers that there are."""
     begin = time.monotonic()
-    decoding = codec.decoding()
+    decoding = lines.decoding()
     one_line = {result.what: result for result in decoding["1 lines"]}
     ours = one_line.get("ccpipe, kernel") or one_line["ccpipe, twin in Python"]
     results = Results(
@@ -54,16 +65,16 @@ def measure(*, quick: bool, telegraf: Path | None, collector: Path | None) -> Re
         kernel=kernels()["lineprotocol"],
         libraries={name: version(name) for name in ("line-protocol-parser", "pyarrow", "nats-py")},
         decoding=decoding,
-        encoding=codec.encoding(),
+        encoding=lines.encoding(),
         rules=rules.rules(),
-        bus=asyncio.run(bus.end_to_end(quick=quick)),
-        bridges=bridges.bridges(quick=quick, program=telegraf),
+        bus=bus.ways(peers["metric_store"], quick=quick),
+        bridges=stores.bridges(quick=quick, program=peers["telegraf"]),
         memory=[
             memory.growth(100_000, 1_000_000) if quick else memory.growth(1_000_000, 10_000_000),
             memory.growth(200_000, 20_000) if quick else memory.growth(1_000_000, 100_000),
         ],
-        start=asyncio.run(bench_start.start(3 if quick else 9)),
-        publishers=bench_publisher.costs(collector, 10 if quick else 40),
+        start=asyncio.run(start.start(3 if quick else 9, peers["nats"])),
+        publishers=publisher.costs(peers["collector"], 10 if quick else 40),
         one_line_microseconds=1e6 / ours.lines_per_second,
     )
     results.seconds = time.monotonic() - begin
@@ -88,7 +99,7 @@ def markdown(results: Results) -> str:
             + f". Taken in {results.seconds:.0f} s; all rates are lines per second of CPU, the best"
             " of five rounds; ratios are taken within this one run.",
             "",
-            *bridges.markdown(results.bridges),
+            *stores.markdown(results.bridges),
             "",
             *_decoding(results),
             "",
@@ -106,13 +117,13 @@ def markdown(results: Results) -> str:
             "",
             "## A publisher on a node of 300 processes: processor time of a sample, and memory",
             "",
-            *bench_publisher.markdown(results.publishers),
+            *publisher.markdown(results.publishers),
             "",
             PUBLISHERS,
             "",
             "## Start: processor time of whole commands, the median",
             "",
-            *bench_start.markdown(results.start),
+            *start.markdown(results.start),
             "",
             START,
             "",
@@ -186,14 +197,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller run, to see that it works")
     parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="folder for results")
-    parser.add_argument("--telegraf", type=Path, help="its program, to measure it too")
-    parser.add_argument("--collector", type=Path, help="cc-metric-collector's, likewise")
+    for name, what in PEERS.items():
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, type=Path, metavar="PROGRAM", help=f"{what}, measured too")
     options = parser.parse_args()
-    for name in ("telegraf", "collector"):
-        program = getattr(options, name)
+    peers = {name: getattr(options, name) for name in PEERS}
+    for name, program in peers.items():
         if program is not None and not os.access(program, os.X_OK):
-            parser.error(f"--{name}: {program} is no program")
-    results = measure(quick=options.quick, telegraf=options.telegraf, collector=options.collector)
+            parser.error(f"--{name.replace('_', '-')}: {program} is no program")
+    results = measure(peers, quick=options.quick)
     text = markdown(results)
     print(text)
     (options.out / "results.md").write_text(text)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ccpipe.errors import (
         CcpipeError,
         ConfigError,
+        CreateError,
         DataError,
         DeniedError,
         EncodeError,
@@ -37,6 +38,7 @@ __all__ = [
     "Batch",
     "CcpipeError",
     "ConfigError",
+    "CreateError",
     "DataError",
     "DeniedError",
     "EncodeError",

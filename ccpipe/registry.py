@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.config import convert, split
+from ccpipe.config import split_list, to_struct
 from ccpipe.config.renamed import OPTIONS, PARTS
 from ccpipe.errors import ConfigError, UsageError
 
@@ -25,7 +25,7 @@ NESTED = {"codec": "codecs"}
 """Options that are parts themselves, and their group."""
 
 
-def names(group: str) -> dict[str, metadata.EntryPoint]:
+def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
     """Return the installed entry points of a group, by name."""
     found = metadata.entry_points(group=f"ccpipe.{group}")
     return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)}
@@ -43,7 +43,7 @@ def find(group: str, name: str, where: str) -> type[Any]:
         if the class needs a library that is not installed.
 
     """
-    known = names(group)
+    known = entry_points(group)
     if name not in known:
         if new := PARTS.get((group, name)):
             raise ConfigError(f"{where}: the {group[:-1]} {name!r} was replaced by {new}")
@@ -75,7 +75,7 @@ def build(
     name = rest.pop("use", None)
     if not isinstance(name, str):
         raise ConfigError(
-            f"{where}: {path}: the key 'use' must name one of {', '.join(names(group))}"
+            f"{where}: {path}: the key 'use' must name one of {', '.join(entry_points(group))}"
         )
     cls = find(group, name, f"{where}: {path}.use")
     for option in rest:
@@ -95,8 +95,8 @@ def construct(
     """Construct `cls` from options, validated against its annotations."""
     schema = options_of(cls, context)
     kinds = {field.name: field.type for field in msgspec.structs.fields(schema)}
-    lists = {key: split(value, kinds.get(key)) for key, value in options.items()}
-    checked = convert(lists, schema, where, path)
+    lists = {key: split_list(value, kinds.get(key)) for key, value in options.items()}
+    checked = to_struct(lists, schema, where, path)
     values = msgspec.structs.asdict(checked)
     for key in NESTED.keys() & values.keys():
         if values[key] is not None:

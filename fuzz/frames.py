@@ -11,7 +11,7 @@ import atheris
 
 with atheris.instrument_imports(include=["ccpipe.bus.nats"]):
     from ccpipe.bus.nats.protocol.frames import BrokenFrame, Delivery, split_in_python
-    from ccpipe.bus.nats.protocol.splitter import KERNEL, Splitter
+    from ccpipe.bus.nats.protocol.splitter import KERNEL, FrameSplitter
 
 
 def outcome(split: object, data: bytes) -> object:
@@ -25,7 +25,7 @@ def outcome(split: object, data: bytes) -> object:
 
 def in_pieces(data: bytes, size: int) -> list[object]:
     """Return messages and control lines, read in pieces, up to what is refused."""
-    splitter, found = Splitter(), list[object]()
+    splitter, found = FrameSplitter(), list[object]()
     try:
         for start in range(0, len(data), size):
             for sid, content in splitter.feed(data[start : start + size]):

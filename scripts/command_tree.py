@@ -5,7 +5,6 @@ import re
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +12,9 @@ from cyclopts import App
 from cyclopts.argument import Argument
 
 from ccpipe.cli import COMMANDS, FOLDERS
+from ccpipe.cli.console.command_table import Command, Option
 
 WORDS = {Path: "PATH", int: "INTEGER", float: "NUMBER", str: "TEXT", Any: "TEXT"}
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option or a positional argument."""
-
-    names: tuple[str, ...]
-    value: str
-    """What follows it, such as ``PATH``; empty for a flag."""
-    meaning: str
-    default: str
-    """Empty where there is none."""
-    choices: tuple[str, ...]
-    required: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command, or one subcommand of it."""
-
-    name: str
-    """With the names of the commands above it, such as ``dead list``."""
-    summary: str
-    paragraphs: list[str]
-    examples: list[str]
-    arguments: list[Option]
-    options: list[Option]
-    subcommands: list[str]
-
-    @property
-    def usage(self) -> str:
-        """The form of its command line."""
-        words = ["ccpipe", self.name]
-        if self.options:
-            words.append("[OPTIONS]")
-        for argument in self.arguments:
-            name = argument.names[0] + "..." * argument.value.endswith("...")
-            words.append(name if argument.required else f"[{name}]")
-        if self.subcommands and not self.options and not self.arguments:
-            words.append("COMMAND")
-        return " ".join(words)
 
 
 def commands() -> Iterator[Command]:
@@ -70,9 +29,16 @@ def commands() -> Iterator[Command]:
 def _tree(command: App, name: str) -> Iterator[Command]:
     text = inspect.cleandoc(command.help)
     text = re.split(r"^Parameters\n-+\n", text, maxsplit=1, flags=re.MULTILINE)[0]
-    prose, _, examples = text.partition("Examples:")
-    summary, *paragraphs = (" ".join(part.split()) for part in prose.strip().split("\n\n"))
-    subcommands = [each for each in command if not each.startswith("-")]
+    prose, _, rest = text.partition("Examples:")
+    examples, _, more = rest.strip().partition("\n\n")
+    summary, *paragraphs = (
+        " ".join(part.split()) for part in f"{prose}\n\n{more}".split("\n\n") if part.strip()
+    )
+    subcommands = {
+        each: command[each].help.partition("\n\n")[0]
+        for each in command
+        if not each.startswith("-")
+    }
     given = [
         argument
         for argument in command.assemble_argument_collection(parse_docstring=True)
@@ -83,7 +49,7 @@ def _tree(command: App, name: str) -> Iterator[Command]:
         name,
         summary,
         paragraphs,
-        [line.strip() for line in examples.strip().splitlines()],
+        [line.strip() for line in examples.splitlines()],
         [option for option in options if not option.names[0].startswith("-")],
         [option for option in options if option.names[0].startswith("-")],
         subcommands,

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Write ``docs/configuration.md`` from the Structs of ``ccpipe.config.site`` and their docstrings.
 
 ::

@@ -134,7 +134,7 @@ def _container(name: str, bridge: Bridge) -> dict[str, Any]:
         "XDG_STATE_HOME": "/tmp",  # noqa: S108 - an emptyDir of its own
         **bridge.environ,
     }
-    mounts = [
+    mounts: list[dict[str, Any]] = [
         {"name": "site", "mountPath": "/etc/ccpipe/ccpipe.toml", "subPath": "ccpipe.toml"},
         {"name": "recipe", "mountPath": "/etc/ccpipe/bridges"},
         {"name": "keys", "mountPath": "/etc/ccpipe/keys"},

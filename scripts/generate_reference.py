@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Write ``docs/reference/`` and the manual page ``docs/ccpipe.1`` from the code.
 
 ::
@@ -13,12 +14,13 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from command_tree import Command, Option, commands
+from command_tree import commands
 from manual_page import manual_page
 from python_reference import page as python_page
 
 from ccpipe import errors
 from ccpipe.bus.subjects import TEMPLATES, Subjects
+from ccpipe.cli.console.command_table import Command, Option
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
 from ccpipe.node.sampling.metrics import Metric

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from command_tree import Command, Option
+from ccpipe.cli.console.command_table import Command, Option
 
 HEAD = r"""'\" Generated from the code: python scripts/generate_reference.py docs
 .TH CCPIPE 1 "" ccpipe "User Commands"
@@ -85,14 +85,7 @@ def _command(command: Command) -> Iterator[str]:
 def _option(option: Option) -> str:
     names = ", ".join(rf"\fB{_escape(name)}\fR" for name in option.names)
     value = rf" \fI{_escape(option.value)}\fR" if option.names[-1].startswith("-") else ""
-    notes = [option.meaning]
-    if option.choices:
-        notes.append(f"One of {', '.join(option.choices)}.")
-    if option.required:
-        notes.append("Required.")
-    elif option.default:
-        notes.append(f"Default: {option.default}.")
-    return f".TP\n{names}{value if option.value else ''}\n{_text(' '.join(notes))}"
+    return f".TP\n{names}{value if option.value else ''}\n{_text(option.notes)}"
 
 
 def _text(line: str) -> str:

@@ -150,9 +150,9 @@ def _attributes(node: ast.ClassDef) -> Iterator[str]:
     rows = [row for row in rows if not row[0].startswith("_")]
     if rows:
         yield "\n| attribute | type | meaning |\n| --- | --- | --- |\n"
-    for name, kind, text in rows:
+    for name, type_, text in rows:
         meaning = _inline(" ".join(text.split()))
-        cells = [f"`{name}`", f"`{kind}`" if kind else "", meaning]
+        cells = [f"`{name}`", f"`{type_}`" if type_ else "", meaning]
         yield "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n"
 
 

@@ -14,13 +14,12 @@ from urllib.parse import quote
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.server import Server as Broker
-from ccpipe.bus.nats.server import free_port
+from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
-from ccpipe.dashboard.feed import Feed
+from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.lake import Lake
-from ccpipe.dashboard.server import Server
+from ccpipe.dashboard.server import DashboardServer
 from ccpipe.pipeline import DeadLetter, run
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
@@ -41,7 +40,7 @@ MESSAGES = (
 async def main(folder: Path, seconds: float, images: Path) -> None:
     """Make the pictures."""
     cluster = MadeCluster()
-    async with Broker(folder / "nats", port=free_port(0)) as broker:
+    async with NatsServer(folder / "nats", port=free_port(0)) as broker:
         site = Site(cluster=cluster.name, hostname="mgmt", bus=Bus(servers=[broker.url]))
         telemetry = Telemetry()
         stop = asyncio.Event()
@@ -54,8 +53,8 @@ async def main(folder: Path, seconds: float, images: Path) -> None:
         lake = Lake(folder / "lake")
         async with (
             Connection(site.bus, name="load", telemetry=telemetry) as bus,
-            Feed(site, telemetry) as feed,
-            Server(feed, listen="127.0.0.1:0", lake=lake) as server,
+            DashboardFeed(site, telemetry) as feed,
+            DashboardServer(feed, listen="127.0.0.1:0", lake=lake) as server,
             chromium(Path(shutil.which("chromium") or "chromium")) as page,
         ):
             await asyncio.sleep(2)

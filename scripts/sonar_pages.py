@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from ccpipe.formats.sonar import profiles
-from ccpipe.formats.sonar.layout import Field, fields
+from ccpipe.formats.sonar.layout import FieldLayout, fields
 from ccpipe.formats.sonar.types import cluster, envelope, job, meta, primitives, sample, sysinfo
 from ccpipe.formats.sonar.types.extended import UINT64_MAX, ExtendedUint
 from ccpipe.formats.sonar.types.primitives import Primitive, Record
@@ -41,7 +41,7 @@ from ccpipe.translate.sonar.sonar_metrics import (
     JOB_INTS,
     PERFORMANCE_STATE,
     SYSTEM,
-    Row,
+    SonarMetric,
 )
 
 MODULES = (meta, sysinfo, sample, job, cluster)
@@ -148,7 +148,7 @@ _SCHEMAS: dict[Any, dict[str, Any]] = {
 }
 
 
-def _value(field: Field) -> dict[str, Any]:
+def _value(field: FieldLayout) -> dict[str, Any]:
     value: dict[str, Any]
     if field.record is not None:
         value = {"$ref": f"#/$defs/{field.record.__name__}"}
@@ -235,7 +235,7 @@ def _types() -> Iterator[str]:
 _PLAIN = {str: "string", float: "float64", bool: "bool", ExtendedUint: "`ExtendedUint`"}
 
 
-def _kind(field: Field) -> str:
+def _kind(field: FieldLayout) -> str:
     if field.record is not None:
         name = f"`{field.record.__name__}`"
     elif field.primitive is not None:
@@ -267,7 +267,7 @@ def _prose(thing: Any) -> str:
     return (inspect.getdoc(thing) or "").replace("::\n\n", "").replace("``", "`")
 
 
-SECTIONS: tuple[tuple[str, type[Record], tuple[Row, ...], str], ...] = (
+SECTIONS: tuple[tuple[str, type[Record], tuple[SonarMetric, ...], str], ...] = (
     (
         "Node",
         SampleSystem,
@@ -373,7 +373,7 @@ def metrics_page() -> str:
     return "\n".join([*parts, _EVENTS]) + lists[0] + "\n" + _REST + lists[1] + "\n" + _TAIL
 
 
-def _metrics_table(record: type[Record], rows: tuple[Row, ...]) -> Iterator[str]:
+def _metrics_table(record: type[Record], rows: tuple[SonarMetric, ...]) -> Iterator[str]:
     yield "| metric | unit | value | type | made of | how |\n|---|---|---|---|---|---|"
     for row in rows:
         scale = {1: "", 1024: ", times 1024", 1 / 1024: ", through 1024"}[row.scale]

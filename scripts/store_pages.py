@@ -10,7 +10,7 @@ options of a part as the registry knows it::
     <!-- options: sinks.victoriametrics -->
     <!-- end -->
 
-Its table *What it holds* becomes rows of the index, ``README.md``: one for each column, named by
+Its table *What is stored* becomes rows of the index, ``README.md``: one for each column, named by
 the title of the page and the head of the column.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from ccpipe.cli.plugins import Option, read
-from ccpipe.registry import names
+from ccpipe.registry import entry_points
 
 INDEX = """\
 # Stores
@@ -36,7 +36,16 @@ A value that a store cannot represent becomes a dead letter with the reason; the
 
 """
 
-FACTS = ("numbers", "integers", "booleans", "texts", "events", "units", "times", "twice")
+FACTS = (
+    "numbers",
+    "integers",
+    "booleans",
+    "strings",
+    "events",
+    "units",
+    "timestamps",
+    "duplicates",
+)
 """The rows of a page's table, and the columns of the index."""
 
 _OPTIONS = re.compile(r"(<!-- options: (\w+)\.(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -58,12 +67,12 @@ def index(pages: dict[str, str]) -> str:
 
 def _rows(name: str, text: str) -> Iterator[str]:
     title = text.partition("\n")[0].removeprefix("# ")
-    held = text.partition("## What it holds\n")[2] or text
+    held = text.partition("## What is stored\n")[2] or text
     head = _HEAD.match(held)
     columns = head[1].split("|") if head else [""]
     facts = {fact: cells.split(" | ") for fact, cells in _FACT.findall(held)}
     if missing := [fact for fact in FACTS if len(facts.get(fact, ())) < len(columns)]:
-        raise LookupError(f"{name}: the table 'What it holds' has no row {', '.join(missing)}")
+        raise LookupError(f"{name}: the table 'What is stored' has no row {', '.join(missing)}")
     for place, column in enumerate(map(str.strip, columns)):
         label = f"[{title}]({name})" + (f" {column}" if column else "")
         yield f"| {label} | {' | '.join(facts[fact][place] for fact in FACTS)} |\n"
@@ -71,7 +80,7 @@ def _rows(name: str, text: str) -> Iterator[str]:
 
 def _table(group: str, name: str) -> str:
     """Return the options of a part as a table."""
-    part = read(group, names(group)[name])
+    part = read(group, entry_points(group)[name])
     if part.problem:
         raise LookupError(f"{group}.{name}: {part.problem}")
     meanings = dict(reversed([*_meanings(part.help)]))  # the nearest class says it first

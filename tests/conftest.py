@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 
@@ -72,14 +72,14 @@ def unused_port() -> int:
 
 
 @pytest.fixture
-async def nats_server(tmp_path: Path) -> AsyncIterator[Server]:
+async def nats_server(tmp_path: Path) -> AsyncIterator[NatsServer]:
     """Run a real nats-server with JetStream on a free loopback port."""
-    async with Server(tmp_path / "nats", port=free_port()) as server:
+    async with NatsServer(tmp_path / "nats", port=free_port()) as server:
         yield server
 
 
 @pytest.fixture
-def site(nats_server: Server) -> Site:
+def site(nats_server: NatsServer) -> Site:
     """Configure a cluster on the real server; its name holds a dot, as real ones do."""
     return Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[nats_server.url]))
 

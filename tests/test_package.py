@@ -30,8 +30,8 @@ HEAVY = ("nats", "pyarrow", "psutil", "aiohttp", "numpy", "duckdb", "prometheus_
 
 
 PUBLIC = """
-    Batch CcpipeError ConfigError DataError DeniedError EncodeError Lines Message Messages
-    MissingExtra MissingInputError OutputError RejectedError Sink Source TimedOutError
+    Batch CcpipeError ConfigError CreateError DataError DeniedError EncodeError Lines Message
+    Messages MissingExtra MissingInputError OutputError RejectedError Sink Source TimedOutError
     Translator UnavailableError UsageError decode encode run
 """
 

@@ -11,7 +11,7 @@ import pytest
 
 from ccpipe.config import Duration, Size
 from ccpipe.errors import ConfigError, MissingExtra
-from ccpipe.registry import GROUPS, build, construct, find, names, options_of
+from ccpipe.registry import GROUPS, build, construct, entry_points, find, options_of
 from ccpipe.telemetry import Telemetry
 
 PLACE = {"where": "r.toml", "path": "sink"}
@@ -215,8 +215,8 @@ def test_somebody_elses_sink_is_found_and_built() -> None:
     assert type(cool).__module__ == "ccpipe_cool_parts"
     assert cool.level == 3
     assert cool.telemetry is telemetry
-    assert "cool" in names("sources")
-    assert "cool" not in names("translators")
+    assert "cool" in entry_points("sources")
+    assert "cool" not in entry_points("translators")
 
 
 @pytest.mark.usefixtures("plugin")
@@ -254,4 +254,4 @@ def test_an_unlike_name_gets_the_list() -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_names_are_sorted(group: str) -> None:
     """Lists of parts read well, and every group has some."""
-    assert list(names(group)) == sorted(names(group)) != []
+    assert list(entry_points(group)) == sorted(entry_points(group)) != []

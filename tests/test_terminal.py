@@ -1,13 +1,11 @@
 """Output for people: colour only where it is wanted, escaped, and apart from data."""
 
 import io
-import logging
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.console.log_format import PrintableFormatter
 from ccpipe.terminal import (
     Progress,
     has_colour,
@@ -93,14 +91,6 @@ def test_durations_and_sizes_read_well() -> None:
     assert [in_bytes(size) for size in (0, 512, 1536, 2**30, 2**60)] == [
         "0 B", "512 B", "1.5 KiB", "1 GiB", "1.05e+06 TiB",
     ]  # fmt: skip
-
-
-@given(st.text())
-def test_no_message_controls_the_terminal(text: str) -> None:
-    """Whatever a subject or an error holds: the log shows it escaped, line by line."""
-    record = logging.LogRecord("x", logging.INFO, "f", 1, "got %s", (text,), None)
-    shown = PrintableFormatter("%(message)s").format(record)
-    assert all(line.isprintable() for line in shown.split("\n"))
 
 
 def test_notes_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,14 @@ from typing import IO, NamedTuple, Protocol, TypeVar, cast
 
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.files import open_stream, read_full
-from ccpipe.formats.gridengine import Rejected, blocks
+from ccpipe.formats.gridengine import RejectedAccountingLine, blocks
 from ccpipe.terminal import Progress, note, plural, printable
 
 BLOCK = 2**22
 """Bytes read at once."""
 
 
-class Block(NamedTuple):
+class FileBlock(NamedTuple):
     """Whole lines of a file."""
 
     payload: bytes
@@ -40,15 +40,15 @@ class Start(NamedTuple):
 BEGIN = Start()
 
 
-class Part(Protocol):
+class BlockResult(Protocol):
     """The result of reading a block."""
 
-    rejected: list[Rejected]
+    rejected: list[RejectedAccountingLine]
     """Line numbers count from the start of the block."""
     lines: int
 
 
-T = TypeVar("T", bound=Part)
+T = TypeVar("T", bound=BlockResult)
 
 
 class Files:
@@ -61,15 +61,15 @@ class Files:
         self._progress = Progress()
 
     def each_block(
-        self, paths: Sequence[Path], read: Callable[[Block], T], start: Start = BEGIN
-    ) -> Iterator[tuple[Block, T]]:
+        self, paths: Sequence[Path], read: Callable[[FileBlock], T], start: Start = BEGIN
+    ) -> Iterator[tuple[FileBlock, T]]:
         """Yield each block with the result of `read`, which runs ahead in threads.
 
         Lines that are not records are reported.
         """
         workers = min(4, os.cpu_count() or 1)
         with ThreadPoolExecutor(workers) as threads:
-            waiting: deque[tuple[Block, Future[T]]] = deque()
+            waiting: deque[tuple[FileBlock, Future[T]]] = deque()
             for block in self._blocks(paths, start.offset):
                 waiting.append((block, threads.submit(read, block)))
                 if len(waiting) > workers:
@@ -78,7 +78,9 @@ class Files:
                 yield self._next_of(waiting, start)
         self._progress.clear()
 
-    def _next_of(self, waiting: deque[tuple[Block, Future[T]]], start: Start) -> tuple[Block, T]:
+    def _next_of(
+        self, waiting: deque[tuple[FileBlock, Future[T]]], start: Start
+    ) -> tuple[FileBlock, T]:
         block, future = waiting.popleft()
         part = future.result()
         if block.offset == start.offset:
@@ -90,7 +92,7 @@ class Files:
         self._progress.show(f"{printable(block.name)}: {self._size / 2**20:.0f} MiB read")
         return block, part
 
-    def _blocks(self, paths: Sequence[Path], offset: int) -> Iterator[Block]:
+    def _blocks(self, paths: Sequence[Path], offset: int) -> Iterator[FileBlock]:
         for path in paths:
             name = "stdin" if str(path) == "-" else str(path)
             start = offset
@@ -99,12 +101,12 @@ class Files:
                     if start:
                         cast("IO[bytes]", stream).seek(start)
                     for payload in blocks(functools.partial(read_full, stream), BLOCK):
-                        yield Block(payload, name, start)
+                        yield FileBlock(payload, name, start)
                         start += len(payload)
             except DataError as error:
                 self.report(f"{name}: {error}")
 
-    def _reject(self, block: Block, rejected: Sequence[Rejected]) -> None:
+    def _reject(self, block: FileBlock, rejected: Sequence[RejectedAccountingLine]) -> None:
         for bad in rejected:
             place = f"{printable(block.name)}:{block.before + bad.line}: offset {bad.offset}"
             self.report(f"{place}: {printable(bad.reason)}")

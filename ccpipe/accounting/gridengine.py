@@ -3,10 +3,10 @@
 from typing import Any
 
 from ccpipe.accounting.each import each
-from ccpipe.accounting.scheduler import OUTCOME, Scheduler
+from ccpipe.accounting.scheduler import OUTCOME, SchedulerColumns
 from ccpipe.errors import MissingExtra
 from ccpipe.formats.gridengine import parse_category
-from ccpipe.formats.gridengine.outcome import GRACE, Outcome, classify, is_final
+from ccpipe.formats.gridengine.outcome import GRACE, Outcome, classify, is_last_record
 from ccpipe.formats.gridengine.record import NO_DATA
 
 try:
@@ -107,7 +107,7 @@ def _outcomes(table: pa.Table, wallclock: Any) -> dict[str, Any]:
         )
 
     def ends_job(failed: int, exit_status: int, started: bool) -> bool:
-        return exit_status != -1 and is_final(failed, started=started)
+        return exit_status != -1 and is_last_record(failed, started=started)
 
     deleter = table["deleted_by"]
     if deleter.null_count == table.num_rows:  # so are all classic records
@@ -119,7 +119,7 @@ def _outcomes(table: pa.Table, wallclock: Any) -> dict[str, Any]:
     return {"outcome": outcomes, "ends_job": each(status, ends_job, pa.bool_())}
 
 
-GRID_ENGINE = Scheduler(
+GRID_ENGINE = SchedulerColumns(
     keys=KEYS,
     sums=SUMS,
     cpu="CPU",

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ccpipe.accounting.files import BEGIN, Block, Files, Start
-from ccpipe.formats.gridengine import Accounting, Reading, Rejected, read
+from ccpipe.accounting.files import BEGIN, FileBlock, Files, Start
+from ccpipe.formats.gridengine import Accounting, ParsedChunk, RejectedAccountingLine, read
 from ccpipe.formats.gridengine.search import lines_of_jobs
 
 if TYPE_CHECKING:  # it needs pyarrow
-    from ccpipe.accounting.selection import Selection
+    from ccpipe.accounting.selection import RecordSelection
 
 
 def read_records(
-    paths: Sequence[Path], selection: "Selection", files: Files, start: Start = BEGIN
+    paths: Sequence[Path], selection: "RecordSelection", files: Files, start: Start = BEGIN
 ) -> Iterator[Accounting]:
     """Yield the selected records in the order of the files."""
 
-    def find(block: Block) -> Reading:
+    def find(block: FileBlock) -> ParsedChunk:
         return find_records(block, selection)
 
     for block, found in files.each_block(paths, find, start):
@@ -29,7 +29,7 @@ def read_records(
             yield msgspec.structs.replace(record, origin=place)
 
 
-def find_records(block: Block, selection: "Selection") -> Reading:
+def find_records(block: FileBlock, selection: "RecordSelection") -> ParsedChunk:
     """Return the selected records of a block, and its lines that are not records.
 
     Line numbers count from the start of the block. Where jobs are selected by number, bad lines
@@ -42,13 +42,13 @@ def find_records(block: Block, selection: "Selection") -> Reading:
     return _select(block, selection)
 
 
-def _select(block: Block, selection: "Selection") -> Reading:
+def _select(block: FileBlock, selection: "RecordSelection") -> ParsedChunk:
     """Read the columns of all lines, then the whole records that are selected."""
     from ccpipe.formats.gridengine.columns import PLACE, read_columns
 
     payload, name, offset, _ = block
     part = read_columns(payload, selection.columns, offset=offset)
-    found = Reading(rejected=part.rejected, lines=part.lines)
+    found = ParsedChunk(rejected=part.rejected, lines=part.lines)
     if not selection.apply(part.table).num_rows:
         return found
     part = read_columns(payload, (*selection.columns, *PLACE), offset=offset)
@@ -58,18 +58,18 @@ def _select(block: Block, selection: "Selection") -> Reading:
     return found
 
 
-def _search(block: Block, selection: "Selection") -> Reading:
+def _search(block: FileBlock, selection: "RecordSelection") -> ParsedChunk:
     """Do the same with the lines that may be of the selected jobs."""
     payload, name, offset, _ = block
     starts, numbers, count = lines_of_jobs(payload, selection.jobs)
     lines = b"".join(line_at(payload, start) for start in starts)
-    found = _select(Block(lines, name, 0), selection)
+    found = _select(FileBlock(lines, name, 0), selection)
     found.lines = count
 
     def place(line: int) -> tuple[int, int]:
         return numbers[line - 1], offset + starts[line - 1]
 
-    found.rejected = [Rejected(*place(bad.line), *bad[2:]) for bad in found.rejected]
+    found.rejected = [RejectedAccountingLine(*place(bad.line), *bad[2:]) for bad in found.rejected]
     for i, record in enumerate(found.records):
         line, start = place(record.origin.line)
         origin = msgspec.structs.replace(record.origin, line=line, offset=start)

@@ -9,7 +9,7 @@ OUTCOME = "outcome"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduler:
+class SchedulerColumns:
     """How tables of a scheduler's records are grouped, summed and measured."""
 
     keys: Mapping[str, str]

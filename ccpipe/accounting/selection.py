@@ -25,7 +25,7 @@ NONE = "NONE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class RecordSelection:
     """The filters that a record must pass; several values of one filter are alternatives.
 
     Patterns are those of a shell (fnmatch(3)).

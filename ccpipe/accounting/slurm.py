@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.accounting.scheduler import OUTCOME, Scheduler
+from ccpipe.accounting.scheduler import OUTCOME, SchedulerColumns
 from ccpipe.errors import DataError, MissingExtra
 from ccpipe.formats.slurm import SacctRow, gpu_count, tres
 
@@ -32,7 +32,7 @@ REQUEUED = "REQUEUED"
 """State of a run after which the job was queued again (``sacct --duplicates``)."""
 
 
-class Run(msgspec.Struct, kw_only=True):
+class JobRun(msgspec.Struct, kw_only=True):
     """One run of a job, an array's task or a heterogeneous job's component, with its steps."""
 
     job: SacctRow
@@ -81,7 +81,7 @@ _gpu_count = functools.lru_cache(4096)(gpu_count)
 
 def group_steps(
     rows: Iterable[SacctRow], problem: Callable[[str], None] = lambda _: None
-) -> Iterator[Run]:
+) -> Iterator[JobRun]:
     """Yield the run of each job's row, with the rows of its steps, which follow it.
 
     `problem` is told of steps that follow no row of their job, and of what cannot be read in rows
@@ -102,8 +102,8 @@ def group_steps(
         yield _run(job, steps, problem)
 
 
-def _run(job: SacctRow, steps: Sequence[SacctRow], problem: Callable[[str], None]) -> Run:
-    run = Run(
+def _run(job: SacctRow, steps: Sequence[SacctRow], problem: Callable[[str], None]) -> JobRun:
+    run = JobRun(
         job=job,
         user_cpu=_own_or_sum("user_cpu", job, steps),
         system_cpu=_own_or_sum("system_cpu", job, steps),
@@ -156,23 +156,23 @@ def _memory(step: SacctRow) -> int | None:
     return None if step.max_rss is None else step.max_rss * (step.ntasks or 1)
 
 
-def _text(name: str) -> tuple[pa.DataType, Callable[[Run], Any]]:
+def _text(name: str) -> tuple[pa.DataType, Callable[[JobRun], Any]]:
     return pa.string(), lambda run: getattr(run.job, name)
 
 
-def _number(name: str) -> tuple[pa.DataType, Callable[[Run], Any]]:
+def _number(name: str) -> tuple[pa.DataType, Callable[[JobRun], Any]]:
     return pa.float64(), lambda run: getattr(run.job, name)
 
 
-def _time(name: str) -> tuple[pa.DataType, Callable[[Run], Any]]:
+def _time(name: str) -> tuple[pa.DataType, Callable[[JobRun], Any]]:
     return pa.int64(), lambda run: getattr(run.job, name)
 
 
-def _integer(read: Callable[[Run], int]) -> tuple[pa.DataType, Callable[[Run], Any]]:
+def _integer(read: Callable[[JobRun], int]) -> tuple[pa.DataType, Callable[[JobRun], Any]]:
     return pa.int64(), read
 
 
-def _measured(name: str) -> tuple[pa.DataType, Callable[[Run], Any]]:
+def _measured(name: str) -> tuple[pa.DataType, Callable[[JobRun], Any]]:
     return pa.float64(), lambda run: getattr(run, name)
 
 
@@ -180,7 +180,7 @@ _TEXTS = (
     "cluster", "user", "group", "account", "partition", "qos", "reservation", "wckey", "node_list",
     "job_name",
 )  # fmt: skip
-COLUMNS: dict[str, tuple[pa.DataType, Callable[[Run], Any]]] = {
+COLUMNS: dict[str, tuple[pa.DataType, Callable[[JobRun], Any]]] = {
     **{name: _text(name) for name in _TEXTS},
     "state": (pa.string(), lambda run: run.job.state or "UNKNOWN"),
     "alloc_cpus": _integer(lambda run: run.job.alloc_cpus or 0),
@@ -204,7 +204,7 @@ COLUMNS: dict[str, tuple[pa.DataType, Callable[[Run], Any]]] = {
 """The columns of runs: type, and what reads it. Memory in bytes, times in ns, the rest seconds."""
 
 
-def to_table(runs: Sequence[Run], columns: Sequence[str]) -> pa.Table:
+def to_table(runs: Sequence[JobRun], columns: Sequence[str]) -> pa.Table:
     """Return columns of runs."""
     return pa.table({
         name: pa.array(map(COLUMNS[name][1], runs), COLUMNS[name][0], size=len(runs))
@@ -230,7 +230,7 @@ def job_columns(table: pa.Table) -> dict[str, Any]:
 
 _TRUE, _ZERO = pa.scalar(True, pa.bool_()), pa.scalar(0.0, pa.float64())
 
-SLURM = Scheduler(
+SLURM = SchedulerColumns(
     keys={
         "cluster": "cluster",
         "user": "user",

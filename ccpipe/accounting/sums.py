@@ -12,7 +12,7 @@ from typing import Any
 from ccpipe.accounting.each import each
 from ccpipe.accounting.gridengine import GRID_ENGINE
 from ccpipe.accounting.measures import MEASURES, buckets, measure, percentile, period
-from ccpipe.accounting.scheduler import OUTCOME, Scheduler
+from ccpipe.accounting.scheduler import OUTCOME, SchedulerColumns
 from ccpipe.accounting.selection import NONE
 from ccpipe.errors import MissingExtra
 
@@ -32,7 +32,7 @@ _BEYOND = ("slot_seconds", "waited", "started", "requested", "used", "requests")
 
 
 @dataclass(slots=True, kw_only=True)
-class Total:
+class GroupTotal:
     """The sums of one group of records.
 
     A *run* is one attempt at a job or array task; PE tasks are not runs. A *job* is counted where
@@ -108,7 +108,7 @@ class Sums:
         self,
         by: Sequence[str] = (),
         *,
-        scheduler: Scheduler = GRID_ENGINE,
+        scheduler: SchedulerColumns = GRID_ENGINE,
         only_qacct: bool = False,
         percentages: Sequence[float] = (),
     ) -> None:
@@ -175,16 +175,16 @@ class Sums:
             found = {key: valid[key] for key in (*self._sums.keys, "records")}
             self._buckets[name].add({**found, "bucket": buckets(valid[name])})
 
-    def totals(self) -> list[Total]:
+    def totals(self) -> list[GroupTotal]:
         """Return the groups, sorted by their keys."""
         self._add_pending()
-        found: dict[tuple[Any, ...], Total] = {}
+        found: dict[tuple[Any, ...], GroupTotal] = {}
         for row in self._sums.rows():
             key = tuple(row.pop(name) for name in self._sums.keys)
             sums = {title: row.pop(title) or 0.0 for title in self.scheduler.sums}
             named = dict(zip(self.by, key, strict=False))
             numbers: dict[str, Any] = {name: value or 0 for name, value in row.items()}
-            found[key] = Total(key=named, sums=sums, cpu=sums[self.scheduler.cpu], **numbers)
+            found[key] = GroupTotal(key=named, sums=sums, cpu=sums[self.scheduler.cpu], **numbers)
             for measured in MEASURES if self.percentages else ():
                 found[key].percentiles[measured] = dict.fromkeys(self.percentages)
         for row in self._ends.rows():

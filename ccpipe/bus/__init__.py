@@ -1,10 +1,11 @@
-"""The broker: the only rooms that know NATS."""
+"""Brokers: a folder for each, with its source and its sink; subjects and codecs are of all."""
 
 import importlib.util
 import sys
 import threading
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -31,27 +32,48 @@ class _Deferred(ModuleType):
     """Stands for a module until one of its attributes is used."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__path__":  # Python asks for it in `from … import`
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:  # another thread looks, meanwhile
+            del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
 
 
+def _version(distribution: str) -> str:
+    """Return the version of what is imported from a folder of wheels, as its metadata is named."""
+    start = distribution.replace("-", "_") + "-"
+    place = Path(str(sys.modules["nats"].__file__)).parent.parent
+    found = [each.name for each in place.glob(f"{start}*")]
+    if len(found) == 1 and found[0].endswith(".dist-info"):
+        return found[0].removeprefix(start).removesuffix(".dist-info")
+    sys.modules.pop("importlib.metadata")
+    return str(importlib.import_module("importlib.metadata").version(distribution))
+
+
 def _import_client() -> None:
-    """Import nats-py without what it needs for websockets and for JetStream only.
+    """Import nats-py without what it needs for websockets, for JetStream and for its version only.
 
     aiohttp, where it is installed, would add 9 MB to the 41 MB of a publisher; ``nats.js`` a fifth
-    of the time to the first line of ``tail``. In their place nats-py gets modules that import them
-    when they are used; the rest of the process is not affected.
+    of the time to the first line of ``tail``, and ``importlib.metadata`` a tenth. In their place
+    nats-py gets modules that import them when they are used; the rest of the process is not
+    affected.
     """
     if "nats" in sys.modules:
         return
     hidden, jetstream = _Hidden("aiohttp"), _Deferred("nats.js")
+    metadata = _Deferred("importlib.metadata")
+    vars(metadata)["version"] = _version
     sys.meta_path.insert(0, hidden)
-    sys.modules["nats.js"] = jetstream
+    stand_ins = [each for each in (jetstream, metadata) if each.__name__ not in sys.modules]
+    sys.modules.update({each.__name__: each for each in stand_ins})
     try:
         import nats
         from nats.aio import transport
     finally:
         sys.meta_path.remove(hidden)
-        del sys.modules["nats.js"]
+        for each in stand_ins:
+            if sys.modules.get(each.__name__) is each:
+                del sys.modules[each.__name__]
     vars(nats)["js"] = jetstream
     if "aiohttp" not in sys.modules and importlib.util.find_spec("aiohttp"):
         vars(transport)["aiohttp"] = _Deferred("aiohttp")

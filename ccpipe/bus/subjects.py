@@ -13,7 +13,6 @@ Events of each class may have a subject of their own; the others keep the templa
 which ``"*"`` replaces beside them.
 """
 
-import difflib
 import functools
 import re
 import string
@@ -36,6 +35,9 @@ TEMPLATES = {
 
 DEFAULT_SUBJECTS = {"lines": ("metrics", "events", "log"), "envelopes": ("sonar",)}
 """What a source listens to where a recipe does not say, by type of records."""
+
+KEPT = ("metrics", "events", "log", "sonar")
+"""What the stream of a cluster stores. Control is request and reply: nothing to store."""
 
 REQUESTED_BY = "Ccpipe-Requested-By"
 """Header of a control request: who claims to have sent it. It is logged and proves nothing."""
@@ -161,6 +163,11 @@ class Subjects:
         cluster = tags.get("cluster") or self.cluster
         return _filled(template, cluster, *named)
 
+    @property
+    def have_metrics_by_node(self) -> bool:
+        """Whether all metrics of a node have one subject."""
+        return not any(each in self.templates["metrics"] for each in ("{name}", "{method}"))
+
     def dead(self) -> str:
         """Return where dead letters go."""
         return self._fill("dead", escape(self.cluster))
@@ -206,6 +213,8 @@ def _check(name: str, template: str) -> None:
     path = f"bus.subjects.{name}"
     is_class = name.startswith(_EVENTS) and name != _EVENTS
     if name not in TEMPLATES and not is_class:
+        import difflib  # for mistakes only
+
         close = difflib.get_close_matches(name, TEMPLATES, n=1)
         raise ConfigError(f"{path}: unknown; did you mean {(close or list(TEMPLATES))[0]!r}?")
     try:

@@ -2,6 +2,7 @@
 
 import difflib
 from pathlib import Path
+from typing import Any
 
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import (
@@ -12,17 +13,24 @@ from cyclopts.exceptions import (
 )
 
 from ccpipe import __version__
-from ccpipe.cli import COMMANDS, FOLDERS
-from ccpipe.cli.console.help import HelpFormatter
+from ccpipe.cli import COMMANDS, FOLDERS, print_commands
+from ccpipe.cli.console.help import print_help
 from ccpipe.errors import UsageError
 from ccpipe.terminal import listed, printable
 
-app = App(
+
+class _App(App):
+    """Shows our own help, also where it is asked for between other words."""
+
+    def help_print(self, tokens: Any = None, *, console: Any = None) -> None:  # noqa: ARG002
+        """Print the help of the command that the words name."""
+        chain, *_ = self.parse_commands(tokens)
+        if not print_help(" ".join(chain)):
+            print_commands()
+
+
+app = _App(
     name="ccpipe",
-    help="The monitoring pipe for HPC clusters.",
-    help_format="plaintext",
-    help_formatter=HelpFormatter(),
-    group_parameters="Options",
     version=__version__,
     version_flags=["--version"],
 )
@@ -45,11 +53,6 @@ def run(words: list[str]) -> None:
         where the words do not fit it.
 
     """
-    chosen = words[0]
-    if chosen in COMMANDS:
-        # The summaries in the list of commands need no import; a command's help is its docstring.
-        del app[chosen]
-        app.command(_target(chosen), name=chosen)
     try:
         if any(not word or word.endswith("=") for word in words):
             _refuse_empty_paths(words)

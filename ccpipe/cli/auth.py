@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.console.output import TableOrJson, print_json, print_table
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.errors import CreateError, UsageError
 from ccpipe.formats.nodelist import compress, expand
 from ccpipe.terminal import note
 
@@ -80,7 +80,7 @@ def init(
             ensure_keys(folder, role, names[role])
         ensure_domains(folder, domain or ())
     except OSError as error:
-        raise ConfigError(f"{folder}: {error.strerror}") from None
+        raise CreateError(f"{folder}: {error.strerror}") from None
     users = write_site(folder, cluster)
     if not any(user.role == "node" for user in users):
         raise UsageError("no node is named: --node 'f[01-88]'")

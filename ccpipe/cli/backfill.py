@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.bridge import limits, load_recipe, parts
+from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
@@ -16,8 +16,8 @@ from ccpipe.errors import ConfigError, DataError, UsageError
 from ccpipe.formats.nodelist import expand
 from ccpipe.pipeline import Source
 from ccpipe.sources.file import Format
-from ccpipe.sources.stored.backfill import BackfillSource, Stored, from_parquet, from_postgres
-from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, Selection
+from ccpipe.sources.stored.backfill import BackfillSource, StoredRange, from_parquet, from_postgres
+from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillSelection
 from ccpipe.sources.stored.files import FilesSource
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import Progress, plural
@@ -76,7 +76,7 @@ async def backfill(
         raise UsageError(f"--rate {rate}: it cannot be negative")
     telemetry = Telemetry()
     recipe = load_recipe(to, where)
-    _, between, sink = parts(recipe, to, telemetry)
+    _, between, sink = recipe_parts(recipe, to, telemetry)
     progress = Progress()
     begin, finish = _nanoseconds(start), _nanoseconds(end)
     async with contextlib.AsyncExitStack() as stack:
@@ -88,7 +88,7 @@ async def backfill(
         source = _source(
             stored,
             places,
-            Selection(
+            BackfillSelection(
                 begin if begin is not None else stored.first if stored else EARLIEST,
                 finish if finish is not None else stored.last + 1 if stored else LATEST,
                 nodes,
@@ -107,7 +107,7 @@ async def backfill(
                 telemetry=telemetry,
                 translators=between,
                 dead_letter_sink=dead_letter_sink(source, sink, recipe, telemetry),
-                limits=limits(sink, recipe.batch),
+                limits=batch_limits(sink, recipe.batch),
             )
         finally:
             progress.clear()
@@ -116,9 +116,9 @@ async def backfill(
 
 
 def _source(
-    stored: Stored | None,
+    stored: StoredRange | None,
     files: Sequence[str],
-    selection: Selection,
+    selection: BackfillSelection,
     *,
     format: Format | Literal["auto"],  # noqa: A002 - as recipes call it
     **options: Any,
@@ -133,7 +133,7 @@ def _source(
 
 def _stored(
     from_: str, place: str, password_file: str, nodes: frozenset[str]
-) -> contextlib.AbstractAsyncContextManager[Stored]:
+) -> contextlib.AbstractAsyncContextManager[StoredRange]:
     if from_ == "parquet":
         return from_parquet(Path(place), nodes)
     if not place.startswith(("postgresql://", "postgres://")):

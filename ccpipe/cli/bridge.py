@@ -66,7 +66,7 @@ async def bridge(
         if dry_run:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ccpipe-"))
             loaded = without_traces(loaded, Path(folder))
-        source, between, sink = parts(loaded, recipe, telemetry)
+        source, between, sink = recipe_parts(loaded, recipe, telemetry)
         stages = Stages(between, source.gives)
         if dry_run:
             sink = Printer(stages.gives)
@@ -80,7 +80,7 @@ async def bridge(
             dead_letter_sink=(
                 Discarded() if dry_run else dead_letter_sink(source, sink, loaded, telemetry)
             ),
-            limits=limits(sink, loaded.batch),
+            limits=batch_limits(sink, loaded.batch),
             seconds=seconds(for_, "--for"),
         )
 
@@ -93,7 +93,7 @@ def load_recipe(path: Path, where: Where) -> Recipe:
     return load(path, Recipe, flags=where.flags(), below=read_toml(site) if site else None)
 
 
-def parts(
+def recipe_parts(
     recipe: Recipe, path: Path, telemetry: Telemetry
 ) -> tuple[Source, list[Translator], Sink]:
     """Construct the parts of a recipe; raises ConfigError naming the key path of what is wrong."""
@@ -157,7 +157,7 @@ class Printer(Sink):
         sys.stdout.buffer.flush()
 
 
-def limits(sink: Sink, batch: Batching) -> Limits:
+def batch_limits(sink: Sink, batch: Batching) -> Limits:
     """Return the sink's own batch sizes, overridden by the recipe's."""
     given = {
         key: value for key, value in msgspec.structs.asdict(batch).items() if value is not None

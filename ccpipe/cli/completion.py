@@ -1,10 +1,22 @@
 """``ccpipe completion``: scripts that complete commands and options in a shell."""
 
+import re
 from typing import Literal
 
 from ccpipe.errors import UsageError
 
 Shell = Literal["bash", "zsh", "fish"]
+
+ZSH_START = """
+if [[ $funcstack[1] == _ccpipe ]]; then
+  _cyclopts_ccpipe "$@"
+else
+  compdef _cyclopts_ccpipe ccpipe
+fi"""
+"""The library's script defines a function only; zsh has to call it, from a file in $fpath too."""
+
+_ZSH_MESSAGE = re.compile(r"^ +'\*:(?:[^':\\]|\\.|'\\'')*' \\\n", re.MULTILINE)
+"""What describes arguments that nothing completes; with it, zsh lists options but inserts none."""
 
 
 def completion(shell: Shell | None = None, /) -> None:
@@ -26,4 +38,7 @@ def completion(shell: Shell | None = None, /) -> None:
         raise UsageError("which shell? `ccpipe completion bash`, zsh or fish")
     from ccpipe.cli.app import app
 
-    print(app.generate_completion(shell=shell))
+    script = app.generate_completion(shell=shell).rstrip()
+    if shell == "zsh":
+        script = _ZSH_MESSAGE.sub("", script) + "\n" + ZSH_START
+    print(script)

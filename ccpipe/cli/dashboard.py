@@ -8,10 +8,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ccpipe.bus.nats.server import write_private
+from ccpipe.bus.nats.announcement import write_private
 from ccpipe.cli.console.options import Where, seconds
 from ccpipe.config import read_secret, state_folder
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -49,9 +49,9 @@ async def dashboard(
     for_
         Exit after this time, such as 30s.
     """
-    from ccpipe.dashboard.feed import Feed
+    from ccpipe.dashboard.feed import DashboardFeed
     from ccpipe.dashboard.lake import Lake
-    from ccpipe.dashboard.server import Server, is_loopback
+    from ccpipe.dashboard.server import DashboardServer, is_loopback
 
     site = where.site()
     if lake is not None and not lake.is_dir():  # noqa: ASYNC240 - before anything runs
@@ -67,8 +67,8 @@ async def dashboard(
     try:
         async with (
             stop_signals(seconds(for_, "--for")) as stop,
-            Feed(site, telemetry) as feed,
-            Server(feed, listen=listen, token=token, lake=history) as server,
+            DashboardFeed(site, telemetry) as feed,
+            DashboardServer(feed, listen=listen, token=token, lake=history) as server,
         ):
             # A journal must not keep the token; a terminal may show it.
             shown = f"#token={token}" if token and sys.stderr.isatty() else ""

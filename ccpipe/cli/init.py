@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ccpipe.cli.recipe.shipped import folder, recipes
-from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.errors import CreateError, UsageError
 from ccpipe.terminal import listed
 
 CONFIG = """\
@@ -99,4 +99,4 @@ def _write(target: Path, files: dict[Path, str]) -> None:
             with (target / path).open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        raise UnavailableError(f"{error.filename or target}: {error.strerror}") from None
+        raise CreateError(f"{error.filename or target}: {error.strerror}") from None

@@ -16,7 +16,7 @@ from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.config import Duration, Size
 from ccpipe.config.dump import plain
 from ccpipe.errors import MissingExtra, UsageError
-from ccpipe.registry import GROUPS, constructors, names, options_of
+from ccpipe.registry import GROUPS, constructors, entry_points, options_of
 from ccpipe.terminal import paint
 
 CONTEXT = {"site": None, "telemetry": None}
@@ -33,7 +33,7 @@ class Option(msgspec.Struct, frozen=True):
     required: bool
 
 
-class Part(msgspec.Struct, frozen=True):
+class Plugin(msgspec.Struct, frozen=True):
     """One source, collector, translator or sink, as installed."""
 
     group: str
@@ -80,7 +80,7 @@ def plugins(
 
 def everything() -> list[tuple[str, EntryPoint]]:
     """Return every part with its group."""
-    return [(group, entry) for group in GROUPS for entry in names(group).values()]
+    return [(group, entry) for group in GROUPS for entry in entry_points(group).values()]
 
 
 def wanted(name: str) -> list[tuple[str, EntryPoint]]:
@@ -94,11 +94,11 @@ def wanted(name: str) -> list[tuple[str, EntryPoint]]:
     return found
 
 
-def read(group: str, entry: EntryPoint) -> Part:
+def read(group: str, entry: EntryPoint) -> Plugin:
     """Load a part; if that fails, say why."""
     distribution = entry.dist
     origin = f"{distribution.name} {distribution.version}" if distribution else "?"
-    part = Part(group, entry.name, entry.value, origin)
+    part = Plugin(group, entry.name, entry.value, origin)
     try:
         cls = entry.load()
         schema = options_of(cls, CONTEXT)
@@ -113,7 +113,7 @@ def read(group: str, entry: EntryPoint) -> Part:
     )
 
 
-def describe(part: Part) -> None:
+def describe(part: Plugin) -> None:
     """Print one part with its options."""
     print(paint(f"{part.group}.{part.name}", "bold") + f"  {part.cls}, {part.origin}")
     if part.problem:

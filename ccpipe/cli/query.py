@@ -46,7 +46,7 @@ def query(
     """
     import duckdb
 
-    from ccpipe.sources.stored.parquet_tables import query as ask
+    from ccpipe.sources.stored.parquet_tables import run_query
 
     statement = sys.stdin.read() if sql == "-" else sql
     folder = (dir_ or state_folder() / "up" / "parquet").absolute()
@@ -57,7 +57,7 @@ def query(
         return names, cursor.fetchall()
 
     try:
-        names, rows = ask(folder, answer)
+        names, rows = run_query(folder, answer)
     except duckdb.Error as error:
         raise UsageError(str(error).strip()) from None
     _WRITERS[output](names, rows)

@@ -13,14 +13,14 @@ from cyclopts import Parameter
 
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import Where, seconds
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.errors import CreateError, UsageError
 from ccpipe.pipeline import wait_for_event
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
-from ccpipe.simulate.series import Parts
+from ccpipe.simulate.series import NodeParts
 from ccpipe.terminal import Progress, note, plural
 
 if TYPE_CHECKING:  # the broker's client takes its time
-    from ccpipe.simulate.publisher import Publisher
+    from ccpipe.simulate.publisher import PayloadPublisher
 
 SECOND = 10**9
 SLICE = 64
@@ -102,7 +102,7 @@ async def simulate(
     shape = Shape(
         nodes=_positive(nodes, "--nodes"),
         metrics=_positive(metrics, "--metrics"),
-        parts=Parts(hwthread=_positive(hwthreads, "--hwthreads"), accelerator=gpus),
+        parts=NodeParts(hwthread=_positive(hwthreads, "--hwthreads"), accelerator=gpus),
         interval=_nanoseconds(interval, "--interval"),
         sonar_interval=_nanoseconds(sonar, "--sonar") if sonar else 0,
         failures=failures,
@@ -120,7 +120,7 @@ async def simulate(
     first = _time(start, "--start") if start else time.time_ns() - ago
     cluster = SimulatedCluster(shape, Subjects.of(site), start=first, seed=seed)
     samples = None if wanted is None else max(1, round(wanted * SECOND / shape.interval))
-    clock = Clock(shape.interval, pace)
+    clock = SampleClock(shape.interval, pace)
     if dry_run:
         for _ in _samples(samples):
             _print(cluster.sample(), output)
@@ -128,7 +128,7 @@ async def simulate(
         await _publish(cluster, samples, clock, where, seed, report)
 
 
-class Clock:
+class SampleClock:
     """Says when the next sample is due."""
 
     def __init__(self, interval: int, pace: float | None) -> None:
@@ -150,14 +150,14 @@ class Clock:
 async def _publish(
     cluster: SimulatedCluster,
     samples: int | None,
-    clock: Clock,
+    clock: SampleClock,
     where: Where,
     seed: int,
     report: Path | None,
 ) -> None:
     from ccpipe.bus.nats.connection import Connection
-    from ccpipe.pipeline.signals import stop_signals
-    from ccpipe.simulate.publisher import Publisher, Times
+    from ccpipe.process.signals import stop_signals
+    from ccpipe.simulate.publisher import PayloadPublisher, Times
     from ccpipe.telemetry import Telemetry
 
     site = where.site()
@@ -165,7 +165,7 @@ async def _publish(
     progress, behind = Progress(), 0.0
     run = f"{seed}-{cluster.shape.nodes}-{cluster.time // SECOND}"
     times = Times() if report else None
-    publisher = Publisher(bus, site, cluster.subjects, run=run, times=times)
+    publisher = PayloadPublisher(bus, site, cluster.subjects, run=run, times=times)
     began, spent = time.monotonic(), time.process_time()
     async with stop_signals(None) as stop, bus, publisher:
         for _ in _samples(samples):
@@ -188,8 +188,8 @@ async def _publish(
     )
 
 
-def _write_report(path: Path, publisher: "Publisher", seconds: float, cpu: float) -> None:
-    """Write what was published and what it took; raises ConfigError."""
+def _write_report(path: Path, publisher: "PayloadPublisher", seconds: float, cpu: float) -> None:
+    """Write what was published and what it took; raises CreateError."""
     import msgspec
 
     assert publisher.times is not None
@@ -206,7 +206,7 @@ def _write_report(path: Path, publisher: "Publisher", seconds: float, cpu: float
     try:
         path.write_bytes(msgspec.json.encode(summary))
     except OSError as error:
-        raise ConfigError(f"--report: {path}: {error.strerror}") from None
+        raise CreateError(f"--report: {path}: {error.strerror}") from None
 
 
 def _peak() -> int:

@@ -17,14 +17,15 @@ from typing import Annotated, NamedTuple, Self
 
 from cyclopts import Parameter
 
-from ccpipe.bus.nats.server import Running, Server, free_port, write_private
+from ccpipe.bus.nats.announcement import RunningServer, write_private
+from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.subjects import escape
 from ccpipe.cli.console.arguments import check_port, seconds
 from ccpipe.cli.console.options import Where
 from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_folder
-from ccpipe.errors import ConfigError, MissingExtra, UsageError
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.errors import ConfigError, CreateError, MissingExtra, UsageError
 from ccpipe.process import child
+from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note, paint
 
@@ -115,9 +116,9 @@ async def up(
         url = ",".join(site.bus.servers)
         is_found = not url
         if not url:
-            server = Server(folder / "nats", port=port, telemetry=telemetry, sync=sync)
+            server = NatsServer(folder / "nats", port=port, telemetry=telemetry, sync=sync)
             url = server.url
-            here = Running(url, os.getpid(), site.cluster, str(folder))
+            here = RunningServer(url, os.getpid(), site.cluster, str(folder))
             stack.callback(here.withdraw)
             # First, so that commands that wait for it get the password.
             is_found = here.announce()
@@ -211,12 +212,12 @@ class Child:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock the data folder; raises UsageError where another `up` has it, or it cannot be made."""
+    """Lock the data folder; raises UsageError where another has it, else CreateError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
     except OSError as error:
-        raise UsageError(f"--dir {folder}: {error.strerror}") from None
+        raise CreateError(f"--dir {folder}: {error.strerror}") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

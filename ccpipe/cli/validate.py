@@ -24,9 +24,9 @@ from ccpipe.errors import (
     UnavailableError,
     UsageError,
 )
-from ccpipe.formats.files import COMPRESSED, Block, open_stream, read_blocks
+from ccpipe.formats.files import COMPRESSED, LinesBlock, open_stream, read_blocks
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
-from ccpipe.node.agent.parts import Parts
+from ccpipe.node.agent.parts import AgentParts
 from ccpipe.pipeline import check_fit
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
@@ -203,7 +203,7 @@ class _Check:
         self.what = "configuration"
         site = load(self.path, Site, flags=self.where.flags())
         Subjects.of(site)
-        Parts.of(site, self.path, Telemetry())
+        AgentParts.of(site, self.path, Telemetry())
         bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
         await self.reach("bus", bus)
         await self.streams(site)
@@ -293,7 +293,7 @@ class _Check:
         excerpt = bad.excerpt if problem.value is None else ""
         self.report(printable(str(problem)), line=bad.line, excerpt=excerpt, place=place)
 
-    def check_rules(self, block: Block) -> None:
+    def check_rules(self, block: LinesBlock) -> None:
         for line, message in block.numbered():
             for problem in message.problems():
                 self.facts["problems"] += 1

@@ -4,7 +4,7 @@ An unknown key or a bad value is an error before anything starts. The error name
 key path and, for an unknown key, the most similar key.
 """
 
-from ccpipe.config.converter import convert
+from ccpipe.config.converter import to_struct
 from ccpipe.config.files import (
     find_config,
     listen_address,
@@ -13,7 +13,7 @@ from ccpipe.config.files import (
     read_toml,
     state_folder,
 )
-from ccpipe.config.loader import ENVIRONMENT, load, merge, set_at_path, split
+from ccpipe.config.loader import ENVIRONMENT, load, merge_tables, set_at_path, split_list
 from ccpipe.config.site import (
     Batching,
     Bus,
@@ -41,15 +41,15 @@ __all__ = [
     "SonarOptions",
     "SpoolOptions",
     "TelemetryOptions",
-    "convert",
     "find_config",
     "listen_address",
     "load",
-    "merge",
+    "merge_tables",
     "read_secret",
     "read_text",
     "read_toml",
     "set_at_path",
-    "split",
+    "split_list",
     "state_folder",
+    "to_struct",
 ]

@@ -1,6 +1,5 @@
 """Plain data to Structs, with errors that name the key path and the most similar key."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from ccpipe.errors import ConfigError
 T = TypeVar("T")
 
 
-def convert(
+def to_struct(
     tree: Any, kind: type[T], where: str, path: str = "", origins: Mapping[str, str] | None = None
 ) -> T:
     """Turn plain data into a Struct of `kind`.
@@ -85,6 +84,8 @@ def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
     if culprit in KEYS:
         return place, f"the key {key[1]!r} was replaced by {KEYS[culprit]}", culprit
     known = sorted(field_types(kind))
+    import difflib  # for mistakes only
+
     close = difflib.get_close_matches(key[1], known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
     return place, f"unknown key {key[1]!r}; {hint}", culprit

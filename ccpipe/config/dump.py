@@ -12,7 +12,7 @@ from ccpipe.config import Duration, Size
 def plain(value: Any) -> Any:
     """Convert a value of the configuration to plain data for TOML or JSON."""
     if isinstance(value, Duration | Size):
-        return measure(value)
+        return with_unit(value)
     if isinstance(value, msgspec.Struct):
         fields = msgspec.structs.fields(value)
         return {f.encode_name: plain(getattr(value, f.name)) for f in fields}
@@ -23,7 +23,7 @@ def plain(value: Any) -> Any:
     return msgspec.to_builtins(value, enc_hook=str)
 
 
-def measure(value: Duration | Size) -> str | float:
+def with_unit(value: Duration | Size) -> str | float:
     """Write a duration or size with the largest exact unit: ``10s``, ``64KiB``."""
     units = sorted(type(value).UNITS.items(), key=lambda unit: -unit[1])
     for name, unit in units:

@@ -1,7 +1,6 @@
 """The files that configuration is read from, and those that it names."""
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -74,6 +73,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         naming file and place, where it is not TOML.
 
     """
+    import tomllib  # most nodes and people have no file
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,12 +1,10 @@
 """Configuration from a file, the environment and flags, merged into one Struct."""
 
 import contextlib
-import difflib
 import functools
 import logging
 import os
 import re
-import tomllib
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ccpipe.config.converter import convert
+from ccpipe.config.converter import to_struct
 from ccpipe.config.files import read_toml
 from ccpipe.config.site import Recipe
 from ccpipe.config.types import bare_type, field_types, type_at
@@ -55,17 +53,17 @@ def load(
         naming file, key path and, for an unknown key, the most similar one.
 
     """
-    tree: dict[str, Any] = merge(dict(below or {}), read_toml(path) if path else {})
+    tree: dict[str, Any] = merge_tables(dict(below or {}), read_toml(path) if path else {})
     origins: dict[str, str] = {}  # of what does not come from the file
     for name, stems, text in _variables(os.environ if environ is None else environ):
         if stems[0] in field_types(kind) or stems[0] not in field_types(Recipe):
-            set_at_path(tree, stems, split(text, type_at(kind, stems)), name)
+            set_at_path(tree, stems, split_list(text, type_at(kind, stems)), name)
             origins[".".join(stems)] = name
     for key, value in (flags or {}).items():
         if value is not None:
             set_at_path(tree, key.split("."), value, key)
             origins[key] = "command line"
-    return convert(tree, kind, str(path or "configuration"), origins=origins)
+    return to_struct(tree, kind, str(path or "configuration"), origins=origins)
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, list[str], str]]:
@@ -92,6 +90,8 @@ def _similar_setting(stem: str) -> str | None:
         if stem.startswith(f"{table}_"):
             return f"{ENVIRONMENT}{table}__{stem.removeprefix(f'{table}_')}".upper()
     paths = {"_".join(path): path for path in _key_paths(Recipe)}
+    import difflib  # for mistakes only
+
     close = difflib.get_close_matches(stem, paths, n=1, cutoff=0.75)
     return f"{ENVIRONMENT}{'__'.join(paths[close[0]])}".upper() if close else None
 
@@ -111,7 +111,7 @@ def _report_unknown(name: str) -> None:
     log.warning("%s is not a setting and is ignored; `ccpipe config show` lists settings", name)
 
 
-def split(text: Any, kind: Any) -> Any:
+def split_list(text: Any, kind: Any) -> Any:
     """Make a list of text: environment variables hold only text.
 
     Text is split at commas where a list is expected. Where the type depends on a part, such as for
@@ -120,16 +120,18 @@ def split(text: Any, kind: Any) -> Any:
     if isinstance(text, str) and typing.get_origin(bare_type(kind)) is list:
         return [part.strip() for part in text.split(",") if part.strip()]
     if isinstance(text, str) and kind is Any and text.startswith("["):
+        import tomllib
+
         with contextlib.suppress(ValueError):  # else it is text that begins with a bracket
             return tomllib.loads(f"list = {text}")["list"]
     return text
 
 
-def merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge_tables(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge `above` into `below`: tables are merged, other values replaced."""
     for key, value in above.items():
         if isinstance(value, dict) and isinstance(below.get(key), dict):
-            below[key] = merge(dict(below[key]), value)
+            below[key] = merge_tables(dict(below[key]), value)
         else:
             below[key] = value
     return below

@@ -13,7 +13,7 @@ from ccpipe.bus.nats.state import streams_and_consumers
 from ccpipe.bus.nats.streams.replay import replay
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.config import Site
-from ccpipe.dashboard.health import Consumer, Health, Stream
+from ccpipe.dashboard.health import ConsumerHealth, Health, StreamHealth
 from ccpipe.dashboard.jobs import Jobs
 from ccpipe.dashboard.journal import Journal
 from ccpipe.dashboard.metrics import known_metrics
@@ -40,7 +40,7 @@ OVERLAP_SECONDS = 5.0
 """By how much the broker's clock may be behind ours: what came since may have been heard too."""
 
 
-class Feed:
+class DashboardFeed:
     """Listens to all clusters, as an async context manager, and holds the live state."""
 
     def __init__(self, site: Site, telemetry: Telemetry, *, max_series: int = MAX_SERIES) -> None:
@@ -219,7 +219,7 @@ class Feed:
                 else:
                     health.problem = ""
                     health.streams = [
-                        Stream(
+                        StreamHealth(
                             str(each.config.name),
                             each.state.messages,
                             each.state.bytes,
@@ -228,7 +228,7 @@ class Feed:
                         for each in streams
                     ]
                     health.consumers = [
-                        Consumer(
+                        ConsumerHealth(
                             each.stream_name,
                             each.name,
                             each.num_pending or 0,

@@ -16,7 +16,7 @@ MAX_REASONS = 50
 MAX_EXCERPT = 400
 
 
-class DeadLetter(msgspec.Struct):
+class DeadLetterRow(msgspec.Struct):
     """A dead letter as the page shows it."""
 
     number: int
@@ -28,7 +28,7 @@ class DeadLetter(msgspec.Struct):
     """The beginning of the original."""
 
 
-class Consumer(msgspec.Struct):
+class ConsumerHealth(msgspec.Struct):
     """A durable consumer of a stream: a bridge."""
 
     stream: str
@@ -39,7 +39,7 @@ class Consumer(msgspec.Struct):
     redelivered: int
 
 
-class Stream(msgspec.Struct):
+class StreamHealth(msgspec.Struct):
     """A stream of the broker."""
 
     name: str
@@ -56,11 +56,11 @@ class Health:
         self.payloads = self.bytes = self.lines = self.rejected = self.dropped = 0
         self.rates: deque[tuple[float, float, float, float]] = deque(maxlen=MAX_RATES)
         """Time; payloads, lines and bytes per second."""
-        self.dead: deque[DeadLetter] = deque(maxlen=MAX_DEAD)
+        self.dead: deque[DeadLetterRow] = deque(maxlen=MAX_DEAD)
         self.dead_count = 0
         self.reasons: dict[str, int] = {}
-        self.streams: list[Stream] = []
-        self.consumers: list[Consumer] = []
+        self.streams: list[StreamHealth] = []
+        self.consumers: list[ConsumerHealth] = []
         self.problem = ""
         """Why streams and consumers are not known."""
         self._counts: deque[tuple[float, int, int, int]] = deque(maxlen=WINDOW + 1)
@@ -100,7 +100,7 @@ class Health:
         shown = reason if reason in self.reasons or len(self.reasons) < MAX_REASONS else "others"
         self.reasons[shown] = self.reasons.get(shown, 0) + 1
         self.dead.append(
-            DeadLetter(
+            DeadLetterRow(
                 number=self.dead_count,
                 time=now,
                 subject=delivery.subject[:MAX_EXCERPT],

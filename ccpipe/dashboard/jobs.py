@@ -39,7 +39,7 @@ class _Event(msgspec.Struct):
     metaData: dict[str, Any] | None = None  # noqa: N815
 
 
-class Job(msgspec.Struct):
+class JobRow(msgspec.Struct):
     """A job as the page shows it; times are seconds since the epoch."""
 
     cluster: str
@@ -70,20 +70,20 @@ class Jobs:
     def __init__(self, maximum: int = MAX_JOBS) -> None:
         """Start without jobs."""
         self.maximum = maximum
-        self.jobs: dict[JobKey, Job] = {}
+        self.jobs: dict[JobKey, JobRow] = {}
         self.version = 0
         """Grows with every change."""
 
     @property
-    def running(self) -> list[Job]:
+    def running(self) -> list[JobRow]:
         """Jobs that have not ended, the latest first."""
         return [job for job in self.latest() if not job.stop]
 
-    def latest(self) -> Iterator[Job]:
+    def latest(self) -> Iterator[JobRow]:
         """Yield all jobs, the latest first."""
         return iter(sorted(self.jobs.values(), key=lambda job: -job.start))
 
-    def on(self, cluster: str, hostname: str) -> list[Job]:
+    def on(self, cluster: str, hostname: str) -> list[JobRow]:
         """Return the running jobs of a node."""
         return [job for job in self.running if job.cluster == cluster and hostname in job.nodes]
 
@@ -126,9 +126,9 @@ class Jobs:
             del self.jobs[ended.key]
 
 
-def _job(cluster: str, event: _Event) -> Job:
+def _job(cluster: str, event: _Event) -> JobRow:
     state = event.jobState if event.jobState not in ("", "running") else ""
-    return Job(
+    return JobRow(
         cluster=cluster,
         id=event.jobId,
         start=event.startTime,

@@ -30,8 +30,8 @@ FINE = ("hwthread", "core")
 """Values of the tag ``type`` that are averaged or summed by the reader rather than shown."""
 
 
-class Span(msgspec.Struct, forbid_unknown_fields=True):
-    """What is asked for; times are seconds since the epoch."""
+class HistoryQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """A time range, and the nodes and metrics to read; times are seconds since the epoch."""
 
     cluster: str
     nodes: list[str]
@@ -41,8 +41,8 @@ class Span(msgspec.Struct, forbid_unknown_fields=True):
     """All where it is absent."""
 
 
-class History(msgspec.Struct):
-    """The answer: series with times and values of equal length; times are starts of intervals."""
+class SeriesHistory(msgspec.Struct):
+    """Series with times and values of equal length; times are starts of intervals."""
 
     step: float
     """Seconds from one interval to the next."""
@@ -76,20 +76,20 @@ class Lake:
         self.folder = folder
         self._one_at_a_time = asyncio.Lock()
 
-    async def history(self, span: Span) -> History:
+    async def history(self, query: HistoryQuery) -> SeriesHistory:
         """Return the mean of every interval of the series asked for.
 
         Raises
         ------
         UsageError
-            where the span is empty, too long, or has too many nodes.
+            where the time range is empty or too long, or has too many nodes.
         UnavailableError
             where the files cannot be read, or not in time.
 
         """
-        if not 0 < span.stop - span.start <= MAX_DAYS * 86400 or span.start < 0:
-            raise UsageError(f"a span is more than nothing and at most {MAX_DAYS} days")
-        if not 0 < len(span.nodes) <= MAX_NODES:
+        if not 0 < query.stop - query.start <= MAX_DAYS * 86400 or query.start < 0:
+            raise UsageError(f"a time range is more than 0 s and at most {MAX_DAYS} days")
+        if not 0 < len(query.nodes) <= MAX_NODES:
             raise UsageError(f"from 1 to {MAX_NODES} nodes at once")
         async with self._one_at_a_time:
             connection = self._duckdb.connect(
@@ -97,7 +97,7 @@ class Lake:
             )
             timer = asyncio.get_running_loop().call_later(QUERY_SECONDS, connection.interrupt)
             try:
-                return await asyncio.to_thread(self._query, connection, span)
+                return await asyncio.to_thread(self._query, connection, query)
             except self._duckdb.InterruptException:
                 raise UnavailableError(
                     f"reading {self.folder} takes more than {QUERY_SECONDS:.0f} s; "
@@ -109,35 +109,35 @@ class Lake:
                 timer.cancel()
                 connection.close()
 
-    def _query(self, connection: Any, span: Span) -> History:
-        step = max(1.0, round((span.stop - span.start) / MAX_POINTS))
-        files = list(self.files(span))
+    def _query(self, connection: Any, query: HistoryQuery) -> SeriesHistory:
+        step = max(1.0, round((query.stop - query.start) / MAX_POINTS))
+        files = list(self.files(query))
         if not files:
-            return History(step, [])
-        kept = "AND name IN (SELECT unnest($metrics))" if span.metrics else ""
+            return SeriesHistory(step, [])
+        kept = "AND name IN (SELECT unnest($metrics))" if query.metrics else ""
         given: dict[str, Any] = {
             "files": files,
-            "nodes": span.nodes,
+            "nodes": query.nodes,
             "fine": list(FINE),
-            "start": int(span.start * 1e6),
-            "stop": int(span.stop * 1e6),
+            "start": int(query.start * 1e6),
+            "stop": int(query.stop * 1e6),
             "step": int(step * 1e6),
             "limit": MAX_ROWS + 1,
         }
-        if span.metrics:
-            given["metrics"] = span.metrics
+        if query.metrics:
+            given["metrics"] = query.metrics
         rows = connection.execute(QUERY.format(kept=kept), given).fetchall()
-        return History(step, list(_series(rows[:MAX_ROWS])), cut=len(rows) > MAX_ROWS)
+        return SeriesHistory(step, list(_series(rows[:MAX_ROWS])), cut=len(rows) > MAX_ROWS)
 
-    def files(self, span: Span) -> Iterator[str]:
-        """Yield the files that may hold rows of a span: by their folders' days and their names."""
-        day = datetime.fromtimestamp(span.start, UTC).date()
-        last = datetime.fromtimestamp(min(span.stop, time.time() + 86400), UTC).date()
-        oldest = datetime.fromtimestamp(max(0.0, span.start - LATE_SECONDS), UTC)
+    def files(self, query: HistoryQuery) -> Iterator[str]:
+        """Yield the files that may hold rows of a query: by their folders' days and their names."""
+        day = datetime.fromtimestamp(query.start, UTC).date()
+        last = datetime.fromtimestamp(min(query.stop, time.time() + 86400), UTC).date()
+        oldest = datetime.fromtimestamp(max(0.0, query.start - LATE_SECONDS), UTC)
         stamp = oldest.strftime("%Y%m%dT%H%M%S")
         count = 0
         while day <= last:
-            for path in sorted(self._of_day(span.cluster, day)):
+            for path in sorted(self._of_day(query.cluster, day)):
                 written = re.match(r"[0-9]{8}T[0-9]{6}", path.name)
                 if written and written[0] < stamp:
                     continue

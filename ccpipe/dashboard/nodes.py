@@ -44,7 +44,7 @@ NodeId = tuple[str, str]
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class LiveNode:
     """One node."""
 
     id: NodeId
@@ -63,7 +63,7 @@ class Node:
 class Slot:
     """What a slot is for."""
 
-    node: Node
+    node: LiveNode
     metric: str
     part: str | None
     """None for a cell."""
@@ -78,7 +78,7 @@ class Nodes:
         """Start empty; `known` says which metrics are averaged over parts."""
         self.known = known if known is not None else {}
         self.max_series = max_series
-        self.nodes: dict[NodeId, Node] = {}
+        self.nodes: dict[NodeId, LiveNode] = {}
         self.left_out = 0
         """Series that were not taken: too many, or too long a name."""
         self.layout = 0
@@ -94,14 +94,14 @@ class Nodes:
         self._value_field = -1
         self._refused: set[int] = set()
         self._now = 0.0
-        self._ordered: tuple[int, list[Node]] = (-1, [])
+        self._ordered: tuple[int, list[LiveNode]] = (-1, [])
 
     @property
     def series(self) -> int:
         """The number of series and cells that are kept."""
         return len(self._slots) - 1 - len(self._free)
 
-    def in_order(self) -> list[Node]:
+    def in_order(self) -> list[LiveNode]:
         """Return the nodes by cluster and name, numbers in names by their size."""
         if self._ordered[0] != self.layout:
             nodes = sorted(self.nodes.values(), key=lambda node: _natural(node.id))
@@ -238,7 +238,7 @@ class Nodes:
     def _add(self, id_: NodeId, metric: str, part: str | None) -> int:
         node = self.nodes.get(id_)
         if node is None:
-            node = self.nodes[id_] = Node(id_)
+            node = self.nodes[id_] = LiveNode(id_)
         if metric not in node.cells:
             node.cells[metric] = self._new_slot(node, metric, None)
         if part is None:
@@ -247,7 +247,7 @@ class Nodes:
         node.parts.setdefault(metric, {})[part] = slot
         return slot
 
-    def _new_slot(self, node: Node, metric: str, part: str | None) -> int:
+    def _new_slot(self, node: LiveNode, metric: str, part: str | None) -> int:
         self.layout += 1
         what = Slot(node, metric, part)
         if self._free:
@@ -275,7 +275,7 @@ class Nodes:
         self.values[slot] = NAN
         self._free.append(slot)
 
-    def _add_up(self, node: Node) -> None:
+    def _add_up(self, node: LiveNode) -> None:
         """Set the cells of metrics that only parts of the node send."""
         values, fresh = self.values, self._fresh
         for metric, parts in node.parts.items():
@@ -292,7 +292,7 @@ class Nodes:
             else:
                 values[cell] = sum(found)
 
-    def _watch(self, node: Node) -> None:
+    def _watch(self, node: LiveNode) -> None:
         """Find out whether a node is silent; a silent one has no values."""
         slots = list(node.cells.values())
         fresh = self._fresh

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ccpipe import __version__
-from ccpipe.dashboard.feed import Feed
-from ccpipe.dashboard.lake import Lake, Span
+from ccpipe.dashboard.feed import DashboardFeed
+from ccpipe.dashboard.lake import HistoryQuery, Lake
 from ccpipe.dashboard.views import view_of
 from ccpipe.errors import (
     ConfigError,
@@ -83,11 +83,11 @@ def page_files() -> dict[str, File]:
     return found
 
 
-class Server:
+class DashboardServer:
     """Serves the page until it is left; an async context manager."""
 
     def __init__(
-        self, feed: Feed, *, listen: str, token: str = "", lake: Lake | None = None
+        self, feed: DashboardFeed, *, listen: str, token: str = "", lake: Lake | None = None
     ) -> None:
         """Listen at `listen` (``host:port``); raises ConfigError where that cannot be.
 
@@ -210,10 +210,10 @@ class Server:
         if self.lake is None:
             raise UsageError("no folder of Parquet files is configured: start with --lake")
         try:
-            span = msgspec.json.decode(await request.read(), type=Span)
+            query = msgspec.json.decode(await request.read(), type=HistoryQuery)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UsageError(f"not a query: {error}") from None
-        answer = await self.lake.history(span)
+        answer = await self.lake.history(query)
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
     async def _live(self, request: web.Request) -> web.StreamResponse:

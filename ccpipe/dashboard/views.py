@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.dashboard.feed import Feed
+from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.frame import frame
-from ccpipe.dashboard.jobs import Job
+from ccpipe.dashboard.jobs import JobRow
 from ccpipe.dashboard.metrics import plain
-from ccpipe.dashboard.nodes import MAX_PARTS, NAN, Node
+from ccpipe.dashboard.nodes import MAX_PARTS, NAN, LiveNode
 from ccpipe.errors import UsageError
 
 MAX_METRICS = 64
@@ -70,7 +70,7 @@ Query = OverviewQuery | NodeQuery | JobsQuery | JobQuery | EventsQuery | HealthQ
 _query = msgspec.json.Decoder(Query)
 
 
-def view_of(feed: Feed, query: str | bytes) -> "View":
+def view_of(feed: DashboardFeed, query: str | bytes) -> "PageView":
     """Return the view that a page asks for; raises UsageError."""
     try:
         asked = _query.decode(query)
@@ -91,12 +91,12 @@ def view_of(feed: Feed, query: str | bytes) -> "View":
             return HealthPage(feed)
 
 
-class View:
+class PageView:
     """One page's view; `frame` is called once a second."""
 
     name = ""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: DashboardFeed) -> None:
         """Read from `feed`."""
         self.feed = feed
         self.entries = 0  # number of the latest entry that was sent
@@ -134,12 +134,12 @@ class View:
         return fresh
 
 
-class Overview(View):
+class Overview(PageView):
     """All nodes by some metrics, running jobs, the latest events."""
 
     name = "overview"
 
-    def __init__(self, feed: Feed, query: OverviewQuery) -> None:
+    def __init__(self, feed: DashboardFeed, query: OverviewQuery) -> None:
         """Show `metrics` of all nodes."""
         super().__init__(feed)
         self.metrics = query.metrics[:MAX_METRICS]
@@ -170,10 +170,10 @@ Column = int | Sequence[int]
 """A slot, or several of which minimum, mean and maximum are shown."""
 
 
-class Rows(View):
+class RowsView(PageView):
     """A view of history rows: the whole history at first, then new rows."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: DashboardFeed) -> None:
         """Begin with the whole history."""
         super().__init__(feed)
         self.layout = -1
@@ -197,12 +197,12 @@ class Rows(View):
         return reduced
 
 
-class NodePage(Rows):
+class NodePage(RowsView):
     """One node: all its series."""
 
     name = "node"
 
-    def __init__(self, feed: Feed, query: NodeQuery) -> None:
+    def __init__(self, feed: DashboardFeed, query: NodeQuery) -> None:
         """Show the node of a cluster."""
         super().__init__(feed)
         self.id = (query.cluster, query.node)
@@ -234,7 +234,7 @@ class NodePage(Rows):
         return header, self.rows(header)
 
 
-def _series_of(node: Node) -> list[tuple[str, str, int]]:
+def _series_of(node: LiveNode) -> list[tuple[str, str, int]]:
     """Return the series of a node's page: metric, part and slot."""
     found: list[tuple[str, str, int]] = []
     for metric, cell in sorted(node.cells.items()):
@@ -245,12 +245,12 @@ def _series_of(node: Node) -> list[tuple[str, str, int]]:
     return found
 
 
-class JobList(View):
+class JobList(PageView):
     """Running and recent jobs."""
 
     name = "jobs"
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: DashboardFeed) -> None:
         """Show the latest jobs."""
         super().__init__(feed)
         self.version = -1
@@ -266,12 +266,12 @@ class JobList(View):
         return {"jobs": [summary(job) for job in latest[:MAX_JOBS]], "total": len(latest)}, None
 
 
-class JobPage(Rows):
+class JobPage(RowsView):
     """One job: its nodes' series."""
 
     name = "job"
 
-    def __init__(self, feed: Feed, query: JobQuery) -> None:
+    def __init__(self, feed: DashboardFeed, query: JobQuery) -> None:
         """Show the job of a cluster."""
         super().__init__(feed)
         self.key = (query.cluster, query.job, query.start)
@@ -293,7 +293,7 @@ class JobPage(Rows):
             self._choose(job, header)
         return header, self.rows(header)
 
-    def _choose(self, job: Job, header: dict[str, Any]) -> None:
+    def _choose(self, job: JobRow, header: dict[str, Any]) -> None:
         """Choose the metrics that the nodes have, and find their slots."""
         nodes = self.feed.nodes
         there = [
@@ -328,7 +328,7 @@ def _extremes(row: Sequence[float], count: int) -> list[float]:
     return found
 
 
-class Events(View):
+class Events(PageView):
     """Events and log messages as they come."""
 
     name = "events"
@@ -338,12 +338,12 @@ class Events(View):
         return {"entries": self.new_entries(1000)}, None
 
 
-class HealthPage(View):
+class HealthPage(PageView):
     """The health of the pipe."""
 
     name = "health"
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: DashboardFeed) -> None:
         """Begin with all dead letters that are kept."""
         super().__init__(feed)
         self.dead = 0
@@ -377,7 +377,7 @@ class HealthPage(View):
         }, None
 
 
-def summary(job: Job) -> Mapping[str, Any]:
+def summary(job: JobRow) -> Mapping[str, Any]:
     """Return a job with the first of its nodes."""
     return {
         "cluster": job.cluster, "id": job.id, "start": job.start, "user": job.user,

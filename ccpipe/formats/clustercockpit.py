@@ -126,7 +126,7 @@ class Accelerator(msgspec.Struct, omit_defaults=True):
     maxMemoryClock: int = 0  # noqa: N815
 
 
-class Topology(msgspec.Struct, omit_defaults=True):
+class TopologyEvent(msgspec.Struct, omit_defaults=True):
     """The event ``topology``: the hardware of a node, with cc-backend's keys where it has them."""
 
     cluster: str

@@ -57,7 +57,7 @@ MAX_LINE_SIZE = 16 * 2**20
 """Bytes of the longest line, line ends inside its strings included."""
 
 
-class Stream(Protocol):
+class ReadableStream(Protocol):
     """What can be read: a file, stdin, a decompressed file."""
 
     def read1(self, size: int, /) -> bytes:
@@ -65,7 +65,7 @@ class Stream(Protocol):
         ...
 
 
-class Block(NamedTuple):
+class LinesBlock(NamedTuple):
     """Some lines of a file; line numbers in ``lines.rejected`` are those of the file."""
 
     lines: "Lines"
@@ -82,7 +82,7 @@ class Block(NamedTuple):
 
 
 @contextmanager
-def open_stream(path: Path) -> Iterator[Stream]:
+def open_stream(path: Path) -> Iterator[ReadableStream]:
     """Open a file for reading, decompressed by its suffix (``COMPRESSED``); ``-`` is stdin.
 
     Raises
@@ -117,12 +117,12 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_blocks(
-    stream: Stream,
+    stream: ReadableStream,
     decode: Callable[[bytes], "Lines"],
     *,
     block: int = BLOCK,
     max_length: int = MAX_LINE_SIZE,
-) -> Iterator[Block]:
+) -> Iterator[LinesBlock]:
     """Decode a stream block by block, with the same result as decoding it at once.
 
     A block ends at a line end that is certain. A string in quotes may contain line ends, so a line
@@ -154,7 +154,7 @@ def read_blocks(
             bad._replace(line=bad.line + before, offset=bad.offset + offset)
             for bad in lines.rejected
         ]
-        yield Block(lines, before)
+        yield LinesBlock(lines, before)
         before += rest.count(b"\n", 0, complete)
         offset += complete
         rest = rest[complete:]
@@ -162,7 +162,7 @@ def read_blocks(
             return
 
 
-def read_piece(stream: Stream, size: int = BLOCK) -> bytes:
+def read_piece(stream: ReadableStream, size: int = BLOCK) -> bytes:
     """Read what is there, up to `size` bytes; nothing at the end.
 
     Raises
@@ -183,7 +183,7 @@ def read_piece(stream: Stream, size: int = BLOCK) -> bytes:
         raise DataError(f"cannot be read: {error.strerror}") from None
 
 
-def read_full(stream: Stream, size: int) -> bytes:
+def read_full(stream: ReadableStream, size: int) -> bytes:
     """Read `size` bytes, fewer at the end of the stream or before damage; nothing at the end.
 
     Raises
@@ -231,7 +231,7 @@ def _cut(lines: "Lines", end: int, before_line: int) -> "Lines":
     return kept
 
 
-def report_rejected(block: Block, problem: Callable[[str], None]) -> None:
+def report_rejected(block: LinesBlock, problem: Callable[[str], None]) -> None:
     """Report the lines that could not be read."""
     for bad in block.lines.rejected:
         problem(f":{bad.line}: column {bad.column}: {bad.reason}: {bad.excerpt}")

@@ -14,8 +14,8 @@ FORMATS = ("gridengine", "lineprotocol", "slurm")
 """Those that have a kernel."""
 
 
-def load(name: str) -> ModuleType | None:
-    """Import a kernel by its full name; None where its twin is to do the work.
+def load_kernel(package: str, name: str = "_kernel") -> ModuleType | None:
+    """Import the kernel of a package; None where its twin is to do the work.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def load(name: str) -> ModuleType | None:
     if wanted == "python":
         return None
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(f"{package}.{name}")
     except ImportError as error:
         if wanted:
             raise ConfigError(f"CCPIPE_KERNEL asks for the compiled kernel: {error}") from None
@@ -39,6 +39,6 @@ def load(name: str) -> ModuleType | None:
 def kernels() -> dict[str, str]:
     """Say of each format what reads it here: ``compiled`` or ``python``."""
     return {
-        name: "python" if load(f"ccpipe.formats.{name}.kernel._kernel") is None else "compiled"
+        name: "python" if load_kernel(f"ccpipe.formats.{name}.kernel") is None else "compiled"
         for name in FORMATS
     }

@@ -37,7 +37,7 @@ _MAX_DIGITS = 18
 _RUN = re.compile(rf"((?<!\d)\d{{1,{_MAX_DIGITS}}}(?!\d))", re.ASCII)
 
 
-class Span(NamedTuple):
+class NumberRange(NamedTuple):
     """Numbers from `first` to `last`, written at least `width` digits wide."""
 
     first: int
@@ -57,7 +57,7 @@ class Span(NamedTuple):
         return "-".join(str(number).zfill(self.width) for number in ends)
 
 
-Fragment = str | tuple[Span, ...]
+Fragment = str | tuple[NumberRange, ...]
 """A literal, or the spans of a range."""
 
 Element = tuple[Fragment, ...]
@@ -147,9 +147,9 @@ def _elements(text: str) -> Iterator[tuple[str, Element]]:
             fragments = []
 
 
-def _range(text: str, position: int) -> tuple[tuple[Span, ...], int]:
+def _range(text: str, position: int) -> tuple[tuple[NumberRange, ...], int]:
     """Parse the range that begins at `position`; return its spans and its end."""
-    spans: list[Span] = []
+    spans: list[NumberRange] = []
     while True:
         position += 1  # past "[" or ","
         found = _NUMBERS.match(text, position)
@@ -169,13 +169,13 @@ def _range(text: str, position: int) -> tuple[tuple[Span, ...], int]:
     return tuple(spans), position + 1
 
 
-def _span(text: str, found: re.Match[str]) -> Span:
+def _span(text: str, found: re.Match[str]) -> NumberRange:
     first, last = found[1], found[2] or found[1]
     if max(len(first), len(last)) > _MAX_DIGITS:
         raise _broken(text, found.start(), f"a number has more than {_MAX_DIGITS} digits")
     if int(first) > int(last):
         raise _broken(text, found.start(), f"{first} is greater than {last}")
-    return Span(int(first), int(last), len(first))
+    return NumberRange(int(first), int(last), len(first))
 
 
 def _broken(text: str, position: int, reason: str) -> DataError:
@@ -233,12 +233,12 @@ def _is_padded(digits: str) -> bool:
 
 
 def _format_range(width: int, numbers: frozenset[int]) -> str:
-    spans: list[Span] = []
+    spans: list[NumberRange] = []
     for number in sorted(numbers):
         if spans and number == spans[-1].last + 1:
             spans[-1] = spans[-1]._replace(last=number)
         else:
-            spans.append(Span(number, number, width))
+            spans.append(NumberRange(number, number, width))
     text = ",".join(map(str, spans))
     return text if len(numbers) == 1 else f"[{text}]"
 

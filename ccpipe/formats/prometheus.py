@@ -19,7 +19,7 @@ import re
 import struct
 
 from ccpipe.errors import EncodeError, MissingExtra
-from ccpipe.formats.lineprotocol import Lines, Series, ValueType
+from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 
@@ -47,7 +47,9 @@ class RemoteWrite:
         except ImportError:
             raise MissingExtra("cramjam", "prometheus") from None
         self._compress = snappy.compress_raw
-        self._labels: dict[tuple[bytes, str], bytes] = {}
+        self._table: SeriesTable | None = None
+        self._labels: dict[int, bytes] = {}
+        """By the numbers of series and field in the table."""
 
     def encode(self, lines: Lines) -> bytes:
         """Encode the numbers of `lines` as a compressed ``WriteRequest``.
@@ -68,18 +70,20 @@ class RemoteWrite:
         """Encode as ``encode`` does, without compression."""
         if lines.precision is None and NO_TIME in lines.times:
             raise EncodeError("a sample without time cannot be written to Prometheus")
-        if len(self._labels) > _MAX_LABELS:
-            self._labels.clear()
+        if self._table is not lines.table or len(self._labels) > _MAX_LABELS:
+            self._table, self._labels = lines.table, {}
         if KERNEL is None:
             return self._in_python(lines)
-        request: bytes = KERNEL.write_request(lines, self._labels_of)
+        request: bytes = KERNEL.write_request(lines, self._labels, self._labels_of)
         return request
 
-    def _labels_of(self, series: Series, field: str) -> bytes:
-        known = series.key, field
-        labels = self._labels.get(known)
+    def _labels_of(self, series: int, field: int) -> bytes:
+        assert self._table is not None
+        code = series << 32 | field
+        labels = self._labels.get(code)
         if labels is None:
-            labels = self._labels[known] = write_labels(series, field)
+            named = self._table.series[series], self._table.fields[field]
+            labels = self._labels[code] = write_labels(*named)
         return labels
 
     def _in_python(self, lines: Lines) -> bytes:
@@ -90,11 +94,10 @@ class RemoteWrite:
         ):
             if kind != ValueType.TEXT:
                 samples.setdefault((series, field), {})[time // _MILLISECOND] = number
-        table = lines.table
         return b"".join(
             _message(
                 1,
-                self._labels_of(table.series[series], table.fields[field])
+                self._labels_of(series, field)
                 + b"".join(_message(2, _sample(*sample)) for sample in sorted(points.items())),
             )
             for (series, field), points in samples.items()

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ccpipe.errors import DataError
 from ccpipe.formats import csvlines, jsonlines
-from ccpipe.formats.files import BLOCK, MAX_LINE_SIZE, Stream, read_piece
+from ccpipe.formats.files import BLOCK, MAX_LINE_SIZE, ReadableStream, read_piece
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 
@@ -23,12 +23,12 @@ class RejectedRow(NamedTuple):
     original: bytes
 
 
-def read_json(stream: Stream, *, block: int = BLOCK) -> Iterator[Messages]:
+def read_json(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Messages]:
     """Read JSON lines; empty ones are none. Raises as ``read_csv``."""
     return _Rows(stream, jsonlines.decode, _end_of_line, block).read()
 
 
-def read_csv(stream: Stream, *, block: int = BLOCK) -> Iterator[Messages]:
+def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Messages]:
     """Read CSV with its header, which may come again where files were joined.
 
     A quotation mark that is missing makes the lines that follow part of its row. Where that has
@@ -67,7 +67,7 @@ class _Rows:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: ReadableStream,
         decode: Callable[[bytes], Message],
         end_of: Callable[[bytes, int], int],
         block: int,

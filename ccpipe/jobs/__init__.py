@@ -6,18 +6,18 @@ downstream. Both live in a ``StateStore``, so that neither a crash nor a restart
 """
 
 from ccpipe.jobs.events import is_complete, is_stop_of, message
-from ccpipe.jobs.job import PENDING, RUNNING, Job, Node, is_final
-from ccpipe.jobs.lifecycle import REUSED, Event, Lifecycle
+from ccpipe.jobs.job import PENDING, RUNNING, Job, JobNode, is_final
+from ccpipe.jobs.lifecycle import REUSED, JobEvent, Lifecycle
 from ccpipe.jobs.outbox import Outbox
 
 __all__ = [
     "PENDING",
     "REUSED",
     "RUNNING",
-    "Event",
     "Job",
+    "JobEvent",
+    "JobNode",
     "Lifecycle",
-    "Node",
     "Outbox",
     "is_complete",
     "is_final",

@@ -8,7 +8,7 @@ PENDING, RUNNING = "pending", "running"
 _FINAL = frozenset(STATES)
 
 
-class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+class JobNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node of a job, and what of it the job has where the scheduler says so."""
 
     hostname: str
@@ -46,7 +46,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submit: int = 0
     start: int = 0
     end: int = 0
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[JobNode, ...] = ()
     hwthreads: int = 0
     """That it has, on all nodes."""
     requested_hwthreads: int = 0

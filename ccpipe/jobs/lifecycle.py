@@ -46,7 +46,7 @@ Function = Literal["start_job", "stop_job"]
 V = TypeVar("V")
 
 
-class Event(msgspec.Struct, frozen=True):
+class JobEvent(msgspec.Struct, frozen=True):
     """A start or a stop to be sent."""
 
     function: Function
@@ -114,7 +114,7 @@ class Lifecycle:
         self._pending = _table(state, "pending", _Open, maximum)
         self._running = _table(state, "running", _Open, maximum)
         self._ended = _table(state, "ended", _Ended, maximum)
-        self._events: dict[Key, list[Event]] = {}
+        self._events: dict[Key, list[JobEvent]] = {}
 
     def __len__(self) -> int:
         """Return the number of jobs that are remembered."""
@@ -158,7 +158,7 @@ class Lifecycle:
         known = self._running.get((cluster, id_))
         return None if known is None else msgspec.structs.replace(known.job, start=known.start)
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[JobEvent]:
         """Return the events since the last call, those of one job side by side."""
         events, self._events = self._events, {}
         return [event for group in events.values() for event in group]
@@ -232,7 +232,7 @@ class Lifecycle:
             ended = self._ended.get(job.key)
             before = max(before, ended.sent if ended else 0)
             not_before = min(before, now) + self.delay if before + self.delay > now else 0
-        group.append(Event(function, job, time, not_before))
+        group.append(JobEvent(function, job, time, not_before))
         return max(now, not_before)
 
 

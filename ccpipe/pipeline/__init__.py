@@ -5,7 +5,7 @@ rejected batch, dead letters, acknowledgement after write, flushing and counting
 store is forty lines, and why a publisher and a bridge are the same program with other parts.
 """
 
-from ccpipe.pipeline.message_ids import MessageIds, Run
+from ccpipe.pipeline.message_ids import MessageIds, MessageRange
 from ccpipe.pipeline.pipe import run
 from ccpipe.pipeline.plug import (
     Batch,
@@ -28,10 +28,10 @@ __all__ = [
     "DeadLetterSink",
     "Limits",
     "MessageIds",
+    "MessageRange",
     "RecordType",
     "Records",
     "Rejected",
-    "Run",
     "Sink",
     "Source",
     "Stages",

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import random
 from collections.abc import Awaitable, Callable
 
 from ccpipe.errors import TimedOutError, UnavailableError
@@ -12,6 +13,8 @@ from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
+FIRST_SECONDS = 0.1
+"""The longest pause after the first failure; it doubles with each one."""
 LAST_SECONDS = 2.0
 """How long a write may take that begins when the grace is nearly or entirely over."""
 REPEAT_SECONDS = 60.0
@@ -56,28 +59,19 @@ class Attempts:
             where the grace is over.
 
         """
-        import tenacity
-
-        def is_retried(error: BaseException) -> bool:
-            return isinstance(error, UnavailableError) and not (
-                splits and isinstance(error, TimedOutError)
-            )
-
-        def note(state: "tenacity.RetryCallState") -> None:
-            self.telemetry.failed(part)
-            error = state.outcome.exception() if state.outcome else None
-            self._report(str(error))
-
-        async for trial in tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception(is_retried),
-            wait=tenacity.wait_random_exponential(multiplier=0.1, max=self.limits.backoff),
-            stop=lambda _: self.is_over,
-            sleep=self.pause,
-            before_sleep=note,
-            reraise=True,
-        ):
-            with trial:
+        pause = min(FIRST_SECONDS, self.limits.backoff)
+        while True:
+            try:
                 await self.bounded(attempt, self.limits.timeout)
+            except UnavailableError as error:
+                if self.is_over or (splits and isinstance(error, TimedOutError)):
+                    raise
+                self.telemetry.failed(part)
+                self._report(str(error))
+            else:
+                return
+            await self.pause(random.uniform(0, pause))  # noqa: S311 - no secret
+            pause = min(2 * pause, self.limits.backoff)
 
     def _report(self, reason: str) -> None:
         """Log why a write failed; the same reason once a minute."""

@@ -14,7 +14,7 @@ from operator import sub
 from typing import NamedTuple
 
 
-class Run(NamedTuple):
+class MessageRange(NamedTuple):
     """Messages of one consumer with consecutive numbers."""
 
     consumer: str
@@ -25,7 +25,7 @@ class Run(NamedTuple):
     until: int
     """The time of the latest."""
 
-    def overlaps(self, other: "Run") -> bool:
+    def overlaps(self, other: "MessageRange") -> bool:
         """Return whether a message may be in both.
 
         Numbers alone would not do: they begin anew with a stream that was restored or made again.
@@ -104,6 +104,24 @@ class MessageIds:
             first = MessageIds.concat([first, MessageIds.unknown(row - before)])
         return first, self._slice(place, len(self), row)
 
+    def large(self, size: int) -> "Iterator[tuple[int, tuple[str, int, int] | None]]":
+        """Yield where the records of each known message of at least `size` records end, and which.
+
+        None stands for what is between them: records of smaller messages, and of unknown ones.
+        """
+        begin = covered = 0
+        for consumer, number, time, end in zip(
+            self.consumers, self.numbers, self.times, self.ends, strict=True
+        ):
+            if consumer and end - begin >= max(size, 1):
+                if covered < begin:
+                    yield begin, None
+                yield end, (consumer, number, time)
+                covered = end
+            begin = end
+        if covered < begin:
+            yield begin, None
+
     def _slice(self, first: int, last: int, offset: int) -> "MessageIds":
         ends = self.ends[first:last]
         return MessageIds(
@@ -113,14 +131,14 @@ class MessageIds:
             array("q", [end - offset for end in ends]) if offset else ends,
         )
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[MessageRange]:
         """Return the known messages as runs of consecutive numbers."""
         pieces = sorted(self._pieces())
         if any(after.first <= one.last for one, after in _neighbours(pieces)):
             return list(_joined(sorted(set(self._known()))))  # copies, or numbers that began anew
         return list(_linked(pieces))
 
-    def _pieces(self) -> Iterator[Run]:
+    def _pieces(self) -> Iterator[MessageRange]:
         """Yield the known messages as runs of consecutive numbers, as they stand.
 
         Nearly always a consumer's messages stand in their order, so that nothing is done for each.
@@ -135,7 +153,7 @@ class MessageIds:
                 ends = [*(breaks if steps.count(1) < len(steps) else ()), last]
                 for begin, end in zip([first, *ends], ends, strict=False):
                     times = self.times[begin:end]
-                    yield Run(
+                    yield MessageRange(
                         consumer, self.numbers[begin], self.numbers[end - 1], min(times), max(times)
                     )
             first = last
@@ -144,7 +162,9 @@ class MessageIds:
         messages = zip(self.consumers, self.numbers, self.times, strict=True)
         return (message for message in messages if message[0])
 
-    def unstored(self, stored: Iterable[Run]) -> tuple[bytearray | None, list[Run]]:
+    def unstored(
+        self, stored: Iterable[MessageRange]
+    ) -> tuple[bytearray | None, list[MessageRange]]:
         """Compare with what is stored, and with what comes twice among these.
 
         Returns 1 for each record to store and 0 for each that is stored, or None where all are to
@@ -162,7 +182,10 @@ class MessageIds:
         for consumer, number, time, end in zip(
             self.consumers, self.numbers, self.times, self.ends, strict=True
         ):
-            key, message = (consumer, number, time), Run(consumer, number, number, time, time)
+            key, message = (
+                (consumer, number, time),
+                MessageRange(consumer, number, number, time, time),
+            )
             if not consumer or not (key in left or any(map(message.overlaps, stored))):
                 keep[begin:end] = b"\1" * (end - begin)
                 if consumer:
@@ -171,18 +194,18 @@ class MessageIds:
         return (None if all(keep) else keep), list(_joined(sorted(left)))
 
 
-def _neighbours(runs: Iterable[Run]) -> Iterator[tuple[Run, Run]]:
+def _neighbours(runs: Iterable[MessageRange]) -> Iterator[tuple[MessageRange, MessageRange]]:
     """Yield each two runs of one consumer that stand side by side."""
     return (pair for pair in pairwise(runs) if pair[0].consumer == pair[1].consumer)
 
 
-def _linked(runs: Iterable[Run]) -> Iterator[Run]:
+def _linked(runs: Iterable[MessageRange]) -> Iterator[MessageRange]:
     """Join sorted runs of which one goes on where the other ends."""
-    held: Run | None = None
+    held: MessageRange | None = None
     for run in runs:
         if held and (held.consumer, held.last + 1) == (run.consumer, run.first):
             since, until = min(held.since, run.since), max(held.until, run.until)
-            held = Run(run.consumer, held.first, run.last, since, until)
+            held = MessageRange(run.consumer, held.first, run.last, since, until)
         else:
             if held:
                 yield held
@@ -191,10 +214,10 @@ def _linked(runs: Iterable[Run]) -> Iterator[Run]:
         yield held
 
 
-def _joined(known: Sequence[tuple[str, int, int]]) -> Iterator[Run]:
+def _joined(known: Sequence[tuple[str, int, int]]) -> Iterator[MessageRange]:
     """Join sorted messages into runs; the difference of number and place is one in each run."""
     pairs = groupby(enumerate(known), lambda pair: (pair[1][0], pair[1][1] - pair[0]))
     for (consumer, _), group in pairs:
         members = [message for _, message in group]
         times = [time for *_, time in members]
-        yield Run(consumer, members[0][1], members[-1][1], min(times), max(times))
+        yield MessageRange(consumer, members[0][1], members[-1][1], min(times), max(times))

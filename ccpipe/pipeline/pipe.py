@@ -262,6 +262,8 @@ class _Pipe:
     async def tick(self) -> None:
         """Feed translators that hold something back, also where no batch comes."""
         while True:
+            if not (len(self.stages) or self.stages.is_holding):
+                await self.stages.wait_replaced()
             await asyncio.sleep(TICK_SECONDS)
             async with self.translating:
                 if self.stages.is_holding:
@@ -388,11 +390,12 @@ class _Pipe:
         """Tell upstream what is safe; one that does not listen is not waited for at the end."""
         try:
             commit([item.batch for item in items])
-            await self.attempts.bounded(
-                functools.partial(self.acknowledge_each, items),
-                ACKNOWLEDGE_SECONDS,
-                last=0.0 if self.is_upstream_silent else LAST_SECONDS,
-            )
+            if heard := [item for item in items if item.batch.has_upstream]:
+                await self.attempts.bounded(
+                    functools.partial(self.acknowledge_each, heard),
+                    ACKNOWLEDGE_SECONDS,
+                    last=0.0 if self.is_upstream_silent else LAST_SECONDS,
+                )
         except TimedOutError:
             self.is_upstream_silent = True
             log.warning("the source takes no acknowledgement; what was written comes again")

@@ -5,6 +5,7 @@ the batches that came with its latest feeds, and releases them with the records 
 of them safe. Batches go from stage to stage as their records do.
 """
 
+import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -45,6 +46,7 @@ class Stages:
         self._stages = [_Stage(each) for each in _typed(translators, takes)]
         self._left: list[Translated] = []  # what came of translators that were replaced
         self._origin = ""
+        self._replaced = asyncio.Event()
 
     def __len__(self) -> int:
         """Return the number of translators."""
@@ -80,6 +82,12 @@ class Stages:
         self._stages = [
             known.get(id(each)) or _Stage(each) for each in _typed(translators, self.takes)
         ]
+        self._replaced.set()
+
+    async def wait_replaced(self) -> None:
+        """Wait until translators are replaced."""
+        self._replaced.clear()
+        await self._replaced.wait()
 
     def feed(self, batch: Batch | None) -> list[Translated]:
         """Translate a batch; None stands for a second in which none came."""

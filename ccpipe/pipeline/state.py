@@ -5,16 +5,18 @@ Without a path nothing is written, and the tables work all the same.
 """
 
 import contextlib
-import sqlite3
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from ccpipe.errors import ConfigError, UnavailableError
+
+if TYPE_CHECKING:
+    import sqlite3  # 2 MB that a process without a file does not need
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -141,6 +143,8 @@ class StateStore:
         """
         if self.path is None or self._file is not None:
             return
+        import sqlite3
+
         try:
             self._file = self._connect(self.path)
             for name, stored in self._tables.items():
@@ -157,7 +161,9 @@ class StateStore:
             self._file.close()
             self._file = None
 
-    def _connect(self, path: Path) -> sqlite3.Connection:
+    def _connect(self, path: Path) -> "sqlite3.Connection":
+        import sqlite3
+
         # Garbage collection may close it in any thread.
         file = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         weakref.finalize(self, file.close)
@@ -192,6 +198,8 @@ class StateStore:
         """
         if self._file is None:
             return
+        import sqlite3
+
         try:
             self._file.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             self._file.execute("BEGIN IMMEDIATE")

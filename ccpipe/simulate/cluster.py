@@ -8,8 +8,8 @@ from ccpipe.bus.subjects import Subjects, escape
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.jobs.events import message
 from ccpipe.message import Message
-from ccpipe.simulate.jobs import SECOND, Change, Scheduler
-from ccpipe.simulate.series import Parts, Series, series
+from ccpipe.simulate.jobs import SECOND, JobChange, Scheduler
+from ccpipe.simulate.series import NodeParts, SimulatedSeries, node_series
 from ccpipe.simulate.sonar import sample_envelope
 from ccpipe.simulate.values import MASK, rings
 
@@ -26,7 +26,7 @@ class Shape(NamedTuple):
     nodes: int = 100
     metrics: int = 100
     """Series of each node."""
-    parts: Parts = Parts()
+    parts: NodeParts = NodeParts()
     interval: int = 10 * SECOND
     """Nanoseconds between samples."""
     sonar_interval: int = 0
@@ -76,7 +76,7 @@ class SimulatedCluster:
         )  # fmt: skip
         self._draw = random.Random(f"{seed}/cluster")  # noqa: S311 - reproducible on purpose
         self._places = [self._draw.randrange(MASK) for _ in self.nodes]
-        chosen = series(shape.parts, shape.metrics)
+        chosen = node_series(shape.parts, shape.metrics)
         self._prefixes = [_prefix(each, subjects.cluster) for each in chosen]
         scales = [(each.metric, _scale(each, shape.parts)) for each in chosen]
         found = {(m.name, scale): rings(m, seed, scale) for m, scale in scales}
@@ -86,7 +86,7 @@ class SimulatedCluster:
         self._samples = 0
         self._late: dict[int, list[Payload]] = {}
         """Payloads that are held back, by the sample with which they are sent."""
-        self._jobs_before = [Change("start_job", job) for job in self.jobs.running()]
+        self._jobs_before = [JobChange("start_job", job) for job in self.jobs.running()]
 
     def sample(self) -> Iterator[Payload]:
         """Yield what is published at ``time``, then move on by an interval."""
@@ -160,7 +160,7 @@ class SimulatedCluster:
             yield Payload(subject, body, 0)
 
 
-def _prefix(each: Series, cluster: str) -> bytes:
+def _prefix(each: SimulatedSeries, cluster: str) -> bytes:
     """Return a line up to its value; the node's name is a zero byte."""
     tags = sorted([("cluster", cluster), ("hostname", "\0"), *each.tags])
     encoded = ",".join(f"{key}={_tag(value)}" for key, value in tags)
@@ -171,7 +171,7 @@ def _tag(value: str) -> str:
     return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=").replace(" ", "\\ ")
 
 
-def _scale(series: Series, parts: Parts) -> int:
+def _scale(series: SimulatedSeries, parts: NodeParts) -> int:
     """Return how many values of hardware threads one series adds up: percents of a node's CPUs."""
     metric, tags = series
     is_sum = metric.unit == "percent" and "hwthread" in metric.types

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from ccpipe.jobs import Job, Node
+from ccpipe.jobs import Job, JobNode
 
 SECOND = 10**9
 MEDIAN_SECONDS = 1200.0
@@ -27,7 +27,7 @@ _NAMES = ("gromacs", "openfoam", "namd", "vasp", "train", "lammps", "icon")
 _ENDS = ("completed",) * 17 + ("failed", "cancelled", "timeout")
 
 
-class Change(NamedTuple):
+class JobChange(NamedTuple):
     """A job that started or ended."""
 
     function: Literal["start_job", "stop_job"]
@@ -83,11 +83,11 @@ class Scheduler:
             if not self._place(start, []):
                 break
 
-    def advance(self, until: int) -> Iterator[Change]:
+    def advance(self, until: int) -> Iterator[JobChange]:
         """Yield what happened until a time, in nanoseconds since the epoch, in its order."""
         while self._events and self._events[0][0] <= until:
             now, _, what, which = heapq.heappop(self._events)
-            changes: list[Change] = []
+            changes: list[JobChange] = []
             if what == "arrive":
                 self._arrive(now)
                 self._schedule(now + self._exponential(self._gap), "arrive")
@@ -112,7 +112,7 @@ class Scheduler:
             seconds = self.draw.lognormvariate(math.log(MEDIAN_SECONDS), SIGMA)
             self._waiting.append((now, width, max(1, round(seconds)) * SECOND))
 
-    def _place(self, now: int, changes: list[Change]) -> bool:
+    def _place(self, now: int, changes: list[JobChange]) -> bool:
         """Start the first job that waits, if there are nodes for it."""
         if not self._waiting or self._waiting[0][1] > len(self._free):
             return False
@@ -129,7 +129,7 @@ class Scheduler:
             metadata={"jobName": _NAMES[self._last_id % len(_NAMES)]},
             submit=submit,
             start=now,
-            nodes=tuple(Node(self.nodes[index]) for index in chosen),
+            nodes=tuple(JobNode(self.nodes[index]) for index in chosen),
             hwthreads=width * self.hwthreads,
             shared="none",
             walltime=86_400,
@@ -138,18 +138,18 @@ class Scheduler:
             self.job_of[index] = job
         self._running[job.id] = job, chosen
         self._schedule(now + duration, "end", job.id)
-        changes.append(Change("start_job", job))
+        changes.append(JobChange("start_job", job))
         return True
 
-    def _end(self, which: int, now: int, state: str) -> Change:
+    def _end(self, which: int, now: int, state: str) -> JobChange:
         job, nodes = self._running.pop(which)
         for index in nodes:
             self.job_of[index] = None
             if not self.is_away[index]:
                 self._free.append(index)
-        return Change("stop_job", msgspec.structs.replace(job, state=state, end=now))
+        return JobChange("stop_job", msgspec.structs.replace(job, state=state, end=now))
 
-    def _fail(self, now: int) -> Iterator[Change]:
+    def _fail(self, now: int) -> Iterator[JobChange]:
         self._schedule(now + self._exponential(self._failure_gap), "fail")
         index = self.draw.randrange(len(self.nodes))
         if self.is_away[index]:

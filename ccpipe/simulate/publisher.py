@@ -9,9 +9,9 @@ from typing import Self
 import msgspec
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.store import MESSAGE_ID
-from ccpipe.bus.nats.streams.stream import KEPT, ensure_stream
-from ccpipe.bus.subjects import Subjects
+from ccpipe.bus.nats.outgoing import MESSAGE_ID
+from ccpipe.bus.nats.streams.stream import ensure_stream
+from ccpipe.bus.subjects import KEPT, Subjects
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError, UnavailableError
 from ccpipe.simulate.cluster import Payload
@@ -39,7 +39,7 @@ class Times:
         """Nanoseconds since the epoch when each was handed to the connection."""
 
 
-class Publisher:
+class PayloadPublisher:
     """Publishes payloads in their order; with JetStream each is acknowledged by the broker.
 
     It keeps no future for each message, as a client's own publish does: the broker's answers are

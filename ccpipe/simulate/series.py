@@ -38,7 +38,7 @@ _DEVICES = {
 _GPU = ("accelerator",)
 
 
-class Parts(NamedTuple):
+class NodeParts(NamedTuple):
     """How many parts of each type a node has."""
 
     hwthread: int = 64
@@ -47,7 +47,7 @@ class Parts(NamedTuple):
     accelerator: int = 0
 
 
-class Series(NamedTuple):
+class SimulatedSeries(NamedTuple):
     """One series of a node."""
 
     metric: Metric
@@ -55,7 +55,7 @@ class Series(NamedTuple):
     """Without ``cluster`` and ``hostname``."""
 
 
-def series(parts: Parts, limit: int) -> list[Series]:
+def node_series(parts: NodeParts, limit: int) -> list[SimulatedSeries]:
     """Return the first `limit` series of a node: those of the whole node come first.
 
     Those of GPUs are among them. Other parts of a node follow in turns of all metrics, so that a
@@ -72,7 +72,7 @@ def series(parts: Parts, limit: int) -> list[Series]:
     return found[:limit]
 
 
-def _metrics(parts: Parts) -> Iterator[Metric]:
+def _metrics(parts: NodeParts) -> Iterator[Metric]:
     for name in COLLECTORS:
         if name == "gpu.nvidia" and not parts.accelerator:
             continue
@@ -81,19 +81,21 @@ def _metrics(parts: Parts) -> Iterator[Metric]:
         yield from table
 
 
-def _whole(metric: Metric, parts: Parts) -> Iterator[Series]:
+def _whole(metric: Metric, parts: NodeParts) -> Iterator[SimulatedSeries]:
     if metric.types == _GPU:
         for index in range(parts.accelerator):
             yield from _part(metric, parts, index)
     if "node" not in metric.types:
         return
     if not metric.stype:
-        yield Series(metric, (("type", "node"),))
+        yield SimulatedSeries(metric, (("type", "node"),))
     for device in _DEVICES.get(metric.stype, ()):
-        yield Series(metric, (("stype", metric.stype), ("stype-id", device), ("type", "node")))
+        yield SimulatedSeries(
+            metric, (("stype", metric.stype), ("stype-id", device), ("type", "node"))
+        )
 
 
-def _part(metric: Metric, parts: Parts, index: int) -> Iterator[Series]:
+def _part(metric: Metric, parts: NodeParts, index: int) -> Iterator[SimulatedSeries]:
     for kind in metric.types:
         if kind != "node" and not metric.stype and index < getattr(parts, kind, 0):
-            yield Series(metric, (("type", kind), ("type-id", str(index))))
+            yield SimulatedSeries(metric, (("type", kind), ("type-id", str(index))))

@@ -12,7 +12,7 @@ from ccpipe.formats.sonar.types.sample import (
 )
 from ccpipe.jobs import Job
 from ccpipe.simulate.jobs import SECOND
-from ccpipe.simulate.series import Parts
+from ccpipe.simulate.series import NodeParts
 
 PROCESSES = 4
 """Processes of a job on a node."""
@@ -23,7 +23,7 @@ _COMMANDS = ("gromacs", "python3", "vasp_std", "lmp", "cp2k.psmp")
 
 
 def sample_envelope(
-    cluster: str, node: str, now: int, job: Job | None, parts: Parts, place: int
+    cluster: str, node: str, now: int, job: Job | None, parts: NodeParts, place: int
 ) -> bytes:
     """Return the envelope of one sample as JSON, with the processes of the job on the node."""
     seconds = (now - job.start) // SECOND if job else 0

@@ -15,7 +15,7 @@ after a reboot."""
 MASK = RING - 1
 
 
-class Range(NamedTuple):
+class GaugeRange(NamedTuple):
     """The values of a gauge on an idle and on a busy node."""
 
     idle: tuple[float, float]
@@ -23,18 +23,18 @@ class Range(NamedTuple):
 
 
 _RANGES = {
-    "percent": Range((0, 5), (60, 100)),
-    "kB": Range((2e6, 8e6), (6e7, 2.4e8)),
-    "MByte": Range((0, 500), (1e4, 8e4)),
-    "W": Range((60, 110), (250, 420)),
-    "degC": Range((30, 40), (55, 80)),
-    "MHz": Range((800, 1500), (2400, 3500)),
-    "Flops/s": Range((0, 1e7), (2e11, 9e11)),
-    "bytes/s": Range((0, 1e5), (1e7, 2e9)),
-    "MByte/s": Range((0, 500), (4e4, 2.5e5)),
-    "": Range((0, 2), (20, 128)),
+    "percent": GaugeRange((0, 5), (60, 100)),
+    "kB": GaugeRange((2e6, 8e6), (6e7, 2.4e8)),
+    "MByte": GaugeRange((0, 500), (1e4, 8e4)),
+    "W": GaugeRange((60, 110), (250, 420)),
+    "degC": GaugeRange((30, 40), (55, 80)),
+    "MHz": GaugeRange((800, 1500), (2400, 3500)),
+    "Flops/s": GaugeRange((0, 1e7), (2e11, 9e11)),
+    "bytes/s": GaugeRange((0, 1e5), (1e7, 2e9)),
+    "MByte/s": GaugeRange((0, 500), (4e4, 2.5e5)),
+    "": GaugeRange((0, 2), (20, 128)),
 }
-_RANGES_BY_NAME = {"ipc": Range((0.1, 0.4), (0.6, 2.6))}
+_RANGES_BY_NAME = {"ipc": GaugeRange((0.1, 0.4), (0.6, 2.6))}
 _COUNTERS = {"bytes", "packets", "pages", "requests", "J", "512 bytes", "ms"}
 _CONSTANTS = {"mem_total": 263_000_000, "num_cpus": 64, "swap_total": 0, "nv_fb_mem_total": 81_559}
 _CUMULATIVE_RATE = 5_000.0

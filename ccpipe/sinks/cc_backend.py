@@ -13,7 +13,7 @@ from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits
-from ccpipe.sinks.http import Answer, HttpSink, judge
+from ccpipe.sinks.http import HttpSink, Response, judge
 
 _PATHS = {"start_job": "/api/jobs/start_job/", "stop_job": "/api/jobs/stop_job/"}
 _THERE_ALREADY = ("already exists", "already been stopped", "UNIQUE constraint failed: job")
@@ -71,7 +71,7 @@ class CcBackendSink(HttpSink):
         if answer.status != HTTPStatus.OK:
             judge(answer.status, f"{self.url}/api/clusters/: {answer}")
 
-    def is_receipt(self, answer: Answer) -> bool:
+    def is_receipt(self, answer: Response) -> bool:
         """Say whether cc-backend has it, in its JSON: by this request or an earlier one."""
         if answer.status in (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR):
             return any(phrase in answer.text for phrase in _THERE_ALREADY)

@@ -14,7 +14,7 @@ from ccpipe.formats.lineprotocol import Lines, SeriesTable, ValueType, encode, t
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits
-from ccpipe.sinks.http import Answer, HttpSink
+from ccpipe.sinks.http import HttpSink, Response
 
 NUMBERS = frozenset({ValueType.FLOAT, ValueType.INT, ValueType.UINT})
 
@@ -66,7 +66,7 @@ class CcMetricStoreSink(HttpSink):
         """Write no lines."""
         await self._post(b"")
 
-    def is_receipt(self, answer: Answer) -> bool:
+    def is_receipt(self, answer: Response) -> bool:
         """Say whether it is an empty 200, as the store answers; a page is somebody else's."""
         return super().is_receipt(answer) and not answer.text
 

@@ -22,15 +22,15 @@ from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.slurm_metrics import Value, from_metric
 from ccpipe.formats.slurm_profile import (
-    Field,
     NodeStep,
     NodeStepName,
     Profile,
+    SeriesField,
     open_profile,
     parse_file_name,
     series_type,
 )
-from ccpipe.formats.slurm_profile.writer import NodeStepWriter, keep_aside
+from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter, keep_aside
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
@@ -270,7 +270,7 @@ def _append(writer: NodeStepWriter, key: _Key, rows: dict[int, _Row]) -> int:
     return oldest
 
 
-def _number(field: Field, value: float) -> float:
+def _number(field: SeriesField, value: float) -> float:
     return round(value) if field.type is int else value
 
 

@@ -57,7 +57,7 @@ EXCERPT = 2000
 """Bytes of an answer that an error quotes."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What a store says to a request."""
 
     status: int
@@ -209,7 +209,7 @@ class HttpSink(Sink):
         if not self.is_receipt(answer):
             judge(answer.status, f"{self.url}{path}: {answer}")
 
-    def is_receipt(self, answer: Answer) -> bool:
+    def is_receipt(self, answer: Response) -> bool:
         """Say whether an answer means that the store has the records."""
         return answer.status in self.stored
 
@@ -220,7 +220,7 @@ class HttpSink(Sink):
         body: bytes = b"",
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Send one request.
 
         Raises
@@ -250,7 +250,7 @@ class HttpSink(Sink):
             reason = system_reason(error) if isinstance(error, OSError) else str(error)
             reason = reason or type(error).__name__
             raise UnavailableError(f"{self.url}{path}: {reason}") from None
-        return Answer(answer.status, answer.reason or "", text)
+        return Response(answer.status, answer.reason or "", text)
 
     def _open(self) -> aiohttp.ClientSession:
         headers = {"User-Agent": "ccpipe", **self._credentials()}

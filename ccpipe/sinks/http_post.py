@@ -10,7 +10,7 @@ from ccpipe.formats.sonar import WriteProfile
 from ccpipe.formats.sonar import encode as encode_envelope
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Limits
-from ccpipe.sinks.http import Answer, HttpSink
+from ccpipe.sinks.http import HttpSink, Response
 
 
 class HttpPostSink(HttpSink):
@@ -85,6 +85,6 @@ class HttpPostSink(HttpSink):
         """Find out whether anybody answers; what, only a real request would show."""
         await self.request("HEAD", "")
 
-    def is_receipt(self, answer: Answer) -> bool:
+    def is_receipt(self, answer: Response) -> bool:
         """Say whether it is a success, and no page for people."""
         return super().is_receipt(answer) and (self.html or "<html" not in answer.text.lower())

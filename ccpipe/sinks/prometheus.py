@@ -15,7 +15,7 @@ from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.prometheus import HEADERS, STALE, RemoteWrite
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits
-from ccpipe.sinks.http import Answer, HttpSink, numbers
+from ccpipe.sinks.http import HttpSink, Response, numbers
 
 
 class PrometheusSink(HttpSink):
@@ -84,7 +84,7 @@ class PrometheusSink(HttpSink):
         """Send no samples."""
         await self._post(self.encoder.encode(Lines()))
 
-    def is_receipt(self, answer: Answer) -> bool:
+    def is_receipt(self, answer: Response) -> bool:
         """Say whether it is 204 as of Prometheus, or 200 as of Mimir, without a page."""
         return super().is_receipt(answer) and not answer.text
 

@@ -1,1 +1,1 @@
-"""Sources: one file for each thing that is measured or read."""
+"""Sources: what is read, followed or received; a folder for each scheduler, brokers in `bus`."""

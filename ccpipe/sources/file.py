@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ccpipe.errors import ConfigError, DataError, MissingInputError
-from ccpipe.formats.files import COMPRESSED, UNREADABLE, Stream, open_file, read_blocks
+from ccpipe.formats.files import COMPRESSED, UNREADABLE, ReadableStream, open_file, read_blocks
 from ccpipe.formats.lineprotocol import Lines, Precision, decode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.row_files import read_csv, read_json
@@ -175,7 +175,7 @@ class _Stdin:
         return os.read(0, size)
 
 
-def _open(path: str) -> AbstractContextManager[Stream]:
+def _open(path: str) -> AbstractContextManager[ReadableStream]:
     if path == STDIN:
         return nullcontext(_Stdin())
-    return cast("AbstractContextManager[Stream]", open_file(Path(path)))
+    return cast("AbstractContextManager[ReadableStream]", open_file(Path(path)))

@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from ccpipe.formats.files import COMPRESSED, UNREADABLE, Stream, open_file, read_full
+from ccpipe.formats.files import COMPRESSED, UNREADABLE, ReadableStream, open_file, read_full
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class FilePosition(msgspec.Struct, frozen=True):
     """Number of the next line."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class FileProgress(msgspec.Struct, frozen=True):
     """How far a path was read: the content of a checkpoint."""
 
     position: FilePosition | None = None
@@ -61,7 +61,7 @@ class Chunk:
     file: str
     offset: int
     line: int
-    progress: Progress
+    progress: FileProgress
     """Progress to commit once this chunk is safe."""
 
 
@@ -110,7 +110,9 @@ class _File:
 class Follower:
     """Reads one path; each ``step`` continues after the last one. It blocks: use a thread."""
 
-    def __init__(self, path: Path, progress: Progress, *, grace: float, block: int = 2**18) -> None:
+    def __init__(
+        self, path: Path, progress: FileProgress, *, grace: float, block: int = 2**18
+    ) -> None:
         """Continue from a checkpoint.
 
         Parameters
@@ -182,7 +184,7 @@ class Follower:
         """Return whole lines; with `rest` also a last one without a line end."""
         position, handle = self._at()
         handle.seek(position.offset)
-        stream = cast("Stream", handle)
+        stream = cast("ReadableStream", handle)
         payload = read_full(stream, self.block)  # also what precedes damage
         while payload and b"\n" not in payload and len(payload) < MAX_LINE_SIZE:
             if not (more := read_full(stream, self.block)):
@@ -258,7 +260,7 @@ class Follower:
             return
         there = self._scan()
         done = [old for old in self.progress.done if any(f.is_any_of([old]) for f in there)]
-        self.progress = Progress(None, (*done, position))
+        self.progress = FileProgress(None, (*done, position))
 
     def _give_up_after_grace(self, why: str) -> None:
         """Continue without the file if it was not found within the grace period."""
@@ -273,7 +275,7 @@ class Follower:
                 "%s: the file read up to byte %d is gone or %s: the rest of it is lost",
                 self.path, position.offset, why,
             )  # fmt: skip
-            self.progress = Progress(None, (*self.progress.done, position))
+            self.progress = FileProgress(None, (*self.progress.done, position))
 
     # Finding files
 

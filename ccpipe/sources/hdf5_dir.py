@@ -29,7 +29,7 @@ MAX_FILES = 100_000
 """Files that are remembered."""
 
 
-class Sent(msgspec.Struct):
+class SentRows(msgspec.Struct):
     """How far a file was sent."""
 
     rows: dict[str, int] = {}
@@ -95,8 +95,8 @@ class Hdf5Dir(Source):
         self.follow = follow
         self.batch_size = batch_size
         self._state = StateStore(state)
-        self._sent: StateTable[str, Sent] = self._state.table(
-            "hdf5_dir", str, Sent, maximum=MAX_FILES
+        self._sent: StateTable[str, SentRows] = self._state.table(
+            "hdf5_dir", str, SentRows, maximum=MAX_FILES
         )
         self._given: dict[str, dict[str, int]] = {}
         """Rows by file and table that were handed over, acknowledged or not."""
@@ -188,6 +188,6 @@ class Hdf5Dir(Source):
             log.warning("%s", text)
 
     async def _acknowledge(self, key: str, table: str, rows: int) -> None:
-        sent = self._sent.get(key) or Sent()
-        self._sent.put(key, Sent({**sent.rows, table: rows}))
+        sent = self._sent.get(key) or SentRows()
+        self._sent.put(key, SentRows({**sent.rows, table: rows}))
         self._state.commit(is_durable=True)

@@ -26,7 +26,7 @@ from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Batch, Source
-from ccpipe.sources.http_requests import Credentials, Refused, read_body, tls_context
+from ccpipe.sources.http_requests import Credentials, Refused, read_body, server_tls_context
 
 try:
     from aiohttp import web
@@ -111,7 +111,7 @@ class HttpSource(Source):
     async def check(self) -> None:
         """Check that files can be read; raises ConfigError."""
         Credentials.read(self.users_file, self.token_file)
-        tls_context(self.cert_file, self.key_file)
+        server_tls_context(self.cert_file, self.key_file)
 
     async def __aenter__(self) -> Self:
         """Listen; raises ConfigError where that is impossible."""
@@ -129,7 +129,7 @@ class HttpSource(Source):
             app, access_log=None, auto_decompress=False, shutdown_timeout=CLOSE_SECONDS
         )
         await self._runner.setup()
-        tls = tls_context(self.cert_file, self.key_file)
+        tls = server_tls_context(self.cert_file, self.key_file)
         try:
             await web.TCPSite(self._runner, self.host, self.port, ssl_context=tls).start()
         except OSError as error:

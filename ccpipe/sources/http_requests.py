@@ -83,7 +83,7 @@ def _equal(one: str, other: str) -> bool:
     return hmac.compare_digest(*pair)
 
 
-def tls_context(cert_file: str, key_file: str) -> ssl.SSLContext | None:
+def server_tls_context(cert_file: str, key_file: str) -> ssl.SSLContext | None:
     """Return the context of a server with a certificate; raises ConfigError."""
     if not cert_file:
         return None

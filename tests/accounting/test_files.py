@@ -10,14 +10,14 @@ import pytest
 
 from ccpipe import terminal as terminal_module
 from ccpipe.accounting import files as acct_files
-from ccpipe.accounting.files import BEGIN, Block, Files, Start
-from ccpipe.formats.gridengine import Reading, read
+from ccpipe.accounting.files import BEGIN, FileBlock, Files, Start
+from ccpipe.formats.gridengine import ParsedChunk, read
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
 
 
-def parts(files: Files, *paths: Path, start: Start = BEGIN) -> list[tuple[Block, Reading]]:
+def parts(files: Files, *paths: Path, start: Start = BEGIN) -> list[tuple[FileBlock, ParsedChunk]]:
     """Read files to their end."""
     return list(
         files.each_block(paths, lambda b: read(b.payload, file=b.name, offset=b.offset), start)

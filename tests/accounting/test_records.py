@@ -4,10 +4,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ccpipe.accounting.files import Block
+from ccpipe.accounting.files import FileBlock
 from ccpipe.accounting.gridengine import KEYS
 from ccpipe.accounting.records import find_records, line_at
-from ccpipe.accounting.selection import Selection
+from ccpipe.accounting.selection import RecordSelection
 from ccpipe.accounting.sums import Sums
 from ccpipe.formats.gridengine import read
 from ccpipe.formats.gridengine.columns import read_columns
@@ -42,10 +42,10 @@ def payloads(draw: st.DrawFn) -> bytes:
 def test_any_bytes_give_what_reading_line_by_line_gives(payload: bytes, offset: int) -> None:
     """The same records at the same places, and no error of any kind."""
     wanted = read(payload, file="f", offset=offset)
-    found = find_records(Block(payload, "f", offset), Selection())
+    found = find_records(FileBlock(payload, "f", offset), RecordSelection())
     assert (found.records, found.rejected) == (wanted.records, wanted.rejected)
-    for selection in (Selection(texts={"owner": ("anna",)}), Selection(masters=True)):
-        found = find_records(Block(payload, "f", offset), selection)
+    for selection in (RecordSelection(texts={"owner": ("anna",)}), RecordSelection(masters=True)):
+        found = find_records(FileBlock(payload, "f", offset), selection)
         key = "owner" if selection.texts else "pe_taskid"
         value = "anna" if selection.texts else None
         assert found.records == [r for r in wanted.records if getattr(r, key) == value]
@@ -56,7 +56,7 @@ def test_any_bytes_give_what_reading_line_by_line_gives(payload: bytes, offset: 
 def test_a_job_is_found_by_its_number_in_any_bytes(payload: bytes, offset: int, job: int) -> None:
     """The search finds what reading finds, and bad lines unless they are of another job."""
     wanted = read(payload, file="f", offset=offset)
-    found = find_records(Block(payload, "f", offset), Selection(jobs=(job,)))
+    found = find_records(FileBlock(payload, "f", offset), RecordSelection(jobs=(job,)))
     assert found.records == [r for r in wanted.records if r.job_number == job]
     starts, _, _ = lines_of_jobs(payload, (job,))
     assert found.rejected == [b for b in wanted.rejected if b.offset - offset in starts]

@@ -7,58 +7,58 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.accounting.selection import Selection
+from ccpipe.accounting.selection import RecordSelection
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.formats.gridengine.table import from_records
 from tests.translate.gridengine.accounting_records import RECORDS, SECOND, START
 
 Rule = Callable[[Accounting], bool]
 
-CASES: list[tuple[Selection, Rule]] = [
-    (Selection(texts={"owner": ("anna",)}), lambda r: r.owner == "anna"),
-    (Selection(texts={"owner": ("a*", "b?n")}), lambda r: r.owner in {"anna", "ben"}),
-    (Selection(texts={"project": ("NONE",)}), lambda r: r.project is None),
-    (Selection(texts={"granted_pe": ("mpi",)}), lambda r: r.granted_pe == "mpi"),
+CASES: list[tuple[RecordSelection, Rule]] = [
+    (RecordSelection(texts={"owner": ("anna",)}), lambda r: r.owner == "anna"),
+    (RecordSelection(texts={"owner": ("a*", "b?n")}), lambda r: r.owner in {"anna", "ben"}),
+    (RecordSelection(texts={"project": ("NONE",)}), lambda r: r.project is None),
+    (RecordSelection(texts={"granted_pe": ("mpi",)}), lambda r: r.granted_pe == "mpi"),
     (
-        Selection(texts={"group": ("bio*",), "owner": ("ben",)}),
+        RecordSelection(texts={"group": ("bio*",), "owner": ("ben",)}),
         lambda r: r.group == "biology" and r.owner == "ben",
     ),
-    (Selection(numbers={"slots": (1, 4)}), lambda r: r.slots in {1, 4}),
-    (Selection(numbers={"arid": (17,)}), lambda r: r.arid == 17),
-    (Selection(hosts=("N1",)), lambda r: r.hostname == "n1.example"),
-    (Selection(hosts=("n*.EXAMPLE",)), lambda _: True),
-    (Selection(hosts=("n1.other",)), lambda _: False),
-    (Selection(queues=("all.q",)), lambda r: r.qname == "all.q"),
-    (Selection(queues=("*@n2*",)), lambda r: r.hostname == "n2.example"),
+    (RecordSelection(numbers={"slots": (1, 4)}), lambda r: r.slots in {1, 4}),
+    (RecordSelection(numbers={"arid": (17,)}), lambda r: r.arid == 17),
+    (RecordSelection(hosts=("N1",)), lambda r: r.hostname == "n1.example"),
+    (RecordSelection(hosts=("n*.EXAMPLE",)), lambda _: True),
+    (RecordSelection(hosts=("n1.other",)), lambda _: False),
+    (RecordSelection(queues=("all.q",)), lambda r: r.qname == "all.q"),
+    (RecordSelection(queues=("*@n2*",)), lambda r: r.hostname == "n2.example"),
     (
-        Selection(queues=("low.q@",), jobs=(1,)),
+        RecordSelection(queues=("low.q@",), jobs=(1,)),
         lambda r: r.qname == "low.q" and r.job_number == 1,
     ),
-    (Selection(jobs=(2, 3)), lambda r: r.job_number in {2, 3}),
-    (Selection(names=("sim*",)), lambda r: fnmatchcase(r.job_name, "sim*")),
+    (RecordSelection(jobs=(2, 3)), lambda r: r.job_number in {2, 3}),
+    (RecordSelection(names=("sim*",)), lambda r: fnmatchcase(r.job_name, "sim*")),
     (
-        Selection(jobs=(1,), names=("test",)),
+        RecordSelection(jobs=(1,), names=("test",)),
         lambda r: r.job_number == 1 or r.job_name == "test",
     ),
-    (Selection(tasks=(range(2, 9, 3),)), lambda r: r.task_number in {2, 5, 8}),
+    (RecordSelection(tasks=(range(2, 9, 3),)), lambda r: r.task_number in {2, 5, 8}),
     (
-        Selection(tasks=(range(1, 2), range(4, 7))),
+        RecordSelection(tasks=(range(1, 2), range(4, 7))),
         lambda r: r.task_number in {1, 4, 5, 6},
     ),
     (
-        Selection(begin=START + 100 * SECOND),
+        RecordSelection(begin=START + 100 * SECOND),
         lambda r: (r.start_time or 0) >= START + 100 * SECOND,
     ),
     (
-        Selection(end=START + 50_000 * SECOND),
+        RecordSelection(end=START + 50_000 * SECOND),
         lambda r: (r.start_time or 0) <= START + 50_000 * SECOND,
     ),
     (
-        Selection(begin=START, end=START + 50_000 * SECOND, by_end=True),
+        RecordSelection(begin=START, end=START + 50_000 * SECOND, by_end=True),
         lambda r: START <= (r.end_time or 0) <= START + 50_000 * SECOND,
     ),
-    (Selection(masters=True), lambda r: r.pe_taskid is None),
-    (Selection(), lambda _: True),
+    (RecordSelection(masters=True), lambda r: r.pe_taskid is None),
+    (RecordSelection(), lambda _: True),
 ]
 
 
@@ -66,7 +66,7 @@ CASES: list[tuple[Selection, Rule]] = [
 @settings(max_examples=20)
 @given(found=st.lists(RECORDS, max_size=30))
 def test_columns_select_what_the_rule_selects(
-    selection: Selection, rule: Rule, found: list[Accounting]
+    selection: RecordSelection, rule: Rule, found: list[Accounting]
 ) -> None:
     """Each filter keeps the records it is about, in their order, and reads only its columns."""
     numbered = [

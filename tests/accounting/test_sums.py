@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from ccpipe.accounting import sums as accounting_sums
 from ccpipe.accounting.gridengine import KEYS, SUMS
-from ccpipe.accounting.sums import Sums, Total
+from ccpipe.accounting.sums import GroupTotal, Sums
 from ccpipe.formats.gridengine import Accounting, Outcome
 from ccpipe.formats.gridengine.table import from_records
 from tests.translate.gridengine.accounting_records import RECORDS, SECOND, START
 
 
-def added(found: Sequence[Accounting], sums: Sums, *, parts: int = 1) -> list[Total]:
+def added(found: Sequence[Accounting], sums: Sums, *, parts: int = 1) -> list[GroupTotal]:
     """Add records up, in so many tables."""
     size = max(1, math.ceil(len(found) / parts))
     for begin in range(0, len(found), size):
@@ -60,7 +60,7 @@ def test_sums_are_those_of_a_loop_to_the_last_bit(
 @given(found=st.lists(RECORDS, max_size=40))
 def test_runs_jobs_and_outcomes_are_those_of_the_records(found: list[Accounting]) -> None:
     """What is counted by columns is what each record says of itself."""
-    (total,) = added(found, Sums()) or [Total(key={}, sums={})]
+    (total,) = added(found, Sums()) or [GroupTotal(key={}, sums={})]
     masters = [record for record in found if record.pe_taskid is None]
     runs = [record for record in masters if not record.is_intermediate]
     assert total.records == len(found)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import command, environment
 from tests.paths import ROOT, TEST_DATA
@@ -32,7 +32,7 @@ def peer(name: str) -> Path:
     return Path(path)
 
 
-async def send_grid_engines_jobs(folder: Path, server: Server) -> None:
+async def send_grid_engines_jobs(folder: Path, server: NatsServer) -> None:
     """Send starts and stops of all jobs by the recipe as it stands; `folder` keeps its files."""
     shutil.copy(TEST_DATA / "gridengine/accounting", folder)
     shutil.copy(TEST_DATA / "gridengine/derived.jsonl", folder / "accounting.jsonl")

@@ -6,7 +6,7 @@ import re
 import urllib.parse
 from pathlib import Path
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.bridges.clustercockpit import JOB_SUBJECT, JOBS, peer, send_grid_engines_jobs
 from tests.conftest import eventually
@@ -65,7 +65,7 @@ def configuration(nats: str) -> str:
     )
 
 
-async def test_it_takes_every_start_and_every_stop(tmp_path: Path, nats_server: Server) -> None:
+async def test_it_takes_every_start_and_every_stop(tmp_path: Path, nats_server: NatsServer) -> None:
     """Stops carry the tag ``partition``, without which it would go on with all jobs for ever."""
     manager = peer("cc-energy-manager")
     (tmp_path / "config.json").write_text(configuration(nats_server.url))

@@ -8,7 +8,7 @@ import urllib.parse
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.bridges.clustercockpit import JOB_SUBJECT, JOBS, peer, send_grid_engines_jobs
 from tests.conftest import eventually, free_port
@@ -51,7 +51,9 @@ def stored(folder: Path) -> list[tuple[int, dict[str, int]]]:
     return [(time, json.loads(field)) for time, field in rows]
 
 
-async def test_every_job_event_is_filed_at_its_time(tmp_path: Path, nats_server: Server) -> None:
+async def test_every_job_event_is_filed_at_its_time(
+    tmp_path: Path, nats_server: NatsServer
+) -> None:
     """As the recipe stands: starts and stops at the second at which the job began or ended."""
     store = peer("cc-event-store")
     (tmp_path / "config.json").write_text(configuration(nats_server.url))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.bridges.clustercockpit import peer
 from tests.cli.command import ccpipe, command, environment
@@ -31,7 +31,7 @@ sysinfo = 0
 
 
 @pytest.fixture
-async def node(tmp_path: Path, nats_server: Server) -> AsyncIterator[None]:
+async def node(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[None]:
     """Run a publisher that answers on the one subject of cc-node-controller."""
     (tmp_path / "ccpipe.toml").write_text(CONFIGURATION)
     log = tmp_path / "publisher.log"
@@ -46,7 +46,7 @@ async def node(tmp_path: Path, nats_server: Server) -> AsyncIterator[None]:
     await process.wait()
 
 
-async def client(server: Server, *arguments: str) -> tuple[int | None, str]:
+async def client(server: NatsServer, *arguments: str) -> tuple[int | None, str]:
     """Run cc-node-controller's client; return its exit code and what it prints."""
     address = urllib.parse.urlsplit(server.url)
     login, _, host = address.netloc.rpartition("@")
@@ -61,7 +61,7 @@ async def client(server: Server, *arguments: str) -> tuple[int | None, str]:
     return process.returncode, printed.decode()
 
 
-async def test_its_client_reads_and_sets_our_controls(nats_server: Server, node: None) -> None:
+async def test_its_client_reads_and_sets_our_controls(nats_server: NatsServer, node: None) -> None:
     """Topology, list, a value, a new value, and what there is not."""
     peer("cc-node-remoteclient")
 
@@ -85,7 +85,7 @@ async def test_its_client_reads_and_sets_our_controls(nats_server: Server, node:
     assert "there is no control 'nothing' on this node" in printed
 
 
-async def test_its_server_answers_our_command(tmp_path: Path, nats_server: Server) -> None:
+async def test_its_server_answers_our_command(tmp_path: Path, nats_server: NatsServer) -> None:
     """Its list, the topology, a value where it has one, and its refusal with exit code 69.
 
     It needs LIKWID 5.4 or later beside it, in ``LD_LIBRARY_PATH``.

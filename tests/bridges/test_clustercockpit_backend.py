@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.bridges.clustercockpit import (
     CLUSTER,
@@ -117,7 +117,7 @@ class Backend:
 
 
 async def test_every_job_of_grid_engine_starts_and_stops(
-    tmp_path: Path, nats_server: Server
+    tmp_path: Path, nats_server: NatsServer
 ) -> None:
     """As the recipe stands, with subjects of their own for job events and eight workers there."""
     async with Backend(tmp_path, nats_server.url) as backend:
@@ -129,7 +129,7 @@ async def test_every_job_of_grid_engine_starts_and_stops(
         assert backend.jobs() == (JOBS, JOBS)
 
 
-async def test_states_of_nodes_are_those_of_qhost(tmp_path: Path, nats_server: Server) -> None:
+async def test_states_of_nodes_are_those_of_qhost(tmp_path: Path, nats_server: NatsServer) -> None:
     """What qhost of a real cell printed: two nodes, with what runs on them."""
     (tmp_path / "recipe.toml").write_text(
         f"""

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
@@ -122,7 +122,7 @@ def by_series(messages: Iterable[Message]) -> dict[tuple[object, ...], dict[int,
 
 @pytest.mark.parametrize("by_bridge", [False, True])
 async def test_every_series_of_a_node_is_read_back(
-    tmp_path: Path, nats_server: Server, site: Site, by_bridge: bool
+    tmp_path: Path, nats_server: NatsServer, site: Site, by_bridge: bool
 ) -> None:
     """Each value of each series: with the profile on the node, and with the recipe on the bus."""
     path = tmp_path / "ccpipe.toml"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
 from ccpipe.formats.gridengine import Accounting, encode_classic
@@ -172,7 +172,7 @@ async def events(site: Site) -> list[tuple[str, dict[str, Any]]]:
 
 
 async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
-    tmp_path: Path, nats_server: Server, site: Site
+    tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:
     """SIGKILL at random; PE tasks, reruns and arrays under way; starts from two files.
 

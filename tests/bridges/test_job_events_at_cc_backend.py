@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.process.die_with_parent import die_with_parent
@@ -60,7 +60,7 @@ class Backend:
     ],
 )
 async def test_every_job_that_ended_is_stopped(
-    tmp_path: Path, nats_server: Server, site: Site, files: dict[str, str], jobs: int
+    tmp_path: Path, nats_server: NatsServer, site: Site, files: dict[str, str], jobs: int
 ) -> None:
     """From accounting, and with starts from the reporting file."""
     text = RECIPE.replace('"/opt/sge/default/common/', f'"{tmp_path}/')

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ccpipe.bus.codecs.sonar import SonarCodec
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
 from ccpipe.process.die_with_parent import die_with_parent
@@ -31,7 +31,7 @@ def recipe(name: str, folder: Path) -> Path:
     return folder / name
 
 
-async def run_bridge(name: str, folder: Path, server: Server, site: Site) -> None:
+async def run_bridge(name: str, folder: Path, server: NatsServer, site: Site) -> None:
     """Run a recipe to its end."""
     env = environment(CCPIPE_BUS__SERVERS=server.url, CCPIPE_CLUSTER=site.cluster)
     bridge = await asyncio.create_subprocess_exec(
@@ -53,7 +53,7 @@ async def collect(source: NatsSource, count: int) -> list[Any]:
     return found
 
 
-async def test_envelopes_reach_the_bus(tmp_path: Path, nats_server: Server, site: Site) -> None:
+async def test_envelopes_reach_the_bus(tmp_path: Path, nats_server: NatsServer, site: Site) -> None:
     """One envelope of the cluster for each poll, one of jobs for each with changes."""
     source = NatsSource(site=site, telemetry=Telemetry(), codec=SonarCodec(), durable="test")
     collecting = asyncio.create_task(collect(source, POLLS + CHANGES))
@@ -63,7 +63,7 @@ async def test_envelopes_reach_the_bus(tmp_path: Path, nats_server: Server, site
     assert kinds["job"] == CHANGES
 
 
-async def test_events_reach_the_bus(tmp_path: Path, nats_server: Server, site: Site) -> None:
+async def test_events_reach_the_bus(tmp_path: Path, nats_server: NatsServer, site: Site) -> None:
     """Starts, stops and the states of nodes."""
     source = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
     collecting = asyncio.create_task(collect(source, POLLS + 20))

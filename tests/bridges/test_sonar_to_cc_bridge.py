@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ccpipe.bus.codecs.sonar import SonarCodec
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
@@ -124,7 +124,7 @@ async def collect(site: Site, found: list[tuple[str, int, int]]) -> None:
 
 
 async def test_each_run_starts_once_and_stops_once_however_the_bridge_is_killed(
-    tmp_path: Path, nats_server: Server, site: Site
+    tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:
     """SIGKILL at random while records come again and again, also of jobs that ended."""
     arguments = command("bridge", recipe(tmp_path))

@@ -16,9 +16,9 @@ from nats.aio.client import Client as NatsClient
 from ccpipe.bus.nats.credentials import public_nkey
 from ccpipe.bus.nats.server import server_program
 from ccpipe.process.die_with_parent import die_with_parent
-from tests.bus.nats.daemon import accepts
 from tests.cli.command import ccpipe, environment
 from tests.conftest import free_port
+from tests.servers.nats.daemon import accepts
 
 CLUSTER = "c"
 CONFIGURATION = 'jetstream { store_dir: "/var/lib/nats" }\n'

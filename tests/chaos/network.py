@@ -5,7 +5,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator
 
-from tests.bus.nats.proxy import read_frame
+from tests.servers.nats.proxy import read_frame
 
 _LIMIT = 2**21
 QUIET_SECONDS = 0.02

@@ -35,4 +35,4 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
     """Nobody to make a key for, and a place that cannot be written."""
     assert ccpipe("auth", "init", tmp_path / "keys").code == 64
     (tmp_path / "file").touch()
-    assert ccpipe("auth", "init", tmp_path / "file" / "keys", "--node", "a").code == 78
+    assert ccpipe("auth", "init", tmp_path / "file" / "keys", "--node", "a").code == 73

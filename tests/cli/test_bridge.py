@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 from nats.aio.client import Client
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.gridengine import Accounting, encode_classic
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import event, metric
@@ -81,7 +81,7 @@ def stored(folder: Path) -> list[float]:
 
 
 async def test_three_broken_lines_of_a_thousand_cost_three_lines(
-    nats_server: Server, recipe: Path, tmp_path: Path
+    nats_server: NatsServer, recipe: Path, tmp_path: Path
 ) -> None:
     """997 are stored; the three lie in <cluster>.dead with reason, origin, line and offset."""
     payload = lines(1000)
@@ -128,7 +128,7 @@ async def _publish(client: Client, subject: str, payload: bytes) -> None:
 
 
 async def test_told_to_end_it_writes_what_it_holds(
-    nats_server: Server, recipe: Path, tmp_path: Path
+    nats_server: NatsServer, recipe: Path, tmp_path: Path
 ) -> None:
     """SIGTERM flushes a batch that is neither full nor old, and acknowledges it."""
     bridge = await start(str(recipe), url=nats_server.url, CCPIPE_BATCH__AGE="1h")
@@ -149,7 +149,7 @@ async def test_told_to_end_it_writes_what_it_holds(
 
 
 async def test_a_dry_run_prints_and_takes_nothing_away(
-    nats_server: Server, recipe: Path, tmp_path: Path
+    nats_server: NatsServer, recipe: Path, tmp_path: Path
 ) -> None:
     """It shows what would be written; the real bridge later gets everything."""
     real = await start(str(recipe), url=nats_server.url)
@@ -200,7 +200,7 @@ async def test_a_wrong_recipe_is_fatal_before_start(
 
 
 async def test_health_is_answered_while_it_runs(
-    nats_server: Server, recipe: Path, unused_port: int
+    nats_server: NatsServer, recipe: Path, unused_port: int
 ) -> None:
     """``/health /ready /metrics`` are there for probes where the configuration says so."""
     bridge = await start(
@@ -238,7 +238,7 @@ async def test_without_a_server_it_waits_and_still_ends_when_told(
 
 
 async def test_victoriametrics_gives_back_what_was_published(
-    nats_server: Server, tmp_path: Path
+    nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """The shipped recipe carries metrics into the real store; events stay out, none is dead."""
     store = VictoriaMetrics(tmp_path / "store")
@@ -269,7 +269,7 @@ def names(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "bridges").glob("*.toml")), ids=lambda p: p.stem)
 async def test_a_dry_run_works_with_every_recipe(
-    path: Path, nats_server: Server, tmp_path: Path
+    path: Path, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """Whatever its source and sink; no file and no stream is left behind, no dead letter sent."""
     state = tmp_path / "state"
@@ -296,7 +296,7 @@ async def test_a_dry_run_works_with_every_recipe(
     assert "dead letters" in said.splitlines()[-1]
 
 
-async def test_a_dry_run_prints_envelopes_as_json(nats_server: Server) -> None:
+async def test_a_dry_run_prints_envelopes_as_json(nats_server: NatsServer) -> None:
     """They are no line protocol: one object a line, as Sonar writes them."""
     recipe = ROOT / "bridges" / "cc-to-sonar.toml"
     dry = await start(str(recipe), "--dry-run", "--for", "6s", url=nats_server.url)
@@ -313,7 +313,7 @@ async def test_a_dry_run_prints_envelopes_as_json(nats_server: Server) -> None:
 
 
 async def test_a_dry_run_starts_where_the_bridge_is_and_does_not_move_it(
-    nats_server: Server, tmp_path: Path
+    nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """It reads copies of the files in which parts remember how far they are."""
     recipe = tmp_path / "recipe.toml"

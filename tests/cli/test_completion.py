@@ -1,15 +1,94 @@
-"""``ccpipe completion``: scripts that the shells accept and that know the commands."""
+"""``ccpipe completion``: scripts that make the real shells complete a line at the Tab key."""
 
+import os
+import pty
+import re
+import select
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
 from ccpipe.cli import COMMANDS
 from tests.cli.command import ccpipe
+from tests.conftest import program
+
+LINES = [
+    ("ccpipe ta", "ccpipe tail"),
+    ("ccpipe tail --no-f", "ccpipe tail --no-follow"),
+    ("ccpipe tail -o cs", "ccpipe tail -o csv"),
+    ("ccpipe tail --kind so", "ccpipe tail --kind sonar"),
+    ("ccpipe dead repl", "ccpipe dead replay"),
+    ("ccpipe check streams --outp", "ccpipe check streams --output"),
+    ("ccpipe convert --from=gr", "ccpipe convert --from=gridengine"),
+    ("ccpipe validate some-", "ccpipe validate some-lines.lp"),
+    ("ccpipe acct sacct --clus", "ccpipe acct sacct --cluster"),
+]
+"""What is typed before Tab, and what then stands there."""
+PROMPT = "READY> "
+SECONDS = 60.0
+
+
+class Terminal:
+    """A shell at a terminal, as a person has it."""
+
+    def __init__(self, words: list[str | Path], folder: Path) -> None:
+        """Start it in a folder."""
+        self._ours, theirs = pty.openpty()
+        self._process = subprocess.Popen(
+            words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, start_new_session=True,
+            env={"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(folder), "LC_ALL": "C"},
+        )  # fmt: skip
+        os.close(theirs)
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._ours, keys.encode())
+
+    def read_until(self, pattern: str) -> re.Match[str]:
+        """Return where a pattern is in what the terminal shows next."""
+        shown = ""
+        deadline = time.monotonic() + SECONDS
+        while (found := re.search(pattern, shown)) is None:
+            assert select.select([self._ours], [], [], deadline - time.monotonic())[0], shown
+            shown += os.read(self._ours, 65536).decode(errors="replace")
+        return found
+
+    def close(self) -> None:
+        """End the shell."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._ours)
+
+
+def completed(terminal: Terminal, typed: str) -> str:
+    """Type a line and Tab; return the line then, which the shell is made to print."""
+    terminal.type(f"{typed}\t\x01echo line: \x05\r")  # Ctrl-A and Ctrl-E: its start and its end
+    return terminal.read_until(r"\nline: (.*?)\r?\n")[1].strip()
+
+
+def start(shell: str, folder: Path) -> Terminal:
+    """Start a shell that knows our completions, without anybody's own configuration."""
+    folder.joinpath("some-lines.lp").touch()
+    script = folder / ("_ccpipe" if shell == "zsh" else "ccpipe.bash")
+    script.write_text(ccpipe("completion", shell).out)
+    if shell == "bash":
+        terminal = Terminal([program("bash", "bash"), "--norc", "--noprofile", "-i"], folder)
+        first = f"bind 'set enable-bracketed-paste off'; source {script}; PS1='REA''DY> '\r"
+    else:
+        terminal = Terminal([program("zsh", "zsh"), "-f", "-i"], folder)
+        first = (
+            f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -d {folder}/dump;"
+            " bindkey -e; unsetopt prompt_cr prompt_sp; PS1='REA''DY> '\r"
+        )
+    terminal.type(first)
+    terminal.read_until(PROMPT)
+    return terminal
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_commands_and_options_are_completed(shell: str) -> None:
+def test_commands_and_options_are_in_the_script(shell: str) -> None:
     """All commands, and options of those in folders too."""
     shown = ccpipe("completion", shell)
     assert (shown.code, shown.err) == (0, "")
@@ -17,18 +96,41 @@ def test_commands_and_options_are_completed(shell: str) -> None:
         assert word in shown.out
 
 
-def test_bash_completes_a_line() -> None:
-    """The real shell, asked as it asks at the Tab key."""
-    script = ccpipe("completion", "bash").out
-    ask = (
-        "COMP_WORDS=(ccpipe ta); COMP_CWORD=1; COMP_LINE='ccpipe ta'; COMP_POINT=9\n"
-        "function=$(complete -p ccpipe | sed 's/.*-F \\([^ ]*\\).*/\\1/')\n"
-        '$function ccpipe ta ccpipe; printf "%s\\n" "${COMPREPLY[@]}"\n'
-    )
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_line_is_completed_at_the_tab_key(shell: str, tmp_path: Path) -> None:
+    """Commands, options, their values and files, in a shell at a terminal."""
+    terminal = start(shell, tmp_path)
+    try:
+        found = [completed(terminal, typed) for typed, _ in LINES]
+    finally:
+        terminal.close()
+    assert found == [wanted for _, wanted in LINES]
+
+
+def test_zsh_takes_the_script_from_a_pipe_too(tmp_path: Path) -> None:
+    """``source <(ccpipe completion zsh)``, as people have it in their ``.zshrc``."""
+    script = tmp_path / "script"
+    script.write_text(ccpipe("completion", "zsh").out)
+    ask = f"autoload -Uz compinit; compinit -u -D; source {script}; print $_comps[ccpipe]"
     done = subprocess.run(
-        ["bash", "--norc", "-c", script + "\n" + ask], capture_output=True, text=True, check=False
+        [program("zsh", "zsh"), "-f", "-c", ask], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == ["tail"], done.stderr
+    assert (done.stdout, done.stderr) == ("_cyclopts_ccpipe\n", "")
+
+
+def test_fish_completes_a_line(tmp_path: Path) -> None:
+    """The real shell says what it would offer at the Tab key, first what fits best."""
+    tmp_path.joinpath("some-lines.lp").touch()
+    script = tmp_path / "ccpipe.fish"
+    script.write_text(ccpipe("completion", "fish").out)
+    asked = "\n".join(f"complete -C '{typed}' | head -n 1" for typed, _ in LINES)
+    done = subprocess.run(
+        [program("fish", "fish"), "--no-config", "-c", f"source {script}\n{asked}"],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(tmp_path)},
+    )  # fmt: skip
+    offered = [line.partition("\t")[0] for line in done.stdout.splitlines()]
+    assert offered == [wanted.split()[-1] for _, wanted in LINES], done.stderr
 
 
 def test_a_shell_must_be_named() -> None:

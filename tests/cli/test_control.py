@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.cli.console.options import Where
@@ -30,14 +30,16 @@ from tests.conftest import eventually
 from tests.node.conftest import PACKED, unpack
 
 
-async def control(server: Server, *arguments: str) -> Ended:
+async def control(server: NatsServer, *arguments: str) -> Ended:
     """Run the command while the nodes go on."""
     where = ("--cluster", "fox", "--server", server.url)
     return await asyncio.to_thread(ccpipe, "control", *arguments, *where)
 
 
 @contextlib.asynccontextmanager
-async def running(server: Server, hostname: str, root: Path, *allowed: Any) -> AsyncIterator[None]:
+async def running(
+    server: NatsServer, hostname: str, root: Path, *allowed: Any
+) -> AsyncIterator[None]:
     """Run what of ``ccpipe publish`` answers, on a machine of its own below `root`."""
     options = ControlOptions(put=list(allowed))
     bus = Bus(servers=[server.url])
@@ -63,7 +65,7 @@ async def running(server: Server, hostname: str, root: Path, *allowed: Any) -> A
 
 
 @pytest.fixture
-async def machines(nats_server: Server, tmp_path: Path) -> AsyncIterator[Path]:
+async def machines(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Path]:
     """Run n1, where frequencies may be set, and n2, where nothing may."""
     for name in ("n1", "n2"):
         for tree in ("cpufreq", "rapl-limits"):
@@ -81,7 +83,7 @@ def governor(machines: Path, node: str) -> str:
     return path.read_text().strip()
 
 
-async def test_values_are_shown_in_a_table(nats_server: Server, machines: Path) -> None:
+async def test_values_are_shown_in_a_table(nats_server: NatsServer, machines: Path) -> None:
     """A row for each; of one device where it is named."""
     shown = await control(nats_server, "get", "rapl", "--node", "n1")
     assert (shown.code, shown.err) == (0, "")
@@ -94,7 +96,9 @@ async def test_values_are_shown_in_a_table(nats_server: Server, machines: Path) 
     assert shown.out.splitlines()[1].split() == ["n1", "rapl.pkg_limit_1", "160"]
 
 
-async def test_without_a_name_it_lists_what_there_is(nats_server: Server, machines: Path) -> None:
+async def test_without_a_name_it_lists_what_there_is(
+    nats_server: NatsServer, machines: Path
+) -> None:
     """And what may be set."""
     shown = await control(nats_server, "get", "--node", "n1")
     rows = {line.split()[1]: line.split()[2:4] for line in shown.out.splitlines()}
@@ -104,7 +108,7 @@ async def test_without_a_name_it_lists_what_there_is(nats_server: Server, machin
 
 
 async def test_a_list_of_nodes_is_asked_and_all_in_json(
-    nats_server: Server, machines: Path
+    nats_server: NatsServer, machines: Path
 ) -> None:
     """Values that are JSON are not a text in JSON."""
     shown = await control(nats_server, "get", "freq.governor", "--node", "n[1-2]", "-o", "json")
@@ -113,7 +117,7 @@ async def test_a_list_of_nodes_is_asked_and_all_in_json(
     assert json.loads(shown.out) == [{"node": "n1", **same}, {"node": "n2", **same}]
 
 
-async def test_without_a_node_all_answer(nats_server: Server, machines: Path) -> None:
+async def test_without_a_node_all_answer(nats_server: NatsServer, machines: Path) -> None:
     """Those that do so in time."""
     shown = await control(nats_server, "get", "interval", "--wait", "500ms")
     assert shown.code == 0
@@ -121,14 +125,14 @@ async def test_without_a_node_all_answer(nats_server: Server, machines: Path) ->
     assert rows == [["n1", "interval", "10s"], ["n2", "interval", "10s"]]
 
 
-async def test_lines_are_the_answers_themselves(nats_server: Server, machines: Path) -> None:
+async def test_lines_are_the_answers_themselves(nats_server: NatsServer, machines: Path) -> None:
     """Line protocol, as it came."""
     shown = await control(nats_server, "get", "interval", "--node", "n2", "-o", "line")
     (line,) = decode(shown.out.encode())
     assert (line.hostname, line.value, line.field) == ("n2", "10s", "log")
 
 
-async def test_a_value_is_set_on_one_node_only(nats_server: Server, machines: Path) -> None:
+async def test_a_value_is_set_on_one_node_only(nats_server: NatsServer, machines: Path) -> None:
     """The one that is named."""
     shown = await control(nats_server, "put", "freq.governor", "performance", "--node", "n1")
     assert shown.code == 0
@@ -137,7 +141,7 @@ async def test_a_value_is_set_on_one_node_only(nats_server: Server, machines: Pa
     assert governor(machines, "n2") == "powersave"
 
 
-async def test_a_change_is_a_log_line_on_the_bus(nats_server: Server, machines: Path) -> None:
+async def test_a_change_is_a_log_line_on_the_bus(nats_server: NatsServer, machines: Path) -> None:
     """Where all the node's log goes: whoever looks at the node later can see who did what."""
     site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[nats_server.url]))
     reported, stop, telemetry = list[str](), asyncio.Event(), Telemetry()
@@ -173,7 +177,7 @@ async def test_a_change_is_a_log_line_on_the_bus(nats_server: Server, machines: 
     ],
 )
 async def test_what_goes_wrong_has_its_exit_code(
-    nats_server: Server, machines: Path, arguments: list[str], code: int, said: str
+    nats_server: NatsServer, machines: Path, arguments: list[str], code: int, said: str
 ) -> None:
     """Those of sysexits.h; nothing is set."""
     shown = await control(nats_server, *arguments)
@@ -183,7 +187,9 @@ async def test_what_goes_wrong_has_its_exit_code(
     assert governor(machines, "n1") == governor(machines, "n2") == "powersave"
 
 
-async def test_one_node_that_refuses_costs_only_itself(nats_server: Server, machines: Path) -> None:
+async def test_one_node_that_refuses_costs_only_itself(
+    nats_server: NatsServer, machines: Path
+) -> None:
     """The others are set and shown; each that is not is told of on stderr."""
     asked = ("freq.governor", "performance", "--node", "n[1-2],x", "--wait", "700ms")
     shown = await control(nats_server, "put", *asked)
@@ -195,7 +201,7 @@ async def test_one_node_that_refuses_costs_only_itself(nats_server: Server, mach
     assert governor(machines, "n1") == "performance"
 
 
-async def test_where_no_node_runs_it_says_so(nats_server: Server) -> None:
+async def test_where_no_node_runs_it_says_so(nats_server: NatsServer) -> None:
     """At once, as the broker knows."""
     shown = await control(nats_server, "get", "interval", "--wait", "20s")
     assert shown.code == 69

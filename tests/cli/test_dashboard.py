@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import ccpipe, environment
 
@@ -49,7 +49,7 @@ async def end(process: asyncio.subprocess.Process) -> None:
     assert process.returncode == 0, said.decode()
 
 
-async def test_it_serves_until_it_is_stopped(nats_server: Server) -> None:
+async def test_it_serves_until_it_is_stopped(nats_server: NatsServer) -> None:
     """The page, and whether there is a broker is no matter of the start."""
     for url in (nats_server.url, "nats://127.0.0.1:1"):
         process, page = await started("--listen", "127.0.0.1:0", CCPIPE_BUS__SERVERS=url)
@@ -59,7 +59,7 @@ async def test_it_serves_until_it_is_stopped(nats_server: Server) -> None:
         await end(process)
 
 
-async def test_others_need_the_token_that_is_made(nats_server: Server, tmp_path: Path) -> None:
+async def test_others_need_the_token_that_is_made(nats_server: NatsServer, tmp_path: Path) -> None:
     """It is kept in a file that only the user reads, and never in a log."""
     state = {"XDG_STATE_HOME": str(tmp_path), "CCPIPE_BUS__SERVERS": nats_server.url}
     process, page = await started("--listen", "0.0.0.0:0", **state)
@@ -93,7 +93,7 @@ def test_what_cannot_be_is_named(arguments: list[str], code: int, said: str) -> 
     assert "Traceback" not in ended.err
 
 
-async def test_a_refused_password_ends_it(nats_server: Server) -> None:
+async def test_a_refused_password_ends_it(nats_server: NatsServer) -> None:
     """With exit code 77: nothing would ever come."""
     url = nats_server.url.replace("nats://ccpipe:", "nats://ccpipe:not-")
     ended = await asyncio.to_thread(

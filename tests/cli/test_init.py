@@ -52,8 +52,8 @@ def test_a_choice_of_recipes(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """Without a traceback."""
+    """With EX_CANTCREAT, as everywhere, and without a traceback."""
     (tmp_path / "file").touch()
     shown = ccpipe("init", tmp_path / "file" / "x")
-    assert shown.code == 69
+    assert shown.code == 73
     assert "Not a directory" in shown.err

@@ -10,7 +10,7 @@ import pytest
 from ccpipe.cli import plugins
 from ccpipe.config import Duration, Size
 from ccpipe.errors import MissingExtra, UsageError
-from ccpipe.registry import GROUPS, names
+from ccpipe.registry import GROUPS, entry_points
 from tests.cli.command import ccpipe, on_terminal
 
 
@@ -41,7 +41,7 @@ def test_every_installed_part_is_listed_with_its_origin() -> None:
     """One row for each entry point of each group; all built-ins can be used here."""
     shown = json.loads(ccpipe("plugins", "-o", "json").out)
     assert [(p["group"], p["name"]) for p in shown] == [
-        (group, name) for group in GROUPS for name in names(group)
+        (group, name) for group in GROUPS for name in entry_points(group)
     ]
     assert {p["from"].split()[0] for p in shown} == {"ccpipe"}
     assert {p["name"]: p["problem"] for p in shown if p["problem"]} == {}
@@ -52,7 +52,7 @@ def test_the_table_shows_the_same_parts() -> None:
     rows = [line.split() for line in ccpipe("plugins").out.splitlines()]
     assert rows[0] == ["group", "name", "from", "here"]
     assert ["translators", "select"] in [row[:2] for row in rows]
-    assert len(rows) == 1 + sum(len(names(group)) for group in GROUPS)
+    assert len(rows) == 1 + sum(len(entry_points(group)) for group in GROUPS)
 
 
 def test_a_name_shows_docstring_options_types_and_defaults() -> None:

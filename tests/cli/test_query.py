@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccpipe.jobs import Job, Node, message
+from ccpipe.jobs import Job, JobNode, message
 from ccpipe.message import event, log
 from ccpipe.sinks.parquet import ParquetSink, housekeeping
 from tests.cli.command import ccpipe, on_terminal
@@ -18,7 +18,7 @@ from tests.sinks.conftest import NOON, SECOND, metric
 @pytest.fixture
 async def lake(tmp_path: Path) -> Path:
     """Files with metrics, a log line and two jobs, of which one runs."""
-    nodes = (Node("n1"), Node("n2"))
+    nodes = (JobNode("n1"), JobNode("n2"))
     running = Job(cluster="fox", id=8, user="ann", start=NOON, nodes=nodes)
     done = msgspec.structs.replace(running, id=7, end=NOON + 60 * SECOND, state="failed")
     async with ParquetSink(dir=str(tmp_path)) as sink:

@@ -5,12 +5,12 @@ import signal
 import subprocess
 from pathlib import Path
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from ccpipe.formats import dead_letters
-from tests.bus.nats.daemon import nats_daemon
 from tests.cli.command import Ended, ccpipe, command, environment
 from tests.cli.dead.test_command import stored
+from tests.servers.nats.daemon import nats_daemon
 
 LINES = b"".join(
     b"m,cluster=fox.test,hostname=n1,type=node value=%d %d\n" % (i, 1740000000 + i)
@@ -26,7 +26,7 @@ async def send(site: Site, *arguments: object, stdin: bytes = b"") -> Ended:
 
 
 async def test_files_and_standard_input_go_to_the_subjects_of_their_kinds(
-    site: Site, nats_server: Server, tmp_path: Path
+    site: Site, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """In their order; sent twice they are stored once."""
     (tmp_path / "a.lp").write_bytes(LINES)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.lineprotocol import decode
 
 
@@ -62,7 +62,7 @@ async def test_sonars_envelopes_can_be_printed() -> None:
     assert kinds == {"sample"}
 
 
-async def test_the_broker_has_what_the_summary_says(nats_server: Server) -> None:
+async def test_the_broker_has_what_the_summary_says(nats_server: NatsServer) -> None:
     """The command ends when everything is stored."""
     code, printed, errors = await run(
         "--nodes", "20", "--metrics", "10", "--for", "1m", "--speed", "max", "--failures", "0",
@@ -73,7 +73,7 @@ async def test_the_broker_has_what_the_summary_says(nats_server: Server) -> None
 
 
 async def test_a_report_tells_what_was_published_and_when(
-    nats_server: Server, tmp_path: Path
+    nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """One time for each message that the broker has acknowledged."""
     path = tmp_path / "report.json"
@@ -90,16 +90,16 @@ async def test_a_report_tells_what_was_published_and_when(
     assert report["peak_bytes"] > 10 * 2**20
 
 
-async def test_a_report_that_cannot_be_written_is_an_error(nats_server: Server) -> None:
-    """Exit code 78; a dry run has none, 64."""
+async def test_a_report_that_cannot_be_written_is_an_error(nats_server: NatsServer) -> None:
+    """Exit code 73; a dry run has none, 64."""
     some = ("--nodes", "1", "--for", "10s", "--speed", "max", "--report", "/nowhere/report.json")
     code, _, errors = await run(*some, "--server", nats_server.url)
-    assert code == 78
+    assert code == 73
     assert "--report: /nowhere/report.json" in errors
     assert (await run(*some, "--dry-run"))[0] == 64
 
 
-async def test_an_interrupt_ends_it_with_a_summary(nats_server: Server) -> None:
+async def test_an_interrupt_ends_it_with_a_summary(nats_server: NatsServer) -> None:
     """In real time it goes on until then."""
     process = await start("--nodes", "2", "--interval", "1s", "--server", nats_server.url)
     assert process.stderr is not None

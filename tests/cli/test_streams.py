@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.reconcile import apply, survey
 from ccpipe.bus.nats.streams.stream import ensure_stream
@@ -21,13 +21,13 @@ from tests.bus.nats.conftest import connected
 from tests.cli.command import Ended, ccpipe
 
 
-async def run(*arguments: object, server: Server, size: str = "1GiB") -> Ended:
+async def run(*arguments: object, server: NatsServer, size: str = "1GiB") -> Ended:
     """Run a command to its end beside the server of this loop."""
     where = ("--server", server.url, "--cluster", "fritz")
     return await asyncio.to_thread(lambda: ccpipe(*arguments, *where, CCPIPE_BUS__STREAM_SIZE=size))
 
 
-async def test_apply_then_show(nats_server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_apply_then_show(nats_server: NatsServer, capsys: pytest.CaptureFixture[str]) -> None:
     """What was made is shown with its limits and for how long a bridge may be away."""
     made = await run("streams", "apply", "-o", "json", server=nats_server)
     assert made.code == 0
@@ -42,7 +42,7 @@ async def test_apply_then_show(nats_server: Server, capsys: pytest.CaptureFixtur
     assert "everything is as configured" in again.err
 
 
-async def test_changed_limits_are_shown_and_applied(nats_server: Server) -> None:
+async def test_changed_limits_are_shown_and_applied(nats_server: NatsServer) -> None:
     """``validate`` calls them bad until they are applied; a dry run changes nothing."""
     site = Site(cluster="fritz", bus=Bus(servers=[nats_server.url]))
     async with connected(site.bus) as bus:
@@ -59,7 +59,7 @@ async def test_changed_limits_are_shown_and_applied(nats_server: Server) -> None
     assert json.loads(after.out)["differences"] == []
 
 
-async def test_who_reads_which_partition_is_shown(nats_server: Server) -> None:
+async def test_who_reads_which_partition_is_shown(nats_server: NatsServer) -> None:
     """By process, with the number of partitions; a subject that all nodes share is named."""
     bus = Bus(servers=[nats_server.url], stream_partitions=2)
     site = Site(cluster="fritz", hostname="h1", bus=bus)
@@ -92,7 +92,7 @@ async def test_a_broker_that_is_away_is_named(unused_port: int) -> None:
             await command(where=Where(server=f"nats://127.0.0.1:{unused_port}"))
 
 
-async def test_validate_compares_streams(nats_server: Server, tmp_path: Path) -> None:
+async def test_validate_compares_streams(nats_server: NatsServer, tmp_path: Path) -> None:
     """A stream that was made with other limits makes the configuration bad, with exit code 78."""
     site = Site(cluster="fritz", bus=Bus(servers=[nats_server.url]))
     file = tmp_path / "c.toml"

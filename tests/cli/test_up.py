@@ -17,8 +17,9 @@ import nats
 import psutil
 import pytest
 
-from ccpipe.bus.nats.server import running
+from ccpipe.bus.nats.announcement import running
 from ccpipe.process.die_with_parent import die_with_parent
+from tests.cli.command import ccpipe
 from tests.conftest import eventually, free_port
 
 
@@ -131,6 +132,14 @@ async def test_a_second_one_in_the_same_folder_is_refused(up: Up) -> None:
     _, said = await second.communicate()
     assert second.returncode == 64
     assert b"--dir" in said
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """With EX_CANTCREAT, as everywhere."""
+    (tmp_path / "file").touch()
+    shown = ccpipe("up", "--dir", tmp_path / "file" / "x")
+    assert shown.code == 73
+    assert "Not a directory" in shown.err
 
 
 async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:

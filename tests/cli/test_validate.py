@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.validate import _Check
 from ccpipe.errors import DeniedError
@@ -153,14 +153,14 @@ def test_no_file_is_a_wrong_command_line() -> None:
     assert ccpipe("validate").code == 64
 
 
-async def test_a_broker_that_answers_is_good(nats_server: Server) -> None:
+async def test_a_broker_that_answers_is_good(nats_server: NatsServer) -> None:
     """The broker that the configuration names is asked."""
     write("c.toml", f'[bus]\nservers = ["{nats_server.url}"]')
     shown = ccpipe("validate", "c.toml")
     assert (shown.code, shown.out) == (0, "good c.toml, configuration\n")
 
 
-async def test_a_broker_that_refuses_is_told(nats_server: Server) -> None:
+async def test_a_broker_that_refuses_is_told(nats_server: NatsServer) -> None:
     """Wrong credentials end with 77; the URL in the message holds no password."""
     wrong = nats_server.url.replace("ccpipe:", "ccpipe:hunter2")
     write("c.toml", f'[bus]\nservers = ["{wrong}"]')

@@ -55,7 +55,7 @@ def test_a_missing_library_comes_with_the_line_to_type(
     real = metadata.version
 
     def version_of(name: str) -> str:
-        if name in ("pyarrow", "tenacity"):
+        if name in ("pyarrow", "psutil"):
             raise metadata.PackageNotFoundError(name)
         return real(name)
 
@@ -63,4 +63,4 @@ def test_a_missing_library_comes_with_the_line_to_type(
     version.version()
     rows = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
     assert rows["pyarrow"] == "not installed, pip install 'ccpipe[parquet]'"
-    assert rows["tenacity"] == "not installed, pip install 'tenacity'"
+    assert rows["psutil"] == "not installed, pip install 'psutil'"

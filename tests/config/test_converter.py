@@ -9,9 +9,9 @@ import pytest
 from ccpipe.config import (
     Recipe,
     Site,
-    convert,
     load,
     set_at_path,
+    to_struct,
 )
 from ccpipe.errors import ConfigError
 
@@ -104,13 +104,13 @@ def test_a_wrong_key_deep_in_an_optional_table_is_explained() -> None:
         ({"named": {"a": [], "b": [{"verfy": 1}]}}, "sink.named.b[0]"),
     ]:
         with pytest.raises(ConfigError) as caught:
-            convert(tree, Options, "f", "sink")
+            to_struct(tree, Options, "f", "sink")
         assert str(caught.value) == f"f: {place}: unknown key 'verfy'; did you mean 'verify'?"
 
 
 def test_a_path_is_read_as_one() -> None:
     """Options of parts may be paths."""
     options = msgspec.defstruct("Options", [("dir", Path)])
-    assert convert({"dir": "/a/b"}, options, "f").dir == Path("/a/b")  # type: ignore[attr-defined]
+    assert to_struct({"dir": "/a/b"}, options, "f").dir == Path("/a/b")  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="f: dir: not a Path: 5"):
-        convert({"dir": 5}, options, "f")
+        to_struct({"dir": 5}, options, "f")

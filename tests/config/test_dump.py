@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.config import Duration, Site, Size, convert
-from ccpipe.config.dump import mask, measure, plain
+from ccpipe.config import Duration, Site, Size, to_struct
+from ccpipe.config.dump import mask, plain, with_unit
 
 
 @given(st.integers(0, 10**9), st.sampled_from([Duration, Size]))
 def test_a_measure_reads_back_as_what_it_was(value: int, kind: type[Duration | Size]) -> None:
     """What ``config show`` prints means the same when it is read."""
-    assert convert(measure(kind(value)), kind, "x") == kind(value)
+    assert to_struct(with_unit(kind(value)), kind, "x") == kind(value)
 
 
 def test_configuration_is_written_as_people_write_it() -> None:
@@ -19,7 +19,7 @@ def test_configuration_is_written_as_people_write_it() -> None:
     tree = plain(Site(hostname="n"))
     assert tree["publish"]["interval"] == "10s"
     assert tree["bus"]["stream_size"] == "1GiB"
-    assert convert(tree, Site, "x") == Site(hostname="n")
+    assert to_struct(tree, Site, "x") == Site(hostname="n")
 
 
 def test_user_and_password_in_urls_are_masked() -> None:
@@ -49,7 +49,7 @@ def test_user_and_password_in_urls_are_masked() -> None:
 )
 def test_no_address_shows_its_password(server: str) -> None:
     """With a scheme, without one, and however malformed: what is shown may go into a ticket."""
-    site = convert({"bus": {"servers": [server]}, "hostname": "n"}, Site, "x")
+    site = to_struct({"bus": {"servers": [server]}, "hostname": "n"}, Site, "x")
     for shown in (mask(plain(site)), mask([server], "servers")):
         assert "hunter2" not in str(shown)
         assert "***" in str(shown)

@@ -19,7 +19,7 @@ from ccpipe.config import (
     Site,
     Size,
     load,
-    merge,
+    merge_tables,
 )
 from ccpipe.config.loader import _report_unknown
 from ccpipe.errors import ConfigError
@@ -268,11 +268,11 @@ def test_merging_keeps_what_is_above_and_adds_what_is_below(
     below: dict[str, Any], above: dict[str, Any]
 ) -> None:
     """Key by key through the tables; merging a tree with itself changes nothing."""
-    merged = merge(dict(below), above)
+    merged = merge_tables(dict(below), above)
     assert merged.keys() == below.keys() | above.keys()
     for key, value in merged.items():
         if isinstance(above.get(key), dict) and isinstance(below.get(key), dict):
-            assert value == merge(dict(below[key]), above[key])
+            assert value == merge_tables(dict(below[key]), above[key])
         else:
             assert value is (above[key] if key in above else below[key])
 

@@ -9,7 +9,7 @@ import pytest
 
 from ccpipe.config import Recipe, Site, load, renamed, set_at_path
 from ccpipe.errors import ConfigError
-from ccpipe.registry import build, find, names, options_of
+from ccpipe.registry import build, entry_points, find, options_of
 from ccpipe.telemetry import Telemetry
 
 ENDS: dict[str, Any] = {"source": {"use": "null"}, "sink": {"use": "null"}}
@@ -53,7 +53,7 @@ def test_an_old_option_is_refused_with_the_new_one(place: tuple[str, str, str], 
 
 def test_an_old_part_is_refused_with_what_replaces_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every part in the table is gone; a recipe that names it learns what to write."""
-    assert not [name for group, name in renamed.PARTS if name in names(group)]
+    assert not [name for group, name in renamed.PARTS if name in entry_points(group)]
     monkeypatch.setitem(renamed.PARTS, ("sources", "old"), '`use = "nats"` and `codec = "old"`')
     for (group, name), new in renamed.PARTS.items():
         with pytest.raises(ConfigError) as caught:

@@ -9,7 +9,7 @@ from ccpipe.config import (
     Batching,
     Interval,
     Site,
-    convert,
+    to_struct,
 )
 from ccpipe.errors import ConfigError
 
@@ -21,7 +21,7 @@ from ccpipe.errors import ConfigError
 def test_durations_have_units(text: str, seconds: float) -> None:
     """A number and a unit, or a plain number of seconds."""
     for value in (text, seconds, str(seconds)):
-        assert convert({"age": value}, Batching, "f").age == seconds
+        assert to_struct({"age": value}, Batching, "f").age == seconds
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_durations_have_units(text: str, seconds: float) -> None:
 def test_sizes_have_units(text: str, size: int) -> None:
     """Those of ten and those of two are told apart; a plain number counts bytes."""
     for value in (text, size, str(size)):
-        assert convert({"memory": value}, Batching, "f").memory == size
+        assert to_struct({"memory": value}, Batching, "f").memory == size
 
 
 WRONG = [-1, -0.5, math.nan, math.inf, -math.inf, 10**400, "9" * 400, True, "", "x", "-1s", "1.2.3"]
@@ -60,7 +60,7 @@ def test_what_is_no_measure_is_refused(kind: Any, key: str, name: str, value: An
     """Neither negative nor endless nor without meaning, and the error says what it must be."""
     tree = {key: {"interval": value}} if kind is Site else {key: value}
     with pytest.raises(ConfigError, match=rf"f: {key}\S*: not {name}: ") as caught:
-        convert(tree, kind, "f")
+        to_struct(tree, kind, "f")
     assert len(str(caught.value)) < 200
 
 
@@ -69,5 +69,5 @@ def test_nothing_is_no_interval_but_a_duration() -> None:
     with pytest.raises(
         ConfigError, match=r"publish.interval: not an interval: 0 \(must be more than 0"
     ):
-        convert({"publish": {"interval": 0}}, Site, "f")
-    assert Interval(0) == convert({"age": 0}, Batching, "f").age
+        to_struct({"publish": {"interval": 0}}, Site, "f")
+    assert Interval(0) == to_struct({"age": 0}, Batching, "f").age

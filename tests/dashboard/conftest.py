@@ -9,9 +9,9 @@ import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.config import Site
-from ccpipe.dashboard.feed import Feed
+from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.dashboard.lake import Lake
-from ccpipe.dashboard.server import Server
+from ccpipe.dashboard.server import DashboardServer
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually, program
 from tests.dashboard.browser import Page, chromium
@@ -21,8 +21,8 @@ from tests.dashboard.browser import Page, chromium
 class Live:
     """A running dashboard and a connection to publish with."""
 
-    feed: Feed
-    server: Server
+    feed: DashboardFeed
+    server: DashboardServer
     bus: Connection
     site: Site
     subject: str = field(default="fox%2Etest.metrics")
@@ -42,9 +42,9 @@ async def live(site: Site, tmp_path: Path) -> AsyncIterator[Live]:
         bus = await stack.enter_async_context(
             Connection(site.bus, name="test", telemetry=telemetry)
         )
-        feed = await stack.enter_async_context(Feed(site, telemetry))
+        feed = await stack.enter_async_context(DashboardFeed(site, telemetry))
         lake = Lake(tmp_path / "lake")
-        server = Server(feed, listen="127.0.0.1:0", lake=lake)
+        server = DashboardServer(feed, listen="127.0.0.1:0", lake=lake)
         await stack.enter_async_context(server)
         await eventually(lambda: feed.is_live, 60)
         yield Live(feed, server, bus, site)

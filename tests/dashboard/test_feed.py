@@ -9,11 +9,11 @@ import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Site
-from ccpipe.dashboard.feed import Feed
+from ccpipe.dashboard.feed import DashboardFeed
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, event, log
 from ccpipe.pipeline import DeadLetter
@@ -25,9 +25,9 @@ SECOND = 10**9
 
 
 @pytest.fixture
-async def feed(site: Site) -> AsyncIterator[Feed]:
+async def feed(site: Site) -> AsyncIterator[DashboardFeed]:
     """Start to listen."""
-    async with Feed(site, Telemetry()) as feed:
+    async with DashboardFeed(site, Telemetry()) as feed:
         yield feed
 
 
@@ -69,7 +69,7 @@ async def test_what_streams_held_is_read_first(site: Site) -> None:
             await sink.write(job("start_job", number))
         await sink.write(job("stop_job", 2))
         await sink.write(message("before"))
-        async with Feed(site, telemetry) as feed:
+        async with DashboardFeed(site, telemetry) as feed:
             await eventually(lambda: feed.is_live, 60)
             assert {each.id: each.state for each in feed.jobs.latest()} == {
                 1: "running",
@@ -92,7 +92,7 @@ async def test_nothing_is_shown_twice(site: Site) -> None:
     ):
         letters = NatsDeadLetterSink(bus, site)
         await sink.write(message("first"))
-        async with Feed(site, telemetry) as feed:
+        async with DashboardFeed(site, telemetry) as feed:
             for number in range(20):
                 await sink.write(message(f"text {number}"))
                 await letters.write([DeadLetter(b"bytes %d" % number, "why", "origin")])
@@ -104,7 +104,7 @@ async def test_nothing_is_shown_twice(site: Site) -> None:
             assert feed.health.reasons == {"why": 20}
 
 
-async def test_the_lag_of_bridges_is_seen(site: Site, feed: Feed) -> None:
+async def test_the_lag_of_bridges_is_seen(site: Site, feed: DashboardFeed) -> None:
     """Messages that wait for a durable consumer, by its name."""
     telemetry = Telemetry()
     async with (
@@ -124,7 +124,7 @@ async def test_the_lag_of_bridges_is_seen(site: Site, feed: Feed) -> None:
         assert feed.health.streams[0].messages == 7
 
 
-async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: Server) -> None:
+async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: NatsServer) -> None:
     """Values stay while the connection is away, and lines come again."""
     line = "load,cluster=c,hostname={},type=node value=1"
     await live.say("metrics", line.format("n1"))
@@ -142,7 +142,7 @@ async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: Se
 
 def test_what_is_decoded_together_is_bounded(site: Site) -> None:
     """A flood of log messages loses those beyond the bound, and says how many."""
-    feed = Feed(site, Telemetry())
+    feed = DashboardFeed(site, Telemetry())
     flood = "".join(
         f'c,hostname=n,loglevel=info,type=node log="{number}" 1740027951\n' for number in range(50)
     )

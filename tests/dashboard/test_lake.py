@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.dashboard.lake import MAX_POINTS, Lake, Span
+from ccpipe.dashboard.lake import MAX_POINTS, HistoryQuery, Lake
 from ccpipe.errors import UnavailableError, UsageError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.sinks.parquet import ParquetSink
@@ -38,7 +38,7 @@ async def lake(tmp_path: Path) -> Lake:
 
 async def test_series_come_with_their_parts(lake: Lake) -> None:
     """By node, metric and part; threads are too many, and log messages are no metrics."""
-    answer = await lake.history(Span("fox.test", ["n1"], NOW - 700, NOW))
+    answer = await lake.history(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
     assert [series[:3] for series in answer.series] == [
         ("n1", "load", ""),
         ("n1", "net", "network e0"),
@@ -49,7 +49,7 @@ async def test_series_come_with_their_parts(lake: Lake) -> None:
 
 async def test_values_are_means_of_intervals(lake: Lake) -> None:
     """Every interval has one point, at its number from the start."""
-    answer = await lake.history(Span("fox.test", ["n2"], NOW - 600, NOW, ["load"]))
+    answer = await lake.history(HistoryQuery("fox.test", ["n2"], NOW - 600, NOW, ["load"]))
     [(_, _, _, places, values)] = answer.series
     assert answer.step == round(600 / MAX_POINTS)
     assert len(places) == 60
@@ -60,36 +60,36 @@ async def test_values_are_means_of_intervals(lake: Lake) -> None:
 async def test_what_is_not_there_is_empty(lake: Lake, tmp_path: Path) -> None:
     """Another cluster, node, time or folder gives no series and no error."""
     for span in (
-        Span("fox", ["n1"], NOW - 700, NOW),
-        Span("fox.test", ["n3"], NOW - 700, NOW),
-        Span("fox.test", ["n1"], NOW - 90_000, NOW - 80_000),
-        Span("../lake", ["n1"], NOW - 700, NOW),
-        Span("..", ["n1"], NOW - 700, NOW),
+        HistoryQuery("fox", ["n1"], NOW - 700, NOW),
+        HistoryQuery("fox.test", ["n3"], NOW - 700, NOW),
+        HistoryQuery("fox.test", ["n1"], NOW - 90_000, NOW - 80_000),
+        HistoryQuery("../lake", ["n1"], NOW - 700, NOW),
+        HistoryQuery("..", ["n1"], NOW - 700, NOW),
     ):
         assert (await lake.history(span)).series == []
-    assert (await Lake(tmp_path / "none").history(Span("c", ["n"], 1, 2))).series == []
+    assert (await Lake(tmp_path / "none").history(HistoryQuery("c", ["n"], 1, 2))).series == []
 
 
 async def test_a_name_is_never_sql(lake: Lake) -> None:
     """Names are parameters of the query."""
     hostile = "n1') OR 1=1 --"
-    span = Span("fox.test", [hostile], NOW - 700, NOW, ["load' OR '1'='1"])
+    span = HistoryQuery("fox.test", [hostile], NOW - 700, NOW, ["load' OR '1'='1"])
     assert (await lake.history(span)).series == []
 
 
 @pytest.mark.parametrize(
     "span",
     [
-        Span("c", ["n"], 10, 10),
-        Span("c", ["n"], 10, 5),
-        Span("c", ["n"], -5, 5),
-        Span("c", [], 1, 2),
-        Span("c", ["n"] * 1000, 1, 2),
-        Span("c", ["n"], 1, 2**40),
-        Span("c", ["n"], float("nan"), 5),
+        HistoryQuery("c", ["n"], 10, 10),
+        HistoryQuery("c", ["n"], 10, 5),
+        HistoryQuery("c", ["n"], -5, 5),
+        HistoryQuery("c", [], 1, 2),
+        HistoryQuery("c", ["n"] * 1000, 1, 2),
+        HistoryQuery("c", ["n"], 1, 2**40),
+        HistoryQuery("c", ["n"], float("nan"), 5),
     ],
 )
-async def test_a_senseless_span_is_refused(tmp_path: Path, span: Span) -> None:
+async def test_a_senseless_span_is_refused(tmp_path: Path, span: HistoryQuery) -> None:
     """The message says what is wrong with it."""
     with pytest.raises(UsageError):
         await Lake(tmp_path).history(span)
@@ -100,7 +100,7 @@ async def test_files_before_the_span_are_not_read(lake: Lake) -> None:
     [file] = lake.folder.glob("*/*/*.parquet")
     old = file.with_name("20200101T000000.000000-00000000.parquet")
     old.write_bytes(b"this would fail")
-    answer = await lake.history(Span("fox.test", ["n1"], NOW - 700, NOW))
+    answer = await lake.history(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
     assert len(answer.series) == 3
 
 
@@ -109,7 +109,7 @@ async def test_a_broken_file_is_an_error_that_names_it(lake: Lake) -> None:
     [file] = lake.folder.glob("*/*/*.parquet")
     file.with_name(f"{file.stem}-broken.parquet").write_bytes(b"PAR1 is not all")
     with pytest.raises(UnavailableError, match=r"-broken\.parquet"):
-        await lake.history(Span("fox.test", ["n1"], NOW - 700, NOW))
+        await lake.history(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
 
 
 def test_a_file_is_no_lake(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from yarl import URL
 
 from ccpipe.config import Site
-from ccpipe.dashboard.feed import Feed
-from ccpipe.dashboard.server import Server, is_loopback, page_files
+from ccpipe.dashboard.feed import DashboardFeed
+from ccpipe.dashboard.server import DashboardServer, is_loopback, page_files
 from ccpipe.errors import ConfigError
 from ccpipe.telemetry import Telemetry
 from tests.dashboard.conftest import Live
@@ -22,11 +22,11 @@ TOKEN = "x" * 20
 
 
 @pytest.fixture
-async def guarded(site: Site) -> AsyncIterator[Server]:
+async def guarded(site: Site) -> AsyncIterator[DashboardServer]:
     """A dashboard that wants a token."""
     async with (
-        Feed(site, Telemetry()) as feed,
-        Server(feed, listen="127.0.0.1:0", token=TOKEN) as server,
+        DashboardFeed(site, Telemetry()) as feed,
+        DashboardServer(feed, listen="127.0.0.1:0", token=TOKEN) as server,
     ):
         yield server
 
@@ -101,7 +101,7 @@ async def test_another_page_may_not_ask(live: Live) -> None:
         )
 
 
-async def test_without_the_token_nothing_is_told(guarded: Server) -> None:
+async def test_without_the_token_nothing_is_told(guarded: DashboardServer) -> None:
     """Neither frames nor history; the token opens by header or by cookie."""
     url = guarded.url
     for path, method in (("api/about", "GET"), ("api/live", "GET"), ("api/history", "POST")):
@@ -127,20 +127,20 @@ def test_other_machines_need_a_token(site: Site) -> None:
     """Without one the server does not begin."""
     for listen in ("10.1.2.3:80", "[::]:0", "192.0.2.1:0", "host.example:80"):
         with pytest.raises(ConfigError, match="needs a token"):
-            Server(None, listen=listen)  # type: ignore[arg-type] # it is not reached
+            DashboardServer(None, listen=listen)  # type: ignore[arg-type] # it is not reached
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "127.0.0.1:70000", "[::1", "127.0.0.1:x", ""])
 def test_an_address_that_is_none_is_named(listen: str) -> None:
     """The error has what was given."""
     with pytest.raises(ConfigError, match="cannot listen at"):
-        Server(None, listen=listen)  # type: ignore[arg-type] # it is not reached
+        DashboardServer(None, listen=listen)  # type: ignore[arg-type] # it is not reached
 
 
 async def test_a_port_in_use_is_a_configuration_error(live: Live) -> None:
     """The address is named."""
     with pytest.raises(ConfigError, match=f"cannot listen at 127.0.0.1:{live.server.port}"):
-        async with Server(live.feed, listen=f"127.0.0.1:{live.server.port}"):
+        async with DashboardServer(live.feed, listen=f"127.0.0.1:{live.server.port}"):
             pass
 
 
@@ -202,7 +202,7 @@ async def test_refused_credentials_end_it(site: Site) -> None:
     url = site.bus.servers[0]
     wrong = url.replace(url.partition("@")[0], "nats://ccpipe:wrong")
     bad = replace(site, bus=replace(site.bus, servers=[wrong]))
-    async with Feed(bad, Telemetry()) as feed:
+    async with DashboardFeed(bad, Telemetry()) as feed:
         with pytest.raises(DeniedError):
             async with asyncio.timeout(60):
                 await feed.run(asyncio.Event())

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.server import server_program
-from ccpipe.registry import names
+from ccpipe.registry import entry_points
 from tests.cli.command import ccpipe, command, environment
 from tests.conftest import eventually, free_port, program, until_listening
 from tests.deployment.compose import BRIDGES, CCPIPE, COMPOSE, SERVICES, Prepared
@@ -106,7 +106,7 @@ def test_every_store_has_a_profile() -> None:
     """But for those that show or throw away what they get, or give it to who asks."""
     recipes = {SERVICES[name]["command"][1].lstrip("/") for name in BRIDGES}
     used = {tomllib.loads((ROOT / recipe).read_text())["sink"]["use"] for recipe in recipes}
-    assert names("sinks").keys() - used == {"nats", "null", "prometheus_scrape", "stdout"}
+    assert entry_points("sinks").keys() - used == {"nats", "null", "prometheus_scrape", "stdout"}
 
 
 def test_prepare_says_what_it_needs(tmp_path: Path) -> None:

@@ -217,6 +217,12 @@ def test_dashboards_use_what_is_provisioned(name: str) -> None:
         taken |= cells
 
 
+@pytest.mark.parametrize("panel", PANELS)
+def test_every_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
+    """A description of one sentence at least, under the panel's title."""
+    assert re.fullmatch(r"[A-Z].{40,200}\.", panel["description"])
+
+
 def test_dashboards_are_what_the_script_writes() -> None:
     """bridges/grafana/dashboards is generated, by scripts/generate_dashboards.py."""
     files = {path.name: path.read_text() for path in GRAFANA.glob("dashboards/*.json")}

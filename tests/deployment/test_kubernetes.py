@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from ccpipe.bus.nats.server import server_program
-from ccpipe.cli.bridge import parts
+from ccpipe.cli.bridge import recipe_parts
 from ccpipe.config import Recipe, Site, load, read_toml
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe
@@ -155,7 +155,7 @@ def test_bridges_know_every_setting(
     local = tmp_path / name
     local.write_text(text.replace("/var/lib/ccpipe", str(tmp_path)))
     loaded = load(local, Recipe, environ=environ, below=read_toml(FOLDER / "ccpipe.toml"))
-    source, _, sink = parts(loaded, local, Telemetry())
+    source, _, sink = recipe_parts(loaded, local, Telemetry())
     assert source
     assert sink
 

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError, MissingExtra, MissingInputError, UsageError
-from ccpipe.formats.files import Stream, open_stream, read_blocks, read_full, read_piece
-from ccpipe.formats.lineprotocol import Dialect, Lines, Rejected, Rule, decode
+from ccpipe.formats.files import ReadableStream, open_stream, read_blocks, read_full, read_piece
+from ccpipe.formats.lineprotocol import Dialect, Lines, RejectedLine, Rule, decode
 from ccpipe.message import Message
 from tests.conftest import program
 
@@ -58,10 +58,10 @@ class Dribble:
 
 def collect(
     stream: Dribble, read: Callable[[bytes], Lines], **limits: int
-) -> tuple[list[Message], list[Rejected], list[int]]:
+) -> tuple[list[Message], list[RejectedLine], list[int]]:
     """Read to the end: messages, rejected lines, and the number of each message's line."""
     messages: list[Message] = []
-    rejected: list[Rejected] = []
+    rejected: list[RejectedLine] = []
     numbers: list[int] = []
     for block in read_blocks(stream, read, **limits):
         rejected += block.lines.rejected
@@ -149,7 +149,7 @@ def test_compressed_files_are_read(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("read", [read_piece, read_full])
 def test_a_truncated_file_gives_all_that_its_program_gives(
-    tmp_path: Path, suffix: str, read: Callable[[Stream, int], bytes]
+    tmp_path: Path, suffix: str, read: Callable[[ReadableStream, int], bytes]
 ) -> None:
     """Then it is reported as truncated."""
     path = packed(tmp_path, suffix)

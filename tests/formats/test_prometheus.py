@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats import prometheus
-from ccpipe.formats.lineprotocol import decode, to_lines
+from ccpipe.formats.lineprotocol import SeriesTable, decode, to_lines
+from ccpipe.formats.lineprotocol.decoder import decode_in_python
 from ccpipe.formats.prometheus import HEADERS, RemoteWrite
 from ccpipe.message import Message
 from tests.conftest import free_port, needs_kernel, program
@@ -137,6 +138,17 @@ def test_labels_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) ->
     for job in range(100):
         remote.encode(decode(b"m,job=%d v=1 1" % job))
         assert len(remote._labels) <= 11
+
+
+def test_labels_belong_to_the_table_of_the_lines() -> None:
+    """A number means another series in another table, and gets that one's labels."""
+    remote = RemoteWrite()
+    first, second = (
+        decode_in_python(text, SeriesTable(), "s", False) for text in (b"a v=1 1", b"b v=1 1")
+    )
+    for lines in (first, second, first):
+        assert remote.write_request(lines) == RemoteWrite().write_request(lines)
+    assert remote.write_request(first) != remote.write_request(second)
 
 
 def _get(url: str) -> bytes:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ccpipe.formats.lineprotocol import decode, encode
-from ccpipe.jobs import RUNNING, Job, Node, is_complete, is_stop_of, message
+from ccpipe.jobs import RUNNING, Job, JobNode, is_complete, is_stop_of, message
 
 SECOND = 10**9
 BASE = 1_795_170_000
@@ -25,7 +25,7 @@ JOB = Job(
     submit=(BASE + 90) * SECOND,
     start=(BASE + 100) * SECOND,
     end=(BASE + 160) * SECOND,
-    nodes=(Node("n1", (0, 1), ("GPU-1",)), Node("n2")),
+    nodes=(JobNode("n1", (0, 1), ("GPU-1",)), JobNode("n2")),
     requested_hwthreads=4,
     accelerators=1,
     memory=2000,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.clustercockpit import STATES
-from ccpipe.jobs import PENDING, RUNNING, Job, Node, is_final
+from ccpipe.jobs import PENDING, RUNNING, Job, JobNode, is_final
 
 JOB = Job(
     cluster="fox",
@@ -14,7 +14,7 @@ JOB = Job(
     state=RUNNING,
     user="ann",
     start=5,
-    nodes=(Node("n1", (0, 1), ("GPU-1",)),),
+    nodes=(JobNode("n1", (0, 1), ("GPU-1",)),),
     metadata={"jobName": "burn"},
 )
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.jobs import PENDING, REUSED, RUNNING, Job, Lifecycle, Node
+from ccpipe.jobs import PENDING, REUSED, RUNNING, Job, JobNode, Lifecycle
 from ccpipe.pipeline.state import StateStore
 
 SECOND = 10**9
@@ -24,7 +24,7 @@ def at(second: float) -> int:
 def job(state: str = RUNNING, begin: float = 10, **known: Any) -> Job:
     """Return a record of a job that was submitted at 0."""
     times = {"submit": at(0), "start": at(begin) if state != PENDING else 0}
-    nodes = () if state == PENDING else (Node("n1"),)
+    nodes = () if state == PENDING else (JobNode("n1"),)
     fields: dict[str, Any] = {
         "cluster": "fox", "id": 7, "state": state, "user": "ann", "nodes": nodes, **times, **known,
     }  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.message import Message, Value
 from ccpipe.node.sampling.sampler import Collector
+from tests.node.likwid import library  # noqa: F401 - a fixture
 from tests.paths import TEST_DATA
 
 TREES = TEST_DATA / "proc"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from tests.cli.command import environment
 from tests.conftest import free_port
 from tests.pages.test_command_lines import PAGES, command_lines
@@ -77,7 +77,7 @@ def in_a_moment(words: Sequence[str]) -> list[str]:
 class Sandbox:
     """A folder with what the pages speak of, and a broker."""
 
-    def __init__(self, folder: Path, server: Server) -> None:
+    def __init__(self, folder: Path, server: NatsServer) -> None:
         """Fill the folder."""
         self.folder = folder
         lake = folder / "state" / "ccpipe" / "up" / "parquet"
@@ -133,7 +133,7 @@ class Sandbox:
 @pytest.fixture
 async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
     """Start a broker with a stream that holds some messages."""
-    async with Server(tmp_path / "nats", port=free_port()) as server:
+    async with NatsServer(tmp_path / "nats", port=free_port()) as server:
         (tmp_path / "here").mkdir()
         yield Sandbox(tmp_path / "here", server)
 

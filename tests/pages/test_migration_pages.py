@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ccpipe.config import Recipe, Site, load
-from ccpipe.registry import build, names
+from ccpipe.registry import build, entry_points
 from ccpipe.telemetry import Telemetry
 from scripts import sonar_pages
 from tests.paths import ROOT
@@ -38,7 +38,7 @@ def metrics() -> set[str]:
 
 def test_collectors_exist() -> None:
     """Each one that takes the place of another, and each option that is named."""
-    assert column(section(COLLECTOR, "Collectors"), 2) <= set(names("collectors"))
+    assert column(section(COLLECTOR, "Collectors"), 2) <= set(entry_points("collectors"))
 
 
 def test_new_names_exist_and_old_ones_do_not() -> None:

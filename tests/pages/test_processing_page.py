@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from ccpipe.cli.config.explain import explain
-from ccpipe.config import Publish, convert
+from ccpipe.config import Publish, to_struct
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.units import parse_unit
 from ccpipe.registry import build, find, options_of
@@ -30,7 +30,7 @@ def test_the_example_does_what_the_page_says(capsys: pytest.CaptureFixture[str])
     configuration, sample, output = re.findall(
         r"^```\w*\n(.*?)^```$", section("An example"), re.DOTALL | re.MULTILINE
     )
-    publish = convert(tomllib.loads(configuration)["publish"], Publish, "docs/processing.md")
+    publish = to_struct(tomllib.loads(configuration)["publish"], Publish, "docs/processing.md")
     translators = [
         build("translators", table, where="page", path=f"publish.translate[{i}]", context=CONTEXT)
         for i, table in enumerate(publish.translate)

@@ -12,7 +12,7 @@ import nats
 import pytest
 
 import ccpipe
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import environment
 from tests.paths import ROOT
@@ -88,7 +88,7 @@ async def test_decode_and_encode(tmp_path: Path) -> None:
     assert await ended(process) == block("Decode and encode", language="text")
 
 
-async def test_publish(nats_server: Server, tmp_path: Path) -> None:
+async def test_publish(nats_server: NatsServer, tmp_path: Path) -> None:
     """The message is stored in the cluster's stream."""
     client = await nats.connect(nats_server.url)
     subscription = await client.subscribe("fritz.metrics")
@@ -101,7 +101,7 @@ async def test_publish(nats_server: Server, tmp_path: Path) -> None:
     assert stored == 1
 
 
-async def test_subscribe(nats_server: Server, tmp_path: Path) -> None:
+async def test_subscribe(nats_server: NatsServer, tmp_path: Path) -> None:
     """What is published while it listens is printed."""
     process = await start(block("Subscribe", 0), tmp_path, nats_server.url)
     client = await nats.connect(nats_server.url)
@@ -112,7 +112,7 @@ async def test_subscribe(nats_server: Server, tmp_path: Path) -> None:
     assert await ended(process) == "fritz.metrics water_temp 21.5\n"
 
 
-async def test_subscribe_durably(nats_server: Server, tmp_path: Path) -> None:
+async def test_subscribe_durably(nats_server: NatsServer, tmp_path: Path) -> None:
     """What is published while it does not run is printed by the next run, once."""
     client = await nats.connect(nats_server.url)
     for value in (b"1", b"2"):

@@ -7,8 +7,8 @@ import nats
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.server import Server
-from ccpipe.bus.nats.store import MESSAGE_ID
+from ccpipe.bus.nats.outgoing import MESSAGE_ID
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.subjects import REQUESTED_BY, TEMPLATES, Subjects
 from ccpipe.config import Site, load
 from ccpipe.formats.lineprotocol import decode, encode
@@ -63,7 +63,7 @@ def test_the_configuration_shown_is_accepted() -> None:
     assert f"`{usual.patterns(['metrics'])[0]}`" in PAGE
 
 
-async def test_headers_are_those_on_the_broker(site: Site, nats_server: Server) -> None:
+async def test_headers_are_those_on_the_broker(site: Site, nats_server: NatsServer) -> None:
     """A dead letter with everything carries each header of the table and the id, no other."""
     original = b"x" * 2**21
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:

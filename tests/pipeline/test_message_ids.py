@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.pipeline import MessageIds, Run
+from ccpipe.pipeline import MessageIds, MessageRange
 
 messages = st.lists(
     st.tuples(st.sampled_from(["", "a", "b"]), st.integers(1, 30), st.integers(0, 3)), max_size=20
@@ -51,6 +51,23 @@ def test_numbers_that_began_anew_are_other_runs() -> None:
     found = {(run.first, run.last, run.since, run.until) for run in ids.runs()}
     assert sum(last - first + 1 for first, last, *_ in found) == 4
     assert ids.unstored([])[0] is None
+
+
+@given(messages, st.integers(0, 4))
+def test_large(chosen: list[tuple[str, int, int]], size: int) -> None:
+    """Every record is in one part; a message that is large enough is a part of its own."""
+    ids = ids_of(chosen)
+    parts = list(ids.large(size))
+    ends = [end for end, _ in parts]
+    assert ends == sorted(set(ends))
+    assert ends[-1:] == ([ids.ends[-1]] if ids.ends and ids.ends[-1] else [])
+    expected = [
+        (end, (consumer, number, 100 + number))
+        for (consumer, number, count), end in zip(chosen, ids.ends, strict=True)
+        if consumer and count and count >= size
+    ]
+    assert [part for part in parts if part[1]] == expected
+    assert not any(a is b is None for (_, a), (_, b) in pairwise(parts))
 
 
 @given(messages, messages)
@@ -115,8 +132,8 @@ def test_near(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
 
 def test_numbers_alone_are_not_enough() -> None:
     """Runs overlap where number, time and consumer may be the same."""
-    run = Run("c", 10, 20, 1000, 2000)
-    assert run.overlaps(Run("c", 20, 30, 2000, 3000))
-    assert not run.overlaps(Run("c", 21, 30, 2000, 3000))
-    assert not run.overlaps(Run("c", 10, 20, 2001, 3000))
-    assert not run.overlaps(Run("d", 10, 20, 1000, 2000))
+    run = MessageRange("c", 10, 20, 1000, 2000)
+    assert run.overlaps(MessageRange("c", 20, 30, 2000, 3000))
+    assert not run.overlaps(MessageRange("c", 21, 30, 2000, 3000))
+    assert not run.overlaps(MessageRange("c", 10, 20, 2001, 3000))
+    assert not run.overlaps(MessageRange("d", 10, 20, 1000, 2000))

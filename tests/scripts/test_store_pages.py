@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.cli.plugins import CONTEXT
-from ccpipe.registry import find, names, options_of
+from ccpipe.registry import entry_points, find, options_of
 from tests.paths import ROOT
 
 FOLDER = ROOT / "docs/stores"
@@ -49,14 +49,14 @@ def test_a_page_without_its_facts_is_refused(tmp_path: Path) -> None:
         [sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=False
     )
     assert done.returncode
-    assert "foo.md: the table 'What it holds' has no row integers, booleans" in done.stderr
+    assert "foo.md: the table 'What is stored' has no row integers, booleans" in done.stderr
 
 
 def test_every_store_has_a_row() -> None:
     """Each sink has its options on one page, and each of several on a page its own facts."""
     text = "".join(path.read_text() for path in FOLDER.glob("*.md"))
     shown = re.findall(r"<!-- options: sinks\.(\w+) -->", text)
-    assert sorted(shown) == sorted(names("sinks").keys() - {"nats", "null", "stdout"})
+    assert sorted(shown) == sorted(entry_points("sinks").keys() - {"nats", "null", "stdout"})
     index = (FOLDER / "README.md").read_text()
     for path in FOLDER.glob("*.md"):
         sinks = re.findall(r"<!-- options: sinks\.(\w+) -->", path.read_text())
@@ -67,14 +67,23 @@ def test_every_store_has_a_row() -> None:
 
 def test_a_fact_for_each_column(tmp_path: Path) -> None:
     """A table of several sinks has several rows in the index, and leaves out none."""
-    facts = ("numbers", "integers", "booleans", "texts", "events", "units", "times", "twice")
+    facts = (
+        "numbers",
+        "integers",
+        "booleans",
+        "strings",
+        "events",
+        "units",
+        "timestamps",
+        "duplicates",
+    )
     table = "| | `a` | `b` |\n|---|---|---|\n" + "".join(f"| {f} | yes | no |\n" for f in facts)
     page = tmp_path / "foo.md"
-    page.write_text(f"# Foo\n\n## What it holds\n\n{table}")
+    page.write_text(f"# Foo\n\n## What is stored\n\n{table}")
     subprocess.run([sys.executable, SCRIPT, tmp_path], check=True)
     index = (tmp_path / "README.md").read_text()
     assert "| [Foo](foo.md) `a` | yes | yes |" in index
     assert "| [Foo](foo.md) `b` | no | no |" in index
-    page.write_text(page.read_text().replace("| twice | yes | no |", "| twice | yes |"))
+    page.write_text(page.read_text().replace("| duplicates | yes | no |", "| duplicates | yes |"))
     done = subprocess.run([sys.executable, SCRIPT, tmp_path], capture_output=True, check=False)
-    assert b"has no row twice" in done.stderr
+    assert b"has no row duplicates" in done.stderr

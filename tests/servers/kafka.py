@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.kafka.broker import Broker
+from ccpipe.bus.kafka.broker import KafkaBroker
 from tests.certificates import Certificates
 from tests.conftest import free_port, program, until_listening
 from tests.paths import ROOT
@@ -120,6 +120,6 @@ class Kafka:
         self.process.wait()
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> KafkaBroker:
         """How to reach it."""
-        return Broker(servers=(f"127.0.0.1:{self.port}",))
+        return KafkaBroker(servers=(f"127.0.0.1:{self.port}",))

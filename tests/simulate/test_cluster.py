@@ -12,7 +12,7 @@ from ccpipe.formats.sonar import SampleData
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
 from ccpipe.simulate.jobs import SECOND
-from ccpipe.simulate.series import Parts
+from ccpipe.simulate.series import NodeParts
 
 START = 1_790_000_000 * SECOND
 
@@ -32,7 +32,7 @@ def samples(made: SimulatedCluster, count: int) -> list[Payload]:
 
 def test_a_sample_is_a_message_of_valid_lines_from_each_node() -> None:
     """Every line is in ClusterCockpit's line protocol, with the time of the sample."""
-    made = cluster(Shape(nodes=20, metrics=150, parts=Parts(accelerator=2), failures=0))
+    made = cluster(Shape(nodes=20, metrics=150, parts=NodeParts(accelerator=2), failures=0))
     metrics = [each for each in samples(made, 2) if each.subject.endswith("metrics")]
     assert len(metrics) == 40
     for number, payload in enumerate(metrics):

@@ -5,20 +5,20 @@ import time
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import CcpipeError
 from ccpipe.simulate import Payload, Shape, SimulatedCluster
 from ccpipe.simulate.jobs import SECOND
-from ccpipe.simulate.publisher import Publisher, Times
+from ccpipe.simulate.publisher import PayloadPublisher, Times
 from ccpipe.telemetry import Telemetry
 
 
 async def publish(site: Site, payloads: list[Payload]) -> int:
     """Publish payloads; return how many messages the streams then hold."""
     async with Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus:
-        async with Publisher(bus, site, Subjects.of(site), run="t") as publisher:
+        async with PayloadPublisher(bus, site, Subjects.of(site), run="t") as publisher:
             for payload in payloads:
                 await publisher.publish(payload)
         assert publisher.messages == len(payloads)
@@ -41,7 +41,7 @@ async def test_times_are_taken_down_by_the_number_in_the_stream(site: Site) -> N
     payload = Payload(subjects.patterns(["metrics"])[0], b"x value=1\n", 1)
     async with (
         Connection(site.bus, name="test", telemetry=Telemetry(), forever=False) as bus,
-        Publisher(bus, site, subjects, run="t", times=times) as publisher,
+        PayloadPublisher(bus, site, subjects, run="t", times=times) as publisher,
     ):
         for _ in range(20):
             await publisher.publish(payload)
@@ -55,7 +55,7 @@ async def test_a_message_that_the_broker_refuses_is_an_error(site: Site) -> None
         await publish(site, [Payload("nobody.stores.this", b"x value=1\n", 1)])
 
 
-async def test_without_jetstream_nothing_is_acknowledged(nats_server: Server) -> None:
+async def test_without_jetstream_nothing_is_acknowledged(nats_server: NatsServer) -> None:
     """The server has seen everything."""
     site = Site(cluster="c", hostname="n", bus=Bus(servers=[nats_server.url], jetstream=False))
     assert await publish(site, [Payload("c.metrics", b"x value=1\n", 1)] * 10) == 0

@@ -2,12 +2,12 @@
 
 import pytest
 
-from ccpipe.simulate.series import Parts, series
+from ccpipe.simulate.series import NodeParts, node_series
 
 
 def test_every_series_is_that_of_a_collector_and_stands_once() -> None:
     """No metric is made up, and no two lines of a sample are of one series."""
-    found = series(Parts(hwthread=8, accelerator=4), 1000)
+    found = node_series(NodeParts(hwthread=8, accelerator=4), 1000)
     assert len(set(found)) == len(found)
     assert {"cpu_load", "mem_used", "cpu_user", "nv_util"} <= {each.metric.name for each in found}
     for each in found:
@@ -17,11 +17,11 @@ def test_every_series_is_that_of_a_collector_and_stands_once() -> None:
 @pytest.mark.parametrize("limit", [1, 100, 1000])
 def test_a_node_has_as_many_series_as_were_asked_for(limit: int) -> None:
     """A large node has at least a thousand to choose from."""
-    assert len(series(Parts(), limit)) == limit
+    assert len(node_series(NodeParts(), limit)) == limit
 
 
 def test_cards_are_only_where_there_are_any() -> None:
     """A node without accelerators has no metric of them."""
-    kinds = {dict(each.tags)["type"] for each in series(Parts(), 10_000)}
+    kinds = {dict(each.tags)["type"] for each in node_series(NodeParts(), 10_000)}
     assert "accelerator" not in kinds
     assert {"node", "hwthread", "socket", "memoryDomain"} <= kinds

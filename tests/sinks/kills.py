@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nats
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from tests.paths import ROOT
 
 CLUSTER = "fox"
@@ -22,7 +22,7 @@ LINES = 5
 class KilledBridges:
     """Bridges of one recipe, on a real server; they share the work."""
 
-    def __init__(self, recipe: str, server: Server, folder: Path, **options: str) -> None:
+    def __init__(self, recipe: str, server: NatsServer, folder: Path, **options: str) -> None:
         """Prepare; `options` are added to the environment, as a site sets them."""
         self.server = server
         self.command = [sys.executable, "-m", "ccpipe", "bridge", f"{ROOT}/bridges/{recipe}.toml"]

@@ -10,11 +10,11 @@ from ccpipe.config import Duration, Interval
 from ccpipe.errors import RejectedError
 from ccpipe.formats.slurm_metrics import to_metrics
 from ccpipe.formats.slurm_profile import Profile, open_profile
-from ccpipe.formats.slurm_profile.writer import keep_aside
+from ccpipe.formats.slurm_profile.output.writer import keep_aside
 from ccpipe.message import Message, event, metric
 from ccpipe.sinks.hdf5 import SPOOL, WINDOW, Hdf5Sink, assemble
 from tests.conftest import eventually
-from tests.formats.slurm_profile.test_sh5util import (
+from tests.e2e.formats.test_sh5util import (
     USER,
     Sh5util,
     sh5util,  # noqa: F401 - a fixture

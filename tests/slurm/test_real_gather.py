@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from nats.js.errors import NotFoundError
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.errors import CcpipeError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.slurm_profile import open_profile
@@ -26,7 +26,7 @@ from ccpipe.formats.slurm_profile.merge import find_node_steps, merge
 from ccpipe.node.gather.jobacct import JobacctInfo, aggregate, create, to_sacct
 from tests.cli.dead.test_command import stored
 from tests.conftest import free_port
-from tests.formats.slurm_profile.test_sh5util import are_equal
+from tests.e2e.formats.test_sh5util import are_equal
 from tests.paths import ROOT
 from tests.slurm.cluster import CGROUP, LINUX, Cluster
 
@@ -85,7 +85,7 @@ class Daemon:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
         self.report, self.profiles = folder / "report.json", folder / "ours"
-        self.server = Server(folder / "nats", port=free_port())
+        self.server = NatsServer(folder / "nats", port=free_port())
         self.status = ""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)

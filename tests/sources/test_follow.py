@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccpipe.sources.follow import Chunk, Follower, Progress
+from ccpipe.sources.follow import Chunk, FileProgress, Follower
 
 HEADER = b"# Version: 8.1.9\n# \n"
 
@@ -93,9 +93,9 @@ def lines(stretches: list[Chunk]) -> list[bytes]:
     return [line for line in found if line and not line.startswith(b"#")]
 
 
-def follow(cell: Cell, progress: Progress | None = None) -> Follower:
+def follow(cell: Cell, progress: FileProgress | None = None) -> Follower:
     """Follow a cell's file, without waiting for anything, in blocks that cut lines."""
-    return Follower(cell.path, progress or Progress(), grace=0, block=16)
+    return Follower(cell.path, progress or FileProgress(), grace=0, block=16)
 
 
 ROTATIONS = ["rename", "gzip", "copytruncate", "date"]
@@ -142,7 +142,7 @@ class Life:
 
     def __init__(self, folder: Path, header: bytes) -> None:
         self.cell = Cell(folder, header=header)
-        self.saved = Progress()
+        self.saved = FileProgress()
         self.follower = follow(self.cell)
         self.found: dict[tuple[str, int], bytes] = {}
 
@@ -244,7 +244,7 @@ def test_a_rotated_file_that_may_still_grow_is_kept_open(tmp_path: Path) -> None
     """Until it was quiet for the grace, lines that a writer appends late are read."""
     cell = Cell(tmp_path)
     cell.append(1)
-    follower = Follower(cell.path, Progress(), grace=3600)
+    follower = Follower(cell.path, FileProgress(), grace=3600)
     found = drain(follower)
     cell.rotate("rename")
     late = (tmp_path / "accounting.0").open("ab")
@@ -311,7 +311,7 @@ def test_other_files_are_no_rotated_ones(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(name.encode() + b" is a record\n")
     found = {}
     for path in ("accounting", "accounting.jsonl"):
-        follower = Follower(tmp_path / path, Progress(), grace=0)
+        follower = Follower(tmp_path / path, FileProgress(), grace=0)
         files = follower._scan()
         found[path] = {file.path.name for file in files if file.head or file.is_compressed}
     assert found["accounting"] == {"accounting.0", "accounting_20191007_0300.txt"}

@@ -17,7 +17,7 @@ import aiohttp
 import nats
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
@@ -340,7 +340,7 @@ async def test_envelopes() -> None:
     assert [envelope.data.attributes.cluster for envelope in sink.written] == ["fox", "fox"]
 
 
-async def stored(server: Server, subject: str = "fox%2Etest.metrics") -> list[Message]:
+async def stored(server: NatsServer, subject: str = "fox%2Etest.metrics") -> list[Message]:
     """Return the lines that the broker has stored."""
     client = await nats.connect(server.url)
     stream = client.jetstream()
@@ -386,7 +386,7 @@ async def eventually_answers(session: aiohttp.ClientSession, url: str) -> None:
 
 async def test_204_means_that_the_broker_has_it(tmp_path: Path) -> None:
     """By the recipe as it stands: 503 while the broker is away; after a 204 it is stored."""
-    broker = Server(tmp_path / "nats", port=free_port())
+    broker = NatsServer(tmp_path / "nats", port=free_port())
     site = Site(cluster="fox.test", bus=Bus(servers=[broker.url]))
     listen = f"127.0.0.1:{free_port()}"
     async with (
@@ -432,7 +432,7 @@ TELEGRAF = """
     ],
 )
 async def test_the_real_telegraf(
-    tmp_path: Path, nats_server: Server, site: Site, output: str, options: str
+    tmp_path: Path, nats_server: NatsServer, site: Site, output: str, options: str
 ) -> None:
     """Both of its outputs for InfluxDB, with credentials: what it measures is on the bus."""
     telegraf = shutil.which("telegraf")

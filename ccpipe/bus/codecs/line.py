@@ -10,12 +10,11 @@ from typing import Any, Literal, NamedTuple
 from ccpipe.bus.codecs import Codec, Packing, Received
 from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import RejectedError
-from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode_each
+from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, encode_each
 from ccpipe.formats.lineprotocol.join import join, rows_before
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.per_series import PerSeries, fields_of
 from ccpipe.formats.lineprotocol.precision import NO_TIME
-from ccpipe.jobs import is_stop_of
 from ccpipe.message import Kind, Message
 from ccpipe.pipeline import Batch
 
@@ -102,6 +101,12 @@ class LineCodec(Codec):
         """Sort records by subject and pack the lines of each subject into payloads."""
         destinations, of_events = self._destinations(records, subjects)
         rows = _rows_of_each(destinations)
+        if len(rows) == 1 and not of_events and len(records) <= packing.lines:
+            [destination] = rows
+            payload = encode(records, precision=destination.precision)
+            if len(payload) <= min(packing.size, packing.limit):
+                yield destination.subject, payload
+                return
         encoded = {
             precision: encode_each(records, precision=precision)
             for precision in {destination.precision for destination in rows}
@@ -123,9 +128,7 @@ class LineCodec(Codec):
     ) -> "tuple[list[_Destination], set[_Destination]]":
         """Return the destination of each record, and those of events."""
         if not isinstance(records, Lines):
-            found = [self._destination(record, subjects) for record in records]
-            pairs = zip(records, found, strict=True)
-            return found, {destination for record, destination in pairs if record.kind in _EVENTS}
+            return self._of_messages(records, subjects)
         found = self._of_metrics(subjects).of_rows(records)
         kinds = fields_of(records, Kind.of)
         if _EVENTS.isdisjoint(kinds.values()):
@@ -134,6 +137,27 @@ class LineCodec(Codec):
         for row in events:
             found[row] = self._destination(records[row], subjects)
         return found, {found[row] for row in events}
+
+    def _of_messages(
+        self, records: Iterable[Message], subjects: Subjects
+    ) -> "tuple[list[_Destination], set[_Destination]]":
+        """Return the same for messages; that of a metric is looked up once for each node."""
+        found = []
+        of_events = set()
+        of_nodes: dict[tuple[str | None, str | None], _Destination] = {}
+        by_node = subjects.have_metrics_by_node
+        for record in records:
+            node = record.tags.get("cluster"), record.tags.get("hostname")
+            is_metric = record.field == "value" and by_node
+            destination = of_nodes.get(node) if is_metric else None
+            if destination is None:
+                destination = self._destination(record, subjects)
+                if is_metric:
+                    of_nodes[node] = destination
+                elif record.kind in _EVENTS:
+                    of_events.add(destination)
+            found.append(destination)
+        return found, of_events
 
     def _of_metrics(self, subjects: Subjects) -> "PerSeries[_Destination]":
         """Return where metrics go, which depends on name and tags only."""
@@ -239,6 +263,8 @@ def _runs(parts: Sequence[JobPart], total: int) -> Iterator[tuple[int, bool]]:
 
 def _job_parts(messages: Iterable[Message]) -> Iterator[JobPart]:
     """Yield which part of a job's events each message is."""
+    from ccpipe.jobs import is_stop_of  # which metrics alone do not need
+
     before: Message | None = None
     for message in messages:
         if message.name != "job" or message.kind is not Kind.EVENT:

@@ -32,7 +32,7 @@ _KEY = " {hostname}"
 """Stands behind each template: a space, which no escaped name holds, then what becomes the key."""
 
 
-class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class KafkaBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How to reach a Kafka cluster. Secrets are read from files only."""
 
     servers: tuple[str, ...] = ("127.0.0.1:9092",)
@@ -113,7 +113,7 @@ def topic_and_key(subject: str, prefix: str = "") -> tuple[str, bytes]:
 
 
 @contextlib.asynccontextmanager
-async def administration(broker: Broker) -> AsyncIterator[AIOKafkaAdminClient]:
+async def administration(broker: KafkaBroker) -> AsyncIterator[AIOKafkaAdminClient]:
     """Connect to a cluster to ask about it; raises UnavailableError or DeniedError."""
     admin = AIOKafkaAdminClient(**broker.options())
     try:
@@ -125,7 +125,7 @@ async def administration(broker: Broker) -> AsyncIterator[AIOKafkaAdminClient]:
         await admin.close()
 
 
-async def check(broker: Broker) -> None:
+async def check(broker: KafkaBroker) -> None:
     """Check that a cluster answers and accepts our credentials."""
     async with administration(broker) as admin:
         await admin.describe_cluster()
@@ -146,7 +146,7 @@ _DENIED = (
 )
 
 
-async def explain_start(error: Exception, broker: Broker) -> CcpipeError:
+async def explain_start(error: Exception, broker: KafkaBroker) -> CcpipeError:
     """Translate why a client did not start.
 
     aiokafka says only that no broker could be reached and logs the reason, so each is asked again:
@@ -168,7 +168,7 @@ async def explain_start(error: Exception, broker: Broker) -> CcpipeError:
     return next(iter(denied or found), explain(error, broker))
 
 
-def explain(error: Exception, broker: Broker) -> CcpipeError:
+def explain(error: Exception, broker: KafkaBroker) -> CcpipeError:
     """Translate one of aiokafka's errors, or one of the connection itself."""
     reason = f"{broker.url}: {type(error).__name__}: {error}"
     if isinstance(error, _REJECTED):

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.kafka.broker import (
-    Broker,
+    KafkaBroker,
     check,
     explain,
     explain_start,
@@ -38,7 +38,7 @@ class KafkaSink(Sink):
         self,
         *,
         site: Site,
-        broker: Broker = Broker(),  # noqa: B008 - frozen
+        broker: KafkaBroker = KafkaBroker(),  # noqa: B008 - frozen
         codec: Codec | None = None,
         topics: dict[str, str] | None = None,
         prefix: str = "",

@@ -17,7 +17,7 @@ from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.kafka.broker import (
     SONAR_TYPES,
-    Broker,
+    KafkaBroker,
     administration,
     check,
     explain,
@@ -41,7 +41,7 @@ BUSY_SECONDS = 3600
 """A store may be down for so long before the group gives our partitions to another process."""
 
 
-class Arrived(NamedTuple):
+class KafkaMessage(NamedTuple):
     """One message as it came from Kafka."""
 
     subject: str
@@ -64,7 +64,7 @@ class KafkaSource(Source):
         *,
         site: Site,
         telemetry: Telemetry,
-        broker: Broker = Broker(),  # noqa: B008 - frozen
+        broker: KafkaBroker = KafkaBroker(),  # noqa: B008 - frozen
         codec: Codec | None = None,
         topics: list[str] | None = None,
         pattern: str = "",
@@ -160,7 +160,7 @@ class KafkaSource(Source):
                 for batch in self._batches([_arrived(partition, each) for each in messages]):
                     yield batch
 
-    def _batches(self, arrived: list[Arrived]) -> Iterator[Batch]:
+    def _batches(self, arrived: list[KafkaMessage]) -> Iterator[Batch]:
         for each in arrived:  # before any of them can be acknowledged
             self._offsets.hand_over(each.partition, each.offset)
         first = 0
@@ -170,7 +170,7 @@ class KafkaSource(Source):
             first += count
             yield batch
 
-    async def _acknowledge(self, arrived: list[Arrived]) -> None:
+    async def _acknowledge(self, arrived: list[KafkaMessage]) -> None:
         for each in arrived:
             self._offsets.acknowledge(each.partition, each.offset)
 
@@ -243,7 +243,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka shi
         log.info("%s: reading %s", self.source.broker.url, ", ".join(names) or "nothing yet")
 
 
-def _arrived(partition: TopicPartition, message: Any) -> Arrived:
+def _arrived(partition: TopicPartition, message: Any) -> KafkaMessage:
     milliseconds = message.timestamp
     arrival = milliseconds * 10**6 if milliseconds > 0 else time.time_ns()
-    return Arrived(message.topic, message.value or b"", arrival, partition, message.offset)
+    return KafkaMessage(message.topic, message.value or b"", arrival, partition, message.offset)

@@ -45,7 +45,7 @@ _FAILURE = 128
 """Reason codes from here on are failures."""
 
 
-class Broker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How to reach an MQTT broker. Secrets are read from files only."""
 
     url: str = "mqtt://127.0.0.1:1883"
@@ -92,7 +92,7 @@ class Session:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: MqttBroker,
         persistence: Persistence = Persistence(),  # noqa: B008 - frozen
         receive: Callable[[Any], None] | None = None,
     ) -> None:
@@ -238,7 +238,7 @@ class Session:
         return UnavailableError(reason)
 
 
-def _client(broker: Broker, persistence: Persistence) -> aiomqtt.Client:
+def _client(broker: MqttBroker, persistence: Persistence) -> aiomqtt.Client:
     address = urlsplit(broker.url)
     is_v5 = broker.protocol == "5"
     durable = bool(persistence.identifier)
@@ -260,11 +260,11 @@ def _client(broker: Broker, persistence: Persistence) -> aiomqtt.Client:
     return client
 
 
-def _password(broker: Broker) -> str | None:
+def _password(broker: MqttBroker) -> str | None:
     return read_secret("broker.password_file", broker.password_file) if broker.user else None
 
 
-def _tls(broker: Broker) -> Any:
+def _tls(broker: MqttBroker) -> Any:
     if not broker.url.startswith("mqtts:"):
         return None
     return tls_context(broker.ca_file, broker.cert_file, broker.key_file, "broker.")

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.mqtt.session import Broker, Session
+from ccpipe.bus.mqtt.session import MqttBroker, Session
 from ccpipe.bus.mqtt.topics import latest_topic, topic_of
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site, Size
@@ -33,7 +33,7 @@ class MqttSink(Sink):
         self,
         *,
         site: Site,
-        broker: Broker = Broker(),  # noqa: B008 - frozen
+        broker: MqttBroker = MqttBroker(),  # noqa: B008 - frozen
         codec: Codec | None = None,
         prefix: str = "",
         subjects: dict[str, str | dict[str, str]] | None = None,

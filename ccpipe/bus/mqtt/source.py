@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.line import JOINED_BYTES, LineCodec
-from ccpipe.bus.mqtt.session import Broker, Persistence, Session
+from ccpipe.bus.mqtt.session import MqttBroker, Persistence, Session
 from ccpipe.bus.mqtt.topics import filter_of
 from ccpipe.bus.subjects import DEFAULT_SUBJECTS, Subjects, escape
 from ccpipe.config import Duration, Site
@@ -26,7 +26,7 @@ RECONNECT_SECONDS = 1.0
 MAX_IN_FLIGHT = 65535
 
 
-class Arrived(NamedTuple):
+class MqttMessage(NamedTuple):
     """One message as it came from the broker."""
 
     subject: str
@@ -49,7 +49,7 @@ class MqttSource(Source):
         *,
         site: Site,
         telemetry: Telemetry,
-        broker: Broker = Broker(),  # noqa: B008 - frozen
+        broker: MqttBroker = MqttBroker(),  # noqa: B008 - frozen
         codec: Codec | None = None,
         topics: list[str] | None = None,
         prefix: str = "",
@@ -100,7 +100,7 @@ class MqttSource(Source):
         self.persistence = Persistence(name, int(keep), in_flight)
         self.retained = retained
         self._session: Session | None = None
-        self._waiting: deque[Arrived] = deque()
+        self._waiting: deque[MqttMessage] = deque()
         self._waiting_bytes = 0
         self._stopped = asyncio.Event()
         self._changed = asyncio.Event()
@@ -144,9 +144,9 @@ class MqttSource(Source):
             self._changed.clear()
             await self._changed.wait()
 
-    def _take(self) -> list[Arrived]:
+    def _take(self) -> list[MqttMessage]:
         """Take what waits, up to what is decoded at once."""
-        taken: list[Arrived] = []
+        taken: list[MqttMessage] = []
         size = 0
         while self._waiting and size < JOINED_BYTES:
             taken.append(self._waiting.popleft())
@@ -154,14 +154,14 @@ class MqttSource(Source):
         self._waiting_bytes -= size
         return taken
 
-    def _batches(self, arrived: list[Arrived]) -> Iterator[Batch]:
+    def _batches(self, arrived: list[MqttMessage]) -> Iterator[Batch]:
         first = 0
         for batch, count in self.codec.decode(arrived):
             batch.ack = functools.partial(self._acknowledge, arrived[first : first + count])
             first += count
             yield batch
 
-    async def _acknowledge(self, arrived: list[Arrived]) -> None:
+    async def _acknowledge(self, arrived: list[MqttMessage]) -> None:
         # The broker of a later connection may give the number of a lost message to another one.
         for each in arrived:
             if each.session is self._session:
@@ -198,7 +198,7 @@ class MqttSource(Source):
         if message.qos == 0 and self._waiting_bytes + len(message.payload) > PENDING_BYTES:
             self.telemetry.count(self.telemetry.bus_errors, "slow_consumer")
             return
-        arrived = Arrived(message.topic, message.payload, time.time_ns(), session, message)
+        arrived = MqttMessage(message.topic, message.payload, time.time_ns(), session, message)
         self._waiting.append(arrived)
         self._waiting_bytes += len(message.payload)
         self._changed.set()

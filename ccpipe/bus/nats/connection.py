@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Self
 import nats.errors
 from nats.aio.msg import Msg
 
+from ccpipe.bus.nats.acknowledgements import Acknowledgements
+from ccpipe.bus.nats.announcement import running
 from ccpipe.bus.nats.client import (
     PING_SECONDS,
     UNANSWERED_PINGS,
@@ -29,7 +31,6 @@ from ccpipe.bus.nats.credentials import (
 from ccpipe.bus.nats.permissions import Permissions
 from ccpipe.bus.nats.protocol.frames import Delivery as Delivery  # noqa: PLC0414 - for whoever subscribes
 from ccpipe.bus.nats.protocol.reader import FlawedMessage, Receive
-from ccpipe.bus.nats.server import running
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
 from ccpipe.telemetry import Telemetry
@@ -76,6 +77,7 @@ class Connection:
         check_urls(self.servers)
         self._options = client_options(bus)
         self.permissions = Permissions()
+        self.acknowledgements = Acknowledgements(self.new_inbox, self.subscribe_lists)
         self._inbox_prefix = str(self._options.get("inbox_prefix", "_INBOX"))
         telemetry.declare(telemetry.bus_errors, *TROUBLES)
         self._client = self._new_client()
@@ -252,6 +254,19 @@ class Connection:
             raise UnavailableError(f"not connected to {self.url}")
         await self._client.publish(subject, payload, reply, headers)
 
+    def write(self, commands: Sequence[bytes]) -> None:
+        """Send commands of the protocol, in pieces, without waiting for anything.
+
+        Raises
+        ------
+        UnavailableError
+            as ``publish`` does.
+
+        """
+        if not self._client.is_connected:
+            raise UnavailableError(f"not connected to {self.url}")
+        self._client.write(commands)
+
     async def publish_each(self, subjects: Sequence[str], payload: bytes) -> None:
         """Send the same payload to many subjects of the server's own making, in one write.
 
@@ -326,7 +341,8 @@ class Connection:
             kind = "malformed"
         elif "permissions violation" in text.lower():
             kind = "permissions"
-            self.permissions.report(self._client.server_error, self._inbox_prefix)
+            if not self.permissions.report(self._client.server_error, self._inbox_prefix):
+                return
         elif problem := tls_problem(error):
             kind, self._denied, text = "tls", problem, problem
         elif isinstance(error, nats.errors.AuthorizationError) or "authorization" in text.lower():
@@ -343,6 +359,7 @@ class Connection:
             log.warning("%s: NATS at %s: %s", self.name, self.url, text)
 
     async def _lost(self) -> None:
+        self.acknowledgements.lost()
         if not self._leaving:
             reason = f" ({self._client.loss})" if self._client.loss else ""
             log.warning(

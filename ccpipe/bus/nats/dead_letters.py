@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
-from ccpipe.bus.nats.store import HEADER_ROOM, digest
+from ccpipe.bus.nats.outgoing import HEADER_ROOM, Outgoing, digest
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.pipeline import DeadLetter, DeadLetterSink

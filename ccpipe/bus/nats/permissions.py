@@ -7,7 +7,7 @@ waits for a reply would wait for nothing, and try again for ever.
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
 from ccpipe.errors import DeniedError, RejectedError
 
@@ -24,37 +24,27 @@ class ForbiddenError(RejectedError):
         super().__init__(f"the server does not permit us to publish on {names}", indices)
 
 
-class _Publishing:
-    """Somebody who publishes, and what was refused meanwhile."""
-
-    def __init__(self, limit: asyncio.Timeout | None) -> None:
-        self.limit = limit
-        self.refused: set[str] = set()
-
-    def refuse(self, subject: str) -> None:
-        if self.limit is not None and not self.refused:
-            self.limit.reschedule(asyncio.get_running_loop().time())
-        self.refused.add(subject)
-
-
 class Permissions:
     """The refusals of one connection."""
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._publishing: dict[str, list[_Publishing]] = {}
+        self._watching: dict[str, list[Callable[[str], None]]] = {}
+        self._asked: set[str] = set()  # subjects on which a refusal is an answer like any other
         self._inbox = ""  # that the server does not let us subscribe to
 
-    def report(self, text: str, inbox_prefix: str) -> None:
-        """Take note of what the server says in an error."""
+    def report(self, text: str, inbox_prefix: str) -> bool:
+        """Take note of what the server says in an error; return whether it is one."""
         if (found := _REFUSED.search(text)) is None:
-            return
+            return True
         what, subject = found[1].lower(), found[2]
         if what == "publish":
-            for each in self._publishing.get(subject, ()):
-                each.refuse(subject)
-        elif subject.startswith(f"{inbox_prefix}."):
+            for refuse in list(self._watching.get(subject, ())):
+                refuse(subject)
+            return subject not in self._asked
+        if subject.startswith(f"{inbox_prefix}."):
             self._inbox = subject
+        return True
 
     def forget(self) -> None:
         """Begin anew, with a new connection."""
@@ -69,34 +59,51 @@ class Permissions:
             )
 
     @contextlib.asynccontextmanager
-    async def replying(self, subject: str) -> AsyncIterator[None]:
-        """Publish and wait for the reply; raises ForbiddenError as soon as it is refused."""
-        limit = asyncio.timeout(None)
-        with self.publishing([subject], limit):
-            async with limit:
-                yield
+    async def replying(self, subject: str, *, asks: bool = False) -> AsyncIterator[None]:
+        """Publish and wait for the reply; raises ForbiddenError as soon as it is refused.
 
-    @contextlib.contextmanager
-    def publishing(
-        self, subjects: Collection[str], limit: asyncio.Timeout | None = None
-    ) -> Iterator[None]:
-        """Publish; raises ForbiddenError at the end for those of the subjects that were refused.
-
-        The first refusal ends `limit`.
+        Where it `asks` what the server permits, a refusal is neither logged nor counted.
         """
-        publishing = _Publishing(limit)
-        for subject in subjects:
-            self._publishing.setdefault(subject, []).append(publishing)
+        limit = asyncio.timeout(None)
+        refused: set[str] = set()
+
+        def refuse(subject: str) -> None:
+            refused.add(subject)
+            limit.reschedule(asyncio.get_running_loop().time())
+
+        if asks:
+            self._asked.add(subject)
         try:
-            yield
+            with self.watching([subject], refuse):
+                async with limit:
+                    yield
         except TimeoutError:
-            if not publishing.refused:
+            if not refused:
                 raise
         finally:
+            self._asked.discard(subject)
+        if refused:
+            raise ForbiddenError(refused)
+
+    @contextlib.contextmanager
+    def publishing(self, subjects: Collection[str]) -> Iterator[None]:
+        """Publish; raises ForbiddenError at the end for those of the subjects that were refused."""
+        refused: set[str] = set()
+        with self.watching(subjects, refused.add):
+            yield
+        if refused:
+            raise ForbiddenError(refused)
+
+    @contextlib.contextmanager
+    def watching(self, subjects: Collection[str], refuse: Callable[[str], None]) -> Iterator[None]:
+        """Publish; `refuse` is called with each subject that is refused meanwhile."""
+        for subject in subjects:
+            self._watching.setdefault(subject, []).append(refuse)
+        try:
+            yield
+        finally:
             for subject in subjects:
-                others = self._publishing[subject]
-                others.remove(publishing)
+                others = self._watching[subject]
+                others.remove(refuse)
                 if not others:
-                    del self._publishing[subject]
-        if publishing.refused:
-            raise ForbiddenError(publishing.refused)
+                    del self._watching[subject]

@@ -1,35 +1,17 @@
 """Encoded messages onto the bus, in order, each with the id by which the broker knows it again."""
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.store import MESSAGE_ID, NoStreamError, digest, store
-from ccpipe.bus.nats.streams.stream import KEPT, ensure_stream
-from ccpipe.bus.subjects import Subjects
+from ccpipe.bus.nats.store import NoStreamError, store
+from ccpipe.bus.subjects import KEPT, Subjects
 from ccpipe.config import Bus
+from ccpipe.errors import DeniedError, UnavailableError
 
-IN_FLIGHT = 32
-"""Messages that wait for their acknowledgement at once, each on a subject of its own."""
-
-
-class Outgoing(NamedTuple):
-    """A message that is to be published."""
-
-    subject: str
-    payload: bytes
-    id: str
-    """The same id within the broker's window for duplicates is stored once."""
-    headers: Mapping[str, str] = MappingProxyType({})
-    """Besides the id."""
-
-    @classmethod
-    def of(cls, subject: str, payload: bytes) -> "Outgoing":
-        """Return a message whose id is a hash of what it says and where."""
-        return cls(subject, payload, digest(subject, payload))
+FIND_SECONDS = 1.0
+"""How long the broker may take to say whether there is a stream."""
 
 
 class Publisher:
@@ -87,74 +69,42 @@ class Publisher:
 
     async def _store_all(self, messages: Sequence[Outgoing]) -> None:
         if messages and not self._has_stored:
+            await self._find_stream(messages[0].subject)
             # Alone: where its stream must be made first, plain subscribers hear only this twice.
             await self._store_in_stream(messages[:1])
             self._has_stored = True
         await self._store_in_stream(messages)
 
+    async def _find_stream(self, subject: str) -> None:
+        """Make the stream where we may see that there is none: what is published goes out once."""
+        from ccpipe.bus.nats.streams.jetstream import names_of  # not without JetStream: it is 1 MB
+
+        try:
+            async with self.bus.permissions.replying(self._api_of_names, asks=True):
+                is_stored = bool(await names_of(self.bus.jetstream(FIND_SECONDS), subject))
+        except (ForbiddenError, UnavailableError, DeniedError):
+            return  # that there is none shows when nobody acknowledges the first message
+        if not is_stored:
+            await self._ensure_stream(NoStreamError(subject, "no stream stores it"))
+
     async def _store_in_stream(self, messages: Sequence[Outgoing]) -> None:
-        missing = await self._store_lanes(messages)
-        if missing is not None:
+        try:
+            await store(self.bus, messages, self._stored)
+        except NoStreamError as missing:
             await self._ensure_stream(missing)
-            if missing := await self._store_lanes(messages):
-                raise missing
+            await store(self.bus, messages, self._stored)
 
     async def _ensure_stream(self, missing: NoStreamError) -> None:
+        from ccpipe.bus.nats.streams.stream import ensure_stream  # where one is missing only
+
         patterns = [missing.subject, *self.subjects.patterns(self.names)]
         try:
-            async with self.bus.permissions.replying(f"{self.bus.api_prefix}.STREAM.NAMES"):
+            async with self.bus.permissions.replying(self._api_of_names):
                 await ensure_stream(self.bus.jetstream(), self.config, self.subjects, patterns)
         except ForbiddenError:
             reason = f"{missing.reason}, and we may not make one: a bridge does when it starts"
             raise NoStreamError(missing.subject, reason) from None
 
-    async def _store_lanes(self, messages: Sequence[Outgoing]) -> NoStreamError | None:
-        """Store what is not stored yet; return the error where a subject has no stream.
-
-        A message waits until the one before it on its subject is stored: were several in flight
-        and one failed, its retry would come behind those that were sent after it.
-        """
-        lanes: dict[str, list[Outgoing]] = {}
-        for message in messages:
-            lanes.setdefault(message.subject, []).append(message)
-        in_flight = asyncio.Semaphore(IN_FLIGHT)
-        has_failed = False
-
-        async def store_lane(lane: Sequence[Outgoing]) -> None:
-            nonlocal has_failed
-            for message in lane:
-                async with in_flight:
-                    if has_failed:
-                        return
-                    try:
-                        await self._store(message)
-                    except ForbiddenError:
-                        raise  # which is no reason to hold back other subjects
-                    except BaseException:
-                        has_failed = True
-                        raise
-
-        outcomes = await asyncio.gather(*map(store_lane, lanes.values()), return_exceptions=True)
-        return _missing_stream(outcomes)
-
-    async def _store(self, message: Outgoing) -> None:
-        if message.id not in self._stored:
-            headers = {**message.headers, MESSAGE_ID: message.id}
-            await store(self.bus, message.subject, message.payload, headers)
-            self._stored.add(message.id)
-
-
-def _missing_stream(outcomes: Sequence[BaseException | None]) -> NoStreamError | None:
-    """Return the error where a subject has no stream; raise what else went wrong."""
-    missing = None
-    forbidden: set[str] = set()
-    for outcome in outcomes:
-        if isinstance(outcome, NoStreamError):
-            missing = outcome
-        elif isinstance(outcome, ForbiddenError):
-            forbidden |= outcome.subjects
-        elif outcome is not None:
-            raise outcome
-    if forbidden:
-        raise ForbiddenError(forbidden)
-    return missing
+    @property
+    def _api_of_names(self) -> str:
+        return f"{self.bus.api_prefix}.STREAM.NAMES"

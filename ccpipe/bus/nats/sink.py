@@ -1,26 +1,31 @@
 """Records onto the bus."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection, check
+from ccpipe.bus.nats.outgoing import HEADER_ROOM, Outgoing, digest
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
-from ccpipe.bus.nats.store import HEADER_ROOM
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site, Size
-from ccpipe.pipeline import Limits, Sink
+from ccpipe.errors import RejectedError
+from ccpipe.pipeline import Limits, MessageIds, Sink
 from ccpipe.telemetry import Telemetry
 
 
 class NatsSink(Sink):
     """Publishes records on the subjects of their kind, in messages of a few hundred lines.
 
-    With JetStream a write returns when the broker has stored every message. Its id is a hash of
-    what it says and where, so that what is published again within the broker's window for
-    duplicates is stored once. Without JetStream it returns when the server has seen everything.
+    With JetStream a write returns when the broker has stored every message. What is published
+    again within the broker's window for duplicates is stored once, since it has the same id: a
+    hash of what it says and where, or of the message from another stream that it came from. That
+    one has the same id however it is batched, also after a kill.
+
+    Without JetStream a write returns when the server has seen everything.
     """
 
     limits = Limits(age=0.0, timeout=120.0)  # each message has a shorter one
@@ -34,10 +39,13 @@ class NatsSink(Sink):
         codec: Codec | None = None,
         lines: int = 500,
         bytes: Size = Size(64 * 2**10),  # noqa: A002 - the recipe's word
+        join: int = 50,
         subjects: dict[str, str | dict[str, str]] | None = None,
     ) -> None:
         """Bound each message by `lines` and `bytes`; line protocol where no codec is given.
 
+        What came in messages of fewer than `join` records is published together. The others are
+        published each for itself.
         `subjects` are those of ``[bus.subjects]`` that differ for what this sink publishes.
         """
         self.site = site
@@ -45,6 +53,8 @@ class NatsSink(Sink):
         self.subjects = Subjects.of(site, subjects)
         self.lines = lines
         self.bytes = bytes
+        self.join = join
+        self.stores_once = site.bus.jetstream
         self.codec = codec or LineCodec()
         self.takes = self.codec.records
         self._is_ours = True
@@ -77,9 +87,16 @@ class NatsSink(Sink):
 
     async def write(self, records: Any) -> None:
         """Publish records; see ``Sink.write`` for what it raises."""
+        await self._write(records, self.encode(records))
+
+    async def write_once(self, records: Any, ids: MessageIds) -> None:
+        """Publish records in messages that the broker knows again by where they came from."""
+        await self._write(records, list(self._encode_origins(records, ids)))
+
+    async def _write(self, records: Any, messages: list[Outgoing]) -> None:
         self.bus.require_connected()  # credentials that were refused end the pipe here
         try:
-            await self._publisher.publish(self.encode(records))
+            await self._publisher.publish(messages)
         except ForbiddenError as error:
             raise self.located(error, records) from None
 
@@ -93,6 +110,33 @@ class NatsSink(Sink):
         indices = [i for i, subject in enumerate(subjects) if subject in error.subjects]
         return ForbiddenError(error.subjects, indices)
 
+    def _encode_origins(self, records: Any, ids: MessageIds) -> Iterator[Outgoing]:
+        begin = 0
+        for end, origin in ids.large(self.join):
+            part = records[begin:end] if end - begin < len(records) else records
+            try:
+                if origin is None:
+                    yield from self.encode(part)
+                else:
+                    yield from _of_origin(origin, self._encode(part))
+            except RejectedError as error:
+                if error.indices is None:
+                    raise
+                raise RejectedError(str(error), [begin + i for i in error.indices]) from None
+            begin = end
+
     def _encode(self, records: Any) -> Iterator[tuple[str, bytes]]:
         packing = Packing(self.lines, self.bytes, self.bus.max_payload - HEADER_ROOM)
         return self.codec.encode(records, self.subjects, packing)
+
+
+def _of_origin(
+    origin: tuple[str, int, int], encoded: Iterable[tuple[str, bytes]]
+) -> Iterator[Outgoing]:
+    """Yield what came of one message of a stream, in numbered parts for each subject."""
+    parts: Counter[str] = Counter()
+    consumer, number, time = origin
+    for subject, payload in encoded:
+        parts[subject] += 1
+        message_id = digest(consumer, f"{number} {time} {parts[subject]}", subject)
+        yield Outgoing(subject, payload, message_id)

@@ -21,7 +21,7 @@ from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, Delivery, chec
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.message_ids import give_ids
 from ccpipe.bus.nats.streams.jetstream import consumer_of
-from ccpipe.bus.nats.streams.partitions import Partition
+from ccpipe.bus.nats.streams.partitions import StreamPartition
 from ccpipe.bus.nats.streams.replicas import Replicas
 from ccpipe.bus.nats.streams.stream import (
     ensure_consumer,
@@ -134,12 +134,12 @@ class NatsSource(Source):
         self._owner = ""  # of an exclusive consumer: this process
         self._unread = UnreadWatch(self.bus, durable, telemetry)
         self._tasks: list[asyncio.Task[None]] = []
-        self._partition = Partition(durable)
+        self._partition = StreamPartition(durable)
         self._is_ours = True  # the connection
         self.shares_by_node = bool(durable) and site.bus.stream_partitions > 1
         self._replicas: Replicas | None = None
 
-    def _of_partition(self, partition: Partition) -> "NatsSource":
+    def _of_partition(self, partition: StreamPartition) -> "NatsSource":
         """Return a source that reads one partition over the same connection."""
         reader = NatsSource(
             site=self.site, telemetry=self.telemetry, durable=partition.consumer,

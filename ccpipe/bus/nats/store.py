@@ -1,23 +1,23 @@
-"""Publishing into a stream: one message, stored before the call returns."""
+"""Publishing into streams: every message is stored before the call returns."""
 
-import hashlib
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import nats.errors
-from nats.js.errors import NoStreamResponseError
-
+from ccpipe.bus.nats.acknowledgements import NO_STREAM, Answer, Waiting
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.explain import CURE, explain
-from ccpipe.bus.nats.streams.jetstream import names_of
-from ccpipe.errors import DeniedError, EncodeError, RejectedError, UnavailableError
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.permissions import ForbiddenError
+from ccpipe.errors import CcpipeError, DeniedError, UnavailableError
 
-HEADER_ROOM = 1024
-"""Bytes of the server's ``max_payload`` that are left for headers."""
 STORE_SECONDS = 5.0
 """How long the broker may take to store a message."""
 PING_SECONDS = 1.0
 """How long it may take to say that it is there at all."""
-MESSAGE_ID = "Nats-Msg-Id"
-"""Header by which the broker recognises a message that is published again."""
+IN_FLIGHT = 32
+"""Messages that wait for their acknowledgement at once, each on a subject of its own."""
 
 
 class NoStreamError(UnavailableError):
@@ -30,63 +30,193 @@ class NoStreamError(UnavailableError):
         self.reason = reason
 
 
-async def store(bus: Connection, subject: str, payload: bytes, headers: dict[str, str]) -> None:
-    """Publish a message and wait until a stream has it.
+async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str]) -> None:
+    """Publish messages and wait until streams have them; the ids of those are added to `stored`.
+
+    Those whose ids are there already are left out. A message waits until the one before it on its
+    subject is stored: were several in flight and one failed, its retry would come behind those
+    that were sent after it.
 
     Raises
     ------
     NoStreamError
-        where nobody says that a stream has it.
+        where nobody says that a stream has a message.
     ForbiddenError
-        where the server does not permit us to publish there.
+        where the server does not permit us to publish on some subjects; what is on others is
+        stored.
     UnavailableError, RejectedError, EncodeError, DeniedError
         as ``Sink.write`` does.
 
     """
+    if not messages:
+        return
     if bus.is_silent and not await bus.answers(PING_SECONDS):
+        raise _no_answer(messages[0].subject)
+    await bus.acknowledgements.open()
+    window = _Window(bus, messages, stored)
+    with bus.permissions.watching({message.subject for message in messages}, window.refuse):
+        await window.run()
+    missing = window.missing
+    if window.error is None and window.late:
+        missing = await _diagnose(bus, window.late)
+    if window.error is not None:
+        raise window.error
+    if window.refused:
+        raise ForbiddenError(window.refused)
+    if missing is not None:
+        raise missing
+
+
+class _Sent(NamedTuple):
+    """A message that waits for its acknowledgement."""
+
+    message: Outgoing
+    lane: "deque[Outgoing]"
+    """What comes after it on its subject."""
+    due: float
+    """When it is late, by the loop's clock."""
+
+
+class _Window(Waiting):
+    """Messages on their way, each acknowledged before the next one on its subject is sent.
+
+    All of it happens where the answers are read: a message costs no task and no future.
+    """
+
+    def __init__(self, bus: Connection, messages: Sequence[Outgoing], stored: set[str]) -> None:
+        self.error: CcpipeError | None = None
+        """What went wrong, but for what has an attribute of its own."""
+        self.missing: NoStreamError | None = None
+        self.refused: set[str] = set()
+        """Subjects on which the server does not permit us to publish."""
+        self.late = ""
+        """A subject on which nobody answered in time."""
+        self._bus = bus
+        self._stored = stored
+        lanes: dict[str, deque[Outgoing]] = defaultdict(deque)
+        for message in messages:
+            if message.id not in stored:
+                lanes[message.subject].append(message)
+        self._ready = deque(lanes.values())  # lanes of which nothing is in flight
+        self._in_flight: dict[str, _Sent] = {}  # by the reply subject, the oldest first
+        self._loop = asyncio.get_running_loop()
+        self._done = self._loop.create_future()
+
+    async def run(self) -> None:
+        """Send and wait until everything is stored or something fails."""
+        self._timer = self._loop.call_later(STORE_SECONDS, self._expire)
+        try:
+            self.proceed()
+            await self._done
+        finally:
+            self._timer.cancel()
+            self._bus.acknowledgements.forget(self._in_flight)
+
+    def proceed(self) -> None:
+        """Send what may be sent now, in one write."""
+        commands: list[bytes] = []
+        due = self._loop.time() + STORE_SECONDS
+        try:
+            while self._ready and len(self._in_flight) < IN_FLIGHT and not self._has_failed:
+                lane = self._ready.popleft()
+                message = lane.popleft()
+                reply = self._bus.acknowledgements.expect(self)
+                self._in_flight[reply] = _Sent(message, lane, due)
+                commands += message.command(reply, self._bus.max_payload)
+        except CcpipeError as error:
+            self.error = error
+            self._forget(reply)
+        if commands:
+            try:
+                self._bus.write(commands)
+            except UnavailableError as error:
+                self._give_up(error)
+        if not self._in_flight and not self._done.done():
+            self._done.set_result(None)
+
+    def answered(self, reply: str, answer: Answer) -> None:
+        """Note that a message is stored, or why it is not."""
+        message, lane, _ = self._in_flight.pop(reply)
+        if answer.stream and answer.error is None:
+            self._stored.add(message.id)
+            if lane:
+                self._ready.append(lane)
+        elif answer is NO_STREAM:
+            self.missing = NoStreamError(message.subject, "no stream stores it")
+        else:
+            self.error = self.error or _refusal(answer, message.subject)
+
+    def lost(self) -> None:
+        """End: no acknowledgement comes over a connection that was lost."""
+        self._give_up(UnavailableError(f"the connection to {self._bus.url} was lost"))
+        self.proceed()
+
+    def refuse(self, subject: str) -> None:
+        """Drop what is on a subject that is forbidden, which holds back no other."""
+        self.refused.add(subject)
+        for reply, sent in list(self._in_flight.items()):
+            if sent.message.subject == subject:
+                self._forget(reply)
+        self.proceed()
+
+    @property
+    def _has_failed(self) -> bool:
+        return bool(self.error or self.missing or self.late)
+
+    def _expire(self) -> None:
+        """Note what is late; one timer, for the oldest message, does for all."""
+        now = self._loop.time()
+        for reply, sent in list(self._in_flight.items()):
+            if sent.due <= now:
+                self.late = self.late or sent.message.subject
+                self._forget(reply)
+        if self._in_flight:
+            oldest = next(iter(self._in_flight.values()))
+            self._timer = self._loop.call_at(oldest.due, self._expire)
+        self.proceed()
+
+    def _give_up(self, error: CcpipeError) -> None:
+        self.error = self.error or error
+        for reply in list(self._in_flight):
+            self._forget(reply)
+
+    def _forget(self, reply: str) -> None:
+        del self._in_flight[reply]
+        self._bus.acknowledgements.forget((reply,))
+
+
+def _refusal(answer: Answer, subject: str) -> CcpipeError:
+    import nats.js.errors  # rarely needed, and it takes 1 MB
+
+    try:
+        raise nats.js.errors.APIError.from_error(answer.error or {})
+    except nats.js.errors.APIError as error:
+        return explain(error, f"publishing on {subject}")
+
+
+async def _diagnose(bus: Connection, subject: str) -> NoStreamError:
+    """Find out why nobody answered; a subject may have subscribers but no stream.
+
+    A server that answers a ping is there. One that does not is asked nothing more, since the
+    process may be ending.
+    """
+    if not await bus.answers(PING_SECONDS):
         raise _no_answer(subject)
-    try:
-        async with bus.permissions.replying(subject):
-            await bus.jetstream(STORE_SECONDS).publish(subject, payload, headers=headers)
-    except NoStreamResponseError:
-        raise NoStreamError(subject, "no stream stores it") from None
-    except (nats.errors.TimeoutError, TimeoutError):
-        # The same happens where a subject has subscribers but no stream: a server that answers a
-        # ping is there. One that does not is asked nothing more, since the process may be ending.
-        if not await bus.answers(PING_SECONDS):
-            raise _no_answer(subject) from None
-        bus.permissions.require_replies()
-        if stuck := await _streams_of(bus, subject):
-            # The server sends no answer at all where a write to its disk fails.
-            raise UnavailableError(
-                f"publishing on {subject}: the server answers, but its stream {stuck[0]} "
-                f"acknowledges nothing: it is overloaded, or JetStream's disk is full or fails: "
-                f"{CURE}"
-            ) from None
-        raise NoStreamError(subject, "the server did not answer in time") from None
-    except nats.errors.MaxPayloadError as error:
-        raise RejectedError(str(error)) from None
-    except (nats.errors.BadSubjectError, ValueError) as error:
-        raise EncodeError(f"subject {subject!r}: {error}") from None
-    except (nats.errors.Error, OSError) as error:
-        raise explain(error, f"publishing on {subject}") from None
+    bus.permissions.require_replies()
+    from ccpipe.bus.nats.streams.jetstream import names_of  # rarely needed, and it takes 1 MB
 
-
-async def _streams_of(bus: Connection, subject: str) -> list[str]:
     try:
-        return await names_of(bus.jetstream(PING_SECONDS), subject)
+        stuck = await names_of(bus.jetstream(PING_SECONDS), subject)
     except (UnavailableError, DeniedError):
-        return []  # not everybody may ask
+        stuck = []  # not everybody may ask
+    if stuck:
+        # The server sends no answer at all where a write to its disk fails.
+        raise UnavailableError(
+            f"publishing on {subject}: the server answers, but its stream {stuck[0]} "
+            f"acknowledges nothing: it is overloaded, or JetStream's disk is full or fails: {CURE}"
+        )
+    return NoStreamError(subject, "the server did not answer in time")
 
 
 def _no_answer(subject: str) -> UnavailableError:
     return UnavailableError(f"publishing on {subject}: the server does not answer")
-
-
-def digest(*parts: str | bytes) -> str:
-    """Return a message id that depends on the content alone."""
-    state = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        state.update(part.encode() if isinstance(part, str) else part)
-        state.update(b"\0")
-    return state.hexdigest()

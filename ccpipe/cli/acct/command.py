@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, get_args
 
 from cyclopts import App, Parameter
 
-from ccpipe.accounting.files import Block, Files, default_files
+from ccpipe.accounting.files import FileBlock, Files, default_files
 from ccpipe.accounting.records import read_records
 from ccpipe.cli.acct import qacct as layout
 from ccpipe.cli.acct.gridengine_table import LAYOUT, record
@@ -21,7 +21,7 @@ from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
 
 if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
-    from ccpipe.accounting.selection import Selection
+    from ccpipe.accounting.selection import RecordSelection
 
 acct = App(name="acct", default_parameter=Parameter(negative=(), show_default=False))
 acct.command(sacct)
@@ -122,7 +122,7 @@ def sums(
         raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index FOLDER`")
     reading = Files()
     if index:
-        from ccpipe.accounting.index import look_up
+        from ccpipe.accounting.index.gridengine import look_up
 
         count = _list(look_up(index, paths, selection, reading), filters, show)
     elif is_list:
@@ -158,33 +158,36 @@ def index(
     to
         Folder for the index.
     """
-    from ccpipe.accounting import slurm_index
-    from ccpipe.accounting.index import update
+    from ccpipe.accounting.index import gridengine, slurm
 
     reading = Files()
     for path in files or default_files():
         try:
-            if slurm_index.has_rows(path):
-                note(slurm_index.update(path, to))
+            if slurm.has_rows(path):
+                note(slurm.update(path, to))
             else:
-                note(update(path, to, reading))
+                note(gridengine.update(path, to, reading))
         except DataError as error:
             reading.report(str(error))
     reading.finish()
 
 
 def _sum_up(
-    paths: Sequence[Path], selection: "Selection", filters: Filters, show: Show, reading: Files
+    paths: Sequence[Path],
+    selection: "RecordSelection",
+    filters: Filters,
+    show: Show,
+    reading: Files,
 ) -> int:
     """Read, sum up and print; returns the number of groups."""
     from ccpipe.accounting.sums import Sums
-    from ccpipe.formats.gridengine.columns import Columns, read_columns
+    from ccpipe.formats.gridengine.columns import ParsedTable, read_columns
 
     by = _columns_of_qacct(filters, show.by) if show.qacct else show.by
     sums = Sums(by, only_qacct=show.qacct, percentages=show.percentiles)
     columns = tuple(dict.fromkeys((*selection.columns, *sums.columns)))
 
-    def read(block: Block) -> Columns:
+    def read(block: FileBlock) -> ParsedTable:
         part = read_columns(block.payload, columns, offset=block.offset)
         part.table = selection.apply(part.table)
         return part

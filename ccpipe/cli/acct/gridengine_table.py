@@ -3,7 +3,7 @@
 from typing import Any
 
 from ccpipe.cli.acct.qacct import TITLES
-from ccpipe.cli.acct.table import Layout, Row, local_time
+from ccpipe.cli.acct.table import Row, TableLayout, local_time
 from ccpipe.formats.gridengine import Accounting
 
 
@@ -71,7 +71,7 @@ def _number(head: str, value: Any) -> str:
     return str(value)
 
 
-LAYOUT = Layout(
+LAYOUT = TableLayout(
     keys={
         **TITLES,
         "name": "JOB NAME",

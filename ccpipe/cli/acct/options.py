@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from ccpipe.errors import UsageError
 
 if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
-    from ccpipe.accounting.selection import Selection
+    from ccpipe.accounting.selection import RecordSelection
 
 SECOND = 10**9
 DAY = 86400 * SECOND
@@ -76,9 +76,9 @@ class Filters:
     masters: Annotated[bool, Parameter(alias="-m")] = False
     """Leave out tasks of parallel jobs."""
 
-    def selection(self) -> "Selection":
+    def selection(self) -> "RecordSelection":
         """Return the selection; raises UsageError."""
-        from ccpipe.accounting.selection import Selection
+        from ccpipe.accounting.selection import RecordSelection
 
         begin, end = time_limits(self.begin, self.end, self.days)
         texts = {
@@ -92,7 +92,7 @@ class Filters:
         if bad := [queue for queue in self.queue if "@@" in queue]:
             raise UsageError(f"--queue {bad[0]}: host groups are known to the master only")
         numbers = {"slots": self.slots, "arid": self.ar}
-        return Selection(
+        return RecordSelection(
             texts={column: patterns for column, patterns in texts.items() if patterns},
             numbers={
                 column: tuple(_number(str(n), "--" + column) for n in wanted)

@@ -9,7 +9,7 @@ from ccpipe.formats.gridengine import Accounting, meaning
 from ccpipe.formats.gridengine.classic import RUSAGE
 
 if TYPE_CHECKING:  # it needs pyarrow
-    from ccpipe.accounting.sums import Total
+    from ccpipe.accounting.sums import GroupTotal
 
 TITLES = {
     "host": "HOST",
@@ -52,7 +52,7 @@ _SIGNALLED = 128
 
 
 def sums(
-    totals: Sequence["Total"], by: Sequence[str], given: Mapping[str, str | int]
+    totals: Sequence["GroupTotal"], by: Sequence[str], given: Mapping[str, str | int]
 ) -> Iterator[str]:
     """Yield the lines of the table: `by` are groups; `given` are columns of one value.
 
@@ -83,7 +83,7 @@ def _cell(value: str | int) -> str:
 
 
 def _width(
-    name: str, totals: Sequence["Total"], by: Sequence[str], given: Mapping[str, str | int]
+    name: str, totals: Sequence["GroupTotal"], by: Sequence[str], given: Mapping[str, str | int]
 ) -> int:
     """Return the width of a column, including its gap."""
     if name in {"slots", "ar"}:

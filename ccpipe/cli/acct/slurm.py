@@ -24,7 +24,7 @@ from ccpipe.formats.files import open_stream
 from ccpipe.terminal import Progress, note, printable
 
 if TYPE_CHECKING:  # it needs pyarrow
-    from ccpipe.accounting.slurm import Run
+    from ccpipe.accounting.slurm import JobRun
     from ccpipe.formats.slurm import SacctRow
 
 Key = Literal[
@@ -95,7 +95,7 @@ class SlurmFilters:
     by_end: Annotated[bool, Parameter(alias="-E")] = False
     """Apply --begin, --end and --days to the end of the job, not its start."""
 
-    def selection(self) -> Callable[["Run"], bool]:
+    def selection(self) -> Callable[["JobRun"], bool]:
         """Return what says of a run whether it passes all filters; raises UsageError."""
         from ccpipe.formats.slurm.states import JOB_CODES
 
@@ -243,10 +243,10 @@ def sacct(
 
 def _look_up(
     folder: Path, paths: tuple[Path, ...], jobs: Several, zone: tzinfo, reading: Files
-) -> Iterator["Run"]:
+) -> Iterator["JobRun"]:
     """Yield the runs of jobs that an index finds, and of those that are not indexed yet."""
+    from ccpipe.accounting.index.slurm import look_up
     from ccpipe.accounting.slurm import group_steps
-    from ccpipe.accounting.slurm_index import look_up
 
     numbers = [int(found[1]) if (found := _NUMBER.fullmatch(job)) else None for job in jobs]
     if not numbers or None in numbers:
@@ -274,7 +274,7 @@ def _zone(name: str | None) -> tzinfo:
         raise UsageError(f"--zone {name}: no such time zone (expected e.g. Europe/Oslo)") from None
 
 
-def _read(paths: Iterable[Path], zone: tzinfo, reading: Files) -> Iterator["Run"]:
+def _read(paths: Iterable[Path], zone: tzinfo, reading: Files) -> Iterator["JobRun"]:
     """Yield the runs of all files; report what cannot be read."""
     from ccpipe.accounting.slurm import group_steps
 
@@ -305,11 +305,11 @@ def _rows(path: Path, zone: tzinfo, report: Callable[[str], None]) -> Iterator["
         report(str(error))
 
 
-def _list(runs: Iterable["Run"], options: SlurmShow) -> int:
+def _list(runs: Iterable["JobRun"], options: SlurmShow) -> int:
     return LAYOUT.show_records(options.best(map(record, runs)), options.output)
 
 
-def _sum_up(runs: Iterator["Run"], options: SlurmShow) -> int:
+def _sum_up(runs: Iterator["JobRun"], options: SlurmShow) -> int:
     from ccpipe.accounting.slurm import SLURM, to_table
     from ccpipe.accounting.sums import Sums
 

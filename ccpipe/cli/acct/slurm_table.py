@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ccpipe.cli.acct.table import PERCENTILE, Layout, Row, local_time
+from ccpipe.cli.acct.table import PERCENTILE, Row, TableLayout, local_time
 
 if TYPE_CHECKING:  # it needs pyarrow
-    from ccpipe.accounting.slurm import Run
+    from ccpipe.accounting.slurm import JobRun
 
 
-def record(run: "Run") -> Row:
+def record(run: "JobRun") -> Row:
     """Return the columns of one run, without the command line, which may hold secrets."""
     job = run.job
     code, signal = job.exit_code, job.exit_signal
@@ -53,7 +53,7 @@ def share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def clock(seconds: float) -> str:
+def elapsed_text(seconds: float) -> str:
     """Format seconds as ``[DD-]HH:MM:SS``."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
@@ -63,7 +63,7 @@ def clock(seconds: float) -> str:
 
 def _number(head: str, value: Any) -> str:
     """Write times as sacct prints them."""
-    return clock(value) if PERCENTILE.sub("", head) in _TIMES else f"{value:.15g}"
+    return elapsed_text(value) if PERCENTILE.sub("", head) in _TIMES else f"{value:.15g}"
 
 
 _TIMES = {"ElapsedRaw", "CPUTimeRAW", "UserCPU", "SystemCPU", "TotalCPU", "GPUTime", "Wait"}
@@ -72,7 +72,7 @@ _HIDDEN = {
     "SystemCPU", "NNodes", "NodeList", "AllocTRES", "ConsumedEnergyRaw", "MaxRSS", "CPUTimeRAW",
 }  # fmt: skip
 
-LAYOUT = Layout(
+LAYOUT = TableLayout(
     keys={
         "cluster": "Cluster",
         "user": "User",

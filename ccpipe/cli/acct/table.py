@@ -19,7 +19,7 @@ from ccpipe.errors import UsageError
 from ccpipe.terminal import note, plural, printable
 
 if TYPE_CHECKING:  # it needs pyarrow
-    from ccpipe.accounting.sums import Total
+    from ccpipe.accounting.sums import GroupTotal
 
 Format = Literal["table", "csv", "json"]
 Row = dict[str, Any]
@@ -31,13 +31,13 @@ PERCENTILE = re.compile(r" P[0-9.]+$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class TableLayout:
     """What a scheduler's columns are called, and how a table for people shows them."""
 
     keys: Mapping[str, str]
     """Titles of the keys to group by."""
     numbers: Mapping[str, str]
-    """By title of a column of sums: the attribute of ``Total``; "" for the sum of this title.
+    """By title of a column of sums: the attribute of ``GroupTotal``; "" for the sum of this title.
 
     Seconds, bytes of memory, shares of 1."""
     measures: Mapping[str, str]
@@ -53,7 +53,7 @@ class Layout:
     number: Callable[[str, Any], str]
     """Writes any other number of a column."""
 
-    def sums(self, totals: Iterable["Total"]) -> Iterator[Row]:
+    def sums(self, totals: Iterable["GroupTotal"]) -> Iterator[Row]:
         """Yield the rows of a table of sums."""
         for total in totals:
             row: Row = {self.keys[name]: value for name, value in total.key.items()}

@@ -17,7 +17,7 @@ from ccpipe.node.agent.parts import intervals, is_enabled
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import Metric
-from ccpipe.registry import names
+from ccpipe.registry import entry_points
 from ccpipe.terminal import listed, note
 
 FINER_TYPES = {"hwthreads": "hwthread", "domains": "memoryDomain"}
@@ -104,7 +104,7 @@ def clustercockpit(
 
 def sampled(site: Site) -> Iterator[Sampled]:
     """Yield the metrics of the collectors that a site's configuration enables."""
-    installed = names("collectors")
+    installed = entry_points("collectors")
     own = intervals(site, None, {name: entry.load() for name, entry in installed.items()})
     of: dict[str, str] = {}
     for name, entry in installed.items():

@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from ccpipe.cli.console.output import MessageTable, encoder, print_json
+from ccpipe.cli.console.message_table import MessageTable
+from ccpipe.cli.console.output import encoder, print_json
 from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.terminal import printable
@@ -16,7 +17,7 @@ _SHOWN = 8
 """Number of a rule's changes that are listed for people; JSON has them all."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class RecordChange(msgspec.Struct, frozen=True):
     """One record before and after, each as its series; with its value where that is another."""
 
     before: str
@@ -33,7 +34,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """Number of records that reached it."""
     left: int
     """Number of records that left it."""
-    changed: list[Change]
+    changed: list[RecordChange]
     dropped: list[str]
     added: list[str]
     refused: list[str]
@@ -97,7 +98,7 @@ def passed(
 def _explained(
     number: int, name: str, before: list[Message], after: list[Message], refused: list[str]
 ) -> Explained:
-    changed: list[Change] = []
+    changed: list[RecordChange] = []
     dropped: list[str] = []
     added: list[str] = []
     twice_before, twice = _doubled(before), _doubled(after)
@@ -123,10 +124,10 @@ def _explained(
     )
 
 
-def _change(old: Message, new: Message) -> Change:
+def _change(old: Message, new: Message) -> RecordChange:
     if repr(old.value) == repr(new.value):
-        return Change(_series(old), _series(new))
-    return Change(_record(old), _record(new))
+        return RecordChange(_series(old), _series(new))
+    return RecordChange(_record(old), _record(new))
 
 
 def _beyond(messages: Iterable[Message], others: Iterable[Message]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Values of options, read and checked; without the library that parses command lines."""
 
-from ccpipe.config import Duration, Interval, convert
+from ccpipe.config import Duration, Interval, to_struct
 from ccpipe.errors import ConfigError, UsageError
 
 MAX_PORT = 65535
@@ -13,7 +13,7 @@ def seconds(
     if text is None:
         return None
     try:
-        return float(convert(text, kind, flag))
+        return float(to_struct(text, kind, flag))
     except ConfigError as error:
         raise UsageError(str(error)) from None
 

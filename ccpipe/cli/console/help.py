@@ -1,52 +1,70 @@
-"""``--help``: the library's, with texts that fill the screen's lines."""
+"""``--help`` of each command."""
 
-from typing import TYPE_CHECKING, Any
+import os
+import textwrap
+from collections.abc import Iterable, Iterator
 
-from attrs import evolve
-from cyclopts.help import DefaultFormatter, InlineText
+from ccpipe.cli.console.command_table import Command, command
+from ccpipe.terminal import paint
 
-if TYPE_CHECKING:
-    from cyclopts.help import HelpEntry, HelpPanel
-    from rich.console import Console, ConsoleOptions
-
-EXAMPLES = "Examples:"
-
-
-class HelpFormatter(DefaultFormatter):
-    """Joins the lines of a docstring's paragraphs, and leaves out defaults that say nothing."""
-
-    def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
-        """Print a panel of options, arguments or commands."""
-        super().__call__(console, options, panel.copy(entries=[_tidy(e) for e in panel.entries]))
-
-    def render_description(
-        self,
-        console: "Console",
-        options: "ConsoleOptions",  # noqa: ARG002 - as the library calls it
-        description: Any,
-    ) -> None:
-        """Print what a command does."""
-        paragraphs = _plain(description).strip().split("\n\n")
-        text = "\n\n".join(map(_reflow, paragraphs))
-        console.print(text, end="\n\n", markup=False, highlight=False)
+HELP = ("--help, -h", "Show this help.")
+MAX_NAME = 26
+"""Longer names of options have a line of their own."""
 
 
-def _reflow(paragraph: str) -> str:
-    """Join lines; examples stay apart, each on a line of its own."""
-    if not paragraph.startswith(EXAMPLES):
-        return " ".join(paragraph.split())
-    lines = paragraph.removeprefix(EXAMPLES).strip().splitlines()
-    return "\n".join([EXAMPLES, *(f"  {line.strip()}" for line in lines)])
+def print_help(name: str) -> bool:
+    """Print the help of a command, as wide as the terminal; return whether there is one."""
+    shown = command(name)
+    if shown is not None:
+        print("\n\n".join(_page(shown, _terminal_width())))
+    return shown is not None
 
 
-def _tidy(entry: "HelpEntry") -> "HelpEntry":
-    entry = evolve(entry, description=" ".join(_plain(entry.description).split()))
-    if entry.default in (False, "False"):  # a flag that is not set
-        return evolve(entry, default=None, negative_names=(), negative_shorts=())
-    return entry
+def _page(shown: Command, width: int) -> Iterator[str]:
+    yield _fill(shown.summary, width)
+    yield paint("Usage:", "bold") + f" {shown.usage}"
+    for paragraph in shown.paragraphs:
+        yield _fill(paragraph, width)
+    if shown.subcommands:
+        yield _section("Commands", shown.subcommands.items(), width)
+    if shown.arguments:
+        yield _section("Arguments", [(each.form, each.notes) for each in shown.arguments], width)
+    options = [(each.form, each.notes) for each in shown.options]
+    yield _section("Options", [*options, HELP], width)
+    yield "\n".join([paint("Examples:", "bold"), *(f"  {line}" for line in shown.examples)])
 
 
-def _plain(text: Any) -> str:
-    if isinstance(text, InlineText):
-        text = text.primary_renderable
-    return "" if text is None else str(text)
+def _section(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
+    rows = list(rows)
+    column = max(len(name) for name, _ in rows if len(name) <= MAX_NAME) + 4
+    lines = [paint(f"{title}:", "bold")]
+    for name, meaning in rows:
+        start = f"  {name}".ljust(column)
+        if len(start) > column:
+            lines.append(start)
+            start = " " * column
+        lines.append(_fill(meaning, width, start, " " * column))
+    return "\n".join(lines)
+
+
+def _fill(text: str, width: int, start: str = "", indent: str = "") -> str:
+    """Break a text at spaces only: options and patterns have to stay whole."""
+    return textwrap.fill(
+        text,
+        max(width, len(indent) + 20),
+        initial_indent=start,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _terminal_width() -> int:
+    """Return what ``shutil.get_terminal_size`` does, which is slow to import."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80

@@ -9,9 +9,15 @@ from typing import IO, Annotated, Literal, Protocol, cast, get_args
 from cyclopts import Parameter
 
 from ccpipe.cli.console.output import Format, encoder
-from ccpipe.errors import DataError, EncodeError, UnavailableError, UsageError
+from ccpipe.errors import CreateError, DataError, EncodeError, UsageError
 from ccpipe.formats import sonar
-from ccpipe.formats.files import Block, Stream, open_stream, read_blocks, report_rejected
+from ccpipe.formats.files import (
+    LinesBlock,
+    ReadableStream,
+    open_stream,
+    read_blocks,
+    report_rejected,
+)
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
 from ccpipe.message import Message
 from ccpipe.terminal import Progress, note, open_stdout, plural, printable
@@ -103,7 +109,7 @@ def convert(
                     profile, encoder(_of_lines(to), to_precision), envelopes=envelopes
                 )
         else:
-            converter = Rows(read, encoder(_of_lines(to), to_precision))
+            converter = RowConverter(read, encoder(_of_lines(to), to_precision))
         conversion.run(converter, [("stdin" if p == STDIN else str(p), s) for p, s in streams])
     conversion.finish()
 
@@ -125,7 +131,7 @@ def _open_target(path: Path | None, files: tuple[Path, ...]) -> Iterator[IO[byte
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UnavailableError(f"{path or 'standard output'}: {error.strerror}") from None
+        raise CreateError(f"{path or 'standard output'}: {error.strerror}") from None
 
 
 class Converter(Protocol):
@@ -137,7 +143,7 @@ class Converter(Protocol):
     """Name of the things that are counted."""
 
     def convert(
-        self, stream: Stream, problem: Callable[[str], None]
+        self, stream: ReadableStream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
         """Yield pieces of output with their number of units; report problems with their place.
 
@@ -163,7 +169,7 @@ class _Conversion:
         self.unit = ""
         self.progress = Progress()
 
-    def run(self, converter: Converter, files: Sequence[tuple[str, Stream]]) -> None:
+    def run(self, converter: Converter, files: Sequence[tuple[str, ReadableStream]]) -> None:
         self.unit = converter.unit
         self.target.write(converter.head)
         for name, stream in files:
@@ -193,7 +199,7 @@ class _Conversion:
             raise DataError(f"{plural(self.bad, 'problem')}, reported above; {counts}")
 
 
-class Rows:
+class RowConverter:
     """Line protocol to formats with a row for each value."""
 
     unit = "value"
@@ -207,7 +213,7 @@ class Rows:
         self.head, self.encode = target
 
     def convert(
-        self, stream: Stream, problem: Callable[[str], None]
+        self, stream: ReadableStream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         for block in read_blocks(stream, self.read):
@@ -218,7 +224,7 @@ class Rows:
                 yield from self.one_by_one(block, problem)
 
     def one_by_one(
-        self, block: Block, problem: Callable[[str], None]
+        self, block: LinesBlock, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
         """Encode the rows of a block one by one, without those that cannot be encoded."""
         for line, message in block.numbered():

@@ -3,11 +3,11 @@
 import io
 from collections.abc import Callable, Iterator
 
-from ccpipe.formats.files import Stream
+from ccpipe.formats.files import ReadableStream
 from ccpipe.formats.gridengine import read_stream
 from ccpipe.terminal import printable
 from ccpipe.translate.gridengine.events import Mapping
-from ccpipe.translate.gridengine.export import Format, open_writer, write
+from ccpipe.translate.gridengine.export import Format, open_writer, write_records
 
 
 class FromGridEngine:
@@ -24,11 +24,11 @@ class FromGridEngine:
         self.writer = open_writer(to, self.target, Mapping(cluster=cluster))
 
     def convert(
-        self, stream: Stream, problem: Callable[[str], None]
+        self, stream: ReadableStream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         for reading in read_stream(stream):
-            left_out = write(self.writer, reading.records, command_line=self.command_line)
+            left_out = write_records(self.writer, reading.records, command_line=self.command_line)
             for bad in (*reading.rejected, *left_out):
                 excerpt = bad.original[:60].decode("utf-8", "replace")
                 problem(f":{bad.line}: {printable(f'{bad.reason}: {excerpt}')}")

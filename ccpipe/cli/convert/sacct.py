@@ -6,7 +6,7 @@ from datetime import UTC
 
 from ccpipe.config import Duration
 from ccpipe.errors import EncodeError
-from ccpipe.formats.files import Stream
+from ccpipe.formats.files import ReadableStream
 from ccpipe.formats.slurm import SacctRow
 from ccpipe.formats.slurm.sacct_stream import read_stream
 from ccpipe.formats.sonar import WriteProfile, encode
@@ -37,7 +37,7 @@ class FromSacct:
         self.translator = SonarToCc(envelopes=False, stop_delay=Duration(0))
 
     def convert(
-        self, stream: Stream, problem: Callable[[str], None]
+        self, stream: ReadableStream, problem: Callable[[str], None]
     ) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         for reading in read_stream(stream, zone=UTC):

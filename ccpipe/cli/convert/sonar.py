@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ccpipe.config import Duration
 from ccpipe.errors import EncodeError
-from ccpipe.formats.files import Stream, read_blocks, read_piece, report_rejected
+from ccpipe.formats.files import ReadableStream, read_blocks, read_piece, report_rejected
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.sonar import Decoded, Decoder, Envelope, ReadProfile, WriteProfile, encode
 from ccpipe.formats.sonar.older_csv import CsvDecoder, is_csv
@@ -22,7 +22,7 @@ _HEAD = 64
 
 
 def read_envelopes(
-    stream: Stream, *, profile: ReadProfile = "auto", strict: bool = False
+    stream: ReadableStream, *, profile: ReadProfile = "auto", strict: bool = False
 ) -> Iterator[Decoded]:
     """Decode a stream of JSON or CSV block by block; raises DataError on a read error."""
     head = b""
@@ -36,7 +36,9 @@ def read_envelopes(
     yield decoder.finish()
 
 
-def _read(stream: Stream, profile: ReadProfile, problem: Report) -> Iterator[list[Envelope]]:
+def _read(
+    stream: ReadableStream, profile: ReadProfile, problem: Report
+) -> Iterator[list[Envelope]]:
     for envelopes, rejected in read_envelopes(stream, profile=profile):
         for bad in rejected:
             for found in bad.problems:
@@ -69,7 +71,7 @@ class Rewrite:
         self.profile = profile
         self.to = to
 
-    def convert(self, stream: Stream, problem: Report) -> Iterator[tuple[bytes, int]]:
+    def convert(self, stream: ReadableStream, problem: Report) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         for envelopes in _read(stream, self.profile, problem):
             yield from _write(envelopes, self.to, problem)
@@ -95,7 +97,7 @@ class FromSonar:
         self.head, self.encode = target
         self.translator = SonarToCc(envelopes=envelopes, stop_delay=Duration(0))
 
-    def convert(self, stream: Stream, problem: Report) -> Iterator[tuple[bytes, int]]:
+    def convert(self, stream: ReadableStream, problem: Report) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         for envelopes in _read(stream, self.profile, problem):
             lines = self.translator.feed(envelopes)
@@ -119,7 +121,7 @@ class ToSonar:
         self.translator = CcToSonar()
         self.translator.clock = lambda: 0.0  # windows close by the data's times alone
 
-    def convert(self, stream: Stream, problem: Report) -> Iterator[tuple[bytes, int]]:
+    def convert(self, stream: ReadableStream, problem: Report) -> Iterator[tuple[bytes, int]]:
         """See ``Converter``."""
         for block in read_blocks(stream, self.read):
             report_rejected(block, problem)

@@ -152,13 +152,13 @@ async def replay(
     rate
         Maximum dead letters per second; 0 for no limit.
     """
-    from ccpipe.cli.dead.replay import Replay
+    from ccpipe.cli.dead.replay import DeadLetterReplay
 
     if rate < 0:
         raise UsageError("--rate must be at least 0")
     site = where.site()
     async with _connected(where) as bus, _letters(file, where, bus) as letters:
-        work = Replay(bus, site, lenient=lenient, rate=rate)
+        work = DeadLetterReplay(bus, site, lenient=lenient, rate=rate)
         chosen = which.apply(letters.read())
         if dry_run:
             async for letter in chosen:

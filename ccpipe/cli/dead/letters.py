@@ -85,6 +85,7 @@ class FileLetters:
             with contextlib.suppress(FileNotFoundError):
                 self._done = set(self.journal.read_text(encoding="ascii").split())
         except (OSError, UnicodeDecodeError) as error:
+            self.close()
             raise UnavailableError(f"{self.journal}: {error}") from None
 
     def close(self) -> None:

@@ -8,10 +8,10 @@ from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.publisher import IN_FLIGHT, Outgoing, Publisher
-from ccpipe.bus.nats.store import HEADER_ROOM, digest
-from ccpipe.bus.nats.streams.stream import KEPT
-from ccpipe.bus.subjects import Subjects, matches
+from ccpipe.bus.nats.outgoing import HEADER_ROOM, Outgoing, digest
+from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.store import IN_FLIGHT
+from ccpipe.bus.subjects import KEPT, Subjects, matches
 from ccpipe.cli.dead.letters import Letters
 from ccpipe.config import Site
 from ccpipe.errors import DataError
@@ -27,7 +27,7 @@ class _Received(NamedTuple):
     arrival: int
 
 
-class Replay:
+class DeadLetterReplay:
     """Publishes letters, and removes from their store those that the broker has stored."""
 
     def __init__(self, bus: Connection, site: Site, *, lenient: bool, rate: int) -> None:

@@ -11,7 +11,13 @@ import msgspec
 from cyclopts import App, Parameter
 
 from ccpipe.cli.console.options import Where
-from ccpipe.cli.profile.options import Several, Tables, configured_folder, parse_selections, write
+from ccpipe.cli.profile.options import (
+    Several,
+    Tables,
+    configured_folder,
+    parse_selections,
+    write_output,
+)
 from ccpipe.errors import DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note, plural
 
@@ -170,16 +176,16 @@ def extract(
         if len(names) > 1 and format in ("csv", "parquet"):
             raise UsageError(f"--series: {format} has one series at a time: {listed(names)}")
         if format == "csv":
-            write(extract_csv(found, kind, sentinels=sh5util), output)
+            write_output(extract_csv(found, kind, sentinels=sh5util), output)
         elif format == "json":
-            write(formats.json_lines(found, kind), output)
+            write_output(formats.json_lines(found, kind), output)
         elif format == "line":
             if kind.value != "Node:TimeSeries":
                 raise UsageError("--format line is for samples: --level Node:TimeSeries")
             jobs = {one.job for one in tables.selections()}
             job = str(jobs.pop()) if len(jobs) == 1 else None
             name = cluster or Where().site().cluster
-            write(formats.line_protocol(found, name, job), output)
+            write_output(formats.line_protocol(found, name, job), output)
         elif output is None:
             raise UsageError("--format parquet needs a file: --output FILE")
         else:
@@ -242,7 +248,7 @@ def items(
             pieces = sh5util_item_csv(iter(rows), found)
         else:
             pieces = item_csv(iter(rows), list_names(found))
-        write(pieces, output)
+        write_output(pieces, output)
         for peak in find_peaks(rows):
             note(peak.text(data))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ccpipe.cli.profile.curves import Curve, find_curves
-from ccpipe.errors import DataError, MissingExtra, UnavailableError, UsageError
+from ccpipe.errors import CreateError, DataError, MissingExtra, UsageError
 from ccpipe.formats.slurm_profile import Table
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -34,7 +34,7 @@ def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
         without matplotlib
     UsageError
         for a name of a file that says no known format
-    UnavailableError
+    CreateError
         where the file cannot be written
 
     """
@@ -53,7 +53,7 @@ def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
         figure.savefig(partial, format=path.suffix[1:].lower())
         partial.replace(path)
     except OSError as error:
-        raise UnavailableError(f"{path}: {error.strerror}") from None
+        raise CreateError(f"{path}: {error.strerror}") from None
     finally:
         partial.unlink(missing_ok=True)
     return sum(map(len, panels.values()))

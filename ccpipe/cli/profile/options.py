@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ccpipe.errors import DataError, MissingInputError, UnavailableError, UsageError
+from ccpipe.errors import CreateError, DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note
 
 if TYPE_CHECKING:  # they load numpy, and --help must not
@@ -133,12 +133,12 @@ def configured_folder() -> Path | None:
     return None
 
 
-def write(pieces: Iterator[bytes], path: Path | None) -> None:
+def write_output(pieces: Iterator[bytes], path: Path | None) -> None:
     """Write to stdout, or to a file that appears when it is complete.
 
     Raises
     ------
-    UnavailableError
+    CreateError
         where the file cannot be written
 
     """
@@ -155,6 +155,6 @@ def write(pieces: Iterator[bytes], path: Path | None) -> None:
             file.writelines(pieces)
         draft.replace(path)
     except OSError as error:
-        raise UnavailableError(f"{path}: {error.strerror}") from error
+        raise CreateError(f"{path}: {error.strerror}") from None
     finally:
         draft.unlink(missing_ok=True)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from ccpipe.bus.nats.announcement import running
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.server import running
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site, state_folder
 from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink, Source

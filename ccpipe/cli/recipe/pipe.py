@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from ccpipe.pipeline import DeadLetterSink, Limits, Sink, Source, Stages, run
-from ccpipe.pipeline.signals import stop_signals
 from ccpipe.pipeline.stages import AnyTranslator
+from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from ccpipe.cli.step.report import write_report
 from ccpipe.cli.step.run import StepRun, file_name
 from ccpipe.config import Site, state_folder
 from ccpipe.errors import ConfigError, UsageError
-from ccpipe.node.gather.profile import Selection, Step, parse_frequencies, parse_selection
+from ccpipe.node.gather.profile import SeriesSelection, Step, parse_frequencies, parse_selection
 
 DAEMON_WAITING = 200_000
 """Messages of a whole node that wait for the server."""
@@ -91,7 +91,7 @@ def step(
     if not (daemon or command):
         raise UsageError("which command? Such as: ccpipe step -- ./solver input.dat")
     frequencies = _INTERVALS | parse_frequencies(freq)
-    selection = parse_selection(series) if profile or publish else Selection.NONE
+    selection = parse_selection(series) if profile or publish else SeriesSelection.NONE
     site = where.site()
     if daemon:
         _gather_steps(

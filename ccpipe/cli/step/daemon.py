@@ -20,7 +20,7 @@ from ccpipe.errors import CcpipeError, UnavailableError
 from ccpipe.node.agent import systemd
 from ccpipe.node.gather.jobacct import TaskPoller
 from ccpipe.node.gather.jobacct.poller import TaskSample
-from ccpipe.node.gather.profile import ProfileGather, Selection, Step
+from ccpipe.node.gather.profile import ProfileGather, SeriesSelection, Step
 from ccpipe.node.gather.steps import RunningStep, StepFinder, StepGather
 from ccpipe.node.gather.timer import PollTimer
 from ccpipe.terminal import note
@@ -69,7 +69,7 @@ class StepDaemon:
         hostname: str,
         frequencies: dict[str, float],
         *,
-        selection: Selection = Selection.NONE,
+        selection: SeriesSelection = SeriesSelection.NONE,
         folder: Path | None = None,
         publisher: "SamplePublisher | None" = None,
         output: str = "json",
@@ -116,9 +116,9 @@ class StepDaemon:
         timer.add(SCAN_SECONDS, self._steps.scan)
         timer.add(self._frequencies["task"], self._steps.poll)
         for name, series, read in (
-            ("energy", Selection.ENERGY, self._series.power),
-            ("filesystem", Selection.LUSTRE, self._series.filesystem),
-            ("network", Selection.NETWORK, self._series.network),
+            ("energy", SeriesSelection.ENERGY, self._series.power),
+            ("filesystem", SeriesSelection.LUSTRE, self._series.filesystem),
+            ("network", SeriesSelection.NETWORK, self._series.network),
         ):
             if self._selection.includes(series):
                 timer.add(self._frequencies[name], self._sampler(series, read))
@@ -144,7 +144,9 @@ class StepDaemon:
         suspended = sum(step.suspended_since is not None for step in steps)
         return f"gathering: {len(steps)} steps, {suspended} suspended"
 
-    def _sampler(self, series: Selection, read: Callable[[], Values | None]) -> Callable[[], None]:
+    def _sampler(
+        self, series: SeriesSelection, read: Callable[[], Values | None]
+    ) -> Callable[[], None]:
         """Return what takes a sample of the node for all steps."""
 
         def sample() -> None:

@@ -20,7 +20,7 @@ from ccpipe.message import Message, event
 from ccpipe.node.agent.spooling import SpoolingSink, open_replay
 from ccpipe.node.gather.jobacct import JobacctInfo, to_sacct
 from ccpipe.node.gather.jobacct.poller import TaskSample
-from ccpipe.node.gather.profile import Selection, Step
+from ccpipe.node.gather.profile import SeriesSelection, Step
 from ccpipe.node.gather.profile.selection import SERIES
 from ccpipe.pipeline import Sink
 from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
@@ -91,7 +91,7 @@ class SamplePublisher:
         """Publish samples of a step soon."""
         self._put([one for sample in samples for one in messages(sample, self._site, step)])
 
-    def publish_node(self, step: Step, series: Selection, values: Values) -> None:
+    def publish_node(self, step: Step, series: SeriesSelection, values: Values) -> None:
         """Publish a sample of the whole node, taken during a step, soon."""
         found = to_metrics(
             SERIES[series],

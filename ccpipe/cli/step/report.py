@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import CreateError
 from ccpipe.node.gather.jobacct import JobacctInfo, to_sacct
 from ccpipe.node.gather.profile import Step
 
@@ -56,7 +56,7 @@ def write_report(
 
     Raises
     ------
-    UnavailableError
+    CreateError
         where the file cannot be written
 
     """
@@ -77,7 +77,7 @@ def add_report(
 
     Raises
     ------
-    UnavailableError
+    CreateError
         where the file cannot be written
 
     """
@@ -94,7 +94,7 @@ def _write(path: Path, text: str, mode: str) -> None:
         with path.open(mode) as file:
             file.write(text)
     except OSError as error:
-        raise UnavailableError(f"{path}: {error.strerror}") from error
+        raise CreateError(f"{path}: {error.strerror}") from None
 
 
 def _json(row: dict[str, Any]) -> str:

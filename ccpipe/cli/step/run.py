@@ -23,7 +23,7 @@ from ccpipe.node.gather.jobacct import (
     set_info,
 )
 from ccpipe.node.gather.jobacct.poller import TaskSample
-from ccpipe.node.gather.profile import ProfileGather, Selection, Step
+from ccpipe.node.gather.profile import ProfileGather, SeriesSelection, Step
 from ccpipe.terminal import note
 
 if TYPE_CHECKING:
@@ -89,14 +89,16 @@ class StepRun:
 
     def _sample_node(self) -> None:
         for name, series, read in (
-            ("energy", Selection.ENERGY, self._series.power),
-            ("filesystem", Selection.LUSTRE, self._series.filesystem),
-            ("network", Selection.NETWORK, self._series.network),
+            ("energy", SeriesSelection.ENERGY, self._series.power),
+            ("filesystem", SeriesSelection.LUSTRE, self._series.filesystem),
+            ("network", SeriesSelection.NETWORK, self._series.network),
         ):
             take = functools.partial(self._take_node, series, read)
             self._profile.sample_every(self._frequencies[name], series, take)
 
-    def _take_node(self, series: Selection, read: Callable[[], Values | None]) -> Values | None:
+    def _take_node(
+        self, series: SeriesSelection, read: Callable[[], Values | None]
+    ) -> Values | None:
         values = read()
         if values is not None and self.publisher is not None:
             self.publisher.publish_node(self._step, series, values)
@@ -168,9 +170,11 @@ def file_name(step: Step) -> str:
 
 def record_samples(profile: ProfileGather, samples: list[TaskSample]) -> None:
     """Add samples of tasks to a profile, if it has them."""
-    if profile.is_active(Selection.TASK):
+    if profile.is_active(SeriesSelection.TASK):
         for sample in samples:
-            profile.add_sample_data(Selection.TASK, sample.values, sample.time, task=sample.id.task)
+            profile.add_sample_data(
+                SeriesSelection.TASK, sample.values, sample.time, task=sample.id.task
+            )
 
 
 @contextlib.contextmanager

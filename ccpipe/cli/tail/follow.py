@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -14,14 +13,14 @@ from ccpipe.cli.console.arguments import seconds
 from ccpipe.cli.tail.idle_hint import IdleHint
 from ccpipe.cli.tail.listening import SubjectKinds, listen_to
 from ccpipe.cli.tail.options import Options
-from ccpipe.cli.tail.selection import Selection
+from ccpipe.cli.tail.selection import MessageFilter
 from ccpipe.cli.tail.stats import Stats
 from ccpipe.cli.tail.stdout import Stdout
-from ccpipe.cli.tail.stored import Stored
-from ccpipe.cli.tail.view import RateLimiter, View
+from ccpipe.cli.tail.stored import StoredReader
+from ccpipe.cli.tail.view import RateLimiter, TailView
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.lineprotocol import Rejected, decode
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.formats.lineprotocol import RejectedLine, decode
+from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import note, plural, printable
 
@@ -54,13 +53,13 @@ async def follow(options: Options) -> None:
     if limit is None:
         limit = TERMINAL_LIMIT if sys.stdout.isatty() else 0
     stdout = Stdout(sys.stdout.fileno())
-    view = View(stdout, options.output, limit=limit, count=options.count, strict=options.strict)
+    view = TailView(stdout, options.output, limit=limit, count=options.count, strict=options.strict)
     listening = listen_to(
         site, kinds=options.kinds, clusters=options.cluster, subjects=options.subjects
     )
-    selection = Selection(options, listening.of_cluster)
+    selection = MessageFilter(options, listening.of_cluster)
     tail = _Tail(bus, listening.patterns, view, selection, SubjectKinds(site), options)
-    stored = Stored(bus, site, options, tail.receive, selection.jobs)
+    stored = StoredReader(bus, site, options, tail.receive, selection.jobs)
     async with stop_signals(end_after) as stop:
         await tail.run(stop, stored)
         await stdout.drain(stop)
@@ -78,8 +77,8 @@ class _Tail:
         self,
         bus: Connection,
         patterns: Sequence[str],
-        view: View,
-        selection: Selection,
+        view: TailView,
+        selection: MessageFilter,
         subjects: SubjectKinds,
         options: Options,
     ) -> None:
@@ -102,7 +101,7 @@ class _Tail:
         self.redraws = self.mode == "stats" and sys.stdout.isatty()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def run(self, stop: asyncio.Event, stored: Stored) -> None:
+    async def run(self, stop: asyncio.Event, stored: StoredReader) -> None:
         """Show messages until stopped or until `count` is reached."""
         tasks = [
             asyncio.create_task(self.listen(stored)),
@@ -117,7 +116,7 @@ class _Tail:
         finally:
             await end_tasks([*tasks, units])
 
-    async def listen(self, stored: Stored) -> None:
+    async def listen(self, stored: StoredReader) -> None:
         async with self.bus:
             live = await stored.begin(self.patterns)
             for place, pattern in enumerate(live):
@@ -204,7 +203,7 @@ class _Tail:
         elif kept:
             self.view.shown += 1
 
-    def report_rejected(self, subject: str, rejected: Sequence[Rejected]) -> None:
+    def report_rejected(self, subject: str, rejected: Sequence[RejectedLine]) -> None:
         for bad in rejected:
             self.report_bad(f"{subject}: {bad}")
 
@@ -223,6 +222,8 @@ class _Tail:
                 self.reported_left_out = self.view.left_out
                 note(f"… {plural(fresh, 'line')} left out; --limit 0 shows all")
             if self.redraws:
+                import shutil
+
                 size = shutil.get_terminal_size()
                 lines = [self.summary(), "", *self.stats.report(size.lines - 3, size.columns)]
                 print("\x1b[H\x1b[J" + "\n".join(lines), flush=True)

@@ -46,7 +46,7 @@ class JobNodes:
         for kind in ("slurm_jobs", "jobs"):
             records = attributes.get(kind)
             for record in records if isinstance(records, list) else ():
-                if not isinstance(record, dict) or self._id(record) not in self.jobs:
+                if not isinstance(record, dict) or not self._is_watched(record):
                     continue
                 is_about = True
                 nodes = record.get("nodes")
@@ -54,9 +54,9 @@ class JobNodes:
                     self._add_list(text)
         return is_about
 
-    @staticmethod
-    def _id(record: Mapping[str, Any]) -> object:
-        return record.get("job_id", record.get("job"))
+    def _is_watched(self, record: Mapping[str, Any]) -> bool:
+        job = record.get("job_id", record.get("job"))
+        return isinstance(job, int) and job in self.jobs
 
     def _add_list(self, text: object) -> None:
         try:

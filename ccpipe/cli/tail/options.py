@@ -81,6 +81,8 @@ class Options:
 
     def nodes(self) -> list[str]:
         """Return patterns of nodes; node lists are expanded."""
+        if not self.node:
+            return []
         from ccpipe.formats.nodelist import expand
 
         found: list[str] = []

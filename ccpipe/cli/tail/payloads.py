@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ccpipe.bus.nats.connection import Delivery
-from ccpipe.cli.console.output import Row, clock
+from ccpipe.cli.console.message_table import TableRow, clock
 
 MAX_EXCERPT = 200
 """Bytes of a dead letter that a row shows."""
@@ -35,7 +35,7 @@ def type_and_attributes(envelope: Mapping[str, Any]) -> tuple[str, Mapping[str, 
     return "errors", first if isinstance(first, dict) else {}
 
 
-def sonar_row(envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> Row:
+def sonar_row(envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> TableRow:
     """Return one envelope as a row that says how much of what is in it; `whole` adds all of it."""
     kind, attributes = type_and_attributes(envelope)
     marks = msgspec.json.format(msgspec.json.encode(envelope), indent=2).decode().splitlines()
@@ -48,7 +48,7 @@ def sonar_row(envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> Row:
         str(attributes.get("cluster", "")),
         _summary(attributes),
     ]
-    return Row(cells, SONAR_COLOURS, marks if whole else ())
+    return TableRow(cells, SONAR_COLOURS, marks if whole else ())
 
 
 def _summary(attributes: Mapping[str, Any]) -> str:
@@ -67,7 +67,7 @@ def _summary(attributes: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def dead_row(delivery: Delivery) -> Row:
+def dead_row(delivery: Delivery) -> TableRow:
     """Return a dead letter as a row: why, from where, and its beginning."""
     headers = delivery.headers
     place = headers.get("Ccpipe-Origin", "?")
@@ -85,7 +85,7 @@ def dead_row(delivery: Delivery) -> Row:
         cluster,
         f"{place}: {reason}: {excerpt}",
     ]
-    return Row(cells, DEAD_COLOURS)
+    return TableRow(cells, DEAD_COLOURS)
 
 
 def dead_json(delivery: Delivery) -> bytes:

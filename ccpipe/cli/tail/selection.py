@@ -3,18 +3,20 @@
 import functools
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccpipe.bus.subjects import matches
-from ccpipe.cli.tail.jobs import JobNodes
 from ccpipe.cli.tail.options import Options
 from ccpipe.cli.tail.payloads import type_and_attributes
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Kind, Message
 from ccpipe.translate.rules.select import Select
 
+if TYPE_CHECKING:
+    from ccpipe.cli.tail.jobs import JobNodes
 
-class Selection:
+
+class MessageFilter:
     """Filters by kind, cluster, node, name and job."""
 
     def __init__(self, options: Options, of_cluster: Sequence[str]) -> None:
@@ -22,7 +24,7 @@ class Selection:
         self.options = options
         self.of_cluster = of_cluster
         self.nodes = options.nodes()
-        self.jobs = JobNodes(options.job) if options.job else None
+        self.jobs = _jobs(options.job) if options.job else None
         kinds = [kind for kind in options.kind if kind not in ("sonar", "dead")]
         self._has_lines = bool(kinds) or not options.kind
         select = functools.partial(Select, kinds=kinds, nodes=self.nodes, names=options.name)
@@ -74,6 +76,12 @@ class Selection:
             and _fits(self.nodes, attributes.get("node"))
             and _fits(given.name, kind)
         )
+
+
+def _jobs(numbers: Sequence[int]) -> "JobNodes":
+    from ccpipe.cli.tail.jobs import JobNodes  # it takes its time, and is seldom asked for
+
+    return JobNodes(numbers)
 
 
 def _fits(patterns: Sequence[str], text: object) -> bool:

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.tail.jobs import JobNodes
 from ccpipe.cli.tail.options import Options
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.terminal import note
+
+if TYPE_CHECKING:
+    from ccpipe.cli.tail.jobs import JobNodes
 
 SEARCH_SECONDS = 10.0
 """How long the starts of jobs are looked for before messages are shown."""
@@ -19,11 +22,16 @@ SEARCH_SECONDS = 10.0
 Receive = Callable[[Sequence[str], Delivery], None]
 
 
-class Stored:
+class StoredReader:
     """Reads the streams that hold what is asked for."""
 
     def __init__(
-        self, bus: Connection, site: Site, options: Options, receive: Receive, jobs: JobNodes | None
+        self,
+        bus: Connection,
+        site: Site,
+        options: Options,
+        receive: Receive,
+        jobs: "JobNodes | None",
     ) -> None:
         """Prepare; without a history and jobs nothing is asked of JetStream."""
         self.bus = bus
@@ -60,10 +68,10 @@ class Stored:
             if self.options.follow:
                 await asyncio.Event().wait()
             return
-        from ccpipe.bus.nats.streams.history import History
+        from ccpipe.bus.nats.streams.history import StreamHistory
 
         readers = [
-            History(
+            StreamHistory(
                 self.bus, stream, patterns, lambda delivery: self.receive((), delivery),
                 since=self.options.begin,
             )
@@ -75,15 +83,15 @@ class Stored:
         finally:
             await end_tasks(tasks)
 
-    async def _search(self, jobs: JobNodes) -> None:
+    async def _search(self, jobs: "JobNodes") -> None:
         """Look for starts in what is stored; without JetStream only new ones are seen."""
-        from ccpipe.bus.nats.streams.history import History, streams_of
+        from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
 
         patterns = Subjects.of(self.site).patterns(["events"], "*")
         try:
             streams = await streams_of(self.bus.jetstream(), patterns)
             for stream, found in streams.items():
-                reader = History(self.bus, stream, found, self._learn(jobs), since=None)
+                reader = StreamHistory(self.bus, stream, found, self._learn(jobs), since=None)
                 reading = asyncio.create_task(reader.run(follow=False))
                 await asyncio.wait({reading}, timeout=SEARCH_SECONDS)
                 if reading.done():
@@ -96,7 +104,7 @@ class Stored:
             note(f"no start of job {known} was found: waiting for one", "yellow")
 
     @staticmethod
-    def _learn(jobs: JobNodes) -> Callable[[Delivery], None]:
+    def _learn(jobs: "JobNodes") -> Callable[[Delivery], None]:
         def learn(delivery: Delivery) -> None:
             try:
                 for message in decode(delivery.payload, lenient=True):

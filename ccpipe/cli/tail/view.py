@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from ccpipe.bus.nats.connection import Delivery
-from ccpipe.cli.console.output import Format, MessageTable, encoder
+from ccpipe.cli.console.message_table import MessageTable
+from ccpipe.cli.console.output import Format, encoder
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
@@ -49,19 +50,19 @@ def sample(lines: Lines, count: int) -> Lines:
     return lines.take(keep)
 
 
-class Stream(Protocol):
+class OutputStream(Protocol):
     """What is written to."""
 
     def write(self, data: bytes, /) -> object:
         """Write data, or take it to be written."""
 
 
-class View:
+class TailView:
     """Writes lines or payloads, and counts what was shown and left out."""
 
     def __init__(
         self,
-        stream: Stream,
+        stream: OutputStream,
         output: Literal["table"] | Format,
         *,
         limit: int = 0,

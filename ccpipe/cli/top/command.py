@@ -8,12 +8,12 @@ from cyclopts import Parameter
 from ccpipe.cli.console.login import Login
 from ccpipe.cli.console.options import seconds
 from ccpipe.cli.console.output import print_json, print_table
-from ccpipe.cli.top.feed import Feed
+from ccpipe.cli.top.feed import ModelFeed
 from ccpipe.cli.top.model import Model
-from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, cells, select
+from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, printable_cells, select_rows
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.process.signals import stop_signals
 
 
 async def top(
@@ -56,7 +56,7 @@ async def top(
     from ccpipe.cli.top.screen import Top
 
     model = Model()
-    app = Top(Feed(site, model), model, interval=seconds(interval, "--interval") or 1.0)
+    app = Top(ModelFeed(site, model), model, interval=seconds(interval, "--interval") or 1.0)
     app.view = view
     await app.run_async()
     if app.failure is not None:
@@ -65,7 +65,7 @@ async def top(
 
 async def _print(site: Site, name: str, wait: float, output: Literal["table", "json"]) -> None:
     model = Model()
-    feed = Feed(site, model)
+    feed = ModelFeed(site, model)
     feeding = asyncio.create_task(feed.run())
     is_connected = False
     try:
@@ -86,8 +86,8 @@ async def _print(site: Site, name: str, wait: float, output: Literal["table", "j
         print_json(as_json(model))
         return
     view = VIEWS[name]
-    rows = select(
+    rows = select_rows(
         view, view.rows(model), sort=DEFAULT_SORT[name], reverse=False, words=(), maximum=10**9
     )
     heads = [column.head for column in view.columns]
-    print_table([cells(view, row) for row in rows], heads)
+    print_table([printable_cells(view, row) for row in rows], heads)

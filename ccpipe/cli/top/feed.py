@@ -19,7 +19,7 @@ REPLAY_SECONDS = 10.0
 """How long the starts of jobs that are stored are read at the beginning."""
 
 
-class Feed:
+class ModelFeed:
     """Keeps a model up to date while it is open."""
 
     def __init__(self, site: Site, model: Model) -> None:
@@ -41,13 +41,13 @@ class Feed:
 
     async def _replay_jobs(self) -> None:
         """Learn the jobs that run already; without JetStream only new ones are known."""
-        from ccpipe.bus.nats.streams.history import History, streams_of
+        from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
         from ccpipe.errors import DeniedError
 
         receive = functools.partial(self._receive, ())
         try:
             for stream, patterns in (await streams_of(self.bus.jetstream(), self._events)).items():
-                reader = History(self.bus, stream, patterns, receive, since=None)
+                reader = StreamHistory(self.bus, stream, patterns, receive, since=None)
                 reading = asyncio.create_task(reader.run(follow=False))
                 await asyncio.wait({reading}, timeout=REPLAY_SECONDS)
                 reading.cancel()

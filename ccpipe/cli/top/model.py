@@ -82,14 +82,14 @@ class Counted:
 
 
 @dataclass(slots=True)
-class Part:
+class PartUsage:
     """A network interface or a socket."""
 
     value: float = float("nan")
 
 
 @dataclass(slots=True, kw_only=True)
-class Node(Counted):
+class NodeUsage(Counted):
     """A node; NaN is what it has not said."""
 
     cluster: str
@@ -107,7 +107,7 @@ class Node(Counted):
     flops: float = float("nan")
     power: float = float("nan")
     """Watts."""
-    parts: dict[tuple[str, str], Part] = field(default_factory=dict)
+    parts: dict[tuple[str, str], PartUsage] = field(default_factory=dict)
     """By field and number or name."""
     heard: float = 0.0
     """When its last line was received, in seconds since the epoch."""
@@ -145,7 +145,7 @@ class Gpu:
 
 
 @dataclass(slots=True)
-class Job:
+class JobSummary:
     """A job, as its start told it."""
 
     cluster: str
@@ -162,7 +162,7 @@ class Job:
 
 
 @dataclass(slots=True, kw_only=True)
-class Cluster(Counted):
+class ClusterCounts(Counted):
     """Counts of one cluster."""
 
     name: str
@@ -194,10 +194,10 @@ class Model:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """Start with nothing; `clock` gives seconds since the epoch."""
         self._clock = clock
-        self.clusters: dict[str, Cluster] = {}
-        self.nodes: dict[tuple[str, str], Node] = {}
+        self.clusters: dict[str, ClusterCounts] = {}
+        self.nodes: dict[tuple[str, str], NodeUsage] = {}
         self.gpus: dict[tuple[str, str, str], Gpu] = {}
-        self.jobs: dict[tuple[str, int], Job] = {}
+        self.jobs: dict[tuple[str, int], JobSummary] = {}
         self.errors: deque[tuple[float, str, str]] = deque(maxlen=MAX_ERRORS)
         """Time, place and text of dead letters and of errors in the log."""
         self.rejected = 0
@@ -205,7 +205,7 @@ class Model:
         self._spans = (clock(), clock())
         """When the last span of rates began, and the one before."""
         self._table: SeriesTable | None = None
-        self._targets: list[tuple[Node | None, Any, str, float] | None] = []
+        self._targets: list[tuple[NodeUsage | None, Any, str, float] | None] = []
 
     def add_lines(self, lines: Lines, size: int) -> None:
         """Take one payload of `size` bytes."""
@@ -235,7 +235,9 @@ class Model:
             found.lines += count
             found.bytes += size
 
-    def _target(self, name: str, tags: Mapping[str, str]) -> tuple[Node | None, Any, str, float]:
+    def _target(
+        self, name: str, tags: Mapping[str, str]
+    ) -> tuple[NodeUsage | None, Any, str, float]:
         """Return what a series sets: its node, the owner of a field, the field and its factor."""
         cluster, hostname = tags.get("cluster", ""), tags.get("hostname", "")
         node = self._node(cluster, hostname)
@@ -244,7 +246,7 @@ class Model:
         if node is None:
             return node, None, "", 0
         kind = tags.get("type", "node")
-        owner: Node | Gpu | Part | None = None
+        owner: NodeUsage | Gpu | PartUsage | None = None
         if (kind == "socket" or tags.get("stype") == "network") and name in SUMMED:
             part = tags.get("stype-id") or tags.get("type-id", "")
             owner, attribute, factor = self._part(node, SUMMED[name], part), "value", 1.0
@@ -261,27 +263,27 @@ class Model:
         _, factor = SCALED.get(tags.get("unit", ""), ("", factor))
         return node, owner, attribute, factor
 
-    def _node(self, cluster: str, name: str) -> Node | None:
+    def _node(self, cluster: str, name: str) -> NodeUsage | None:
         found = self.nodes.get((cluster, name))
         if found is None and name and len(self.nodes) < MAX_NODES:
-            found = self.nodes[cluster, name] = Node(cluster=cluster, name=name)
+            found = self.nodes[cluster, name] = NodeUsage(cluster=cluster, name=name)
         return found
 
-    def _part(self, node: Node, name: str, number: str) -> Part | None:
+    def _part(self, node: NodeUsage, name: str, number: str) -> PartUsage | None:
         if (name, number) not in node.parts and len(node.parts) < MAX_PARTS:
-            node.parts[name, number] = Part()
+            node.parts[name, number] = PartUsage()
         return node.parts.get((name, number))
 
-    def _gpu(self, node: Node, number: str) -> Gpu | None:
+    def _gpu(self, node: NodeUsage, number: str) -> Gpu | None:
         key = (node.cluster, node.name, number)
         if key not in self.gpus and len(self.gpus) < MAX_GPUS:
             self.gpus[key] = Gpu(*key)
             node.gpus += 1
         return self.gpus.get(key)
 
-    def _cluster(self, name: str) -> Cluster:
+    def _cluster(self, name: str) -> ClusterCounts:
         if name not in self.clusters:
-            self.clusters[name] = Cluster(name=name)
+            self.clusters[name] = ClusterCounts(name=name)
         return self.clusters[name]
 
     def _add_message(self, message: Message) -> None:
@@ -307,7 +309,7 @@ class Model:
         key = (cluster, event.job)
         if function == "start_job" and (key in self.jobs or len(self.jobs) < MAX_JOBS):
             nodes = tuple(resource.hostname for resource in event.resources)
-            self.jobs[key] = Job(
+            self.jobs[key] = JobSummary(
                 cluster, event.job, event.user, event.project, event.partition, event.start, nodes
             )
             for name in nodes:
@@ -345,11 +347,11 @@ class Model:
         ]:
             del self.jobs[key]
 
-    def is_silent(self, node: Node) -> bool:
+    def is_silent(self, node: NodeUsage) -> bool:
         """Return whether nothing was heard of a node for a while."""
         return self._clock() - node.heard > STALE_SECONDS
 
-    def nodes_of(self, job: Job) -> list[Node]:
+    def nodes_of(self, job: JobSummary) -> list[NodeUsage]:
         """Return the nodes of a job that were heard of."""
         found = (self.nodes.get((job.cluster, name)) for name in job.nodes)
         return [node for node in found if node is not None]

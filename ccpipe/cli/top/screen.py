@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any, ClassVar
 
-from ccpipe.cli.top.feed import Feed
+from ccpipe.cli.top.feed import ModelFeed
 from ccpipe.cli.top.model import Model
-from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, Column, cells, select
+from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, Column, printable_cells, select_rows
 from ccpipe.errors import CcpipeError, MissingExtra
 from ccpipe.terminal import plural
 
@@ -43,7 +43,7 @@ class Top(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, feed: Feed, model: Model, *, interval: float = 1.0) -> None:
+    def __init__(self, feed: ModelFeed, model: Model, *, interval: float = 1.0) -> None:
         """Show a model that `feed` keeps up to date, drawn again every `interval` seconds."""
         super().__init__()
         self.feed = feed
@@ -159,7 +159,7 @@ class Top(App[None]):
             return  # it is ending
         self.model.tick()
         view = VIEWS[self.view]
-        rows = select(
+        rows = select_rows(
             view,
             view.rows(self.model),
             sort=self.sort[self.view],
@@ -170,7 +170,10 @@ class Top(App[None]):
         table: DataTable[Any] = self.query_one(DataTable)
         sides = [column.justify for column in view.columns]
         texts = [
-            [Text(cell, justify=side) for cell, side in zip(cells(view, row), sides, strict=True)]
+            [
+                Text(cell, justify=side)
+                for cell, side in zip(printable_cells(view, row), sides, strict=True)
+            ]
             for row in rows
         ]
         with self.batch_update():

@@ -23,41 +23,41 @@ class Column(NamedTuple):
         return "right" if self.descending or self.unit else "left"
 
 
-class Row(NamedTuple):
+class TopRow(NamedTuple):
     """A row: its key, and the plain values of its cells."""
 
     key: str
     values: tuple[Any, ...]
 
 
-class View(NamedTuple):
+class TopView(NamedTuple):
     """One of the tables."""
 
     columns: tuple[Column, ...]
-    rows: Callable[[Model], Iterable[Row]]
+    rows: Callable[[Model], Iterable[TopRow]]
 
 
 def _text(head: str) -> Column:
     return Column(head, descending=False)
 
 
-def _clusters(model: Model) -> Iterable[Row]:
+def _clusters(model: Model) -> Iterable[TopRow]:
     for cluster in model.clusters.values():
         nodes = [node for node in model.nodes.values() if node.cluster == cluster.name]
         silent = sum(map(model.is_silent, nodes))
         jobs = sum(job.cluster == cluster.name and not job.ended for job in model.jobs.values())
         load = math.fsum(node.load for node in nodes if not math.isnan(node.load))
-        yield Row(
+        yield TopRow(
             cluster.name,
             (cluster.name, len(nodes), silent, jobs, load, cluster.rate, cluster.bytes,
              cluster.dead, cluster.errors),
         )  # fmt: skip
 
 
-def _nodes(model: Model) -> Iterable[Row]:
+def _nodes(model: Model) -> Iterable[TopRow]:
     for node in model.nodes.values():
         used = 100 * node.memory / node.memory_total if node.memory_total > 0 else math.nan
-        yield Row(
+        yield TopRow(
             f"{node.cluster}/{node.name}",
             (node.cluster, node.name, node.load, node.busy, node.memory, used,
              node.whole("network"), node.flops, node.whole("power"), node.gpus, len(node.jobs),
@@ -65,13 +65,13 @@ def _nodes(model: Model) -> Iterable[Row]:
         )  # fmt: skip
 
 
-def _jobs(model: Model) -> Iterable[Row]:
+def _jobs(model: Model) -> Iterable[TopRow]:
     for job in model.jobs.values():
         nodes = model.nodes_of(job)
         loads = [node.load for node in nodes if not math.isnan(node.load)]
         memory = [node.memory for node in nodes if not math.isnan(node.memory)]
         flops = [node.flops for node in nodes if not math.isnan(node.flops)]
-        yield Row(
+        yield TopRow(
             f"{job.cluster}/{job.id}",
             (job.cluster, job.id, job.user, job.partition, job.state, len(job.nodes),
              math.fsum(loads) / len(loads) if loads else math.nan,
@@ -80,9 +80,9 @@ def _jobs(model: Model) -> Iterable[Row]:
         )  # fmt: skip
 
 
-def _gpus(model: Model) -> Iterable[Row]:
+def _gpus(model: Model) -> Iterable[TopRow]:
     for gpu in model.gpus.values():
-        yield Row(
+        yield TopRow(
             f"{gpu.cluster}/{gpu.node}/{gpu.id}",
             (
                 gpu.cluster,
@@ -96,36 +96,39 @@ def _gpus(model: Model) -> Iterable[Row]:
         )
 
 
-def _errors(model: Model) -> Iterable[Row]:
+def _errors(model: Model) -> Iterable[TopRow]:
     for number, (at, place, text) in enumerate(model.errors):
-        yield Row(str(number), (time.time() - at, place, text))
+        yield TopRow(str(number), (time.time() - at, place, text))
 
 
-VIEWS: dict[str, View] = {
-    "clusters": View(
+VIEWS: dict[str, TopView] = {
+    "clusters": TopView(
         (_text("cluster"), Column("nodes"), Column("silent"), Column("jobs"), Column("load"),
          Column("lines/s"), Column("received", "bytes"), Column("dead"), Column("errors")),
         _clusters,
     ),
-    "nodes": View(
+    "nodes": TopView(
         (_text("cluster"), _text("node"), Column("load"), Column("cpu", "percent"),
          Column("memory", "bytes"), Column("used", "percent"), Column("net in", "bytes/s"),
          Column("flops", "Flops/s"), Column("power", "W"), Column("gpus"), Column("jobs"),
          Column("lines/s"), Column("age", "s")),
         _nodes,
     ),
-    "jobs": View(
+    "jobs": TopView(
         (_text("cluster"), Column("job"), _text("user"), _text("partition"), _text("state"),
          Column("nodes"), Column("load"), Column("memory", "bytes"), Column("flops", "Flops/s"),
          Column("elapsed", "s")),
         _jobs,
     ),
-    "gpus": View(
+    "gpus": TopView(
         (_text("cluster"), _text("node"), _text("gpu"), Column("used", "percent"),
          Column("memory", "bytes"), Column("power", "W"), Column("temperature", "degC")),
         _gpus,
     ),
-    "errors": View((Column("age", "s", descending=False), _text("from"), _text("text")), _errors),
+    "errors": TopView(
+        (Column("age", "s", descending=False), _text("from"), _text("text")),
+        _errors,
+    ),
 }  # fmt: skip
 """All tables, in the order of their keys 1 to 5."""
 
@@ -133,9 +136,15 @@ DEFAULT_SORT = {"clusters": 0, "nodes": 2, "jobs": 9, "gpus": 3, "errors": 0}
 """The column by which each is sorted at first."""
 
 
-def select(
-    view: View, rows: Iterable[Row], *, sort: int, reverse: bool, words: Sequence[str], maximum: int
-) -> list[Row]:
+def select_rows(
+    view: TopView,
+    rows: Iterable[TopRow],
+    *,
+    sort: int,
+    reverse: bool,
+    words: Sequence[str],
+    maximum: int,
+) -> list[TopRow]:
     """Return the rows that hold all words, the most interesting ones first; NaN comes last."""
     wanted = [word.lower() for word in words]
     found = [
@@ -145,7 +154,7 @@ def select(
     ]
     descending = view.columns[sort].descending != reverse
 
-    def is_missing(row: Row) -> bool:
+    def is_missing(row: TopRow) -> bool:
         value = row.values[sort]
         return isinstance(value, float) and math.isnan(value)
 
@@ -154,7 +163,7 @@ def select(
     return (known + [row for row in found if is_missing(row)])[:maximum]
 
 
-def cells(view: View, row: Row) -> list[str]:
+def printable_cells(view: TopView, row: TopRow) -> list[str]:
     """Return a row as texts that cannot control a terminal."""
     return [
         _cell(value, column.unit) for value, column in zip(row.values, view.columns, strict=True)

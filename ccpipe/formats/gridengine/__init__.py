@@ -9,8 +9,8 @@
 from ccpipe.formats.gridengine.category import Requests, parse_category
 from ccpipe.formats.gridengine.outcome import MEANINGS, USAGE_VALID, Outcome, meaning
 from ccpipe.formats.gridengine.reader import (
-    Reading,
-    Rejected,
+    ParsedChunk,
+    RejectedAccountingLine,
     blocks,
     parse,
     read,
@@ -27,8 +27,8 @@ __all__ = [
     "Amount",
     "Origin",
     "Outcome",
-    "Reading",
-    "Rejected",
+    "ParsedChunk",
+    "RejectedAccountingLine",
     "Requests",
     "Variant",
     "blocks",

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ccpipe.errors import DataError, MissingExtra
-from ccpipe.formats.files import Stream, read_full
+from ccpipe.formats.files import ReadableStream, read_full
 from ccpipe.formats.gridengine.kernel import KERNEL
 from ccpipe.formats.gridengine.plain_lines import MAX_PAYLOAD, plain_lines
-from ccpipe.formats.gridengine.reader import Rejected, blocks, parse, parse_last, read
+from ccpipe.formats.gridengine.reader import RejectedAccountingLine, blocks, parse, parse_last, read
 from ccpipe.formats.gridengine.table import COLUMNS, PLACE, SCHEMA, from_records
 
 try:
@@ -21,7 +21,7 @@ try:
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
-__all__ = ["COLUMNS", "PLACE", "SCHEMA", "Columns", "read_columns", "read_columns_stream"]
+__all__ = ["COLUMNS", "PLACE", "SCHEMA", "ParsedTable", "read_columns", "read_columns_stream"]
 
 
 BLOCK = 4 * 2**20
@@ -29,11 +29,11 @@ BLOCK = 4 * 2**20
 
 
 @dataclass(slots=True)
-class Columns:
+class ParsedTable:
     """The records of a part of a file."""
 
     table: pa.Table
-    rejected: list[Rejected] = field(default_factory=list)
+    rejected: list[RejectedAccountingLine] = field(default_factory=list)
     size: int = 0
     """Bytes of the part."""
     lines: int = 0
@@ -42,7 +42,7 @@ class Columns:
 
 def read_columns(
     payload: bytes, columns: Sequence[str] = COLUMNS, *, offset: int = 0, line: int = 1
-) -> Columns:
+) -> ParsedTable:
     """Read the lines of a payload as ``read`` does, into a table of these columns.
 
     Every line is checked as a whole, whichever columns are asked for. `offset` and `line` say
@@ -61,7 +61,9 @@ def read_columns(
     return read_compiled(payload, columns, line, offset)
 
 
-def read_columns_stream(stream: Stream, columns: Sequence[str] = COLUMNS) -> Iterator[Columns]:
+def read_columns_stream(
+    stream: ReadableStream, columns: Sequence[str] = COLUMNS
+) -> Iterator[ParsedTable]:
     """Read a whole file, block by block, in bounded memory."""
     offset, line = 0, 1
     for block in blocks(functools.partial(read_full, stream), BLOCK):
@@ -71,17 +73,17 @@ def read_columns_stream(stream: Stream, columns: Sequence[str] = COLUMNS) -> Ite
         yield part
 
 
-def read_in_python(payload: bytes, columns: Sequence[str], line: int, offset: int) -> Columns:
+def read_in_python(payload: bytes, columns: Sequence[str], line: int, offset: int) -> ParsedTable:
     """Read line by line; what the compiled kernel must agree with."""
     reading = read(payload, offset=offset, line=line)
     table = from_records(reading.records, columns)
-    return Columns(table, reading.rejected, reading.size, reading.lines)
+    return ParsedTable(table, reading.rejected, reading.size, reading.lines)
 
 
-def read_compiled(payload: bytes, columns: Sequence[str], line: int, offset: int) -> Columns:
+def read_compiled(payload: bytes, columns: Sequence[str], line: int, offset: int) -> ParsedTable:
     """Read plain lines with the kernel and the few others one by one, in the order of the file."""
     plain = plain_lines(payload, columns, line, offset)
-    result = Columns(plain.table, [], len(payload), plain.lines)
+    result = ParsedTable(plain.table, [], len(payload), plain.lines)
     records, rows = [], []
     for odd in plain.odd:
         text = payload[odd.start : odd.end]
@@ -90,7 +92,7 @@ def read_compiled(payload: bytes, columns: Sequence[str], line: int, offset: int
         try:
             record = reads(text, "", start, number)
         except DataError as error:
-            result.rejected.append(Rejected(number, start, str(error), text))
+            result.rejected.append(RejectedAccountingLine(number, start, str(error), text))
         else:
             if record is not None:
                 records.append(record)

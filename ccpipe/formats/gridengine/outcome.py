@@ -121,7 +121,7 @@ def classify(  # noqa: PLR0911 - a list of rules, one return each
     return Outcome.COMPLETED if failed == exit_status == 0 else Outcome.FAILED
 
 
-def is_final(failed: int, *, started: bool) -> bool:
+def is_last_record(failed: int, *, started: bool) -> bool:
     """Return whether the job ends with such a record.
 
     After 24 and 25 it is queued again; after 30 (exit 100) it waits in error state; without a

@@ -1,7 +1,7 @@
 """The plain lines of a payload as columns, read by the compiled kernel.
 
-The kernel knows no names: a ``Layout`` lists the fields in their order, the type of each and its
-column. ``scan.hpp`` defines what a plain line is; all others are *odd* and left to Python.
+The kernel knows no names: a ``KernelLayout`` lists the fields in their order, the type of each and
+its column. ``scan.hpp`` defines what a plain line is; all others are *odd* and left to Python.
 """
 
 import functools
@@ -45,7 +45,7 @@ class Plain(NamedTuple):
     """All lines, the odd ones included."""
 
 
-class Layout(NamedTuple):
+class KernelLayout(NamedTuple):
     """The fields and columns, in the kernel's types."""
 
     columns: list[tuple[str, bool]]
@@ -89,7 +89,7 @@ def plain_lines(payload: bytes, columns: Sequence[str], line: int, offset: int) 
 
 
 @functools.lru_cache(maxsize=32)
-def _layout(columns: tuple[str, ...]) -> Layout:
+def _layout(columns: tuple[str, ...]) -> KernelLayout:
     places = {name: number for number, name in enumerate(columns)}
 
     def field(kind: str, name: str) -> dict[str, int]:
@@ -112,7 +112,7 @@ def _layout(columns: tuple[str, ...]) -> Layout:
     ]
     classic = {name: field(_kind(name, "seconds"), name) for name in FIELDS[Variant.CLASSIC_45]}
     classic["pe_taskid"] = field("task", "pe_taskid")
-    return Layout(
+    return KernelLayout(
         columns=[(_TYPES[SCHEMA.field(name).type], name in _NULL) for name in columns],
         classic=list(classic.values()),
         objects=[[key(name, value) for name, value in each.items()] for each in objects],

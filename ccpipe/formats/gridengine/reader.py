@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ccpipe.errors import DataError
-from ccpipe.formats.files import Stream, read_piece
+from ccpipe.formats.files import ReadableStream, read_piece
 from ccpipe.formats.gridengine.classic import parse_classic
 from ccpipe.formats.gridengine.jsonl import parse_jsonl
 from ccpipe.formats.gridengine.record import Accounting
@@ -19,7 +19,7 @@ MAX_LINE_SIZE = 16 * 2**20
 """Bytes of a line; a longer one is rejected, and not kept in memory."""
 
 
-class Rejected(NamedTuple):
+class RejectedAccountingLine(NamedTuple):
     """A line that is no record of any known form; the lines around it are read all the same."""
 
     line: int
@@ -31,11 +31,11 @@ class Rejected(NamedTuple):
 
 
 @dataclass(slots=True)
-class Reading:
+class ParsedChunk:
     """The records of a part of a file."""
 
     records: list[Accounting] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
+    rejected: list[RejectedAccountingLine] = field(default_factory=list)
     size: int = 0
     """Bytes of the part."""
     lines: int = 0
@@ -95,19 +95,19 @@ REPORTS = (
 _OTHER_REPORT = re.compile(rf"[0-9]+:(?:{'|'.join(REPORTS)}):".encode())
 
 
-def read(payload: bytes, *, file: str = "", offset: int = 0, line: int = 1) -> Reading:
+def read(payload: bytes, *, file: str = "", offset: int = 0, line: int = 1) -> ParsedChunk:
     """Read the lines of a payload, which begins at `offset` of a file with its line `line`.
 
     The last line may lack its line end, see ``parse_last``.
     """
-    reading = Reading(size=len(payload))
+    reading = ParsedChunk(size=len(payload))
     lines = split_lines(payload)
     complete = payload.count(b"\n")
     for i, text in enumerate(lines):
         try:
             record = (parse if i < complete else parse_last)(text, file, offset, line + i)
         except DataError as error:
-            reading.rejected.append(Rejected(line + i, offset, str(error), text))
+            reading.rejected.append(RejectedAccountingLine(line + i, offset, str(error), text))
         else:
             if record is not None:
                 reading.records.append(record)
@@ -124,7 +124,7 @@ def split_lines(payload: bytes) -> list[bytes]:
     return lines
 
 
-def read_stream(stream: Stream, *, file: str = "") -> Iterator[Reading]:
+def read_stream(stream: ReadableStream, *, file: str = "") -> Iterator[ParsedChunk]:
     """Read a whole file, in blocks of whole lines, in bounded memory.
 
     Raises

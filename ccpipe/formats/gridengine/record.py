@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ccpipe.formats.gridengine.category import Requests, parse_category
-from ccpipe.formats.gridengine.outcome import Outcome, classify, is_final, meaning
+from ccpipe.formats.gridengine.outcome import Outcome, classify, is_last_record, meaning
 
 Amount = Annotated[int, msgspec.Meta(gt=-(2**63), lt=2**63 - 1)] | float | str
 """A usage value as written; only custom containers contain texts."""
@@ -150,7 +150,7 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_final(self) -> bool:
         """Whether the job ends with this record, rather than running again."""
-        return is_final(self.failed, started=self.start_time is not None)
+        return is_last_record(self.failed, started=self.start_time is not None)
 
     @property
     def is_intermediate(self) -> bool:

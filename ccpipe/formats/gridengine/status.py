@@ -36,7 +36,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 1
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job or array task that runs, with all its hosts."""
 
     job_number: int
@@ -122,7 +122,7 @@ def _of_qhost(tree: ET.Element) -> list[Share]:
     return shares
 
 
-def running(shares: Iterable[Share]) -> list[Running]:
+def running_jobs(shares: Iterable[Share]) -> list[RunningJob]:
     """Put the shares of each running job together.
 
     With ``-g t`` and in qhost a parallel job has one MASTER share, which only names its host, and
@@ -135,11 +135,11 @@ def running(shares: Iterable[Share]) -> list[Running]:
     return [_running(group) for group in groups.values()]
 
 
-def _running(group: list[Share]) -> Running:
+def _running(group: list[Share]) -> RunningJob:
     group = sorted(group, key=lambda share: share.role == "SLAVE")
     first = group[0]
     slaves = [share for share in group if share.role == "SLAVE"]
-    return Running(
+    return RunningJob(
         job_number=first.job_number,
         task_number=first.task_number,
         name=first.name,

@@ -11,7 +11,7 @@ from ccpipe.formats.lineprotocol.decoder import Dialect, decode
 from ccpipe.formats.lineprotocol.encoder import encode, encode_each
 from ccpipe.formats.lineprotocol.from_messages import to_lines
 from ccpipe.formats.lineprotocol.grammar import Rule
-from ccpipe.formats.lineprotocol.lines import Lines, Rejected
+from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.lineprotocol.precision import Precision
 from ccpipe.formats.lineprotocol.series import Series, SeriesTable
@@ -22,7 +22,7 @@ __all__ = [
     "Lines",
     "Messages",
     "Precision",
-    "Rejected",
+    "RejectedLine",
     "Rule",
     "Series",
     "SeriesTable",

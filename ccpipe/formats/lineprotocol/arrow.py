@@ -68,16 +68,19 @@ def _series_columns(lines: Lines) -> "dict[str, pa.Array]":
     """Return name and tags of the rows; each series is looked up once."""
     codes = _column(lines.series, pa.int32(), len(lines)).dictionary_encode()
     used = [lines.table.series[code] for code in codes.dictionary.to_pylist()]
-    own = set(TAG_COLUMNS)
-    rest = [[(k, v) for k, v in series.tags.items() if k not in own] for series in used]
+    tags = [series.tags for series in used]
+    rest = [[(k, v) for k, v in each.items() if k not in _OWN] for each in tags]
     return {
         "name": _take([series.name for series in used], codes.indices),
         **{
-            tag.replace("-", "_"): _take([s.tags.get(tag) for s in used], codes.indices)
+            tag.replace("-", "_"): _take([each.get(tag) for each in tags], codes.indices)
             for tag in TAG_COLUMNS
         },
         "tags": pa.array(rest, SCHEMA.field("tags").type).take(codes.indices),
     }
+
+
+_OWN = frozenset(TAG_COLUMNS)
 
 
 def _take(values: "list[str] | list[str | None]", indices: pa.Array) -> pa.Array:

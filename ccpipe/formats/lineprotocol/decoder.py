@@ -10,7 +10,7 @@ from ccpipe.formats.lineprotocol import grammar as g
 from ccpipe.formats.lineprotocol.diagnose import diagnose
 from ccpipe.formats.lineprotocol.grammar import Grammar, Rule
 from ccpipe.formats.lineprotocol.kernel import KERNEL
-from ccpipe.formats.lineprotocol.lines import Lines, Rejected
+from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
 from ccpipe.formats.lineprotocol.plain import CHUNK, add_plain_lines
 from ccpipe.formats.lineprotocol.precision import (
     INT64_MAX,
@@ -369,7 +369,7 @@ class _Decoder:
         self.counted = start
         column = min(broken.offset - start, len(original)) + 1
         self.lines.rejected.append(
-            Rejected(self.line_ends + 1, broken.offset, column, broken.rule, original)
+            RejectedLine(self.line_ends + 1, broken.offset, column, broken.rule, original)
         )
 
     def repaired(self, original: bytes, start: int) -> bool:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 from ccpipe.errors import EncodeError
@@ -26,11 +27,14 @@ _PLACES = {name: place for place, name in enumerate(COLUMNS)}
 _SMALL = 2**16
 """Bytes of rows of which all columns are made together: each takes longer to ask for than to make.
 """
+_CHUNK = 1024
+"""Messages that are made at once."""
+_FLOAT = int(ValueType.FLOAT)
 _USUAL = {"bare_points": False, "digest": None, "verbatim": True}
 _ROW_BYTES = 1 if KERNEL is None else KERNEL.ROW_BYTES
 
 
-class Rejected(NamedTuple):
+class RejectedLine(NamedTuple):
     """A line that could not be read."""
 
     line: int
@@ -109,7 +113,7 @@ class Lines(Sequence[Message]):
         self.starts = array("q")
         self.ends = array("q")
         self.texts = Texts(payload, self.table.grammar.unescape)
-        self.rejected: list[Rejected] = []
+        self.rejected: list[RejectedLine] = []
         self.precision: Precision | None = None
         """The unit of all timestamps in the payload; None where they differ or one is missing."""
         self.bare_points = False
@@ -170,7 +174,22 @@ class Lines(Sequence[Message]):
         )
 
     def __iter__(self) -> Iterator[Message]:
-        return map(self.__getitem__, range(len(self)))
+        if KERNEL is None:
+            return self._messages()
+        size = len(self)
+        starts = range(0, size, _CHUNK)
+        return chain.from_iterable(
+            KERNEL.messages(self, start, min(start + _CHUNK, size)) for start in starts
+        )
+
+    def _messages(self) -> Iterator[Message]:
+        """Make the messages without the compiled kernel."""
+        series_of, field_of = self.table.series, self.table.fields
+        rows = zip(self.series, self.fields, self.types, self.numbers, self.times, strict=True)
+        for index, (series, field, kind, number, time) in enumerate(rows):
+            name, tags, _ = series_of[series]
+            value = number if kind == _FLOAT else self.value(index)
+            yield Message(name, tags, value, None if time == NO_TIME else time, field_of[field])
 
     @property
     def only_field(self) -> int | None:

@@ -12,24 +12,24 @@ function               reads                                               into
 ``sinfo_json``         ``sinfo --json``, slurmrestd's nodes, partitions    ``Cluster``
 =====================  ==================================================  =====================
 
-What fits nothing is handed back as ``Rejected``, and the rest goes on.
+What fits nothing is handed back as ``RejectedRecord``, and the rest goes on.
 """
 
-from ccpipe.formats.slurm import scontrol
 from ccpipe.formats.slurm.cluster import Cluster
 from ccpipe.formats.slurm.job_id import PendingTasks, SlurmId, pending_tasks
 from ccpipe.formats.slurm.json.sacct import read_json as read_sacct_json
 from ccpipe.formats.slurm.json.sinfo import read_json as read_sinfo_json
 from ccpipe.formats.slurm.json.squeue import read_json as read_squeue_json
-from ccpipe.formats.slurm.reading import Reading, Rejected
+from ccpipe.formats.slurm.reading import ParsedOutput, RejectedRecord
 from ccpipe.formats.slurm.records import Allocation, LiveJob, Node, Partition
 from ccpipe.formats.slurm.resources import Gres, gpu_count, gres, index_list, tres, tres_labels
-from ccpipe.formats.slurm.sacct import SacctReader
-from ccpipe.formats.slurm.sacct import read as read_sacct
 from ccpipe.formats.slurm.sacct_row import SacctRow
-from ccpipe.formats.slurm.sinfo import read as read_sinfo
-from ccpipe.formats.slurm.squeue import SqueueReader
-from ccpipe.formats.slurm.squeue import read as read_squeue
+from ccpipe.formats.slurm.text import scontrol
+from ccpipe.formats.slurm.text.sacct import SacctReader
+from ccpipe.formats.slurm.text.sacct import read as read_sacct
+from ccpipe.formats.slurm.text.sinfo import read as read_sinfo
+from ccpipe.formats.slurm.text.squeue import SqueueReader
+from ccpipe.formats.slurm.text.squeue import read as read_squeue
 
 __all__ = [
     "Allocation",
@@ -37,10 +37,10 @@ __all__ = [
     "Gres",
     "LiveJob",
     "Node",
+    "ParsedOutput",
     "Partition",
     "PendingTasks",
-    "Reading",
-    "Rejected",
+    "RejectedRecord",
     "SacctReader",
     "SacctRow",
     "SlurmId",

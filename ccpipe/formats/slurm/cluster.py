@@ -11,7 +11,7 @@ from msgspec import structs
 
 from ccpipe.errors import DataError
 from ccpipe.formats import nodelist
-from ccpipe.formats.slurm.reading import Rejected
+from ccpipe.formats.slurm.reading import RejectedRecord
 from ccpipe.formats.slurm.records import Node, Partition
 
 MAX_NODES = 200_000
@@ -25,7 +25,7 @@ class Cluster:
 
     nodes: list[Node] = field(default_factory=list)
     partitions: list[Partition] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
+    rejected: list[RejectedRecord] = field(default_factory=list)
 
 
 class ClusterBuilder:
@@ -74,6 +74,6 @@ class ClusterBuilder:
             partition = structs.replace(partition, node_list=node_list)
         self._partitions[partition.name] = partition
 
-    def build(self, rejected: list[Rejected]) -> Cluster:
+    def build(self, rejected: list[RejectedRecord]) -> Cluster:
         """Return what was taken, in its order."""
         return Cluster(list(self._nodes.values()), list(self._partitions.values()), rejected)

@@ -15,7 +15,7 @@ from typing import Self
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.resources import Range, ranges
+from ccpipe.formats.slurm.resources import IndexRange, ranges
 
 _ID = re.compile(
     r"(?P<job>[0-9]{1,10})"
@@ -105,7 +105,7 @@ _MAX_DIGITS = 10
 class PendingTasks(msgspec.Struct, frozen=True, gc=False):
     """The tasks of an array that are still pending."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[IndexRange, ...]
     throttle: int | None
     """How many may run at a time; None where they all may."""
     is_cut: bool

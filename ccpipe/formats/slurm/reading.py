@@ -7,7 +7,7 @@ Record = TypeVar("Record")
 MAX_EXCERPT = 200
 
 
-class Rejected(NamedTuple):
+class RejectedRecord(NamedTuple):
     """A row, record or JSON object that fits nothing; it costs nobody but itself."""
 
     line: int
@@ -24,13 +24,13 @@ class Rejected(NamedTuple):
 
 
 @dataclass(slots=True)
-class Reading(Generic[Record]):
+class ParsedOutput(Generic[Record]):
     """What an output, or a chunk of it, held."""
 
     records: list[Record] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
+    rejected: list[RejectedRecord] = field(default_factory=list)
 
-    def extend(self, other: "Reading[Record]") -> None:
+    def extend(self, other: "ParsedOutput[Record]") -> None:
         """Add what comes after it."""
         self.records += other.records
         self.rejected += other.rejected

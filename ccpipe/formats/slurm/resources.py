@@ -40,7 +40,7 @@ class Gres(msgspec.Struct, frozen=True, gc=False):
     """Which of the node's devices; empty where Slurm does not print them."""
 
 
-class Range(msgspec.Struct, frozen=True, gc=False):
+class IndexRange(msgspec.Struct, frozen=True, gc=False):
     """Whole numbers from `first` to `last`, each `step` apart."""
 
     first: int
@@ -158,14 +158,14 @@ def index_list(text: str | None) -> tuple[int, ...]:
     return tuple(n for span in spans for n in range(span.first, span.last + 1, span.step))
 
 
-def ranges(text: str) -> list[Range]:
+def ranges(text: str) -> list[IndexRange]:
     """Read ``1,3,5-6`` and ``0-14:2``; raises DataError."""
     return [_range(element) for element in text.split(",")]
 
 
-def _range(element: str) -> Range:
+def _range(element: str) -> IndexRange:
     found = _RANGE.fullmatch(element)
     first, last, step = map(int, found.groups(0)) if found else (0, 0, 0)
     if found is None or (found[2] and last < first) or (found[3] and not step):
         raise DataError(f"not a range of numbers: {element!r:.40} (expected e.g. 3, 0-9, 0-14:2)")
-    return Range(first, last if found[2] else first, step or 1)
+    return IndexRange(first, last if found[2] else first, step or 1)

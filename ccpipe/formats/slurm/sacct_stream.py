@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from datetime import tzinfo
 
-from ccpipe.formats.files import Stream, read_piece
+from ccpipe.formats.files import ReadableStream, read_piece
 from ccpipe.formats.slurm.json.sacct import read_json
-from ccpipe.formats.slurm.reading import Reading
-from ccpipe.formats.slurm.sacct import SacctReader
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.sacct_row import SacctRow
+from ccpipe.formats.slurm.text.sacct import SacctReader
 
 
-def read_stream(stream: Stream, *, zone: tzinfo | None = None) -> Iterator[Reading[SacctRow]]:
+def read_stream(
+    stream: ReadableStream, *, zone: tzinfo | None = None
+) -> Iterator[ParsedOutput[SacctRow]]:
     """Read ``sacct -P`` piece by piece, or ``sacct --json`` as a whole, since it is one document.
 
     Local times of the text are those of `zone`.

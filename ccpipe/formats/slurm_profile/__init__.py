@@ -55,20 +55,26 @@ from ccpipe.formats.slurm_profile.names import (
     parse_jobs,
 )
 from ccpipe.formats.slurm_profile.reader import Profile, open_profile, select
-from ccpipe.formats.slurm_profile.series import SERIES, Field, Kind, Series, series_type
+from ccpipe.formats.slurm_profile.series import (
+    SERIES,
+    FieldKind,
+    ProfileSeries,
+    SeriesField,
+    series_type,
+)
 from ccpipe.formats.slurm_profile.table import NodeStep, Table
-from ccpipe.formats.slurm_profile.totals import Total
+from ccpipe.formats.slurm_profile.totals import FieldTotal
 
 __all__ = [
     "CORRECTIONS",
     "DUPLICATES",
     "SERIES",
     "DamagedProfileError",
-    "Field",
+    "FieldKind",
+    "FieldTotal",
     "ForeignProfileError",
     "ItemRow",
     "JobSelection",
-    "Kind",
     "Level",
     "LiveProfileError",
     "NodeStep",
@@ -76,10 +82,10 @@ __all__ = [
     "Peak",
     "Profile",
     "ProfileError",
+    "ProfileSeries",
     "Records",
-    "Series",
+    "SeriesField",
     "Table",
-    "Total",
     "align_item",
     "all_fields",
     "common_fields",

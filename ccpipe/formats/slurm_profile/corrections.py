@@ -13,11 +13,11 @@ import numpy as np
 from ccpipe.formats.slurm_profile.hdf5 import Array, Records
 from ccpipe.formats.slurm_profile.series import (
     EPOCH,
-    Field,
-    Filesystem,
-    Kind,
-    Network,
-    Tasks,
+    FieldKind,
+    FilesystemSeries,
+    NetworkSeries,
+    SeriesField,
+    TasksSeries,
     difference,
 )
 from ccpipe.formats.slurm_profile.table import Rule, Table
@@ -43,7 +43,7 @@ class Correction(msgspec.Struct, frozen=True):
     name: str
     series: str
     """It is meant for tables of this series."""
-    fields: tuple[Field, ...]
+    fields: tuple[SeriesField, ...]
     """What it changes; other fields, and tables without these, stay as they are."""
     summary: str
     apply: Rule
@@ -130,7 +130,9 @@ def from_step_counters(blocks: Iterator[Records]) -> Iterator[Records]:
 
 def _counters(block: Records) -> list[str]:
     """Return the fields of a file system that a table has."""
-    return [field.name for field in Filesystem.fields if field.name in (block.dtype.names or ())]
+    return [
+        field.name for field in FilesystemSeries.fields if field.name in (block.dtype.names or ())
+    ]
 
 
 def _never_falls(block: Records) -> bool:
@@ -140,7 +142,7 @@ def _never_falls(block: Records) -> bool:
 
 
 def _looks_like_node_counters(block: Records) -> bool:
-    if not _never_falls(block) or any(block[field.name][0] for field in Filesystem.fields):
+    if not _never_falls(block) or any(block[field.name][0] for field in FilesystemSeries.fields):
         return False
     jump, last = float(block["Reads"][1]), float(block["Reads"][-1])
     return jump > 0 and jump > last - jump
@@ -169,32 +171,32 @@ CORRECTIONS = {
     for rule in (
         Correction(
             "network_swapped",
-            Network.name,
-            Network.fields,
+            NetworkSeries.name,
+            NetworkSeries.fields,
             "the plug-in sysfs wrote bytes as packets and packets as bytes",
             swap_network,
             _looks_swapped,
         ),
         Correction(
             "filesystem_node_counters",
-            Filesystem.name,
-            Filesystem.fields,
+            FilesystemSeries.name,
+            FilesystemSeries.fields,
             "Slurm 18.08 to 25.05 wrote Lustre's counters of the node instead of changes",
             from_node_counters,
             _looks_like_node_counters,
         ),
         Correction(
             "filesystem_step_counters",
-            Filesystem.name,
-            Filesystem.fields,
+            FilesystemSeries.name,
+            FilesystemSeries.fields,
             "Slurm 25.11 or later wrote counters since the step began instead of changes",
             from_step_counters,
             _looks_like_step_counters,
         ),
         Correction(
             "frequency_megahertz",
-            Tasks.name,
-            Tasks.fields[:1],
+            TasksSeries.name,
+            TasksSeries.fields[:1],
             "Slurm read the frequency from /proc/cpuinfo, which has MHz instead of kHz",
             megahertz_to_kilohertz,
             _looks_like_megahertz,
@@ -245,7 +247,7 @@ def combine(table: Table) -> Rule:
         gone = series.missing(rows, name)
         values = np.where(gone, rows[name].dtype.type(0), rows[name])
         field = known[name]
-        add_up = field is not None and field.kind is Kind.DELTA
+        add_up = field is not None and field.kind is FieldKind.DELTA
         joined = (np.add if add_up else np.maximum).reduceat(values, starts)
         return np.where(np.logical_and.reduceat(gone, starts), rows[name][starts], joined)
 

@@ -15,7 +15,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.slurm_profile.hdf5 import Records
 from ccpipe.formats.slurm_profile.series import ELAPSED
 from ccpipe.formats.slurm_profile.table import Table
-from ccpipe.formats.slurm_profile.totals import Total
+from ccpipe.formats.slurm_profile.totals import FieldTotal
 
 Value = int | float | str | None
 
@@ -119,7 +119,7 @@ class _TotalRow(msgspec.Struct):
     """The first one, which says the types."""
     keys: dict[str, str]
     elapsed: int | None
-    totals: dict[str, Total]
+    totals: dict[str, FieldTotal]
 
 
 def _totals(
@@ -151,7 +151,7 @@ def _watched(table: Table, elapsed: list[int]) -> Iterator[Records]:
         yield block
 
 
-def _total_text(table: Table, name: str, total: Total) -> str:
+def _total_text(table: Table, name: str, total: FieldTotal) -> str:
     if total.min is None:
         return ",,,"
     form = table.type.total_format(table.dtype, name)

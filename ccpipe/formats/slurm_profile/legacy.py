@@ -2,7 +2,7 @@
 
 A node-step file has one group for each sample; a job file has one dataset for each series. Both
 come out as tables with the fields of today, the samples of node-step files merged as the document
-has it (``Series.merge``).
+has it (``ProfileSeries.merge``).
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ import numpy as np
 from ccpipe.formats.slurm_profile.errors import DamagedProfileError, ProfileError
 from ccpipe.formats.slurm_profile.hdf5 import Dataset, Group, Records
 from ccpipe.formats.slurm_profile.names import step_name
-from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH, SERIES, Series
+from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH, SERIES, ProfileSeries
 from ccpipe.formats.slurm_profile.table import NodeStep, RowsInMemory, Table
 
 DATE_TIME, TIME = "Date_Time", "Time"
@@ -120,7 +120,7 @@ class LegacyReader:
         return DamagedProfileError(self._path, reason, group.path)
 
 
-def _series(name: str) -> tuple[type[Series] | None, str | None]:
+def _series(name: str) -> tuple[type[ProfileSeries] | None, str | None]:
     """Return the type that a group's name means, and the task."""
     for kind in SERIES.values():
         if kind.per_task and name.startswith(f"{kind.legacy_name}_"):
@@ -146,7 +146,7 @@ def _samples(series: Group) -> Iterator[object]:
             yield sample.open(inner) if sample else None
 
 
-def _modern(kind: type[Series], samples: list[Records]) -> Records:
+def _modern(kind: type[ProfileSeries], samples: list[Records]) -> Records:
     """Rename and retype what legacy records have; both times hold what ``Time`` held."""
     dtype = samples[0].dtype if samples else np.dtype([])
     names = [name for name in dtype.names or () if dtype[name].kind in "uif"]

@@ -15,10 +15,10 @@ import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm_profile.deletion import Identity, delete_merged
-from ccpipe.formats.slurm_profile.draft import exclusive_draft, publish
 from ccpipe.formats.slurm_profile.errors import DamagedProfileError, ProfileError
 from ccpipe.formats.slurm_profile.names import BATCH, parse_file_name
-from ccpipe.formats.slurm_profile.node_group import (
+from ccpipe.formats.slurm_profile.output.draft import exclusive_draft, rename_complete
+from ccpipe.formats.slurm_profile.output.node_group import (
     TableWriter,
     create_file,
     make_path,
@@ -26,7 +26,7 @@ from ccpipe.formats.slurm_profile.node_group import (
     write_number,
 )
 from ccpipe.formats.slurm_profile.reader import NODES, RUNS, STEPS, Profile, open_profile
-from ccpipe.formats.slurm_profile.runs import Span, count_runs
+from ccpipe.formats.slurm_profile.runs import NodeStepSpan, count_runs
 from ccpipe.formats.slurm_profile.table import NodeStep, Table
 
 CHUNK_BYTES = 2**19
@@ -65,7 +65,7 @@ class _Part(msgspec.Struct):
     path: Path
     node_step: NodeStep
     """As the file has it."""
-    span: Span
+    span: NodeStepSpan
     rows: int
     run: int = 0
 
@@ -131,7 +131,7 @@ def merge(
         report.node_steps = [part.node_step for part in parts]
         if report.changed:
             _write(draft, parts, files, report)
-            publish(draft, target)
+            rename_complete(draft, target)
         if delete_inputs and target.exists():
             _delete(paths, target, files.identities, report)
     return report
@@ -206,7 +206,7 @@ def _read_parts(paths: Iterable[Path], files: _Files, failures: list[Exception])
     return parts
 
 
-def _span(node_step: NodeStep, tables: list[Table]) -> Span:
+def _span(node_step: NodeStep, tables: list[Table]) -> NodeStepSpan:
     """Return when a node-step was: by its samples, or by its start where it has none."""
     starts: list[float] = []
     ends: list[float] = []
@@ -217,7 +217,7 @@ def _span(node_step: NodeStep, tables: list[Table]) -> Span:
             ends.append(float(last["EpochTime"][0]))
     local = node_step.local_start()
     start = min(starts, default=local.timestamp() if local else 0.0)
-    return Span(node_step, start, max(ends, default=start))
+    return NodeStepSpan(node_step, start, max(ends, default=start))
 
 
 def _choose(parts: list[_Part]) -> list[_Part]:

@@ -14,7 +14,7 @@ TOLERANCE = 30
 """Seconds by which the clocks of two nodes may differ, and a step's start on them."""
 
 
-class Span(NamedTuple):
+class NodeStepSpan(NamedTuple):
     """A node-step and when it was, in Unix seconds."""
 
     node_step: NodeStep
@@ -22,7 +22,7 @@ class Span(NamedTuple):
     end: float
 
 
-def count_runs(spans: Sequence[Span]) -> list[int]:
+def count_runs(spans: Sequence[NodeStepSpan]) -> list[int]:
     """Return of each node-step the run that it belongs to, from 0.
 
     A run begins with a node-step that cannot be of the same run as an earlier one of its step: a
@@ -50,7 +50,7 @@ class _Step:
         self._indices: set[int] = set()
         self._end = 0.0
 
-    def excludes(self, span: Span) -> bool:
+    def excludes(self, span: NodeStepSpan) -> bool:
         """Return whether a node-step cannot be of this step's run."""
         node_step = span.node_step
         return (
@@ -59,7 +59,7 @@ class _Step:
             or span.start > self._end + TOLERANCE
         )
 
-    def add(self, span: Span) -> None:
+    def add(self, span: NodeStepSpan) -> None:
         """Note a node-step."""
         if span.node_step.node_index is not None:
             self._indices.add(span.node_step.node_index)

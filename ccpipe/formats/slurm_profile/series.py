@@ -27,7 +27,7 @@ import numpy as np
 from ccpipe.errors import EncodeError
 from ccpipe.formats.slurm_profile.hdf5 import Array, Records
 from ccpipe.formats.slurm_profile.missing import find_missing
-from ccpipe.formats.slurm_profile.totals import Total, Totals
+from ccpipe.formats.slurm_profile.totals import FieldTotal, Totals
 
 ELAPSED, EPOCH = "ElapsedTime", "EpochTime"
 """The two fields that every table begins with: seconds since the step's start; Unix seconds."""
@@ -38,7 +38,7 @@ Blocks = Iterable[Records]
 _TYPES = {int: "<u8", float: "<f8"}
 
 
-class Kind(enum.StrEnum):
+class FieldKind(enum.StrEnum):
     """How the values of a field follow each other."""
 
     GAUGE = "gauge"
@@ -49,26 +49,26 @@ class Kind(enum.StrEnum):
     """Grows from the start of the task or step."""
 
 
-class Field(msgspec.Struct, frozen=True):
+class SeriesField(msgspec.Struct, frozen=True):
     """One field of a record."""
 
     name: str
     type: type[int] | type[float]
     unit: str = ""
     """As stored; empty for plain counts."""
-    kind: Kind = Kind.GAUGE
+    kind: FieldKind = FieldKind.GAUGE
     legacy: str = ""
     """Its name in files of Slurm 2.6 to 14.11."""
 
 
-class Series:
+class ProfileSeries:
     """What all types of series share. A subclass with a name is a type, and registers itself."""
 
     name: ClassVar[str]
     """Of the dataset, or of the group of datasets, in files of Slurm since 15.08."""
     legacy_name: ClassVar[str]
     """Of the group, or where its name begins, in files of Slurm 2.6 to 14.11."""
-    fields: ClassVar[tuple[Field, ...]]
+    fields: ClassVar[tuple[SeriesField, ...]]
     """In the order in which Slurm writes them, without the two fields of time."""
     per_task: ClassVar[bool] = False
     """Whether a node has one table for each task."""
@@ -78,12 +78,12 @@ class Series:
         SERIES[cls.name] = cls
 
     @classmethod
-    def field(cls, name: str) -> Field | None:
+    def field(cls, name: str) -> SeriesField | None:
         """Return what is known of a field; None for one that no plug-in of Slurm writes."""
         return next((field for field in cls.fields if field.name == name), None)
 
     @classmethod
-    def file_type(cls, fields: Sequence[Field] | None = None) -> np.dtype[np.void]:
+    def file_type(cls, fields: Sequence[SeriesField] | None = None) -> np.dtype[np.void]:
         """Return the type of a record with other `fields` than usual, or with the usual ones."""
         chosen = cls.fields if fields is None else fields
         members = [(field.name, _TYPES[field.type]) for field in chosen]
@@ -98,7 +98,9 @@ class Series:
         return samples
 
     @classmethod
-    def total(cls, blocks: Blocks, fields: Sequence[str], *, raw: bool = False) -> dict[str, Total]:
+    def total(
+        cls, blocks: Blocks, fields: Sequence[str], *, raw: bool = False
+    ) -> dict[str, FieldTotal]:
         """Return minimum, maximum, sum and average of fields over a table.
 
         Missing values do not count, unless `raw` asks for the numbers as they are stored.
@@ -126,16 +128,16 @@ class Series:
         return f"{one},{one},{one},%f"
 
 
-SERIES: dict[str, type[Series]] = {}
+SERIES: dict[str, type[ProfileSeries]] = {}
 """All types by name."""
 
 
-def series_type(name: str) -> type[Series]:
+def series_type(name: str) -> type[ProfileSeries]:
     """Return the type of that name; for a name that nobody registered, one that knows no field."""
     return SERIES.get(name, _Unknown)
 
 
-class _Unknown(Series):
+class _Unknown(ProfileSeries):
     name = ""
     legacy_name = ""
     fields = ()
@@ -144,33 +146,33 @@ class _Unknown(Series):
 del SERIES[""]
 
 
-class Energy(Series):
+class EnergySeries(ProfileSeries):
     """Power of a node. Plug-ins name their fields: ``NodePower``, ``GPU0Power``, ``Energy``."""
 
     name = "Energy"
     legacy_name = "Energy"
-    fields = (Field("Power", int, "W", legacy="Power"),)
+    fields = (SeriesField("Power", int, "W", legacy="Power"),)
 
     @classmethod
-    def field(cls, name: str) -> Field | None:
+    def field(cls, name: str) -> SeriesField | None:
         """Know every sensor's power, the joules of the xcc plug-in, and the legacy frequency."""
         if name == "Energy":
-            return Field(name, int, "J", Kind.COUNTER)
+            return SeriesField(name, int, "J", FieldKind.COUNTER)
         if name == "CPUFrequency":
-            return Field(name, int, "kHz", legacy="CPU_Frequency")
-        return Field(name, int, "W", legacy=name) if name.endswith("Power") else None
+            return SeriesField(name, int, "kHz", legacy="CPU_Frequency")
+        return SeriesField(name, int, "W", legacy=name) if name.endswith("Power") else None
 
 
-class Filesystem(Series):
+class FilesystemSeries(ProfileSeries):
     """Lustre traffic of a node: changes or counters, see ``corrections``."""
 
     name = "Filesystem"
     legacy_name = "Lustre"
     fields = (
-        Field("Reads", int, "", Kind.DELTA, "Reads"),
-        Field("ReadMB", float, "MiB", Kind.DELTA, "Megabytes_Read"),
-        Field("Writes", int, "", Kind.DELTA, "Writes"),
-        Field("WriteMB", float, "MiB", Kind.DELTA, "Megabytes_Write"),
+        SeriesField("Reads", int, "", FieldKind.DELTA, "Reads"),
+        SeriesField("ReadMB", float, "MiB", FieldKind.DELTA, "Megabytes_Read"),
+        SeriesField("Writes", int, "", FieldKind.DELTA, "Writes"),
+        SeriesField("WriteMB", float, "MiB", FieldKind.DELTA, "Megabytes_Write"),
     )
 
     @classmethod
@@ -179,36 +181,36 @@ class Filesystem(Series):
         return subtract_first(samples, [field.name for field in cls.fields])
 
 
-class Network(Series):
+class NetworkSeries(ProfileSeries):
     """InfiniBand traffic of a node; swapped by the sysfs plug-in, see ``corrections``."""
 
     name = "Network"
     legacy_name = "Network"
     fields = (
-        Field("PacketsIn", int, "", Kind.DELTA, "Packets_In"),
-        Field("PacketsOut", int, "", Kind.DELTA, "Packets_Out"),
-        Field("InMB", float, "MiB", Kind.DELTA, "Megabytes_In"),
-        Field("OutMB", float, "MiB", Kind.DELTA, "Megabytes_Out"),
+        SeriesField("PacketsIn", int, "", FieldKind.DELTA, "Packets_In"),
+        SeriesField("PacketsOut", int, "", FieldKind.DELTA, "Packets_Out"),
+        SeriesField("InMB", float, "MiB", FieldKind.DELTA, "Megabytes_In"),
+        SeriesField("OutMB", float, "MiB", FieldKind.DELTA, "Megabytes_Out"),
     )
 
 
-class Tasks(Series):
+class TasksSeries(ProfileSeries):
     """What one task's processes use. The two fields of GPUs exist from Slurm 23.02 on."""
 
     name = "Tasks"
     legacy_name = "Task"
     per_task = True
     fields = (
-        Field("CPUFrequency", int, "kHz", legacy="CPU_Frequency"),
-        Field("CPUTime", float, "s", Kind.DELTA, "CPU_Time"),
-        Field("CPUUtilization", float, "%", legacy="CPU_Utilization"),
-        Field("GPUMemMB", int, "MiB"),
-        Field("GPUUtilization", float, "%"),
-        Field("RSS", int, "KiB", legacy="RSS"),
-        Field("VMSize", int, "KiB", legacy="VM_Size"),
-        Field("Pages", int, "", Kind.COUNTER, "Pages"),
-        Field("ReadMB", float, "MiB", Kind.DELTA, "Read_Megabytes"),
-        Field("WriteMB", float, "MiB", Kind.DELTA, "Write_Megabytes"),
+        SeriesField("CPUFrequency", int, "kHz", legacy="CPU_Frequency"),
+        SeriesField("CPUTime", float, "s", FieldKind.DELTA, "CPU_Time"),
+        SeriesField("CPUUtilization", float, "%", legacy="CPU_Utilization"),
+        SeriesField("GPUMemMB", int, "MiB"),
+        SeriesField("GPUUtilization", float, "%"),
+        SeriesField("RSS", int, "KiB", legacy="RSS"),
+        SeriesField("VMSize", int, "KiB", legacy="VM_Size"),
+        SeriesField("Pages", int, "", FieldKind.COUNTER, "Pages"),
+        SeriesField("ReadMB", float, "MiB", FieldKind.DELTA, "Read_Megabytes"),
+        SeriesField("WriteMB", float, "MiB", FieldKind.DELTA, "Write_Megabytes"),
     )
     without_gpu = tuple(field for field in fields if not field.name.startswith("GPU"))
     """The record up to Slurm 22.05."""
@@ -250,7 +252,7 @@ def difference(samples: Records, names: Iterable[str], before: Records | None = 
     return found
 
 
-def make_fields(pairs: Iterable[tuple[str, type[int] | type[float]]]) -> tuple[Field, ...]:
+def make_fields(pairs: Iterable[tuple[str, type[int] | type[float]]]) -> tuple[SeriesField, ...]:
     """Return fields that a caller names with their types, as Slurm's ``create_dataset`` takes.
 
     Raises
@@ -259,7 +261,7 @@ def make_fields(pairs: Iterable[tuple[str, type[int] | type[float]]]) -> tuple[F
         for names that HDF5 or sh5util cannot have, and for names that stand twice
 
     """
-    fields = tuple(Field(name, kind) for name, kind in pairs)
+    fields = tuple(SeriesField(name, kind) for name, kind in pairs)
     names = [ELAPSED, EPOCH, *(field.name for field in fields)]
     for name in names:
         if not name or not name.isprintable() or "," in name or names.count(name) > 1:

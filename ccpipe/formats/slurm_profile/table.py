@@ -9,7 +9,7 @@ import numpy as np
 
 from ccpipe.formats.slurm_profile.errors import DamagedProfileError
 from ccpipe.formats.slurm_profile.hdf5 import Records
-from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH, Series, series_type
+from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH, ProfileSeries, series_type
 
 BLOCK_ROWS = 65_536
 """Rows that are in memory at a time; those of a day at one sample a second are 86 400."""
@@ -18,7 +18,7 @@ Rule = Callable[[Iterator[Records]], Iterator[Records]]
 """Changes the rows of one table, block by block; may hold rows back."""
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Rows, in a file or in memory."""
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Table:
         self,
         node_step: NodeStep,
         series: str,
-        source: Source,
+        source: RowSource,
         *,
         task: str | None = None,
         rules: Sequence[Rule] = (),
@@ -105,7 +105,7 @@ class Table:
         return f"/Steps/{step.step}/Nodes/{step.node}/{self.series}{task}"
 
     @property
-    def type(self) -> type[Series]:
+    def type(self) -> type[ProfileSeries]:
         """What is known of the series."""
         return series_type(self.series)
 

@@ -9,7 +9,7 @@ import numpy as np
 from ccpipe.formats.slurm_profile.hdf5 import Array, Records
 
 
-class Total(msgspec.Struct):
+class FieldTotal(msgspec.Struct):
     """Of one field; None, and a sum of 0, where it has no value at all."""
 
     min: int | float | None = None
@@ -22,9 +22,9 @@ class Total(msgspec.Struct):
         """Return the sum by the count."""
         return float(self.sum) / self.count if self.count else None
 
-    def join(self, other: "Total") -> "Total":
+    def join(self, other: "FieldTotal") -> "FieldTotal":
         """Return the total of both."""
-        return Total(
+        return FieldTotal(
             _pick(min, self.min, other.min),
             _pick(max, self.max, other.max),
             self.sum + other.sum,
@@ -41,7 +41,7 @@ class Totals:
 
     def __init__(self, fields: Sequence[str]) -> None:
         """Add up `fields`."""
-        self._totals = {name: Total() for name in fields}
+        self._totals = {name: FieldTotal() for name in fields}
 
     def add(self, records: Records, missing: Callable[[str], Array] | None = None) -> None:
         """Add rows; `missing` returns which values of a field do not count."""
@@ -52,19 +52,19 @@ class Totals:
             if len(values):
                 self._totals[name] = _add(total, values)
 
-    def result(self) -> dict[str, Total]:
+    def result(self) -> dict[str, FieldTotal]:
         """Return the totals so far."""
         return self._totals
 
 
-def _add(total: Total, values: Array) -> Total:
+def _add(total: FieldTotal, values: Array) -> FieldTotal:
     if values.dtype.kind == "f":
         chain = np.concatenate([[float(total.sum)], values.astype("<f8")])
         added: int | float = float(np.add.accumulate(chain)[-1])
     else:
         added = int(total.sum) + _exact_sum(values)
     low, high = values.min().item(), values.max().item()
-    return Total(
+    return FieldTotal(
         _pick(min, total.min, low), _pick(max, total.max, high), added, total.count + len(values)
     )
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.decoder import decode_types
-from ccpipe.formats.sonar.layout import Field, fields
+from ccpipe.formats.sonar.layout import FieldLayout, fields
 from ccpipe.formats.sonar.profiles import (
     STYLES,
     WriteProfile,
@@ -85,7 +85,7 @@ def _plan(
     ]
 
 
-def _conversion(field: Field, profile: WriteProfile) -> Callable[[Any], Any] | None:
+def _conversion(field: FieldLayout, profile: WriteProfile) -> Callable[[Any], Any] | None:
     if field.record is not None and field.depth:
         return lambda records: [_object(record, profile) for record in records]
     if field.record is not None:

@@ -15,7 +15,7 @@ from ccpipe.formats.sonar.types.extended import UINT64_MAX
 from ccpipe.formats.sonar.types.primitives import Primitive, Record
 
 
-class Field(NamedTuple):
+class FieldLayout(NamedTuple):
     """One field of a type."""
 
     name: str
@@ -33,12 +33,12 @@ class Field(NamedTuple):
 
 
 @functools.cache
-def fields(cls: type[Record]) -> dict[str, Field]:
+def fields(cls: type[Record]) -> dict[str, FieldLayout]:
     """Return the fields of a type by name, in the order of the specification."""
     return {info.name: _field(info) for info in msgspec.structs.fields(cls)}
 
 
-def _field(info: msgspec.structs.FieldInfo) -> Field:
+def _field(info: msgspec.structs.FieldInfo) -> FieldLayout:
     kind, depth = info.type, 0
     while True:
         if typing.get_origin(kind) is tuple and Ellipsis in typing.get_args(kind):
@@ -59,4 +59,4 @@ def _field(info: msgspec.structs.FieldInfo) -> Field:
     default = info.default
     if info.default_factory is not msgspec.NODEFAULT:
         default = info.default_factory()
-    return Field(info.name, default, depth, record, primitive, span, kind)
+    return FieldLayout(info.name, default, depth, record, primitive, span, kind)

@@ -30,15 +30,15 @@ from ccpipe.message import Message
 from ccpipe.node.agent import systemd
 from ccpipe.node.agent.controls import controls
 from ccpipe.node.agent.log import LogSource
-from ccpipe.node.agent.parts import Parts
+from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.agent.responder import Responder
-from ccpipe.node.agent.spooling import Replay, SpoolingSink, open_replay
+from ccpipe.node.agent.spooling import SpoolingSink, SpoolReplay, open_replay
 from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.pipeline import Limits, Sink, Stages, run
-from ccpipe.pipeline.signals import stop_signals
+from ccpipe.process.signals import stop_signals
 from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
 
@@ -72,7 +72,7 @@ class Agent:
         self._path = path
         self.once = once
         self.telemetry = telemetry
-        self.parts = Parts.of(with_profile(read()), path, telemetry)
+        self.parts = AgentParts.of(with_profile(read()), path, telemetry)
         self.metrics = Sampler(**self.parts.of_metrics(), once=once, telemetry=telemetry)
         # A single sample is two readings a second apart, not minutes.
         brief = {"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {}
@@ -195,7 +195,7 @@ class Agent:
         for error in [error for pipe in pipes if (error := pipe.exception())][:1]:
             raise error
 
-    async def _spool(self, stack: contextlib.AsyncExitStack, sink: NatsSink) -> Replay | None:
+    async def _spool(self, stack: contextlib.AsyncExitStack, sink: NatsSink) -> SpoolReplay | None:
         """Open the spool and begin to replay it; None where there is none."""
         options = self.site.publish.spool
         if self.once or not options.enabled:
@@ -274,12 +274,12 @@ class Agent:
         self._apply(parts)
         log.info("configuration reloaded")
 
-    def _read_parts(self) -> Parts:
+    def _read_parts(self) -> AgentParts:
         read = with_profile(self._read())
         site, changed = keep_fixed_settings(read, self.site)
         if changed:
             log.warning("%s: changed, which needs a restart", ", ".join(changed))
-        return Parts.of(site, self._path, self.telemetry, self.parts)
+        return AgentParts.of(site, self._path, self.telemetry, self.parts)
 
     async def set_interval(self, seconds: float) -> None:
         """Set the interval of metrics until the configuration is reloaded.
@@ -294,7 +294,7 @@ class Agent:
         site = msgspec.structs.replace(self.site, publish=publish)
         self._apply(dataclasses.replace(self.parts, site=site))
 
-    def _apply(self, parts: Parts) -> None:
+    def _apply(self, parts: AgentParts) -> None:
         metrics, sonar = parts.of_metrics(), parts.of_sonar()
         for settings in (metrics, sonar):
             Sampler(**settings)  # raises here where they are invalid, before anything changes

@@ -4,11 +4,11 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from ccpipe.config import Interval, Site, convert
-from ccpipe.config.dump import mask, measure, plain
+from ccpipe.config import Interval, Site, to_struct
+from ccpipe.config.dump import mask, plain, with_unit
 from ccpipe.errors import DataError, UnavailableError
 from ccpipe.formats.sonar import Envelope, SysinfoAttributes
-from ccpipe.node.controls.control import Change, Control, Tags
+from ccpipe.node.controls.control import Control, ControlChange, Tags
 from ccpipe.node.controls.cpu_freq import CpuFreq
 from ccpipe.node.controls.nvml import NvmlLimits
 from ccpipe.node.controls.rapl_limits import RaplLimits
@@ -44,14 +44,14 @@ def controls(
 
     """
 
-    async def put_interval(value: str, tags: Tags) -> Change:  # noqa: ARG001 - of the node
-        wanted = convert(value, Interval, "interval")
+    async def put_interval(value: str, tags: Tags) -> ControlChange:  # noqa: ARG001 - of the node
+        wanted = to_struct(value, Interval, "interval")
         if not MIN_INTERVAL <= wanted <= MAX_INTERVAL:
-            low, high = measure(MIN_INTERVAL), measure(MAX_INTERVAL)
+            low, high = with_unit(MIN_INTERVAL), with_unit(MAX_INTERVAL)
             raise DataError(f"interval {value:.40} is not between {low} and {high}")
         before = site().publish.interval
         await set_interval(wanted)
-        return Change(str(measure(before)), str(measure(wanted)))
+        return ControlChange(str(with_unit(before)), str(with_unit(wanted)))
 
     return {
         "topology": Control("processors, memory and cards", lambda _: _topology(sysinfo(), root)),
@@ -61,7 +61,7 @@ def controls(
         ),
         "interval": Control(
             "time between two samples",
-            lambda _: str(measure(site().publish.interval)),
+            lambda _: str(with_unit(site().publish.interval)),
             put_interval,
         ),
         **RaplLimits(root=root).controls(),
@@ -72,12 +72,14 @@ def controls(
 
 def _topology(envelopes: Iterable[Envelope], root: str) -> str:
     """Return the payload of the event ``topology`` and, beside it, cc-node-controller's keys."""
-    from ccpipe.translate.sonar.sonar_to_cc import topology  # 2 MB that few nodes are asked for
+    from ccpipe.translate.sonar.sonar_to_cc import (
+        topology_payload,  # 2 MB that few nodes are asked for
+    )
 
     errors = []
     for envelope in envelopes:
         if envelope.data is not None and isinstance(envelope.data.attributes, SysinfoAttributes):
-            reported = json.loads(topology(envelope.data.attributes))
+            reported = json.loads(topology_payload(envelope.data.attributes))
             return json.dumps({**reported, **hwthreads.topology(root)})
         errors += [error.detail for error in envelope.errors]
     raise UnavailableError("; ".join(errors) or "nothing is known of this node")

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.config import Interval, Site, convert
+from ccpipe.config import Interval, Site, to_struct
 from ccpipe.errors import ConfigError
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.pipeline import Translator
-from ccpipe.registry import build, construct, find, names, options_of
+from ccpipe.registry import build, construct, entry_points, find, options_of
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ PORTABLE = "portable"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class AgentParts:
     """What one configuration names."""
 
     site: Site
@@ -40,8 +40,8 @@ class Parts:
 
     @classmethod
     def of(
-        cls, site: Site, path: Path | None, telemetry: Telemetry, before: "Parts | None" = None
-    ) -> "Parts":
+        cls, site: Site, path: Path | None, telemetry: Telemetry, before: "AgentParts | None" = None
+    ) -> "AgentParts":
         """Make the parts; those of `before` go on where their options are the same.
 
         Raises
@@ -105,7 +105,7 @@ class Parts:
         return min_interval / 50 if jitter is None else jitter
 
 
-def collectors(site: Site, path: Path | None, before: Parts | None = None) -> dict[str, Any]:
+def collectors(site: Site, path: Path | None, before: AgentParts | None = None) -> dict[str, Any]:
     """Make the installed collectors, without those that are disabled or broken.
 
     Raises
@@ -115,7 +115,7 @@ def collectors(site: Site, path: Path | None, before: Parts | None = None) -> di
 
     """
     where = str(path or "configuration")
-    installed = names("collectors")
+    installed = entry_points("collectors")
     for name in site.publish.collectors:
         if name not in installed:
             find("collectors", name, f"{where}: publish.collectors.{name}")
@@ -158,7 +158,7 @@ def intervals(site: Site, path: Path | None, made: Mapping[str, Any]) -> dict[st
     for name, collector in made.items():
         given = site.publish.collectors.get(name, {}).get("interval")
         if given is not None:
-            own[name] = convert(given, Interval, where, f"publish.collectors.{name}.interval")
+            own[name] = to_struct(given, Interval, where, f"publish.collectors.{name}.interval")
         elif (usual := getattr(collector, "INTERVAL", None)) is not None:
             own[name] = float(usual)
     return own
@@ -172,14 +172,14 @@ def is_enabled(site: Site, name: str, where: str) -> bool:
     """Return whether a collector is enabled; raises ConfigError where that is no boolean."""
     default = name != PORTABLE or not proc.is_there()
     given = site.publish.collectors.get(name, {}).get("enabled", default)
-    return convert(given, bool, where, f"publish.collectors.{name}.enabled")
+    return to_struct(given, bool, where, f"publish.collectors.{name}.enabled")
 
 
 def _check_keys(cls: type[Any], table: Mapping[str, Any], where: str, key: str) -> None:
     """Raise ConfigError for an unknown key; the suggestion knows the common ones too."""
     known = [field.name for field in msgspec.structs.fields(options_of(cls))]
     fields = [(name, Any, None) for name in (*known, *_COMMON)]
-    convert(table, msgspec.defstruct("Options", fields, forbid_unknown_fields=True), where, key)
+    to_struct(table, msgspec.defstruct("Options", fields, forbid_unknown_fields=True), where, key)
 
 
 def _options(site: Site, name: str) -> Mapping[str, Any]:
@@ -188,7 +188,7 @@ def _options(site: Site, name: str) -> Mapping[str, Any]:
     return {key: value for key, value in table.items() if key not in _COMMON}
 
 
-def _sonar(site: Site, made: Mapping[str, Any], before: Parts | None) -> dict[str, Any]:
+def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> dict[str, Any]:
     """Make the collectors of Sonar's envelopes, of which there are none without ``/proc``.
 
     They share a walk over all processes with the collector `processes`.
@@ -226,7 +226,7 @@ def _sonar(site: Site, made: Mapping[str, Any], before: Parts | None) -> dict[st
 
 
 def _translators(
-    site: Site, path: Path | None, telemetry: Telemetry, before: Parts | None
+    site: Site, path: Path | None, telemetry: Telemetry, before: AgentParts | None
 ) -> list[Translator]:
     tables = site.publish.translate
     if before is not None and tables == before.site.publish.translate:

@@ -36,7 +36,7 @@ _DEVICES = {"type": "node", "stype": "*"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile:
+class PublisherProfile:
     """What a profile sets, where the site does not."""
 
     precision: Literal["auto", "s", "ms", "us", "ns"]
@@ -48,7 +48,7 @@ class Profile:
 
 # cc-metric-store keys metrics of a node by name and host alone: what differs in stype only would
 # overwrite each other. bridges/clustercockpit.toml has the same rules.
-CLUSTERCOCKPIT = Profile(
+CLUSTERCOCKPIT = PublisherProfile(
     precision="s",
     collectors={
         "disk": {"include": list(DISKS)},

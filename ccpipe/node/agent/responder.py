@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Self
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.store import HEADER_ROOM
+from ccpipe.bus.nats.outgoing import HEADER_ROOM
 from ccpipe.bus.subjects import REQUESTED_BY, Subjects, escape, minimal
 from ccpipe.config import Site
 from ccpipe.errors import (
@@ -68,7 +68,7 @@ class Request(NamedTuple):
         return self.message.tags.get("method", "").upper()
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """The answer to one request."""
 
     text: str
@@ -183,14 +183,14 @@ class Responder:
         try:
             self._waiting.put_nowait((requests, delivery))
         except asyncio.QueueFull:
-            busy = Answer(f"busy: {MAX_WAITING} requests are waiting", "failed")
+            busy = Reply(f"busy: {MAX_WAITING} requests are waiting", "failed")
             self.telemetry.count(self.telemetry.requests, "busy", len(requests))
             work = self._reply(delivery, [(request, busy) for request in requests])
             task = asyncio.create_task(work, name="ccpipe-control-busy")
             self._refusals.add(task)
             task.add_done_callback(self._refusals.discard)
 
-    async def _answer(self, request: Request, delivery: Delivery) -> Answer:
+    async def _answer(self, request: Request, delivery: Delivery) -> Reply:
         """Answer one request; whatever goes wrong is an answer too."""
         by = delivery.headers.get(REQUESTED_BY, "unknown")
         try:
@@ -198,16 +198,16 @@ class Responder:
                 raise DataError(request.problem)
             name, value = _resolve(request)
             if name == "controls":
-                return Answer(self._listed())
+                return Reply(self._listed())
             control = self._find(name)
             if request.method == "GET":
-                return Answer(await self._do(name, control.get, request.message.tags))
+                return Reply(await self._do(name, control.get, request.message.tags))
             return await self._set(name, control, value, request.message.tags, by)
         except (CcpipeError, OSError, ValueError) as error:
-            answer = Answer(str(error) or type(error).__name__, _reason(error))
+            answer = Reply(str(error) or type(error).__name__, _reason(error))
         except Exception as error:
             log.exception("control: %.80r", request.message.name)
-            answer = Answer(f"{type(error).__name__}: {error}", "failed")
+            answer = Reply(f"{type(error).__name__}: {error}", "failed")
         if request.method == "PUT" or answer.reason == "denied":
             log.warning("control: %.80r by %.80r: %s", request.message.name, by, answer.text)
         return answer
@@ -219,7 +219,7 @@ class Responder:
         hint = f"did you mean {close[0]!r}?" if close else "GET controls lists them"
         raise UsageError(f"there is no control {name!r:.80} on this node; {hint}")
 
-    async def _set(self, name: str, control: Control, value: str, tags: Tags, by: str) -> Answer:
+    async def _set(self, name: str, control: Control, value: str, tags: Tags, by: str) -> Reply:
         if control.put is None:
             raise DeniedError(f"{name} cannot be set")
         if not {name, name.partition(".")[0]} & set(self.allowed):
@@ -229,7 +229,7 @@ class Responder:
         where = kind if kind == "node" else f"{kind}:{tags.get('type-id', '')}"
         # A warning, so that it is logged at every level but the highest.
         log.warning("control: %s of %s set from %s to %s by %.80r", name, where, before, after, by)
-        return Answer(f"Set '{name}' for device '{where}': SUCCESS! It was {before}, it is {after}")
+        return Reply(f"Set '{name}' for device '{where}': SUCCESS! It was {before}, it is {after}")
 
     async def _do(self, name: str, work: Callable[..., Any], *arguments: object) -> Any:
         """Call `work` without blocking others, for ``ANSWER_SECONDS`` at most."""
@@ -277,21 +277,21 @@ class Responder:
             )
         return json.dumps({"controls": entries})
 
-    async def _reply(self, delivery: Delivery, answers: Sequence[tuple[Request, Answer]]) -> None:
+    async def _reply(self, delivery: Delivery, answers: Sequence[tuple[Request, Reply]]) -> None:
         """Send one message with a line for each request; the broker may allow no second one."""
         if not delivery.reply:
             return
         room = self.bus.max_payload - HEADER_ROOM
         lines = [self._line(request, answer) for request, answer in answers]
         if (size := sum(map(len, lines))) > room:
-            large = Answer(f"the answer of {size} bytes is more than a message holds", "failed")
+            large = Reply(f"the answer of {size} bytes is more than a message holds", "failed")
             lines = [self._line(answers[0][0], large)]
         try:
             await self.bus.publish(delivery.reply, b"".join(lines))
         except UnavailableError as error:
             log.warning("control: an answer could not be sent: %s", error)
 
-    def _line(self, request: Request, answer: Answer) -> bytes:
+    def _line(self, request: Request, answer: Reply) -> bytes:
         level = "ERROR" if answer.reason else "INFO"
         added = {"hostname": self.site.hostname, "level": level, "loglevel": level.lower()}
         if answer.reason:

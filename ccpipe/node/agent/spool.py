@@ -3,19 +3,25 @@
 Metrics are dropped, the oldest first, when the file is full or they are too old; events never
 are. What was dropped is counted. A message keeps its id, so that the broker recognises one that it
 had stored after all.
+
+The file is there only while it is needed: most publishers never lose their broker, and SQLite would
+be a twentieth of their memory.
 """
 
 import contextlib
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ccpipe.bus.nats.publisher import Outgoing
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.errors import ConfigError, UnavailableError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 VERSION = 1
 """Of the file's layout."""
@@ -69,10 +75,13 @@ class Spool:
         self.bytes = 0
         """Bytes that they take, roughly."""
         self._file: sqlite3.Connection | None = None
+        self._is_open = False
         self._busy = threading.Lock()
 
     def open(self) -> None:
-        """Open or create the file; one that is damaged is set aside under another name.
+        """Open the file if there is one; ``append`` creates it.
+
+        One that is damaged is set aside under another name.
 
         Raises
         ------
@@ -80,24 +89,39 @@ class Spool:
             where it cannot be used, or another process uses it.
 
         """
+        folder = self.path.parent
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"spool: {self.path}: {error}") from None
+        if self.path.exists():
+            self._open_file()
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(f"spool: {self.path}: the folder cannot be written")
+        self._is_open = True
+
+    def _open_file(self) -> None:
+        import sqlite3
+
+        try:
             try:
                 self._connect()
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise
-                self.close()
+                self._close_file()
                 self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
                 for suffix in ("-wal", "-shm"):
                     self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
                 self._connect()
         except (OSError, sqlite3.Error) as error:
-            self.close()
+            self._close_file()
             reason = "another process uses it" if "locked" in str(error) else error
             raise ConfigError(f"spool: {self.path}: {reason}") from None
 
     def _connect(self) -> None:
+        import sqlite3
+
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._file = sqlite3.connect(
             self.path, isolation_level=None, timeout=0, check_same_thread=False
@@ -117,11 +141,19 @@ class Spool:
         )
 
     def close(self) -> None:
-        """Close the file; what it holds stays."""
+        """Close the file; what it holds stays, and one that holds nothing is removed."""
         with self._busy:
+            self._is_open = False
             if self._file is not None:
-                self._file.close()
-                self._file = None
+                self._close_file()
+                if not self.messages:
+                    with contextlib.suppress(OSError):
+                        self.path.unlink()
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> Dropped:
         """Add messages, each with whether it is an event; they are on the disk then.
@@ -173,19 +205,21 @@ class Spool:
             self._shrink()
 
     def _shrink(self) -> None:
+        import sqlite3
+
         with self._busy, contextlib.suppress(sqlite3.Error):
             if self._file is not None:
                 # By execute() it would free a single page.
                 self._file.executescript("PRAGMA incremental_vacuum")
 
-    def _drop_old(self, file: sqlite3.Connection, now: int) -> Dropped:
+    def _drop_old(self, file: "sqlite3.Connection", now: int) -> Dropped:
         before = now - int(self.age * 1e9)
         found = file.execute(
             "SELECT number, payload FROM message WHERE NOT is_event AND time < ?", (before,)
         )
         return self._drop(file, [(number, _lines(payload)) for number, payload in found])
 
-    def _drop_beyond_size(self, file: sqlite3.Connection) -> Dropped:
+    def _drop_beyond_size(self, file: "sqlite3.Connection") -> Dropped:
         excess = self.bytes - self.size
         if excess <= 0:
             return Dropped()
@@ -201,11 +235,11 @@ class Spool:
         rows.close()
         return self._drop(file, found)
 
-    def _drop(self, file: sqlite3.Connection, found: Sequence[tuple[int, int]]) -> Dropped:
+    def _drop(self, file: "sqlite3.Connection", found: Sequence[tuple[int, int]]) -> Dropped:
         self._delete(file, [number for number, _ in found])
         return Dropped(len(found), sum(lines for _, lines in found))
 
-    def _delete(self, file: sqlite3.Connection, numbers: Sequence[int]) -> None:
+    def _delete(self, file: "sqlite3.Connection", numbers: Sequence[int]) -> None:
         for number in numbers:
             rows = file.execute("DELETE FROM message WHERE number = ? RETURNING size", (number,))
             for (size,) in rows.fetchall():
@@ -213,11 +247,19 @@ class Spool:
                 self.bytes -= size
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self) -> "Iterator[sqlite3.Connection]":
         """Run a transaction; where it fails, everything is as before."""
+        import sqlite3
+
         with self._busy:
-            if self._file is None:
+            if not self._is_open:
                 raise UnavailableError(f"spool: {self.path} is closed")
+            if self._file is None:
+                try:
+                    self._open_file()
+                except ConfigError as error:
+                    raise UnavailableError(str(error)) from None
+            assert self._file is not None
             before = self.messages, self.bytes
             try:
                 self._file.execute("BEGIN IMMEDIATE")

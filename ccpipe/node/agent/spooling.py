@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.publisher import IN_FLIGHT, Outgoing, Publisher
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.store import IN_FLIGHT
 from ccpipe.bus.subjects import matches
 from ccpipe.errors import ConfigError, DataError, DeniedError, UnavailableError
 from ccpipe.node.agent.spool import Dropped, Spool, Spooled
@@ -29,7 +31,7 @@ REPORT_SECONDS = 60.0
 
 async def open_replay(
     sink: NatsSink, path: Path, dead_letter_sink: DeadLetterSink, telemetry: Telemetry
-) -> "Replay | None":
+) -> "SpoolReplay | None":
     """Open the spool at `path`, as ``[publish.spool]`` says; None where it cannot be used.
 
     What it holds is replayed through the connection of `sink`.
@@ -41,7 +43,7 @@ async def open_replay(
     except ConfigError as error:
         log.warning("%s; without the broker, messages are kept in memory only", error)
         return None
-    return Replay(
+    return SpoolReplay(
         spool,
         Publisher(sink.bus, sink.site.bus, sink.subjects),
         rate=options.rate,
@@ -56,7 +58,7 @@ class SpoolingSink(Sink):
     As long as the spool holds anything, everything goes through it, so that order is kept.
     """
 
-    def __init__(self, sink: NatsSink, replay: "Replay") -> None:
+    def __init__(self, sink: NatsSink, replay: "SpoolReplay") -> None:
         """Publish as `sink` does, else spool for `replay`."""
         self.sink = sink
         self.replay = replay
@@ -89,7 +91,7 @@ class SpoolingSink(Sink):
         return not is_metric or b" event=" in message.payload
 
 
-class Replay:
+class SpoolReplay:
     """Empties the spool onto the bus, in order and at a limited rate."""
 
     def __init__(

@@ -1,1 +1,1 @@
-"""One file for each thing that is measured on a node."""
+"""Collectors: one file for each thing that is measured on a node."""

@@ -13,6 +13,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.collectors import cpu, load, memory, network, temperature
 from ccpipe.node.collectors.storage import disk
 from ccpipe.node.linux import proc
+from ccpipe.node.linux.mounts import Mount
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import Previous, emit, rates
 from ccpipe.node.sampling.soft_errors import SoftErrors
@@ -151,8 +152,9 @@ class Portable:
             tags = {**_NODE, "stype": "device", "stype-id": proc.tag(device)}
             yield from emit(rows, units, time, tags)
 
-    def _capacity(self, psutil: Any, time: int) -> Iterator[Message]:  # noqa: ARG002 - as the others
-        return disk.capacity(time, self._exclude_devices, self._exclude_mounts)
+    def _capacity(self, psutil: Any, time: int) -> Iterator[Message]:
+        mounted = tuple(Mount(*partition[:3]) for partition in psutil.disk_partitions(all=True))
+        return disk.capacity(time, mounted, self._exclude_devices, self._exclude_mounts)
 
 
 def _load(psutil: Any, time: int) -> Iterator[Message]:

@@ -17,7 +17,7 @@ Tags = Mapping[str, str]
 """Those of a request: ``type`` and ``type-id`` say which device is meant."""
 
 
-class Change(NamedTuple):
+class ControlChange(NamedTuple):
     """The value before and after a PUT."""
 
     before: str
@@ -36,7 +36,7 @@ class Control:
     """Description with its unit, for the list of controls."""
     get: Callable[[Tags], str]
     """Returns a text: one value, or JSON for several."""
-    put: Callable[[str, Tags], Change | Awaitable[Change]] | None = None
+    put: Callable[[str, Tags], ControlChange | Awaitable[ControlChange]] | None = None
     """Sets a value. An ``async def`` is awaited in the loop instead of run in a thread."""
     device: str = "node"
     """Its type of device, as in the tag ``type``."""

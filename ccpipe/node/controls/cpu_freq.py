@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ccpipe.errors import DataError
 from ccpipe.node.controls.control import (
-    Change,
     Control,
+    ControlChange,
     Tags,
     device,
     joined,
@@ -98,7 +98,9 @@ class CpuFreq:
             return json.dumps(by_thread)
         return next(iter(words.values()))
 
-    def put(self, file: str, check: Callable[[str, Path], str], value: str, tags: Tags) -> Change:
+    def put(
+        self, file: str, check: Callable[[str, Path], str], value: str, tags: Tags
+    ) -> ControlChange:
         """Set a value of the requested policies: of all of them, or of none where one refuses.
 
         Raises
@@ -114,7 +116,7 @@ class CpuFreq:
         before = joined({threads: proc.text(path).strip() for threads, path in folders.items()})
         set_files(wanted)
         after = joined({threads: proc.text(path).strip() for threads, path in folders.items()})
-        return Change(before, after)
+        return ControlChange(before, after)
 
     def _chosen(self, tags: Tags) -> dict[str, Path]:
         """Return the requested policies, by their hardware threads: ``0 1``."""

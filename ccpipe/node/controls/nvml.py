@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ccpipe.errors import DataError
-from ccpipe.node.controls.control import Change, Control, Tags, device, joined, quantity
+from ccpipe.node.controls.control import Control, ControlChange, Tags, device, joined, quantity
 from ccpipe.node.linux.nvml import Driver
 
 _CARD = "accelerator"
@@ -106,7 +106,7 @@ class NvmlLimits:
             return json.dumps(values)
         return f"{next(iter(values.values())):.15g}"
 
-    def put(self, value: str, tags: Tags) -> Change:
+    def put(self, value: str, tags: Tags) -> ControlChange:
         """Set the limit of the cards that are meant: of all of them, or of none.
 
         Raises
@@ -141,7 +141,7 @@ class NvmlLimits:
                         nvml.nvmlDeviceSetPowerManagementLimit(card, before[address])
                 raise
         after = dict.fromkeys(before, milliwatts)
-        return Change(_written(before), _written(after))
+        return ControlChange(_written(before), _written(after))
 
     @contextmanager
     def _cards(self, tags: Tags) -> Iterator[tuple[Any, dict[str, Any]]]:

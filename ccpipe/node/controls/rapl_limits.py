@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from ccpipe.errors import DataError
 from ccpipe.node.controls.control import (
-    Change,
     Control,
+    ControlChange,
     Tags,
     device,
     joined,
@@ -115,7 +115,7 @@ class RaplLimits:
             return _written(next(iter(values.values())))
         return json.dumps(values)
 
-    def put(self, control: str, value: str, tags: Tags) -> Change:
+    def put(self, control: str, value: str, tags: Tags) -> ControlChange:
         """Set a limit, in watts, on the sockets that are meant: on all of them or on none.
 
         Raises
@@ -137,7 +137,7 @@ class RaplLimits:
         before = joined({name: _written(_value(files)) for name, files in meant.items()})
         set_files(wanted, tolerance=_STEP)
         after = joined({name: _written(_value(files)) for name, files in meant.items()})
-        return Change(before, after)
+        return ControlChange(before, after)
 
     def _meant(self, control: str, tags: Tags) -> dict[str, list[_File]]:
         """Return the files of a control, by socket, for the requested device."""

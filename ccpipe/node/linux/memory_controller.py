@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.perf_event import Event
+from ccpipe.node.linux.perf_event import PerfEvent
 
 
 class Traffic(NamedTuple):
@@ -24,7 +24,7 @@ class Traffic(NamedTuple):
 
     cpu: int
     """The hardware thread to count on: one of the controller's socket."""
-    events: list[tuple[Event, float]]
+    events: list[tuple[PerfEvent, float]]
 
 
 _LINE = 64  # bytes
@@ -70,21 +70,21 @@ def traffic(devices: Path, *, zen_3: bool) -> Iterator[Traffic]:
             return
 
 
-def _everywhere(device: Path, events: list[tuple[Event, float]]) -> Iterator[Traffic]:
+def _everywhere(device: Path, events: list[tuple[PerfEvent, float]]) -> Iterator[Traffic]:
     """Count on the hardware thread of each socket that the device names."""
     mask = device / "cpumask"
     for cpu in proc.listed(str(mask), proc.text(mask)):
         yield Traffic(cpu, events)
 
 
-def _event(device: Path, config: int) -> Event:
+def _event(device: Path, config: int) -> PerfEvent:
     kind = proc.number(device / "type")
     if kind is None:
         raise DataError(f"{device}: the type is missing")
-    return Event(kind, config)
+    return PerfEvent(kind, config)
 
 
-def _described(device: Path) -> dict[str, tuple[Event, float]]:
+def _described(device: Path) -> dict[str, tuple[PerfEvent, float]]:
     """Return the events that a device names with how many bytes one of each is."""
     events = {}
     folder = device / "events"

@@ -1,7 +1,14 @@
-"""The mounted file systems, through psutil."""
+"""The mounted file systems: ``/proc/self/mounts``."""
 
+import functools
+import re
 from pathlib import Path
 from typing import NamedTuple
+
+from ccpipe.node.linux import proc
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_COLUMNS = 3
 
 
 class Mount(NamedTuple):
@@ -13,7 +20,7 @@ class Mount(NamedTuple):
     """The type of the file system, such as ``ext4``."""
 
 
-def mounts(root: str = "/") -> list[Mount]:
+def mounts(root: str = "/") -> tuple[Mount, ...]:
     """Return all mounted file systems in the order of mounting, also those that others hide.
 
     `root` is where the file system begins that is read; another than ``/`` is a captured tree.
@@ -24,12 +31,16 @@ def mounts(root: str = "/") -> list[Mount]:
         where the system does not list them.
 
     """
-    import psutil
+    return _listed(proc.text(Path(root, "proc/self/mounts")))
 
-    usual = psutil.PROCFS_PATH
-    if root != "/":
-        psutil.PROCFS_PATH = str(Path(root, "proc"))
-    try:
-        return [Mount(*partition[:3]) for partition in psutil.disk_partitions(all=True)]
-    finally:
-        psutil.PROCFS_PATH = usual
+
+@functools.lru_cache(maxsize=1)
+def _listed(text: str) -> tuple[Mount, ...]:
+    """Read the list, which rarely changes."""
+    rows = (line.split(" ") for line in text.split("\n"))
+    return tuple(Mount(*map(_unescaped, row[:_COLUMNS])) for row in rows if len(row) >= _COLUMNS)
+
+
+def _unescaped(word: str) -> str:
+    """Return a word without the escapes for blanks, line ends and backslashes (fstab(5))."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 8)), word)

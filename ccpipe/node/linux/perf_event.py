@@ -29,14 +29,14 @@ _SPARE = 256  # file descriptors left to the rest of the process
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Event(NamedTuple):
+class PerfEvent(NamedTuple):
     """What to count, as the kernel names it: type of device, and its configuration."""
 
     type: int
     config: int
 
 
-class Reading(NamedTuple):
+class GroupReading(NamedTuple):
     """The counts of a group since it was opened."""
 
     enabled: int
@@ -46,10 +46,10 @@ class Reading(NamedTuple):
     counts: tuple[int, ...]
 
 
-class Group:
+class EventGroup:
     """Events that are counted together on one hardware thread, for all processes."""
 
-    def __init__(self, events: Sequence[Event], cpu: int) -> None:
+    def __init__(self, events: Sequence[PerfEvent], cpu: int) -> None:
         """Begin to count.
 
         Raises
@@ -70,20 +70,20 @@ class Group:
             self.close()
             raise
 
-    def read(self) -> Reading:
+    def read(self) -> GroupReading:
         """Return what was counted so far; raises OSError where the kernel does not report it."""
         answer = os.read(self._files[0], self._answer.size)
         if len(answer) < self._answer.size:
             raise OSError(errno.EIO, "the kernel counts no more")
         _, enabled, running, *counts = self._answer.unpack(answer)
-        return Reading(enabled, running, tuple(counts))
+        return GroupReading(enabled, running, tuple(counts))
 
     def close(self) -> None:
         """Stop counting; happens by itself when the group is garbage-collected."""
         self._close()
 
 
-def rates(before: Reading | None, now: Reading) -> list[float] | None:
+def rates(before: GroupReading | None, now: GroupReading) -> list[float] | None:
     """Return what each event counted per second between two readings of one group.
 
     Where the group was multiplexed with others the rate is scaled to the whole time. It is None
@@ -109,7 +109,7 @@ def make_room(files: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, maximum), hard))
 
 
-def _open(event: Event, cpu: int, leader: int) -> int:
+def _open(event: PerfEvent, cpu: int, leader: int) -> int:
     number = _NUMBERS.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"perf_event_open has no known number on {platform.machine()}")

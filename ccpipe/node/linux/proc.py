@@ -4,6 +4,7 @@ A file that is not there raises OSError: this machine has no such thing. What th
 never write raises DataError with file, line and what is wrong.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from ccpipe.message import Uint
 
 _INT64_MAX = 2**63 - 1
 _UINT64_MAX = 2**64 - 1
+_SAFE_DIGITS = len(str(_INT64_MAX))
 _COUNTER = re.compile(r"\d{1,20}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)  # Linux knows 8192 of them
@@ -45,9 +47,10 @@ def text(path: Path | str) -> str:
 
 def lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield each line that is not blank, with its place for error messages."""
-    for number, line in enumerate(text(path).split("\n"), 1):
-        if line.strip():
-            yield f"{path}: line {number}", line
+    name = str(path)
+    for number, line in enumerate(text(name).split("\n"), 1):
+        if line and not line.isspace():
+            yield f"{name}: line {number}", line
 
 
 def pairs(path: Path) -> dict[str, str]:
@@ -143,6 +146,12 @@ def counters(place: str, words: Sequence[str], minimum: int) -> list[int]:
     """
     if len(words) < minimum:
         raise DataError(f"{place}: {len(words)} counters, not {minimum}")
+    if (
+        all(map(str.isdecimal, words))
+        and all(map(str.isascii, words))
+        and max(map(len, words), default=0) < _SAFE_DIGITS
+    ):
+        return list(map(int, words))
     values = []
     for word in words:
         value = int(word) if _COUNTER.fullmatch(word) else _UINT64_MAX + 1
@@ -184,6 +193,11 @@ def gained(before: Sequence[int] | None, now: Sequence[int]) -> list[int] | None
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Return whether a name matches one of `patterns`, which are those of a shell."""
+    return _matches(name, tuple(patterns))
+
+
+@functools.lru_cache(maxsize=1024)
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

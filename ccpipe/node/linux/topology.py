@@ -35,7 +35,7 @@ class Topology(NamedTuple):
     """Between NUMA domains, 10 from one to itself; empty where the kernel knows of no domains."""
 
 
-class System(NamedTuple):
+class OperatingSystem(NamedTuple):
     """What runs the node."""
 
     name: str
@@ -64,10 +64,10 @@ def topology(root: str = "/") -> Topology:
     )
 
 
-def system(root: str = "/") -> System:
+def system(root: str = "/") -> OperatingSystem:
     """Return what ``uname`` says; raises OSError, DataError where ``/proc`` has no such file."""
     kernel = Path(root, "proc/sys/kernel")
-    return System(
+    return OperatingSystem(
         name=_word(kernel / "ostype"),
         release=_word(kernel / "osrelease"),
         architecture=proc.word(kernel / "arch") or os.uname().machine,  # before Linux 6.1

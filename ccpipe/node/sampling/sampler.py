@@ -7,18 +7,23 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
-
-import msgspec
 
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import Envelope
 from ccpipe.message import Message
 from ccpipe.node.sampling.soft_errors import SoftErrors
-from ccpipe.node.sampling.thread import Collector, CollectorThread
+from ccpipe.node.sampling.thread import Answer, Collector, CollectorReader, ReaderThreads
 from ccpipe.pipeline import Batch, RecordType, Source, wait_for_event
 from ccpipe.telemetry import Telemetry
 
@@ -40,8 +45,6 @@ _ABSENT = frozenset(
 )  # fmt: skip
 """Error codes of missing hardware or rights; other errors may be temporary."""
 
-_Answer = asyncio.Future[list[Any]]
-
 MakeError = Callable[[int, str], Any]
 """Makes a record of an error in a slot."""
 
@@ -50,7 +53,7 @@ MakeError = Callable[[int, str], Any]
 class _Turn:
     """A collector with its interval and state."""
 
-    thread: CollectorThread
+    reader: CollectorReader
     interval: int
     away_until: float = 0.0
     """Not read before this time of the monotonic clock: it found nothing to measure."""
@@ -80,8 +83,8 @@ class Sampler(Source):
 
     Slots are the multiples of the interval since the epoch, and every message carries exactly its
     slot's time, so that the series of all nodes align. Each collector may have its own interval,
-    and each is read in its own thread: a batch waits for the slow ones only for `timeout`; later
-    records come with the next batch. One that is still busy at its own next slot is cut off: it is
+    and each is read in a thread: a batch waits for the slow ones only for `timeout`; later records
+    come with the next batch. One that is still busy at its own next slot is cut off: it is
     not read a second time, and the records of the first reading are dropped.
     """
 
@@ -154,8 +157,9 @@ class Sampler(Source):
         self._stopped = asyncio.Event()
         self._awake = asyncio.Event()  # ends a sleep early
         self._soft = SoftErrors()
+        self._threads = ReaderThreads(math.inf)
         self._turns: dict[str, _Turn] = {}
-        self._pending: dict[_Answer, _Pending] = {}
+        self._pending: dict[Answer, _Pending] = {}
         self._errors: list[Any] = []
         self._absent: list[str] = []
         self._last: dict[int, tuple[int, float]] = {}  # slot and monotonic time, by interval
@@ -184,8 +188,8 @@ class Sampler(Source):
     ) -> None:
         """Change collectors or intervals from the next slot on; see ``__init__``.
 
-        Collectors that are the same objects as before go on in their threads. Readings of the
-        others that were started are still yielded. New ones are read once immediately, and these
+        Collectors that are the same objects as before go on. Readings of the others that were
+        started are still yielded. New ones are read once immediately, and these
         records are dropped, so that they have rates in their first slot.
 
         Raises
@@ -204,6 +208,7 @@ class Sampler(Source):
         self._jitter = jitter
         self._tags = tags
         self._timeout = min_interval / 40 if timeout is None else timeout
+        self._threads.timeout = self._timeout
         self._units = units or {}
         self._last = {every: last for every, last in self._last.items() if every in self._intervals}
         self._take_turns(collectors, ticks)
@@ -211,20 +216,20 @@ class Sampler(Source):
 
     def _take_turns(self, collectors: Mapping[str, Collector], ticks: Mapping[str, int]) -> None:
         before, self._turns = self._turns, {}
+        new = []
         for name, collector in collectors.items():
             turn = before.get(name)
-            if turn is not None and turn.thread.collector is collector:
+            if turn is not None and turn.reader.collector is collector:
                 turn.interval = ticks[name]
-                del before[name]
             else:
-                turn = _Turn(CollectorThread(name, collector), ticks[name])
-                if self._began and name in self._at_start:
-                    self._question(turn, _whole_second())
-                elif self._began:
-                    turn.thread.prime(time.time_ns())
+                turn = _Turn(CollectorReader(name, collector), ticks[name])
+                new.append(turn)
             self._turns[name] = turn
-        for turn in before.values():
-            turn.thread.end()
+        if self._began and new:
+            first = [turn for turn in new if turn.reader.name in self._at_start]
+            self._question(first, _whole_second())
+            others = [turn.reader for turn in new if turn.reader.name not in self._at_start]
+            self._threads.prime(others, time.time_ns())
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Return each collector's interval in seconds, and its state: on, off or late."""
@@ -249,14 +254,13 @@ class Sampler(Source):
         finally:
             for answer in self._pending:
                 answer.cancel()
-            for turn in self._turns.values():
-                turn.thread.end()
+            self._threads.end()
 
     async def _slots(self) -> AsyncGenerator[list[Any]]:
         """Yield records slot by slot, and before the first one those of `at_start`."""
         if first := [turn for name, turn in self._turns.items() if name in self._at_start]:
             now = time.time_ns()
-            asked = [self._question(turn, _whole_second()) for turn in first]
+            asked = self._question(first, _whole_second())
             # Not beyond the first slot.
             yield await self._answers(asked, min(self._timeout, (self._after(now) - now) / _SECOND))
         while (slot := await self._next_slot()) is not None:
@@ -275,7 +279,7 @@ class Sampler(Source):
         slot = time.time_ns() // interval * interval
         records = await self._answers(self._ask(slot, everyone=True), _ONCE_TIMEOUT)
         for turn, *_ in self._pending.values():
-            log.warning("collector %s takes too long and is left out", turn.thread.name)
+            log.warning("collector %s takes too long and is left out", turn.reader.name)
         yield records
 
     async def _next_slot(self) -> int | None:
@@ -292,11 +296,7 @@ class Sampler(Source):
             wait = (slot - now) / _SECOND
             self.expected = time.monotonic() + wait + late + self._timeout
             self.armed.set()
-            if not await self._pause(wait):
-                return None
-            if time.time_ns() < slot:
-                continue
-            if late and not self._awake.is_set() and not await self._pause(late):
+            if not await self._pause(wait + late):
                 return None
             if slot <= time.time_ns() < slot + min_interval:
                 return slot
@@ -327,29 +327,30 @@ class Sampler(Source):
                         self._telemetry.count(self._telemetry.missed, self, missed)
                         log.warning("%d slots passed without a sample", missed)
 
-    def _ask(self, slot: int, *, everyone: bool = False) -> list[_Answer]:
+    def _ask(self, slot: int, *, everyone: bool = False) -> list[Answer]:
         """Start reading the collectors that are due, except for those that are busy or off."""
         self._forget_removed()
-        now, asked = time.monotonic(), []
+        now, due = time.monotonic(), []
         for turn in self._turns.values():
             if not (everyone or slot % turn.interval == 0):
                 continue
-            if turn.thread.is_busy:
+            if turn.reader.is_busy:
                 self._cut_off(turn, slot)
             elif now >= turn.away_until:
                 if turn.is_late:
-                    log.info("collector %s answers again", turn.thread.name)
+                    log.info("collector %s answers again", turn.reader.name)
                 turn.is_late = False
-                asked.append(self._question(turn, slot))
-        return asked
+                due.append(turn)
+        return self._question(due, slot)
 
-    def _question(self, turn: _Turn, slot: int) -> _Answer:
-        answer = turn.thread.ask(slot)
-        self._pending[answer] = _Pending(turn, slot, self._tags, self._units)
-        return answer
+    def _question(self, turns: Sequence[_Turn], slot: int) -> list[Answer]:
+        answers = self._threads.ask([turn.reader for turn in turns], slot)
+        for answer, turn in zip(answers, turns, strict=True):
+            self._pending[answer] = _Pending(turn, slot, self._tags, self._units)
+        return answers
 
     def _cut_off(self, turn: _Turn, slot: int) -> None:
-        name = turn.thread.name
+        name = turn.reader.name
         self._telemetry.count(self._telemetry.missed, name)
         self._drop([answer for answer, asked in self._pending.items() if asked.turn is turn])
         self._report(slot, f"collector {name} still hangs: it has no sample of this slot")
@@ -368,12 +369,12 @@ class Sampler(Source):
             ]
         )
 
-    def _drop(self, answers: list[_Answer]) -> None:
+    def _drop(self, answers: list[Answer]) -> None:
         for answer in answers:
             del self._pending[answer]
             answer.cancel()
 
-    async def _answers(self, asked: list[_Answer], seconds: float) -> list[Any]:
+    async def _answers(self, asked: list[Answer], seconds: float) -> list[Any]:
         """Wait for the readings just started, at most `seconds`; return all records so far.
 
         A collector that failed costs its own metrics only.
@@ -393,7 +394,7 @@ class Sampler(Source):
                 self._note(turn, slot, wrong)
                 continue
             if turn.is_away:
-                log.info("collector %s is on again", turn.thread.name)
+                log.info("collector %s is on again", turn.reader.name)
             turn.is_away, turn.has_reported = False, True
         self._log_absent()
         records += self._errors
@@ -401,7 +402,7 @@ class Sampler(Source):
         return records
 
     def _note(self, turn: _Turn, slot: int, error: BaseException) -> None:
-        name = turn.thread.name
+        name = turn.reader.name
         self._report(slot, f"collector {name}: {error}")
         absent = isinstance(error, OSError) and error.errno in _ABSENT
         if absent or isinstance(error, MissingExtra | WrongRecordError):
@@ -453,11 +454,15 @@ def _tagged(
     if common is None:
         return records
     tagged = []
+    own: Mapping[str, str] | None = None  # which the messages of one device share
+    tags: dict[str, str] = {}
     for message in records:
-        tags = {**common, **message.tags}
-        if unit := units.get(message.name):
-            tags.setdefault("unit", unit)
-        tagged.append(msgspec.structs.replace(message, tags=tags))
+        if message.tags is not own:
+            own = message.tags
+            tags = dict(sorted({**common, **own}.items()))
+        unit = units.get(message.name)
+        each = tags if unit is None or "unit" in tags else {**tags, "unit": unit}
+        tagged.append(Message(message.name, each, message.value, message.time, message.field))
     return tagged
 
 

@@ -1,6 +1,9 @@
 # distutils: language = c++
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled kernel of ``table``: ``Lines`` as the buffers of Arrow arrays."""
+"""The compiled kernel of ``table``: ``Lines`` as the buffers of Arrow arrays.
+
+It reads rows as the decoder packed them, so that nothing is joined or unpacked before.
+"""
 
 from cpython cimport array
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
@@ -8,6 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport INT32_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcpy, memset
 from libcpp cimport bool as cbool
+from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
@@ -15,45 +19,73 @@ import array as arrays
 import os
 
 
-cdef extern from "columns.hpp" namespace "ccpipe" nogil:
+cdef extern from "batch.hpp" namespace "ccpipe" nogil:
     struct Seed:
         uint64_t a
         uint64_t b
+    struct Row:
+        int64_t start
+        int64_t end
+        int64_t time
+        int64_t exact
+        double number
+        int32_t series
+        int32_t field
+        uint8_t type
     enum:
         CLUSTER
-        COLUMNS
     cdef cppclass Names:
-        size_t size()
         const char* text(int32_t number, size_t& size) const
     cdef cppclass Texts:
         string bytes
         vector[int32_t] ends
         void add(const char*, size_t) except +
-        void add(const Texts&, size_t first, size_t last) except +
     struct Series:
         int32_t names[7]
-        unsigned tags
-        unsigned tags_end
-    cdef cppclass SeriesColumns:
-        SeriesColumns(const Seed&) except +
+    cdef cppclass KnownSeries:
+        KnownSeries(const Seed&) except +
         vector[Names] columns
         vector[Series] series
-        Texts keys
-        Texts values
+        vector[int32_t] places
         void begin(const char*, size_t) except +
         void tag(const char*, size_t, const char*, size_t) except +
         cbool add(const char*, size_t) except +
+        void note(int32_t)
+        size_t first_unknown(const Row*, size_t, size_t) const
     cdef cppclass NameColumn:
-        NameColumn(const Names&) except +
         Texts dictionary
-        int32_t number(int32_t) except +
+    struct Key "ccpipe::Batch::Key":
+        int32_t cluster
+        int64_t day
+    cdef cppclass Batch:
+        size_t size
+        vector[Key] keys
+        vector[vector[int64_t]] rows
+        void add(const Row*, size_t) except +
+        void split(const KnownSeries&) except +
+    cdef cppclass CppTable "ccpipe::Table":
+        CppTable(const Batch&, const KnownSeries&, const int64_t*, size_t) except +
+        vector[NameColumn] names
+        size_t missing[6]
+        vector[int32_t] fields
+        unsigned types
+        size_t untimed
+        size_t texts
+        size_t pairs
+        cbool read(size_t, size_t, int64_t*, int16_t*, double*, int32_t*) except +
+        void write_names(int, int32_t*, uint8_t*) const
+        void write_tags(int32_t*, Texts&, Texts&) except +
+        void clear_untimed(uint8_t*) const
+        size_t clear_type(int, cbool, uint8_t*) const
+        void write_exact(int64_t*) const
+        void write_booleans(uint8_t*) const
+        vector[pair[size_t, int64_t]] text_numbers() except +
 
 cdef enum:  # ``ValueType``
+    INT = 1
+    UINT = 2
     BOOL = 3
     TEXT = 4
-
-cdef int64_t DAY = 86_400 * 1_000_000_000
-cdef int64_t NO_TIME = INT64_MIN
 
 cdef Seed _seed
 _seed.a = int.from_bytes(os.urandom(8), "little")
@@ -65,295 +97,253 @@ cdef array.array _INT64 = arrays.array("q")
 cdef array.array _DOUBLE = arrays.array("d")
 
 
-cdef inline int64_t _floor(int64_t number, int64_t by) noexcept nogil:
-    cdef int64_t whole = number / by
-    return whole - (number % by < 0)
+cdef class Known:
+    """What is known of the series of one table: it saves taking them apart for each batch."""
 
+    cdef KnownSeries* all
+    cdef readonly object table
 
-cdef class Rows:
-    """Some rows, or all of them."""
+    def __cinit__(self, table):
+        self.all = new KnownSeries(_seed)
+        self.table = table
 
-    cdef const int64_t* rows
-    cdef Py_ssize_t size
+    def __dealloc__(self):
+        del self.all
 
-    def __cinit__(self, Py_ssize_t size, array.array rows):
-        self.rows = NULL
-        self.size = size
-        if rows is not None:
-            self.rows = <const int64_t*>rows.data.as_voidptr
-            self.size = len(rows)
+    def __len__(self):
+        return self.all.series.size()
 
-    cdef inline Py_ssize_t at(self, Py_ssize_t place) noexcept:
-        return place if self.rows == NULL else self.rows[place]
+    cdef add_all_of(self, const Row* rows, size_t count):
+        """Add the series of some rows that are not known yet."""
+        cdef size_t row = 0, series = len(self.table)
+        cdef int32_t code
+        if series > self.all.places.size():
+            self.all.places.resize(series, -1)
+        key_of = self.table.codes.key
+        while True:
+            row = self.all.first_unknown(rows, row, count)
+            if row == count:
+                return
+            code = rows[row].series
+            if not 0 <= code < <Py_ssize_t>series:
+                raise IndexError(f"there is no series {code}")
+            self.add(code, key_of(code))
 
-
-cdef class Bits:
-    """A bit for each row, such as whether it has a value."""
-
-    cdef bytearray bits
-    cdef uint8_t* at
-    cdef Py_ssize_t missing
-
-    def __cinit__(self, Py_ssize_t size):
-        self.bits = PyByteArray_FromStringAndSize(NULL, (size + 7) // 8)
-        self.at = <uint8_t*>PyByteArray_AS_STRING(self.bits)
-        memset(self.at, 0xFF, (size + 7) // 8)
-        self.missing = 0
-
-    cdef inline void clear(self, Py_ssize_t row) noexcept:
-        self.at[row >> 3] &= ~(1 << (row & 7))
-        self.missing += 1
-
-    cdef buffer(self):
-        return self.bits if self.missing else None
+    cdef add(self, int32_t code, bytes key):
+        cdef bytes text, value
+        if not self.all.add(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)):
+            name, tags, _ = self.table.series[code]
+            text = name.encode()
+            self.all.begin(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+            for tag, word in tags.items():
+                text, value = tag.encode(), word.encode()
+                self.all.tag(
+                    PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text),
+                    PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),
+                )
+        self.all.note(code)
 
 
 cdef class Columns:
-    """The columns of some lines."""
+    """The columns of some lines of one table."""
 
-    cdef object lines
-    cdef Py_ssize_t size
-    cdef SeriesColumns* columns
-    cdef vector[int32_t] places  # of each row that of its series
-    cdef array.array series, fields, types, numbers, exact, times
+    cdef Batch batch
+    cdef Known known
+    cdef list parts, held  # ``Lines``, and their rows
 
-    def __cinit__(self):
-        self.columns = new SeriesColumns(_seed)
+    def __init__(self, list parts, Known known not None):
+        self.parts, self.known, self.held = parts, known, []
+        for lines in parts:
+            if lines.table is not known.table:
+                raise ValueError("lines of another table")
+            rows = lines.rows or _packed(lines)
+            self.held.append(rows)
+            self._add(rows)
 
-    def __dealloc__(self):
-        del self.columns
-
-    def __init__(self, lines):
-        self.lines = lines
-        self.series, self.fields, self.types = lines.series, lines.fields, lines.types
-        self.numbers, self.exact, self.times = lines.numbers, lines.exact, lines.times
-        self.size = len(self.series)
-        if any(len(column) != self.size for column in lines.columns):
-            raise ValueError("the columns differ in length")
-        cdef const int32_t* codes = <const int32_t*>self.series.data.as_ints
-        cdef vector[int32_t] known
-        cdef Py_ssize_t row
-        cdef int32_t code
-        known.resize(len(lines.table), -1)
-        self.places.resize(self.size)
-        key_of = lines.table.codes.key
-        for row in range(self.size):
-            code = codes[row]
-            if not 0 <= code < <Py_ssize_t>known.size():
-                raise IndexError(f"there is no series {code}")
-            if known[code] < 0:
-                known[code] = <int32_t>self.columns.series.size()
-                self._add(code, key_of(code))
-            self.places[row] = known[code]
-
-    cdef _add(self, int32_t code, bytes key):
-        if self.columns.add(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)):
-            return
-        name, tags, _ = self.lines.table.series[code]
-        cdef bytes text = name.encode()
-        cdef bytes value
-        self.columns.begin(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
-        for tag, word in tags.items():
-            text, value = tag.encode(), word.encode()
-            self.columns.tag(
-                PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text),
-                PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),
-            )
+    cdef _add(self, bytes packed):
+        cdef const Row* rows = <const Row*>PyBytes_AS_STRING(packed)
+        cdef size_t count = PyBytes_GET_SIZE(packed) // sizeof(Row)
+        self.known.add_all_of(rows, count)
+        self.batch.add(rows, count)
 
     def groups(self):
         """Return cluster, day since the epoch and rows of each group; None for all rows."""
-        cdef const int64_t* times = <const int64_t*>self.times.data.as_voidptr
-        cdef vector[vector[int64_t]] rows
-        cdef Py_ssize_t row, group = -1
-        cdef int32_t cluster, last_cluster = -1
-        cdef int64_t day, last_day = 0
-        cdef dict groups = {}
-        for row in range(self.size):
-            cluster = self.columns.series[self.places[row]].names[CLUSTER]
-            day = INT64_MIN if times[row] == NO_TIME else _floor(times[row], DAY)
-            if group < 0 or cluster != last_cluster or day != last_day:
-                group = groups.setdefault((cluster, day), len(groups))
-                if group == <Py_ssize_t>rows.size():
-                    rows.resize(group + 1)
-                    if group == 1:
-                        for first in range(row):
-                            rows[0].push_back(first)
-                last_cluster, last_day = cluster, day
-            if rows.size() > 1:
-                rows[group].push_back(row)
-        return [
-            (
-                _text(self.columns.columns[CLUSTER], number),
-                None if when == NO_TIME else when,
-                _array(rows[place]) if rows.size() > 1 else None,
-            )
-            for (number, when), place in groups.items()
-        ]
+        with nogil:
+            self.batch.split(self.known.all[0])
+        cdef size_t group
+        cdef list found = []
+        for group in range(self.batch.keys.size()):
+            key = self.batch.keys[group]
+            found.append((
+                _text(self.known.all.columns[CLUSTER], key.cluster),
+                None if key.day == INT64_MIN else key.day,
+                _array(self.batch.rows[group]) if self.batch.rows.size() else None,
+            ))
+        return found
 
-    def names(self, int column, array.array rows):
-        """Return the numbers of the names of some rows, which rows have one, and the names."""
-        cdef Rows chosen = Rows(self.size, rows)
-        cdef array.array numbers = array.clone(_INT32, chosen.size, False)
-        cdef int32_t* out = <int32_t*>numbers.data.as_ints
-        cdef Bits bits = Bits(chosen.size)
-        cdef NameColumn* names = new NameColumn(self.columns.columns[column])
-        cdef Py_ssize_t row
-        cdef int32_t name
-        try:
-            for row in range(chosen.size):
-                name = self.columns.series[self.places[chosen.at(row)]].names[column]
-                if name < 0:
-                    out[row] = 0
-                    bits.clear(row)
-                else:
-                    out[row] = names.number(name)
-            return numbers, bits.buffer(), bits.missing, _texts(names.dictionary)
-        finally:
-            del names
-
-    def fields_of(self, array.array rows):
-        """Return the numbers of the fields of some rows, and what these number."""
-        cdef Rows chosen = Rows(self.size, rows)
-        cdef array.array numbers = array.clone(_INT32, chosen.size, False)
-        cdef int32_t* out = <int32_t*>numbers.data.as_ints
-        cdef const int32_t* codes = <const int32_t*>self.fields.data.as_ints
-        cdef vector[int32_t] known
-        cdef list names = self.lines.table.fields, used = []
-        cdef Py_ssize_t row
-        cdef int32_t code
-        known.resize(len(names), -1)
-        for row in range(chosen.size):
-            code = codes[chosen.at(row)]
-            if not 0 <= code < <Py_ssize_t>known.size():
-                raise IndexError(f"there is no field {code}")
-            if known[code] < 0:
-                known[code] = <int32_t>len(used)
-                used.append(names[code])
-            out[row] = known[code]
-        return numbers, used
-
-    def tags(self, array.array rows):
-        """Return where the other tags of some rows begin and end, and their keys and values."""
-        cdef Rows chosen = Rows(self.size, rows)
-        cdef array.array places = array.clone(_INT32, chosen.size + 1, False)
-        cdef int32_t* out = <int32_t*>places.data.as_ints
-        cdef Texts keys, values
-        cdef Series* series
-        cdef Py_ssize_t row
-        out[0] = 0
-        for row in range(chosen.size):
-            series = &self.columns.series[self.places[chosen.at(row)]]
-            if series.tags < series.tags_end:
-                keys.add(self.columns.keys, series.tags, series.tags_end)
-                values.add(self.columns.values, series.tags, series.tags_end)
-            out[row + 1] = <int32_t>keys.ends.size()
-        return places, _texts(keys), _texts(values)
-
-    def moments(self, array.array rows):
-        """Return microseconds, the nanoseconds beyond, which rows have a time, and how many not."""
-        cdef Rows chosen = Rows(self.size, rows)
-        cdef const int64_t* times = <const int64_t*>self.times.data.as_voidptr
-        cdef array.array micros = array.clone(_INT64, chosen.size, False)
-        cdef array.array beyond = array.clone(_INT16, chosen.size, False)
-        cdef int64_t* whole = <int64_t*>micros.data.as_voidptr
-        cdef int16_t* rest = <int16_t*>beyond.data.as_voidptr
-        cdef Bits bits = Bits(chosen.size)
-        cdef int64_t time, last = NO_TIME, last_whole = 0
-        cdef int16_t last_rest = 0
-        cdef Py_ssize_t row
-        for row in range(chosen.size):
-            time = times[chosen.at(row)]
-            if time != last:
-                last, last_whole = time, _floor(time, 1000)
-                last_rest = <int16_t>(time - last_whole * 1000)
-            if time == NO_TIME:
-                bits.clear(row)
-                whole[row] = rest[row] = 0
-            else:
-                whole[row], rest[row] = last_whole, last_rest
-        return micros, beyond, bits.buffer(), bits.missing
-
-    def values(self, array.array rows):
-        """Return the numbers of some rows, which rows have one, and how many do not."""
-        cdef Rows chosen = Rows(self.size, rows)
-        cdef const uint8_t* types = self.types.data.as_uchars
-        cdef const double* numbers = <const double*>self.numbers.data.as_doubles
-        cdef array.array found = self.numbers
-        cdef Bits bits = Bits(chosen.size)
-        cdef Py_ssize_t row
+    def table(self, array.array rows):
+        """Return the columns of some rows, as ``table.Buffers`` has them."""
+        cdef Py_ssize_t size = self.batch.size if rows is None else len(rows)
+        cdef const int64_t* chosen = NULL
         if rows is not None:
-            found = array.clone(_DOUBLE, chosen.size, False)
-            for row in range(chosen.size):
-                found.data.as_doubles[row] = numbers[chosen.at(row)]
-        for row in range(chosen.size):
-            if types[chosen.at(row)] == TEXT:
-                bits.clear(row)
-        return found, bits.buffer(), bits.missing
+            chosen = <const int64_t*>rows.data.as_voidptr
+        cdef CppTable* table = new CppTable(self.batch, self.known.all[0], chosen, size)
+        try:
+            return self._table(table, size)
+        finally:
+            del table
 
-    def exact_of(self, int kind, array.array rows):
-        """Return the integers of one type, which rows have one, and how many do not."""
-        cdef Rows chosen = Rows(self.size, rows)
-        cdef const uint8_t* types = self.types.data.as_uchars
-        cdef const int64_t* exact = <const int64_t*>self.exact.data.as_voidptr
-        cdef array.array found = array.clone(_INT64, chosen.size, False)
-        cdef int64_t* out = <int64_t*>found.data.as_voidptr
-        cdef Bits bits = Bits(chosen.size)
-        cdef Py_ssize_t row, place
-        for row in range(chosen.size):
-            place = chosen.at(row)
-            out[row] = exact[place]
-            if types[place] != kind:
-                bits.clear(row)
-        return found, bits.buffer(), bits.missing
+    cdef _table(self, CppTable* table, Py_ssize_t size):
+        cdef array.array micros = array.clone(_INT64, size, False)
+        cdef array.array beyond = array.clone(_INT16, size, False)
+        cdef array.array numbers = array.clone(_DOUBLE, size, False)
+        cdef array.array fields = array.clone(_INT32, size, False)
+        cdef list known_fields = self.known.table.fields
+        cdef size_t series = self.known.all.places.size(), field_count = len(known_fields)
+        cdef bint is_good
+        with nogil:
+            is_good = table.read(
+                series, field_count,
+                <int64_t*>micros.data.as_voidptr, <int16_t*>beyond.data.as_voidptr,
+                <double*>numbers.data.as_doubles, <int32_t*>fields.data.as_ints,
+            )
+        if not is_good:
+            raise IndexError("there is no such field")
+        has_time = None
+        if table.untimed:
+            has_time = _bits(size)
+            table.clear_untimed(_at(has_time))
+        is_number = None
+        if table.texts:
+            is_number = _bits(size)
+            table.clear_type(TEXT, True, _at(is_number))
+        used = [known_fields[field] for field in table.fields]
+        return (
+            (micros, has_time, table.untimed),
+            (beyond, has_time, table.untimed),
+            (fields, used),
+            [_names(table, column, size) for column in range(CLUSTER)],
+            _tags(table, size),
+            (numbers, is_number, table.texts),
+            _exact(table, INT, size),
+            _exact(table, UINT, size),
+            _booleans(table, size),
+            self._texts(table, size),
+        )
 
-    def booleans(self, array.array rows):
-        """Return a bit for each boolean, which rows have one, and how many do not."""
-        cdef Rows chosen = Rows(self.size, rows)
-        cdef const uint8_t* types = self.types.data.as_uchars
-        cdef const int64_t* exact = <const int64_t*>self.exact.data.as_voidptr
-        cdef Bits found = Bits(chosen.size), bits = Bits(chosen.size)
-        cdef Py_ssize_t row, place
-        for row in range(chosen.size):
-            place = chosen.at(row)
-            if types[place] != BOOL:
-                bits.clear(row)
-            elif not exact[place]:
-                found.clear(row)
-        return found.bits, bits.buffer(), bits.missing
-
-    def texts(self, array.array rows):
-        """Return texts, an empty one where a row has none, which rows have one, and how many not."""
-        cdef Rows chosen = Rows(self.size, rows)
-        cdef const uint8_t* types = self.types.data.as_uchars
-        cdef const int64_t* exact = <const int64_t*>self.exact.data.as_voidptr
-        strings = self.lines.texts
-        cdef bytes payload = strings.payload, text
-        cdef const char* begin = PyBytes_AS_STRING(payload)
-        cdef array.array spans = strings.spans
-        cdef const int64_t* places = <const int64_t*>spans.data.as_voidptr
-        cdef Py_ssize_t count = len(spans) // 2, row, place
-        cdef Bits bits = Bits(chosen.size)
+    cdef _texts(self, CppTable* table, Py_ssize_t size):
+        """Return texts, an empty one where a row has none."""
+        if not table.types >> TEXT & 1:
+            return None
+        cdef vector[pair[size_t, int64_t]] numbers = table.text_numbers()
+        cdef bytearray valid = _bits(size)
         cdef Texts found
-        cdef int64_t number, start, end
-        for row in range(chosen.size):
-            place = chosen.at(row)
-            if types[place] != TEXT:
-                bits.clear(row)
-                found.add(begin, 0)
+        cdef Py_ssize_t place
+        cdef size_t part = 0, last = 0
+        strings = self.parts[0].texts
+        for place in range(size):
+            if numbers[place].second < 0:
+                found.add("", 0)
                 continue
-            number = exact[place]
-            if not 0 <= number < count:
-                raise IndexError(f"row {place} has no text")
-            start, end = places[2 * number], places[2 * number + 1]
-            if (
-                0 <= start <= end <= PyBytes_GET_SIZE(payload)
-                and memchr(begin + start, 92, end - start) == NULL  # a backslash
-            ):
-                found.add(begin + start, end - start)
-            else:
-                text = strings[number].encode()
-                found.add(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
-        return _texts(found), bits.buffer(), bits.missing
+            part = numbers[place].first
+            if part != last:
+                last, strings = part, self.parts[part].texts
+            _add_text(strings, numbers[place].second, found)
+        return _packed_texts(found), valid, table.clear_type(TEXT, False, _at(valid))
+
+
+cdef _add_text(strings, int64_t number, Texts& found):
+    """Add a text: its bytes where they are those of the payload, without escapes."""
+    cdef bytes payload = strings.payload, text
+    cdef array.array spans = strings.spans
+    cdef const int64_t* places = <const int64_t*>spans.data.as_voidptr
+    cdef const char* begin = PyBytes_AS_STRING(payload)
+    if number >= len(spans) // 2:
+        raise IndexError(f"there is no text {number}")
+    cdef int64_t start = places[2 * number], end = places[2 * number + 1]
+    if (
+        0 <= start <= end <= PyBytes_GET_SIZE(payload)
+        and memchr(begin + start, 92, end - start) == NULL  # a backslash
+    ):
+        found.add(begin + start, end - start)
+    else:
+        text = strings[number].encode()
+        found.add(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+
+
+cdef _names(CppTable* table, int column, Py_ssize_t size):
+    """Return a column of names; None where no row has one."""
+    cdef Py_ssize_t missing = table.missing[column]
+    if missing == size:
+        return None
+    cdef array.array numbers = array.clone(_INT32, size, False)
+    valid = _bits(size) if missing else None
+    cdef uint8_t* bits = _at(valid) if missing else NULL
+    with nogil:
+        table.write_names(column, <int32_t*>numbers.data.as_ints, bits)
+    return numbers, valid, missing, _packed_texts(table.names[column].dictionary)
+
+
+cdef _tags(CppTable* table, Py_ssize_t size):
+    """Return where the other tags of each row begin and end, and their keys and values."""
+    cdef array.array places = array.clone(_INT32, size + 1, not table.pairs)
+    cdef Texts keys, values
+    if table.pairs > INT32_MAX:
+        raise OverflowError("more than 2**31 tags in one column")
+    if table.pairs:
+        with nogil:
+            table.write_tags(<int32_t*>places.data.as_ints, keys, values)
+    return places, _packed_texts(keys), _packed_texts(values)
+
+
+cdef _exact(CppTable* table, int kind, Py_ssize_t size):
+    """Return the integers of one type; None where there are none."""
+    if not table.types >> kind & 1:
+        return None
+    cdef array.array found = array.clone(_INT64, size, False)
+    table.write_exact(<int64_t*>found.data.as_voidptr)
+    valid = _bits(size)
+    return found, valid, table.clear_type(kind, False, _at(valid))
+
+
+cdef _booleans(CppTable* table, Py_ssize_t size):
+    """Return a bit for each boolean; None where there are none."""
+    if not table.types >> BOOL & 1:
+        return None
+    found, valid = _bits(size), _bits(size)
+    table.write_booleans(_at(found))
+    return found, valid, table.clear_type(BOOL, False, _at(valid))
+
+
+cdef bytearray _bits(Py_ssize_t size):
+    """Return a bit for each row, all set."""
+    cdef bytearray bits = PyByteArray_FromStringAndSize(NULL, (size + 7) // 8)
+    memset(PyByteArray_AS_STRING(bits), 0xFF, (size + 7) // 8)
+    return bits
+
+
+cdef inline uint8_t* _at(bytearray bits) noexcept:
+    return <uint8_t*>PyByteArray_AS_STRING(bits)
+
+
+cdef bytes _packed(lines):
+    """Return rows whose columns were changed as the decoder packs them."""
+    cdef array.array series = lines.series, fields = lines.fields, types = lines.types
+    cdef array.array numbers = lines.numbers, exact = lines.exact, times = lines.times
+    cdef Py_ssize_t size = len(series), row
+    if any(len(column) != size for column in lines.columns):
+        raise ValueError("the columns differ in length")
+    cdef bytes packed = PyBytes_FromStringAndSize(NULL, size * sizeof(Row))
+    cdef Row* rows = <Row*>PyBytes_AS_STRING(packed)
+    memset(rows, 0, size * sizeof(Row))
+    for row in range(size):
+        rows[row].series = series.data.as_ints[row]
+        rows[row].field = fields.data.as_ints[row]
+        rows[row].type = types.data.as_uchars[row]
+        rows[row].number = numbers.data.as_doubles[row]
+        rows[row].exact = (<const int64_t*>exact.data.as_voidptr)[row]
+        rows[row].time = (<const int64_t*>times.data.as_voidptr)[row]
+    return packed
 
 
 cdef _array(const vector[int64_t]& numbers):
@@ -363,7 +353,7 @@ cdef _array(const vector[int64_t]& numbers):
     return found
 
 
-cdef _texts(const Texts& texts):
+cdef _packed_texts(const Texts& texts):
     """Return where each text begins, and the last one ends, and their bytes."""
     if texts.bytes.size() > INT32_MAX:
         raise OverflowError("texts of more than 2 GiB in one column")

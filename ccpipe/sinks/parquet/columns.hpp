@@ -1,4 +1,4 @@
-// What the series of some rows mean, in columns: each series is taken apart once.
+// What the series of a table mean, in columns: each series is taken apart once.
 #pragma once
 
 #include <cstddef>
@@ -114,6 +114,29 @@ public:
             [this](const char* k, size_t k_size, const char* v, size_t v_size) {
                 tag(k, k_size, v, v_size);
             });
+    }
+};
+
+// The series of one table that were met, by their numbers there.
+class KnownSeries : public SeriesColumns {
+public:
+    using SeriesColumns::SeriesColumns;
+
+    std::vector<int32_t> places;  // of each series among ``series``; -1 where it was not met
+
+    const Series& of(int32_t number) const { return series[places[number]]; }
+
+    // Note that the series that was added last has a number.
+    void note(int32_t number) { places[number] = static_cast<int32_t>(series.size()) - 1; }
+
+    // The first row from `row` on whose series is not known, or `count`.
+    template <class Row>
+    size_t first_unknown(const Row* rows, size_t row, size_t count) const {
+        for (; row < count; ++row)
+            if (static_cast<size_t>(rows[row].series) >= places.size() ||
+                places[rows[row].series] < 0)
+                break;
+        return row;
     }
 };
 

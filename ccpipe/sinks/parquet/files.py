@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ccpipe.errors import UnavailableError
-from ccpipe.pipeline import Run
+from ccpipe.pipeline import MessageRange
 
 MESSAGES = b"ccpipe.messages"
 """In a file's metadata: the messages whose rows of its cluster and day are in it, as runs."""
@@ -40,29 +40,29 @@ def new_name() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{secrets.token_hex(4)}"
 
 
-def metadata(runs: Sequence[Run], replaces: Sequence[str] = ()) -> dict[bytes, bytes]:
+def metadata(runs: Sequence[MessageRange], replaces: Sequence[str] = ()) -> dict[bytes, bytes]:
     """Return what a file's metadata says of its messages."""
     said = {MESSAGES: msgspec.json.encode(runs)} if runs else {}
     return said | ({REPLACES: msgspec.json.encode(replaces)} if replaces else {})
 
 
-def read_metadata(path: Path) -> tuple[list[Run], list[str]]:
+def read_metadata(path: Path) -> tuple[list[MessageRange], list[str]]:
     """Return messages and names of replaced files; none of what is no file of ours."""
     try:
         said = pq.read_metadata(path).metadata or {}
-        runs = msgspec.json.decode(said.get(MESSAGES, b"[]"), type=list[Run])
+        runs = msgspec.json.decode(said.get(MESSAGES, b"[]"), type=list[MessageRange])
         return runs, msgspec.json.decode(said.get(REPLACES, b"[]"), type=list[str])
     except (OSError, pa.ArrowException, msgspec.DecodeError):  # removed, or somebody else's
         return [], []
 
 
-def joined(runs: Iterable[Run]) -> list[Run]:
+def joined(runs: Iterable[MessageRange]) -> list[MessageRange]:
     """Join runs that follow one another."""
-    found: list[Run] = []
+    found: list[MessageRange] = []
     for run in sorted(runs):
         before = found[-1] if found else None
         if before and (before.overlaps(run) or _follows(before, run)):
-            found[-1] = Run(
+            found[-1] = MessageRange(
                 run.consumer,
                 before.first,
                 max(before.last, run.last),
@@ -74,14 +74,14 @@ def joined(runs: Iterable[Run]) -> list[Run]:
     return found
 
 
-def _follows(before: Run, run: Run) -> bool:
+def _follows(before: MessageRange, run: MessageRange) -> bool:
     return before.consumer == run.consumer and run.first == before.last + 1
 
 
 def parquet_files(folder: Path) -> list[str]:
     """Return the names of a folder's finished files, the latest one last."""
     try:
-        names = [path.name for path in folder.iterdir()]
+        names = os.listdir(folder)  # noqa: PTH208 - each write looks twice: paths take far longer
     except FileNotFoundError:
         return []
     return sorted(name for name in names if name.endswith(".parquet") and name[0] != ".")
@@ -94,9 +94,9 @@ class StoredMessages:
         """Begin without having looked."""
         self.folder = folder
         self._seen: set[str] = set()
-        self._runs: list[Run] = []
+        self._runs: list[MessageRange] = []
 
-    def look(self) -> list[Run]:
+    def look(self) -> list[MessageRange]:
         """Look for files that came since the last time; return the messages of all."""
         names = parquet_files(self.folder)
         new = [name for name in names if name not in self._seen]
@@ -109,7 +109,7 @@ class StoredMessages:
             self._runs = joined(self._runs)[-MAX_RUNS:]
         return self._runs
 
-    def add(self, name: str, runs: Sequence[Run]) -> None:
+    def add(self, name: str, runs: Sequence[MessageRange]) -> None:
         """Note a file that is ours."""
         self._seen.add(name)
         self._runs = joined([*self._runs, *runs])[-MAX_RUNS:]

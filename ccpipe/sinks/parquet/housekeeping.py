@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ccpipe.errors import UnavailableError
-from ccpipe.pipeline import Run
+from ccpipe.pipeline import MessageRange, wait_for_event
 from ccpipe.sinks.disk import sync_folder
 from ccpipe.sinks.parquet.files import (
     JOINED_SUFFIX,
@@ -39,9 +39,9 @@ _BITS = JOINED.bit_length() - 1
 LARGE = 64 * 2**20
 """Bytes from which a file is joined no more."""
 
-MANY_ROWS = 100_000
+MANY_ROWS = 50_000
 BUSY_SECONDS = 5.0
-"""A batch of so many rows, so soon after the last one, says that more are waiting."""
+"""For so long after a batch of so many rows nothing is joined: more are probably waiting."""
 
 LEFTOVER_AGE = 600.0
 """Seconds after which an unfinished file has no writer any more.
@@ -81,26 +81,31 @@ class Housekeeping:
         self._written: set[Path] = set()
         self._stopped = threading.Event()
         self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
         self._next = 0.0
-        self._last = 0.0  # when something was written
+        self._busy_until = 0.0
 
     def look_after(self, folders: Iterable[Path], rows: int) -> None:
-        """Note that folders were written to, so many rows; begin to work where there is time."""
+        """Note that folders were written to, so many rows; work as soon as there is time."""
         self._written.update(folders)
-        last, self._last = self._last, time.monotonic()
-        if rows >= MANY_ROWS and self._last - last < BUSY_SECONDS:
-            return  # the bridge catches up: that comes first
+        if rows >= MANY_ROWS:
+            self._busy_until = time.monotonic() + BUSY_SECONDS
         if self._task is None or self._task.done():
-            work, self._written = self._written, set()
-            self._task = asyncio.create_task(self._work(work), name="ccpipe-housekeeping")
+            self._task = asyncio.create_task(self._work(), name="ccpipe-housekeeping")
 
     async def close(self) -> None:
         """Let go of what is not finished."""
         self._stopped.set()
+        self._closing.set()
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def _work(self, folders: Iterable[Path]) -> None:
+    async def _work(self) -> None:
+        while (seconds := self._busy_until - time.monotonic()) > 0:
+            await wait_for_event(self._closing, seconds)
+            if self._closing.is_set():
+                return
+        folders, self._written = self._written, set()
         try:
             await asyncio.to_thread(self._work_in_thread, folders)
         except (OSError, UnavailableError, pa.ArrowException) as error:
@@ -137,7 +142,7 @@ def join_files(
         if not names:
             return False
         name = new_name()
-        path, runs = folder / f".{name}.tmp", list[Run]()
+        path, runs = folder / f".{name}.tmp", list[MessageRange]()
         for each in names:
             runs += read_metadata(folder / each)[0]
         try:
@@ -189,13 +194,22 @@ def _row_groups(
             for group in range(file.num_row_groups):
                 if stopped is not None and stopped.is_set():
                     raise _StoppedError
-                held.append(file.read_row_group(group).cast(SCHEMA))
-                rows, size = sum(map(len, held)), sum(table.nbytes for table in held)
-                if rows >= GROUP_ROWS or size >= GROUP_BYTES:
-                    yield pa.concat_tables(held).unify_dictionaries().combine_chunks()
-                    held = []
+                found = file.read_row_group(group, use_threads=False)
+                more = [*held, pa.Table.from_arrays(found.columns, schema=SCHEMA)]
+                rows, size = sum(map(len, more)), sum(table.nbytes for table in more)
+                if held and (rows > GROUP_ROWS or size > GROUP_BYTES):
+                    yield _as_one(held)
+                    more = more[-1:]
+                held = more
     if held:
-        yield pa.concat_tables(held).unify_dictionaries().combine_chunks()
+        yield _as_one(held)
+
+
+def _as_one(tables: Sequence[pa.Table]) -> pa.Table:
+    """Join tables, each name once in a dictionary."""
+    if len(tables) == 1:
+        return tables[0]
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 def remove_old(root: Path, retention: float) -> None:

@@ -15,7 +15,7 @@ Group = tuple[str | None, int | None, "array[int] | None"]
 """Cluster, day since the epoch and rows; None for all rows."""
 
 
-class Columns:
+class LineColumns:
     """The columns of some lines."""
 
     def __init__(self, lines: Lines) -> None:

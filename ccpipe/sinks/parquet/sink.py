@@ -30,14 +30,15 @@ import pyarrow as pa
 
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
-from ccpipe.formats.lineprotocol import Lines, to_lines
-from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.lineprotocol.join import rows_before
 from ccpipe.message import Message
-from ccpipe.pipeline import Limits, MessageIds, Run, Sink
+from ccpipe.pipeline import Limits, MessageIds, MessageRange, Sink
 from ccpipe.sinks.disk import check_folder, make_folder, sync_folder
 from ccpipe.sinks.parquet.files import StoredMessages, locked, metadata, new_name
 from ccpipe.sinks.parquet.housekeeping import Housekeeping, clean_up
-from ccpipe.sinks.parquet.table import Part, parts
+from ccpipe.sinks.parquet.records import Payloads, payloads_of
+from ccpipe.sinks.parquet.table import DayRows, DaySplitter
 from ccpipe.sinks.parquet.writer import write_file
 
 FOLDERS = 64
@@ -53,7 +54,7 @@ class ParquetSink(Sink):
     files are joined later: see ``Housekeeping``.
     """
 
-    takes = Messages
+    takes = Payloads
 
     limits = Limits(lines=150_000, bytes=16 * 2**20, age=60.0, memory=24 * 2**20, timeout=0.0)
 
@@ -90,6 +91,7 @@ class ParquetSink(Sink):
             raise ConfigError(f"compression: this pyarrow was built without {compression}")
         self.folder = Path(dir).expanduser()
         self.compression = compression
+        self._splitter = DaySplitter()
         self._stored: OrderedDict[Path, StoredMessages] = OrderedDict()
         self._busy = threading.Lock()  # the thread of a cancelled write() may still run
         self._housekeeping = Housekeeping(
@@ -149,23 +151,21 @@ class ParquetSink(Sink):
 
     async def _write(self, records: Sequence[Message], ids: MessageIds | None) -> None:
         try:
-            lines = to_lines(records)
-            folders = await asyncio.to_thread(self._write_files, lines, ids)
+            payloads = payloads_of(records)
+            folders = await asyncio.to_thread(self._write_files, payloads, ids)
         except OSError as error:
             place = error.filename or self.folder
             raise UnavailableError(f"{place}: {error.strerror or error}") from None
-        self._housekeeping.look_after(folders, len(lines))
+        self._housekeeping.look_after(folders, len(records))
 
     def _prepare(self) -> None:
-        # Arrow's own pool holds some 30 MB that it does not use.
-        pa.set_memory_pool(pa.system_memory_pool())
         make_folder(self.folder)
         clean_up(self.folder)
 
-    def _write_files(self, lines: Lines, ids: MessageIds | None) -> set[Path]:
+    def _write_files(self, payloads: Sequence[Lines], ids: MessageIds | None) -> set[Path]:
         """Write all files under temporary names, then rename; return their folders."""
         with self._busy, contextlib.ExitStack() as undo:
-            files = [self._prepared(part, ids, undo) for part in parts(lines)]
+            files = [self._prepared(part, ids, undo) for part in self._splitter.parts(payloads)]
             with locked(self.folder):
                 for place, file in enumerate(files):
                     # Another bridge may have written the same messages while we wrote ours.
@@ -179,11 +179,13 @@ class ParquetSink(Sink):
             self._messages(file.folder).add(f"{file.name}.parquet", file.runs)
         return {file.folder for file in written}
 
-    def _prepared(self, part: Part, ids: MessageIds | None, undo: contextlib.ExitStack) -> "_File":
+    def _prepared(
+        self, part: DayRows, ids: MessageIds | None, undo: contextlib.ExitStack
+    ) -> "_File":
         """Write the rows of a part that are not stored yet to a file that no reader takes."""
         folder, name, table = self.folder / part.path, new_name(), part.table
         make_folder(folder)
-        runs: list[Run] = []
+        runs: list[MessageRange] = []
         if ids is not None:
             keep, runs = _of_part(ids, part).unstored(self._messages(folder).look())
             if keep is not None:
@@ -223,19 +225,19 @@ class ParquetSink(Sink):
 class _File(NamedTuple):
     """A file that is written and has no name yet; without a path where there was nothing new."""
 
-    part: Part
+    part: DayRows
     folder: Path
     name: str
     path: Path | None
-    runs: list[Run]
+    runs: list[MessageRange]
 
 
-def _of_part(ids: MessageIds, part: Part) -> MessageIds:
+def _of_part(ids: MessageIds, part: DayRows) -> MessageIds:
     """Return the messages of the rows of a part."""
     if part.rows is None:
         return ids
-    others = sorted(set(range(ids.ends[-1])).difference(part.rows))
-    return ids.without(others)
+    ends = rows_before(part.rows, ids.ends)
+    return MessageIds(ids.consumers, ids.numbers, ids.times, ends)
 
 
 def _remove(path: Path) -> None:

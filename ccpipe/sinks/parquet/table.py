@@ -1,56 +1,103 @@
 """``Lines`` as tables for files: one for each cluster and day."""
 
+from array import array
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from ccpipe.errors import RejectedError
-from ccpipe.formats.kernel import load
-from ccpipe.formats.lineprotocol import Lines, ValueType
-from ccpipe.sinks.parquet.schema import MAX_NAME, NAME, NULL, SCHEMA, TAG_COLUMNS
+from ccpipe.formats.kernel import load_kernel
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.sinks.parquet.schema import MAX_NAME, NAME, NULL, SCHEMA
 
-KERNEL: ModuleType | None = load("ccpipe.sinks.parquet._kernel")
+KERNEL = load_kernel(__package__)
+
+MAX_KNOWN = 2**18
+"""Series that are remembered between batches."""
+
+Rows: TypeAlias = "array[int] | None"
+"""Numbers of rows, in ascending order; None for all."""
+Texts: TypeAlias = tuple[Any, bytes]
+"""Where each text begins and the last one ends, and the bytes of all."""
+Values: TypeAlias = tuple[Any, bytearray | None, int]
+"""A buffer, or two for texts; a bit for each row that has a value, or None; and how many have none.
+"""
+Names: TypeAlias = tuple[Any, bytearray | None, int, Texts]
+"""The same for numbers, and the texts that they number."""
 
 
-class Part(NamedTuple):
+class Buffers(NamedTuple):
+    """The buffers of a table's columns, from the kernel; None for a column of nulls."""
+
+    time: Values
+    ns: Values
+    fields: tuple[Any, list[str]]
+    names: list[Names | None]
+    """Of the measurement and of ``TAG_COLUMNS``."""
+    tags: tuple[Any, Texts, Texts]
+    value: Values
+    int: Values | None
+    uint: Values | None
+    bool: Values | None
+    text: Values | None
+
+
+class DayRows(NamedTuple):
     """The rows of one cluster and day."""
 
     path: str
     """Of their folder."""
     table: pa.Table
     """Of ``SCHEMA``."""
-    rows: Sequence[int] | None
+    rows: Rows
     """Their places among all rows, in ascending order; None for all of them."""
 
 
-def parts(lines: Lines) -> Iterator[Part]:
-    """Split lines by cluster and day.
+class DaySplitter:
+    """Splits lines by cluster and day, and remembers their series."""
 
-    Raises
-    ------
-    RejectedError
-        naming the rows whose cluster's name is too long for a folder.
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._known: Any = None  # the kernel's, of the table of the lines that came last
 
-    """
-    if not len(lines):
-        return
-    if KERNEL is not None:
-        columns = KERNEL.Columns(lines)
-    else:
-        # It needs pyarrow.compute: 9 MB, and 60 ms at the start, that the kernel saves.
-        from ccpipe.sinks.parquet.in_python import Columns
+    def parts(self, payloads: Sequence[Lines]) -> Iterator[DayRows]:
+        """Return the tables of the lines of some payloads.
 
-        columns = Columns(lines)
-    for cluster, day, rows in columns.groups():
-        path = _path(cluster, day, range(len(lines)) if rows is None else rows)
-        if KERNEL is not None:
-            yield Part(path, _table(lines, columns, rows), rows)
-        else:
-            yield Part(path, columns.table(rows), rows)
+        Raises
+        ------
+        RejectedError
+            naming the rows whose cluster's name is too long for a folder.
+
+        """
+        payloads = [lines for lines in payloads if len(lines)]
+        if not payloads:
+            return
+        total = sum(map(len, payloads))
+        columns = self._columns(payloads)
+        for cluster, day, rows in columns.groups():
+            path = _path(cluster, day, range(total) if rows is None else rows)
+            table = columns.table(rows)
+            if KERNEL is not None:
+                table = _table(total if rows is None else len(rows), Buffers(*table))
+            yield DayRows(path, table, rows)
+
+    def _columns(self, payloads: Sequence[Lines]) -> Any:
+        if KERNEL is None:
+            # It needs pyarrow.compute: 9 MB, and 60 ms at the start, that the kernel saves.
+            from ccpipe.sinks.parquet.in_python import LineColumns
+
+            return LineColumns(Lines.concat(payloads))
+        table = payloads[-1].table
+        if any(lines.table is not table for lines in payloads):
+            payloads = [Lines.concat(payloads)]
+            table = payloads[0].table
+        if self._known is None or self._known.table is not table or len(self._known) > MAX_KNOWN:
+            self._known = None  # frees its memory before the next one takes some
+            self._known = KERNEL.Known(table)
+        return KERNEL.Columns(payloads, self._known)
 
 
 def _path(cluster: str | None, day: int | None, rows: Sequence[int]) -> str:
@@ -62,42 +109,36 @@ def _path(cluster: str | None, day: int | None, rows: Sequence[int]) -> str:
     return f"{folder}/date={datetime(1970, 1, 1, tzinfo=UTC) + timedelta(day):%Y-%m-%d}"
 
 
-def _table(lines: Lines, columns: Any, rows: Sequence[int] | None) -> pa.Table:
-    """Build a table from the kernel's buffers; doubles of all rows are the lines' own."""
-    size = len(lines) if rows is None else len(rows)
-    kinds = set(lines.types.tobytes())
-    micros, beyond, *has_time = columns.moments(rows)
-    field_numbers, fields = columns.fields_of(rows)
-
-    def of(kind: ValueType, name: str, read: Any, *arguments: Any) -> pa.Array:
-        """Return the values of one type, null elsewhere."""
-        type_ = SCHEMA.field(name).type
-        return (
-            _array(type_, size, *read(*arguments, rows)) if kind in kinds else pa.nulls(size, type_)
-        )
-
+def _table(size: int, buffers: Buffers) -> pa.Table:
+    time = _values("time", size, buffers.time)
+    numbers, fields = buffers.fields
+    field = pa.DictionaryArray.from_buffers(
+        NAME, size, [None, pa.py_buffer(numbers)], pa.array(fields, pa.string()), 0
+    )
+    name, *tags = [_names(size, names) for names in buffers.names]
     found = [
-        _array(SCHEMA.field("time").type, size, micros, *has_time),
-        _array(pa.int16(), size, beyond, *has_time),
-        _names(size, *columns.names(0, rows)),
-        pa.DictionaryArray.from_buffers(
-            NAME, size, [None, pa.py_buffer(field_numbers)], pa.array(fields, pa.string()), 0
+        time,
+        _values("ns", size, buffers.ns),
+        name,
+        field,
+        *tags,
+        _tags(size, *buffers.tags),
+        *(
+            _values(column, size, getattr(buffers, column))
+            for column in ("value", "int", "uint", "bool", "text")
         ),
-        *(_names(size, *columns.names(1 + place, rows)) for place in range(len(TAG_COLUMNS))),
-        _tags(size, *columns.tags(rows)),
-        _array(pa.float64(), size, *columns.values(rows)),
-        of(ValueType.INT, "int", columns.exact_of, ValueType.INT),
-        of(ValueType.UINT, "uint", columns.exact_of, ValueType.UINT),
-        of(ValueType.BOOL, "bool", columns.booleans),
-        of(ValueType.TEXT, "text", columns.texts),
     ]
     return pa.Table.from_arrays(found, schema=SCHEMA)
+
+
+def _values(column: str, size: int, values: Values | None) -> pa.Array:
+    type_ = SCHEMA.field(column).type
+    return pa.nulls(size, type_) if values is None else _array(type_, size, *values)
 
 
 def _array(
     type_: pa.DataType, size: int, values: Any, valid: bytearray | None, missing: int
 ) -> pa.Array:
-    """Build an array; `values` are one buffer, or two where they are texts."""
     buffers = values if isinstance(values, tuple) else (values,)
     validity = None if valid is None else pa.py_buffer(valid)
     return pa.Array.from_buffers(type_, size, [validity, *map(pa.py_buffer, buffers)], missing)
@@ -107,10 +148,13 @@ def _texts(places: Any, text: bytes) -> pa.Array:
     return _array(pa.string(), len(places) - 1, (places, text), None, 0)
 
 
-def _names(size: int, numbers: Any, valid: bytearray | None, missing: int, names: Any) -> pa.Array:
+def _names(size: int, names: Names | None) -> pa.Array:
+    if names is None:
+        return pa.nulls(size, NAME)
+    numbers, valid, missing, texts = names
     validity = None if valid is None else pa.py_buffer(valid)
     buffers = [validity, pa.py_buffer(numbers)]
-    return pa.DictionaryArray.from_buffers(NAME, size, buffers, _texts(*names), missing)
+    return pa.DictionaryArray.from_buffers(NAME, size, buffers, _texts(*texts), missing)
 
 
 def _tags(size: int, places: Any, keys: Any, values: Any) -> pa.Array:

@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 
 from ccpipe.sinks.parquet.schema import SCHEMA
 
-GROUP_ROWS = 2**18
-GROUP_BYTES = 32 * 2**20
+GROUP_ROWS = 150_000
+GROUP_BYTES = 16 * 2**20
 """Rows and bytes of a row group at most: what a reader or writer holds at once."""
+
+_PAGE_ROWS = 20 * 1024
 
 _OPTIONS: dict[str, Any] = {
     # A dictionary of doubles is built, grows too large, and is thrown away.
@@ -23,7 +25,8 @@ _OPTIONS: dict[str, Any] = {
     # What readers skip row groups by: all nodes and metrics are in each.
     "write_statistics": ["time"],
     # Doubles of 20 000 rows, which zstd compresses best; the other columns need few bytes a row.
-    "data_page_size": 160 * 1024,
+    "data_page_size": 8 * _PAGE_ROWS,
+    "write_batch_size": _PAGE_ROWS,
 }
 if "max_rows_per_page" in inspect.signature(pq.ParquetWriter).parameters:
     # Newer ones end a page after 20 000 rows, and each page costs a compressor.

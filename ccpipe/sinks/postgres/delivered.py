@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ccpipe.pipeline import MessageIds, Run
+from ccpipe.pipeline import MessageIds, MessageRange
 from ccpipe.sinks.postgres.database import FAILURES
 
 MAX_RUNS = 100_000
@@ -33,15 +33,15 @@ _NOTE = """
 _FORGET = "DELETE FROM delivered WHERE id <= (SELECT max(id) FROM delivered) - $1"
 
 
-async def overlapping(connection: Any, runs: Sequence[Run]) -> list[Run]:
+async def overlapping(connection: Any, runs: Sequence[MessageRange]) -> list[MessageRange]:
     """Return what is stored and may have messages of `runs`."""
     first, last = min(run.first for run in runs), max(run.last for run in runs)
     consumers = sorted({run.consumer for run in runs})
     rows = await connection.fetch(_OVERLAPPING, consumers, first, last)
-    return [Run(*row) for row in rows]
+    return [MessageRange(*row) for row in rows]
 
 
-async def is_noted(connection: Any, runs: Sequence[Run]) -> bool:
+async def is_noted(connection: Any, runs: Sequence[MessageRange]) -> bool:
     """Note runs as stored; false where another bridge has stored some of them meanwhile.
 
     Who notes waits for others who do, and sees what they have committed: of two transactions with

@@ -5,14 +5,13 @@ import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress, groupby
-from types import ModuleType
 from typing import Any
 
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.formats.lineprotocol.precision import INT64_MIN, NO_TIME
 
-KERNEL: ModuleType | None = load("ccpipe.sinks.postgres._kernel")
+KERNEL = load_kernel(__package__)
 
 COLUMNS = ("time", "value", "series", "ns", "int", "uint", "bool", "text")
 """Of ``samples``, in the order of its rows."""

@@ -22,11 +22,11 @@ from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.gridengine import Accounting, read
 from ccpipe.formats.gridengine.event import to_event
-from ccpipe.formats.gridengine.reader import Rejected
+from ccpipe.formats.gridengine.reader import RejectedAccountingLine
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch, Source, wait_for_event
-from ccpipe.sources.follow import Chunk, Follower, Progress
+from ccpipe.sources.follow import Chunk, FileProgress, Follower
 from ccpipe.sources.synced_file import replace_content
 from ccpipe.translate.gridengine import job_log
 
@@ -90,7 +90,7 @@ class AccountingFile(Source):
         self.site = site
         self.paths = paths
         self.reporting = reporting
-        self.checkpoint = Checkpoint(Path(checkpoint))
+        self.checkpoint = AccountingCheckpoint(Path(checkpoint))
         self.begin = begin
         self.poll = float(poll)
         self.grace = 0.0 if once else float(grace)
@@ -115,7 +115,7 @@ class AccountingFile(Source):
         """Read and lock the checkpoint."""
         self.checkpoint.open()
         for path in self._all_paths():
-            progress = self.checkpoint.progress.get(path, Progress())
+            progress = self.checkpoint.progress.get(path, FileProgress())
             follower = Follower(Path(path), progress, grace=self.grace)
             self._followers[path] = follower
             if path not in self.checkpoint.progress:
@@ -177,7 +177,7 @@ class AccountingFile(Source):
         return None
 
     def _batch(self, path: str, chunk: Chunk) -> Batch:
-        events, rejected = list[Message](), list[Rejected]()
+        events, rejected = list[Message](), list[RejectedAccountingLine]()
         payload, file = chunk.payload, chunk.file
         offset, line = chunk.offset, chunk.line
         if path in self.paths:
@@ -196,7 +196,7 @@ class AccountingFile(Source):
         cluster, hostname = self.site.cluster, self.site.hostname
         return [to_event(record, cluster=cluster, hostname=hostname) for record in records]
 
-    def _acknowledge(self, path: str, progress: Progress) -> Callable[[], Awaitable[None]]:
+    def _acknowledge(self, path: str, progress: FileProgress) -> Callable[[], Awaitable[None]]:
         async def acknowledge() -> None:
             self.checkpoint.progress[path] = progress
             self.checkpoint.save_now_and_then()
@@ -204,7 +204,7 @@ class AccountingFile(Source):
         return acknowledge
 
 
-class Checkpoint:
+class AccountingCheckpoint:
     """The progress of each path, in a file that is replaced atomically."""
 
     EVERY = 0.5
@@ -212,8 +212,8 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.progress: dict[str, Progress] = {}
-        self._saved: dict[str, Progress] = {}
+        self.progress: dict[str, FileProgress] = {}
+        self._saved: dict[str, FileProgress] = {}
         self._next = 0.0
         self._lock: IO[bytes] | None = None
 
@@ -229,7 +229,9 @@ class Checkpoint:
         try:
             self._lock = self.path.with_name(f"{self.path.name}.lock").open("ab")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.progress = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Progress])
+            self.progress = msgspec.json.decode(
+                self.path.read_bytes(), type=dict[str, FileProgress]
+            )
         except FileNotFoundError:
             if self._lock is None:
                 raise ConfigError(f"checkpoint: {self.path.parent} does not exist") from None

@@ -16,7 +16,7 @@ from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import NodeState, encode_node_states
 from ccpipe.formats.gridengine.host_status import Host, read_hosts
-from ccpipe.formats.gridengine.status import Running, read_shares, running
+from ccpipe.formats.gridengine.status import RunningJob, read_shares, running_jobs
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.jobs import message
 from ccpipe.message import Message, event
@@ -82,7 +82,7 @@ class Qstat(Source):
         while not self._stopped.is_set():
             try:
                 output = await self._run()
-                found = self._new_starts(running(read_shares(output)))
+                found = self._new_starts(running_jobs(read_shares(output)))
                 found += self._node_states(read_hosts(output))
             except (DataError, OSError, TimeoutError) as error:
                 log.warning(
@@ -93,7 +93,7 @@ class Qstat(Source):
                     yield Batch(found, origin=self.command[0])
             await wait_for_event(self._stopped, self.poll)
 
-    def _new_starts(self, jobs: list[Running]) -> list[Message]:
+    def _new_starts(self, jobs: list[RunningJob]) -> list[Message]:
         """Return the starts of jobs that are new, and forget those that are gone."""
         there = {(job.job_number, job.task_number, job.start_time): job for job in jobs}
         new = [job for key, job in there.items() if key not in self._known]

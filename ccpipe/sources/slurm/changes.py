@@ -30,7 +30,7 @@ Key = tuple[int, str, int, int]
 """Job, step, submission in seconds, and task: ``squeue -r`` gives pending tasks one number."""
 
 
-class Sent(msgspec.Struct, frozen=True, gc=False):
+class SentRecord(msgspec.Struct, frozen=True, gc=False):
     """What was sent of a record."""
 
     digest: bytes
@@ -48,11 +48,11 @@ class Changes:
     def __init__(self, path: str) -> None:
         """Remember what was sent in a file; ``open()`` opens it."""
         self._state = StateStore(path)
-        self._sent: StateTable[Key, Sent] = self._state.table(
-            "sent", tuple[int, str, int, int], Sent, maximum=MAX_RECORDS
+        self._sent: StateTable[Key, SentRecord] = self._state.table(
+            "sent", tuple[int, str, int, int], SentRecord, maximum=MAX_RECORDS
         )
         self._progress = self._state.table("progress", str, int, maximum=8)
-        self._given: dict[Key, Sent] = {}
+        self._given: dict[Key, SentRecord] = {}
         self._missing: dict[int, int] = {}
         """Jobs that are no longer listed and have not ended, and when they were listed last."""
         self._last_poll = 0
@@ -77,7 +77,7 @@ class Changes:
 
     def changed(
         self, poll: Poll, *, everything: bool = False
-    ) -> Iterator[tuple[SlurmJob, tuple[Key, Sent]]]:
+    ) -> Iterator[tuple[SlurmJob, tuple[Key, SentRecord]]]:
         """Yield the records that have changed, each with what ``acknowledge`` takes."""
         for row in self._rows(poll):
             job = job_of_row(row, poll.allocation(row))
@@ -107,10 +107,10 @@ class Changes:
 
     def _if_changed(
         self, job: SlurmJob, *, is_accounted: bool, everything: bool
-    ) -> Iterator[tuple[SlurmJob, tuple[Key, Sent]]]:
+    ) -> Iterator[tuple[SlurmJob, tuple[Key, SentRecord]]]:
         key = _key(job)
-        sent = Sent(
-            digest(job), _seconds(job.start_time), _seconds(job.end_time),
+        sent = SentRecord(
+            record_digest(job), _seconds(job.start_time), _seconds(job.end_time),
             is_final_run(job), is_accounted,
         )  # fmt: skip
         known = self._given.get(key) or self._sent.get(key)
@@ -141,7 +141,7 @@ class Changes:
         """Return until when all ends are known, where sacct was asked at `time`."""
         return min([time, *self._missing.values()])
 
-    def acknowledge(self, sent: Iterable[tuple[Key, Sent]]) -> None:
+    def acknowledge(self, sent: Iterable[tuple[Key, SentRecord]]) -> None:
         """Make it durable that these were sent."""
         for key, value in sent:
             self._sent.put(key, value)
@@ -162,7 +162,7 @@ class Changes:
         self._state.commit(is_durable=True)
 
 
-def digest(job: SlurmJob) -> bytes:
+def record_digest(job: SlurmJob) -> bytes:
     """Return what two equal records share; priority, which changes with age, does not count."""
     steady = msgspec.structs.replace(job, priority=UNSET)
     return blake2b(msgspec.msgpack.encode(steady, enc_hook=_wire), digest_size=12).digest()
@@ -180,7 +180,7 @@ def is_final_run(job: SlurmJob) -> bool:
 _REQUEUED = frozenset({"REQUEUED", "REVOKED"})
 
 
-def _is_same_run(job: SlurmJob, known: Sent) -> bool:
+def _is_same_run(job: SlurmJob, known: SentRecord) -> bool:
     return is_final_run(job) or (bool(known.start) and _seconds(job.start_time) == known.start)
 
 

@@ -11,7 +11,7 @@ from ccpipe.errors import UnavailableError
 from ccpipe.formats.slurm import (
     Cluster,
     LiveJob,
-    Rejected,
+    RejectedRecord,
     SacctRow,
     SqueueReader,
     read_sacct,
@@ -46,7 +46,7 @@ class Poll:
     cluster: Cluster | None = None
     has_accounting: bool = True
     """Whether the rows are complete: sacct was asked and answered."""
-    rejected: list[Rejected] = field(default_factory=list)
+    rejected: list[RejectedRecord] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def allocation(self, row: SacctRow) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ SECOND = 10**9
 _NAME = re.compile(r"(sacct|squeue|sinfo|scontrol)[^.]*\.([0-9]{1,11})\.(?:txt|json)")
 
 
-class Replay:
+class PollReplay:
     """The polls of a folder, in the order of their times."""
 
     def __init__(self, folder: str) -> None:

@@ -23,7 +23,7 @@ from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.sources.slurm.changes import Changes
 from ccpipe.sources.slurm.commands import Commands
 from ccpipe.sources.slurm.poll import Poll, Poller
-from ccpipe.sources.slurm.replay import Replay
+from ccpipe.sources.slurm.replay import PollReplay
 from ccpipe.translate.slurm.to_sonar import META, cluster_envelope, jobs_envelope, spec_state
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class Slurm(Source):
         self.speed = speed
         self._commands = Commands(folder=programs, timeout=float(timeout))
         self._poller = Poller(self._commands, accounting=accounting, uncompleted=uncompleted)
-        self._replay = Replay(replay) if replay else None
+        self._replay = PollReplay(replay) if replay else None
         self._changes = Changes("" if self.is_full else state)
         self._request = Path(f"{state}.resend") if state else None
         self._next_nodes = 0.0
@@ -154,7 +154,7 @@ class Slurm(Source):
                 yield batch
             await wait_for_event(self._stopped, max(0.0, begin + self.poll - time.monotonic()))
 
-    async def _replayed(self, replay: Replay) -> AsyncIterator[Batch]:
+    async def _replayed(self, replay: PollReplay) -> AsyncIterator[Batch]:
         before = None
         for poll in replay:
             if before is not None and self.speed:

@@ -14,7 +14,7 @@ from ccpipe.errors import MissingExtra, UnavailableError
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, Uint, Value
 from ccpipe.pipeline import Batch, Source, wait_for_event
-from ccpipe.sources.stored.checkpoint import Checkpoint, Selection
+from ccpipe.sources.stored.checkpoint import BackfillCheckpoint, BackfillSelection
 
 WINDOW = 60 * 10**9
 """Nanoseconds that are read at once; also how much is written again after a crash."""
@@ -32,7 +32,7 @@ Reader = Callable[[int, int], AsyncIterator[Sequence[Message]]]
 """Yields the messages from one time up to another."""
 
 
-class Stored(NamedTuple):
+class StoredRange(NamedTuple):
     """What can be read."""
 
     read: Reader
@@ -70,7 +70,7 @@ class BackfillSource(Source):
     def __init__(
         self,
         reader: Reader,
-        selection: Selection,
+        selection: BackfillSelection,
         *,
         name: str,
         checkpoint: Path | None = None,
@@ -91,7 +91,7 @@ class BackfillSource(Source):
         self.selection = selection
         self.rate = rate
         self.on_progress = on_progress
-        self._checkpoint = Checkpoint(checkpoint, name, selection, selection.start)
+        self._checkpoint = BackfillCheckpoint(checkpoint, name, selection, selection.start)
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
@@ -125,7 +125,7 @@ class BackfillSource(Source):
 
 
 @contextlib.asynccontextmanager
-async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[Stored]:
+async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[StoredRange]:
     """Yield what reads a folder of Parquet files.
 
     Raises
@@ -160,13 +160,13 @@ async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[St
     with parquet_tables.tables(folder) as connection:
         ask = f"SELECT min({time}), max({time}) FROM samples"  # noqa: S608
         first, last = connection.execute(ask).fetchall()[0]
-    yield Stored(read, first or 0, last or 0)
+    yield StoredRange(read, first or 0, last or 0)
 
 
 @contextlib.asynccontextmanager
 async def from_postgres(
     url: str, password_file: str, nodes: frozenset[str]
-) -> AsyncGenerator[Stored]:
+) -> AsyncGenerator[StoredRange]:
     """Yield what reads the view ``messages`` of a database, all of it as it is now.
 
     Raises
@@ -208,7 +208,7 @@ async def from_postgres(
 
                 ask = f"SELECT min({time})::bigint, max({time})::bigint FROM messages"  # noqa: S608
                 first, last = await connection.fetchrow(f"{ask} WHERE isfinite(time)")
-                yield Stored(read, first or 0, last or 0)
+                yield StoredRange(read, first or 0, last or 0)
         finally:
             await connection.close()
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:

@@ -13,7 +13,7 @@ EARLIEST, LATEST = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Selection:
+class BackfillSelection:
     """What to read."""
 
     start: int
@@ -24,7 +24,7 @@ class Selection:
     """Empty for all, and for what belongs to no node."""
 
 
-class State(msgspec.Struct, forbid_unknown_fields=True):
+class BackfillState(msgspec.Struct, forbid_unknown_fields=True):
     """How far a backfill is."""
 
     source: str
@@ -36,10 +36,12 @@ class State(msgspec.Struct, forbid_unknown_fields=True):
     """Everything before this is written: a time in nanoseconds since the epoch, or a line."""
 
 
-class Checkpoint:
+class BackfillCheckpoint:
     """The state of a backfill, in a file where there is one."""
 
-    def __init__(self, path: Path | None, name: str, selection: Selection, done: int) -> None:
+    def __init__(
+        self, path: Path | None, name: str, selection: BackfillSelection, done: int
+    ) -> None:
         """Take up what the file at `path` says; without one begin at `done`.
 
         Raises
@@ -49,13 +51,15 @@ class Checkpoint:
 
         """
         self.path = path
-        self.state = State(name, selection.start, selection.end, sorted(selection.nodes), done)
+        self.state = BackfillState(
+            name, selection.start, selection.end, sorted(selection.nodes), done
+        )
         if path is not None and path.exists():
             self._resume(path)
 
     def _resume(self, path: Path) -> None:
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=State)
+            found = msgspec.json.decode(path.read_bytes(), type=BackfillState)
         except (OSError, msgspec.MsgspecError) as error:
             raise ConfigError(f"{path}: {error}") from None
         if (found.source, found.nodes) != (self.state.source, self.state.nodes):

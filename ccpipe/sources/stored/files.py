@@ -11,12 +11,12 @@ from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.pipeline import Batch
 from ccpipe.sources.file import FileSource, Format, Records
-from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, Checkpoint, Selection
+from ccpipe.sources.stored.checkpoint import EARLIEST, LATEST, BackfillCheckpoint, BackfillSelection
 
 NOTE_SECONDS = 1.0
 """How often the checkpoint is written; so much is written again after a crash."""
 
-_ALL = Selection(EARLIEST, LATEST)
+_ALL = BackfillSelection(EARLIEST, LATEST)
 
 
 class FilesSource(FileSource):
@@ -28,7 +28,7 @@ class FilesSource(FileSource):
     def __init__(
         self,
         paths: Sequence[Path],
-        selection: Selection = _ALL,
+        selection: BackfillSelection = _ALL,
         *,
         name: str,
         format: Format | Literal["auto"] = "auto",  # noqa: A002 - as the sink calls it
@@ -54,7 +54,7 @@ class FilesSource(FileSource):
                 raise MissingInputError(f"{path}: no such file")
         self.selection = selection
         self.on_progress = on_progress
-        self._checkpoint = Checkpoint(checkpoint, name, selection, 0)
+        self._checkpoint = BackfillCheckpoint(checkpoint, name, selection, 0)
         self._noted = time.monotonic()
 
     async def __aexit__(self, *exit_: object) -> None:

@@ -78,7 +78,7 @@ class NoFilesError(CcpipeError):
     exit_code = 66
 
 
-def query(folder: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
+def run_query(folder: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
     """Call `work` with a connection that has the tables; again where files went meanwhile.
 
     Raises

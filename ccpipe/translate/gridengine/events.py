@@ -13,8 +13,8 @@ import msgspec
 from ccpipe.formats.gridengine import Accounting, Outcome
 from ccpipe.formats.gridengine.event import tag
 from ccpipe.formats.gridengine.reporting import JobLog
-from ccpipe.formats.gridengine.status import Running
-from ccpipe.jobs import RUNNING, Job, Node, is_complete, message
+from ccpipe.formats.gridengine.status import RunningJob
+from ccpipe.jobs import RUNNING, Job, JobNode, is_complete, message
 from ccpipe.message import Message, metric
 from ccpipe.translate.gridengine.assembler import JobRecords
 
@@ -63,10 +63,10 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         """Return the name that ClusterCockpit knows a host by."""
         return hostname.partition(".")[0] if self.short_hostnames else hostname
 
-    def nodes(self, hosts: tuple[str, ...]) -> tuple[Node, ...]:
+    def nodes(self, hosts: tuple[str, ...]) -> tuple[JobNode, ...]:
         """Return hosts as the nodes of a job."""
         names = dict.fromkeys(self.node(host) for host in hosts)
-        return tuple(Node(name) for name in names if name)
+        return tuple(JobNode(name) for name in names if name)
 
     def project_of(self, record: Accounting | JobLog) -> str:
         """Return the project, or what replaces it."""
@@ -105,7 +105,7 @@ def finished_job(job: JobRecords, mapping: Mapping) -> Job:
     )
 
 
-def running_job(job: Running, mapping: Mapping) -> Job:
+def running_job(job: RunningJob, mapping: Mapping) -> Job:
     """Return a job that runs, as qstat or qhost list it."""
     return Job(
         cluster=mapping.cluster,
@@ -141,7 +141,7 @@ def logged_job(log: JobLog, start: int, mapping: Mapping) -> Job:
         sub_cluster=mapping.sub_cluster,
         submit=log.submission_time,
         start=start,
-        nodes=(Node(mapping.start_node),),
+        nodes=(JobNode(mapping.start_node),),
         shared=mapping.shared,
         metadata={
             "jobName": log.job_name,

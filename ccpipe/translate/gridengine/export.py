@@ -10,7 +10,7 @@ from ccpipe.errors import EncodeError, MissingExtra
 from ccpipe.formats.gridengine import (
     HEADER,
     Accounting,
-    Rejected,
+    RejectedAccountingLine,
     encode_classic,
     encode_jsonl,
 )
@@ -38,9 +38,9 @@ class Writer(Protocol):
         ...
 
 
-def write(
+def write_records(
     writer: Writer, records: Sequence[Accounting], *, command_line: bool = False
-) -> list[Rejected]:
+) -> list[RejectedAccountingLine]:
     """Write records and return those that the format cannot carry.
 
     The command line, which may hold secrets, is written only if `command_line` is set.
@@ -54,13 +54,15 @@ def write(
     return []
 
 
-def _one_by_one(writer: Writer, records: Sequence[Accounting]) -> Iterator[Rejected]:
+def _one_by_one(writer: Writer, records: Sequence[Accounting]) -> Iterator[RejectedAccountingLine]:
     for record in records:
         try:
             writer.write([record])
         except EncodeError as error:
             place = record.origin
-            yield Rejected(place.line, place.offset, str(error), encode_jsonl(record).rstrip())
+            yield RejectedAccountingLine(
+                place.line, place.offset, str(error), encode_jsonl(record).rstrip()
+            )
 
 
 def open_writer(  # noqa: PLR0911 - one return for each format

@@ -9,7 +9,7 @@ import msgspec
 from ccpipe.errors import DataError
 from ccpipe.formats.gridengine import Origin
 from ccpipe.formats.gridengine.event import NAME, tag
-from ccpipe.formats.gridengine.reader import Rejected, split_lines
+from ccpipe.formats.gridengine.reader import RejectedAccountingLine, split_lines
 from ccpipe.formats.gridengine.reporting import JobLog, parse_job_log
 from ccpipe.message import Message, event
 from ccpipe.translate.gridengine.events import clean
@@ -32,18 +32,18 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 
 def read(
     payload: bytes, *, file: str, offset: int, line: int
-) -> tuple[list[LoggedEvent], list[Rejected]]:
+) -> tuple[list[LoggedEvent], list[RejectedAccountingLine]]:
     """Read the starts and deletions in a payload, and what of it is broken.
 
     The payload begins at `offset` of a file with its line `line`.
     """
     found: list[LoggedEvent] = []
-    rejected: list[Rejected] = []
+    rejected: list[RejectedAccountingLine] = []
     for number, text in enumerate(split_lines(payload), line):
         try:
             log = parse_job_log(text)
         except DataError as error:
-            rejected.append(Rejected(number, offset, str(error), text))
+            rejected.append(RejectedAccountingLine(number, offset, str(error), text))
         else:
             if log is not None and (log.is_start or log.event == DELETED):
                 found.append(LoggedEvent(log, Origin(file, offset, number)))

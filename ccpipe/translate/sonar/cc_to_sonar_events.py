@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ccpipe.errors import DataError
-from ccpipe.formats.clustercockpit import NodeStates, StartJob, StopJob, Topology
+from ccpipe.formats.clustercockpit import NodeStates, StartJob, StopJob, TopologyEvent
 from ccpipe.formats.nodelist import compress
 from ccpipe.formats.sonar import (
     UNSET,
@@ -117,7 +117,7 @@ def cluster(payload: str, time: int) -> ClusterAttributes:
 
 def node(payload: str, time: int) -> SysinfoAttributes:
     """Convert the payload of an event ``topology``; raises DataError."""
-    reported = _read(payload, Topology)
+    reported = _read(payload, TopologyEvent)
     cards = tuple(
         SysinfoGpuCard(
             index=card.index,

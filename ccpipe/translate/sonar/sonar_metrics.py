@@ -19,7 +19,7 @@ class How(StrEnum):
     RATE = "gain / time"
 
 
-class Row(NamedTuple):
+class SonarMetric(NamedTuple):
     """One metric."""
 
     name: str
@@ -38,37 +38,37 @@ class Row(NamedTuple):
     """Whether ``cc_to_sonar`` restores the field from it; only for levels."""
 
 
-CPU_USED = Row(
+CPU_USED = SonarMetric(
     "cpu_used", "percent", float, "cpus", How.SHARE, types="node, hwthread", survives=False
 )
 
 SYSTEM = (
-    Row("cpu_load", "", float, "load1"),
-    Row("load_five", "", float, "load5"),
-    Row("load_fifteen", "", float, "load15"),
-    Row("mem_used", "kB", int, "used_memory"),
-    Row("proc_run", "", int, "runnable_entities"),
-    Row("proc_total", "", int, "existing_entities"),
+    SonarMetric("cpu_load", "", float, "load1"),
+    SonarMetric("load_five", "", float, "load5"),
+    SonarMetric("load_fifteen", "", float, "load15"),
+    SonarMetric("mem_used", "kB", int, "used_memory"),
+    SonarMetric("proc_run", "", int, "runnable_entities"),
+    SonarMetric("proc_total", "", int, "existing_entities"),
 )
-BOOT = Row("boot_time", "s", int, "boot")
+BOOT = SonarMetric("boot_time", "s", int, "boot")
 
 GPU = (
-    Row("acc_failing", "", int, "failing", types="accelerator"),
-    Row("acc_fan", "percent", int, "fan", types="accelerator"),
-    Row("acc_mem_used", "MByte", float, "memory", scale=1 / 1024, types="accelerator"),
-    Row("acc_utilization", "percent", int, "ce_util", types="accelerator"),
-    Row("acc_mem_util", "percent", int, "memory_util", types="accelerator"),
-    Row("acc_temp", "degC", int, "temperature", types="accelerator"),
-    Row("acc_power", "W", int, "power", types="accelerator"),
-    Row("acc_power_limit", "W", int, "power_limit", types="accelerator"),
-    Row("acc_clock", "MHz", int, "ce_clock", types="accelerator"),
-    Row("acc_mem_clock", "MHz", int, "memory_clock", types="accelerator"),
+    SonarMetric("acc_failing", "", int, "failing", types="accelerator"),
+    SonarMetric("acc_fan", "percent", int, "fan", types="accelerator"),
+    SonarMetric("acc_mem_used", "MByte", float, "memory", scale=1 / 1024, types="accelerator"),
+    SonarMetric("acc_utilization", "percent", int, "ce_util", types="accelerator"),
+    SonarMetric("acc_mem_util", "percent", int, "memory_util", types="accelerator"),
+    SonarMetric("acc_temp", "degC", int, "temperature", types="accelerator"),
+    SonarMetric("acc_power", "W", int, "power", types="accelerator"),
+    SonarMetric("acc_power_limit", "W", int, "power_limit", types="accelerator"),
+    SonarMetric("acc_clock", "MHz", int, "ce_clock", types="accelerator"),
+    SonarMetric("acc_mem_clock", "MHz", int, "memory_clock", types="accelerator"),
 )
-PERFORMANCE_STATE = Row("acc_perf_state", "", int, "performance_state", types="accelerator")
+PERFORMANCE_STATE = SonarMetric("acc_perf_state", "", int, "performance_state", types="accelerator")
 
 
-def _disk(name: str, unit: str = "", how: How = How.GAIN) -> Row:
-    return Row(name, unit, int, "stats", how, survives=False)
+def _disk(name: str, unit: str = "", how: How = How.GAIN) -> SonarMetric:
+    return SonarMetric(name, unit, int, "stats", how, survives=False)
 
 
 DISK = (  # in the order of /proc/diskstats, as the collector `disk` has them
@@ -94,18 +94,20 @@ IN_PROGRESS = 8
 """Index of the only level among them."""
 
 JOB_FLOATS = (
-    Row("job_cpu_used", "percent", float, "cpu_time", How.SHARE, survives=False),
-    Row("job_read_bw", "bytes/s", float, "data_read", How.RATE, 1024, survives=False),
-    Row("job_write_bw", "bytes/s", float, "data_written", How.RATE, 1024, survives=False),
+    SonarMetric("job_cpu_used", "percent", float, "cpu_time", How.SHARE, survives=False),
+    SonarMetric("job_read_bw", "bytes/s", float, "data_read", How.RATE, 1024, survives=False),
+    SonarMetric("job_write_bw", "bytes/s", float, "data_written", How.RATE, 1024, survives=False),
 )
 JOB_INTS = (
-    Row("job_mem_used", "bytes", int, "resident_memory", scale=1024),
-    Row("job_mem_virtual", "bytes", int, "virtual_memory", scale=1024),
-    Row("job_processes", "", int, "rolledup"),
-    Row("job_threads", "", int, "num_threads"),
+    SonarMetric("job_mem_used", "bytes", int, "resident_memory", scale=1024),
+    SonarMetric("job_mem_virtual", "bytes", int, "virtual_memory", scale=1024),
+    SonarMetric("job_processes", "", int, "rolledup"),
+    SonarMetric("job_threads", "", int, "num_threads"),
 )
 JOB_GPU = (
-    Row("job_acc_utilization", "percent", float, "gpu_util", types="accelerator"),
-    Row("job_acc_mem_used", "MByte", float, "gpu_memory", scale=1 / 1024, types="accelerator"),
-    Row("job_acc_mem_util", "percent", float, "gpu_memory_util", types="accelerator"),
+    SonarMetric("job_acc_utilization", "percent", float, "gpu_util", types="accelerator"),
+    SonarMetric(
+        "job_acc_mem_used", "MByte", float, "gpu_memory", scale=1 / 1024, types="accelerator"
+    ),
+    SonarMetric("job_acc_mem_util", "percent", float, "gpu_memory_util", types="accelerator"),
 )

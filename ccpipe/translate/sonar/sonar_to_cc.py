@@ -11,7 +11,7 @@ from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import (
     Accelerator,
     NodeState,
-    Topology,
+    TopologyEvent,
     encode_node_states,
 )
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
@@ -39,7 +39,7 @@ from ccpipe.message import Message
 from ccpipe.pipeline import Translator
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.sonar.sonar_to_cc_jobs import Shared, job_of
-from ccpipe.translate.sonar.sonar_to_cc_sample import Node
+from ccpipe.translate.sonar.sonar_to_cc_sample import NodeSamples
 
 MAX_NODES = 50_000
 """Nodes whose last counters are remembered; the one that was silent longest is forgotten first."""
@@ -110,7 +110,7 @@ class SonarToCc(Translator):
         self._jobs = Lifecycle(self._state, delay=round(stop_delay * SECOND))
         self._outbox = Outbox(self._state)
         self._table = SeriesTable()
-        self._nodes: OrderedDict[tuple[str, str], Node] = OrderedDict()
+        self._nodes: OrderedDict[tuple[str, str], NodeSamples] = OrderedDict()
         self._live = 0  # series of these nodes
 
     @property
@@ -176,14 +176,14 @@ class SonarToCc(Translator):
             case SampleData(attributes=sample):
                 self._add_sample(sample, time, columns, tags)
             case SysinfoData(attributes=node):
-                _event(columns, "topology", "sysinfo", topology(node), tags)
+                _event(columns, "topology", "sysinfo", topology_payload(node), tags)
             case JobsData(attributes=jobs) if self.jobs:
                 for record in jobs.slurm_jobs:
                     job = job_of(jobs.cluster, record, self.shared, self._gpu_ids)
                     if job is not None:
                         self._jobs.add(job, time)
             case ClusterData(attributes=cluster):
-                for payload in node_states(cluster):
+                for payload in node_state_payloads(cluster):
                     _event(columns, "nodestate", "nodestate", payload, tags)
             case None:
                 _log(columns, "error", envelope.errors, tags)
@@ -194,11 +194,11 @@ class SonarToCc(Translator):
         key = sample.cluster, sample.node
         node = self._nodes.pop(key, None)
         if node is None:
-            node = Node(*key, columns)
+            node = NodeSamples(*key, columns)
             self._live += node.series
         elif not node.fits(columns):
             self._live -= node.series
-            node = Node(*key, columns).take(node, columns)
+            node = NodeSamples(*key, columns).take(node, columns)
             self._live += node.series
         self._nodes[key] = node
         self._live -= node.series
@@ -266,7 +266,7 @@ def _log(
         columns.text("sonar", "log", error.detail, {**tags, "loglevel": level})
 
 
-def node_states(cluster: ClusterAttributes) -> Iterator[str]:
+def node_state_payloads(cluster: ClusterAttributes) -> Iterator[str]:
     """Yield the payloads of events ``nodestate``; a node that is listed twice has all its states.
 
     Raises
@@ -293,7 +293,7 @@ def node_states(cluster: ClusterAttributes) -> Iterator[str]:
         raise DataError("; ".join(wrong))
 
 
-def topology(node: SysinfoAttributes) -> str:
+def topology_payload(node: SysinfoAttributes) -> str:
     """Return the payload of an event ``topology``."""
     cards = [
         Accelerator(
@@ -314,7 +314,7 @@ def topology(node: SysinfoAttributes) -> str:
         )
         for card in node.cards
     ]
-    reported = Topology(
+    reported = TopologyEvent(
         cluster=node.cluster,
         hostname=node.node,
         processorType=node.cpu_model,

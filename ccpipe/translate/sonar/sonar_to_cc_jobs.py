@@ -9,7 +9,7 @@ from ccpipe.formats.nodelist import expand
 from ccpipe.formats.slurm import gres, index_list
 from ccpipe.formats.sonar import JobId, SlurmJob
 from ccpipe.formats.sonar.types.timestamp import parse as parse_time
-from ccpipe.jobs import PENDING, RUNNING, Job, Node, is_final
+from ccpipe.jobs import PENDING, RUNNING, Job, JobNode, is_final
 
 Shared = Literal["none", "single_user", "multi_user"]
 
@@ -84,20 +84,20 @@ def _shared(record: SlurmJob, default: Shared) -> str:
     return "multi_user"
 
 
-def _nodes(record: SlurmJob, gpu_ids: Mapping[str, Sequence[str]]) -> tuple[Node, ...]:
+def _nodes(record: SlurmJob, gpu_ids: Mapping[str, Sequence[str]]) -> tuple[JobNode, ...]:
     try:
         names = expand(",".join(record.nodes))
     except DataError:  # as "None assigned", which is no list of nodes
         return ()
-    known: dict[str, Node] = {}
+    known: dict[str, JobNode] = {}
     for text in record.gres_detail:
         if text.startswith("Nodes="):
             with contextlib.suppress(DataError):
                 known |= {node.hostname: node for node in _allocated_nodes(text, gpu_ids)}
-    return tuple(known.get(name) or Node(name) for name in dict.fromkeys(names))
+    return tuple(known.get(name) or JobNode(name) for name in dict.fromkeys(names))
 
 
-def _allocated_nodes(text: str, gpu_ids: Mapping[str, Sequence[str]]) -> Iterator[Node]:
+def _allocated_nodes(text: str, gpu_ids: Mapping[str, Sequence[str]]) -> Iterator[JobNode]:
     """Read ``Nodes=c[1-2] CPU_IDs=0-3 Mem=800 GRES=gpu:a100:1(IDX:0)``; raises DataError."""
     values = dict(pair.partition("=")[::2] for pair in text.split(" "))
     hwthreads = index_list(values.get("CPU_IDs"))
@@ -110,7 +110,7 @@ def _allocated_nodes(text: str, gpu_ids: Mapping[str, Sequence[str]]) -> Iterato
     for name in expand(values["Nodes"]):
         ids = gpu_ids.get(name, ())
         accelerators = [ids[index] if index < len(ids) else str(index) for index in indices]
-        yield Node(name, hwthreads, tuple(accelerators))
+        yield JobNode(name, hwthreads, tuple(accelerators))
 
 
 def _metadata(record: SlurmJob) -> dict[str, str]:

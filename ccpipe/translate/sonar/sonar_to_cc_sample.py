@@ -28,7 +28,7 @@ from ccpipe.translate.sonar.sonar_metrics import (
     JOB_INTS,
     PERFORMANCE_STATE,
     SYSTEM,
-    Row,
+    SonarMetric,
 )
 
 SECOND = 10**9
@@ -69,7 +69,7 @@ class _Job:
         self.seen = seen
 
 
-class Node:
+class NodeSamples:
     """The state of one node: its last counters, and its series codes."""
 
     def __init__(self, cluster: str, name: str, columns: LinesBuilder) -> None:
@@ -105,7 +105,7 @@ class Node:
             + (len(JOB_FLOATS) + len(JOB_INTS)) * len(self._jobs)
         )
 
-    def take(self, other: "Node", columns: LinesBuilder) -> "Node":
+    def take(self, other: "NodeSamples", columns: LinesBuilder) -> "NodeSamples":
         """Take over the last counters of a node whose codes are of another table."""
         for name in ("_time", "_system_time", "_booted", "_cpus", "_stats"):
             setattr(self, name, getattr(other, name))
@@ -273,7 +273,7 @@ def _codes_of_card(job: _Job, uuid: str, columns: LinesBuilder) -> Codes:
     return codes
 
 
-def _codes(columns: LinesBuilder, rows: Sequence[Row], tags: Mapping[str, str]) -> Codes:
+def _codes(columns: LinesBuilder, rows: Sequence[SonarMetric], tags: Mapping[str, str]) -> Codes:
     return columns.codes((row.name for row in rows), tags)
 
 

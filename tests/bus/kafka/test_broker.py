@@ -9,7 +9,7 @@ from aiokafka import errors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.kafka.broker import Broker, explain, keyed_subjects, topic_and_key
+from ccpipe.bus.kafka.broker import KafkaBroker, explain, keyed_subjects, topic_and_key
 from ccpipe.bus.subjects import escape
 from ccpipe.config import Site
 from ccpipe.errors import (
@@ -67,25 +67,25 @@ def test_a_topic_is_one_or_an_error(cluster: str, node: str) -> None:
 def test_options_that_cannot_be(options: dict[str, object], reason: str) -> None:
     """A wrong option is named before anything starts."""
     with pytest.raises(msgspec.ValidationError, match=reason):
-        msgspec.convert(options, Broker)
+        msgspec.convert(options, KafkaBroker)
 
 
 def test_what_the_client_is_told(tmp_path: Path) -> None:
     """TLS and SASL, alone and together; the password is read from its file."""
     secret = tmp_path / "secret"
     secret.write_text("pass\n")
-    assert Broker().options()["security_protocol"] == "PLAINTEXT"
-    tls = Broker(tls=True).options()
+    assert KafkaBroker().options()["security_protocol"] == "PLAINTEXT"
+    tls = KafkaBroker(tls=True).options()
     assert tls["security_protocol"] == "SSL"
     assert tls["ssl_context"].verify_mode is ssl.CERT_REQUIRED
     mine = {"user": "fox", "password_file": str(secret), "mechanism": "SCRAM-SHA-512"}
-    options = msgspec.convert({**mine, "tls": True}, Broker).options()
+    options = msgspec.convert({**mine, "tls": True}, KafkaBroker).options()
     assert options["security_protocol"] == "SASL_SSL"
     assert options["sasl_mechanism"] == "SCRAM-SHA-512"
     assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("fox", "pass")
-    assert msgspec.convert(mine, Broker).options()["security_protocol"] == "SASL_PLAINTEXT"
+    assert msgspec.convert(mine, KafkaBroker).options()["security_protocol"] == "SASL_PLAINTEXT"
     with pytest.raises(ConfigError, match=r"broker\.ca_file"):
-        Broker(tls=True, ca_file="/none").options()
+        KafkaBroker(tls=True, ca_file="/none").options()
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_what_the_client_is_told(tmp_path: Path) -> None:
 )
 def test_what_an_error_means(error: Exception, expected: type[CcpipeError]) -> None:
     """Only what speaks of the message condemns it."""
-    assert type(explain(error, Broker())) is expected
+    assert type(explain(error, KafkaBroker())) is expected

@@ -1,12 +1,16 @@
 """A broker and a site for all tests of this folder."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ccpipe.bus.mqtt.session import MqttBroker
+from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Site
-from tests.bus.mqtt.mosquitto import Mosquitto
+from ccpipe.telemetry import Telemetry
+from tests.servers.mosquitto import Mosquitto
 
 
 @pytest.fixture
@@ -22,3 +26,14 @@ async def mosquitto(tmp_path: Path) -> AsyncIterator[Mosquitto]:
 def fox() -> Site:
     """Return a cluster whose name holds a dot, as real ones do."""
     return Site(cluster="fox.test", hostname="n1")
+
+
+@pytest.fixture
+def source(mosquitto: Mosquitto, fox: Site) -> Callable[..., MqttSource]:
+    """Return a function that makes sources."""
+
+    def make(protocol: Any = "5", **options: Any) -> MqttSource:
+        broker = MqttBroker(url=mosquitto.url, protocol=protocol)
+        return MqttSource(site=fox, telemetry=Telemetry(), broker=broker, **options)
+
+    return make

@@ -6,16 +6,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ccpipe.bus.mqtt.session import Broker, Session
+from ccpipe.bus.mqtt.session import MqttBroker, Session
 from ccpipe.bus.mqtt.sink import MqttSink
 from ccpipe.bus.mqtt.source import MqttSource
 from ccpipe.config import Duration, Site
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
-from tests.bus.mqtt.mosquitto import Mosquitto
-from tests.bus.mqtt.test_delivery import Reader
+from tests.bus.mqtt.reader import Reader
 from tests.conftest import free_port, program
+from tests.servers.mosquitto import Mosquitto
 
 METRIC = metric("m", 1.0, time=10**18, tags={"cluster": "fox.test", "hostname": "n1"})
 
@@ -31,9 +31,9 @@ async def test_passwords(tmp_path: Path, fox: Site) -> None:
     mosquitto = Mosquitto(tmp_path / "m", "allow_anonymous false", f"password_file {users}")
     await mosquitto.start()
     try:
-        mine = Broker(url=mosquitto.url, user="bridge", password_file=str(secret))
+        mine = MqttBroker(url=mosquitto.url, user="bridge", password_file=str(secret))
         await MqttSink(site=fox, broker=mine).check()
-        for nobody in (mosquitto.broker, Broker(url=mosquitto.url, protocol="3.1.1")):
+        for nobody in (mosquitto.broker, MqttBroker(url=mosquitto.url, protocol="3.1.1")):
             with pytest.raises(DeniedError, match=mosquitto.url):
                 await MqttSource(site=fox, telemetry=Telemetry(), broker=nobody).check()
             source = MqttSource(site=fox, telemetry=Telemetry(), broker=nobody)
@@ -66,7 +66,7 @@ async def test_a_broker_that_refuses_messages(tmp_path: Path, fox: Site) -> None
 
 async def test_no_broker(fox: Site) -> None:
     """Where nobody listens it may be tried again."""
-    nobody = Broker(url=f"mqtt://127.0.0.1:{free_port()}")
+    nobody = MqttBroker(url=f"mqtt://127.0.0.1:{free_port()}")
     async with MqttSink(site=fox, broker=nobody) as sink:
         with pytest.raises(UnavailableError, match="refused"):
             await sink.write([METRIC])
@@ -79,7 +79,7 @@ async def test_a_broker_that_does_not_answer(fox: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, says nothing
         url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(UnavailableError, match="timed out"):
-            await MqttSink(site=fox, broker=Broker(url=url, timeout=Duration(0.2))).check()
+            await MqttSink(site=fox, broker=MqttBroker(url=url, timeout=Duration(0.2))).check()
 
 
 def certificates(folder: Path) -> None:
@@ -112,15 +112,15 @@ async def test_certificates(tmp_path: Path, fox: Site) -> None:
     await mosquitto.start()
     url = f"mqtts://127.0.0.1:{mosquitto.port}"
     ours, key = f"{tmp_path}/client.pem", f"{tmp_path}/client.key"
-    broker = Broker(url=url, ca_file=f"{tmp_path}/ca.pem", cert_file=ours, key_file=key)
+    broker = MqttBroker(url=url, ca_file=f"{tmp_path}/ca.pem", cert_file=ours, key_file=key)
     try:
         async with MqttSink(site=fox, broker=broker) as sink:
             await sink.write([METRIC])
-        stranger = Broker(url=url, cert_file=ours, key_file=key)
+        stranger = MqttBroker(url=url, cert_file=ours, key_file=key)
         with pytest.raises(UnavailableError, match="(?i)certificate verify failed"):
             await MqttSink(site=fox, broker=stranger).check()
         with pytest.raises(ConfigError, match=r"broker\.ca_file"):
-            await MqttSink(site=fox, broker=Broker(url=url, ca_file="/none")).check()
+            await MqttSink(site=fox, broker=MqttBroker(url=url, ca_file="/none")).check()
     finally:
         mosquitto.stop()
 
@@ -136,7 +136,7 @@ async def test_certificates(tmp_path: Path, fox: Site) -> None:
 def test_addresses_that_cannot_be(options: dict[str, str], reason: str) -> None:
     """A wrong address is named before anything starts."""
     with pytest.raises(msgspec.ValidationError, match=reason):
-        msgspec.convert(options, Broker)
+        msgspec.convert(options, MqttBroker)
 
 
 async def test_a_session_is_entered_once_and_closed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.config import Bus, Duration, Site, convert
+from ccpipe.config import Bus, Duration, Site, to_struct
 from ccpipe.errors import ConfigError, DeniedError
 from ccpipe.message import Message, event, metric
 from ccpipe.node.agent.responder import Responder
@@ -25,9 +25,9 @@ from ccpipe.node.controls.control import Control
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.daemon import nats_daemon
 from tests.bus.nats.reader import Reader
 from tests.conftest import eventually, free_port
+from tests.servers.nats.daemon import nats_daemon
 
 SiteOf = Callable[..., Site]
 NOW = 1_740_000_000 * 10**9
@@ -61,7 +61,7 @@ async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
             tree["hostname"] = name
             tree["bus"]["servers"] = [f"nats://127.0.0.1:{port}"]
             tree["bus"]["nkey_file"] = str(keys / "nkeys" / role / f"{name}.nk")
-            return convert(tree, Site, "test")
+            return to_struct(tree, Site, "test")
 
         yield site
 

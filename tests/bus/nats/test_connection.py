@@ -7,14 +7,14 @@ import nats.errors
 import pytest
 
 from ccpipe.bus.nats.connection import DEFAULT_SERVER, Connection, Delivery, check, servers_of
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 
 
-async def test_wrong_credentials_end_it_at_once(nats_server: Server) -> None:
+async def test_wrong_credentials_end_it_at_once(nats_server: NatsServer) -> None:
     """A password that is refused will not get better: the error says so instead of waiting."""
     bus = Bus(servers=[f"nats://ccpipe:wrong@127.0.0.1:{nats_server.port}"])
     with pytest.raises(DeniedError, match="127.0.0.1") as caught:
@@ -31,7 +31,7 @@ async def test_no_server_is_said_when_nobody_waits(unused_port: int) -> None:
             pass
 
 
-async def test_missing_permissions_surface(site: Site, nats_server: Server) -> None:
+async def test_missing_permissions_surface(site: Site, nats_server: NatsServer) -> None:
     """A forbidden subscription is counted; the broker itself only drops a hint."""
     telemetry = Telemetry()
     received: list[Delivery] = []

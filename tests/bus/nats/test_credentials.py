@@ -11,8 +11,8 @@ from ccpipe.bus.nats.credentials import check_urls, client_options, requires_tls
 from ccpipe.config import Bus
 from ccpipe.errors import ConfigError, DeniedError
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.daemon import nats_daemon
 from tests.conftest import eventually
+from tests.servers.nats.daemon import nats_daemon
 
 USER = 'authorization {{ users: [ {{ user: "node", password: "{}" }} ] }}'
 

@@ -2,8 +2,8 @@
 
 from ccpipe.bus.nats.connection import Connection, Delivery
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.server import Server
-from ccpipe.bus.nats.store import HEADER_ROOM, MESSAGE_ID
+from ccpipe.bus.nats.outgoing import HEADER_ROOM, MESSAGE_ID
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
@@ -11,7 +11,7 @@ from tests.conftest import eventually
 
 
 async def test_dead_letters_keep_their_bytes_reason_and_origin(
-    site: Site, nats_server: Server
+    site: Site, nats_server: NatsServer
 ) -> None:
     """What nothing accepts is on <cluster>.dead, once however often it is written."""
     letters = [
@@ -47,7 +47,7 @@ async def test_a_letter_beyond_the_servers_limit_is_truncated(site: Site) -> Non
     assert "Ccpipe-Origin" not in kept.headers
 
 
-async def test_without_jetstream_letters_are_published(nats_server: Server) -> None:
+async def test_without_jetstream_letters_are_published(nats_server: NatsServer) -> None:
     """Whoever subscribes to <cluster>.dead receives them, with the same headers."""
     core = Site(cluster="c", bus=Bus(servers=[nats_server.url], jetstream=False))
     received: list[Delivery] = []

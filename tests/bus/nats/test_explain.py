@@ -4,7 +4,8 @@ import nats.js.errors
 import pytest
 
 from ccpipe.bus.nats.explain import explain, storage_problem
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.store import store
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError
@@ -39,13 +40,13 @@ def test_other_errors_are_no_storage_problem() -> None:
     assert "jetstream = false" in str(off)
 
 
-async def test_a_full_stream_that_refuses_is_named(nats_server: Server) -> None:
+async def test_a_full_stream_that_refuses_is_named(nats_server: NatsServer) -> None:
     """With ``stream_discard = "new"`` the publisher learns what is full and what to raise."""
     async with connected(Bus(servers=[nats_server.url])) as bus:
         await bus.jetstream().add_stream(
             name="small", subjects=["a"], max_bytes=4096, discard="new"
         )
         for number in range(3):
-            await store(bus, "a", b"x" * 1000, {"Nats-Msg-Id": f"{number}"})
+            await store(bus, [Outgoing("a", b"x" * 1000, f"{number}")], set())
         with pytest.raises(UnavailableError, match="stream_size"):
-            await store(bus, "a", b"x" * 1000, {"Nats-Msg-Id": "one too many"})
+            await store(bus, [Outgoing("a", b"x" * 1000, "one too many")], set())

@@ -8,12 +8,13 @@ import nats
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
+from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.store import NoStreamError
-from ccpipe.bus.nats.streams.stream import KEPT, ensure_stream
-from ccpipe.bus.subjects import Subjects
+from ccpipe.bus.nats.streams.stream import ensure_stream
+from ccpipe.bus.subjects import KEPT, Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import DeniedError
 from ccpipe.formats.lineprotocol.messages import Messages
@@ -21,8 +22,8 @@ from ccpipe.message import event, log, metric
 from ccpipe.pipeline import run
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
-from tests.bus.nats.daemon import nats_daemon
 from tests.bus.nats.reader import NOW, TAGS
+from tests.servers.nats.daemon import nats_daemon
 from tests.sinks.conftest import Given, KeptLetters
 
 CONFIGURATION = """

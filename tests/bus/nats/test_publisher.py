@@ -5,19 +5,20 @@ import contextlib
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import RejectedError, UnavailableError
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.proxy import Proxy
 from tests.cli.dead.test_command import stored
+from tests.servers.nats.proxy import Proxy
 
 SUBJECT = "fox%2Etest.metrics"
 
 
-async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: Server) -> None:
+async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: NatsServer) -> None:
     """The stream is made where there is none; the same id is stored once."""
     messages = [Outgoing(SUBJECT, b"%d" % i, f"id-{i}") for i in range(100)]
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
@@ -27,14 +28,7 @@ async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: Se
     assert await stored(nats_server) == [(SUBJECT, b"%d" % i) for i in range(100)]
 
 
-async def test_the_id_says_what_and_where() -> None:
-    """The same payload on another subject is another message."""
-    first, second = Outgoing.of("a", b"x"), Outgoing.of("b", b"x")
-    assert first.id != second.id
-    assert first == Outgoing.of("a", b"x")
-
-
-async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: Server) -> None:
+async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: NatsServer) -> None:
     """What was stored before is not sent again by the next try."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         publisher = Publisher(bus, site.bus, Subjects.of(site))
@@ -46,7 +40,7 @@ async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: S
     assert await stored(nats_server) == [(SUBJECT, b"%d" % i) for i in range(40)]
 
 
-async def test_a_refused_message_costs_no_order(nats_server: Server) -> None:
+async def test_a_refused_message_costs_no_order(nats_server: NatsServer) -> None:
     """What follows it on its subject waits for its retry; other subjects need not."""
     messages = [Outgoing(f"fox%2Etest.events.{i % 2}", b"%d" % i, f"id-{i}") for i in range(40)]
     async with Proxy(nats_server) as proxy:

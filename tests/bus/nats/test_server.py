@@ -9,7 +9,8 @@ from pathlib import Path
 import nats
 import pytest
 
-from ccpipe.bus.nats.server import Running, Server, running, write_private
+from ccpipe.bus.nats.announcement import RunningServer, running, write_private
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.errors import ConfigError
 from tests.conftest import eventually, free_port
 
@@ -20,7 +21,7 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-async def test_it_refuses_whoever_does_not_know_the_password(nats_server: Server) -> None:
+async def test_it_refuses_whoever_does_not_know_the_password(nats_server: NatsServer) -> None:
     """Other users of the machine can reach loopback, so the address alone opens nothing."""
     reader, writer = await asyncio.open_connection("127.0.0.1", nats_server.port)
     writer.write(b"CONNECT {}\r\nPING\r\n")
@@ -33,13 +34,15 @@ async def test_it_refuses_whoever_does_not_know_the_password(nats_server: Server
     await client.close()
 
 
-async def test_its_secrets_are_readable_by_the_owner_only(nats_server: Server) -> None:
+async def test_its_secrets_are_readable_by_the_owner_only(nats_server: NatsServer) -> None:
     """Password and configuration are files of mode 0600."""
     for name in ("password", "nats.conf"):
         assert stat.S_IMODE((nats_server.folder / name).stat().st_mode) == 0o600
 
 
-async def test_a_killed_server_comes_back_at_its_port_with_its_streams(nats_server: Server) -> None:
+async def test_a_killed_server_comes_back_at_its_port_with_its_streams(
+    nats_server: NatsServer,
+) -> None:
     """Kill -9 costs nothing that JetStream had acknowledged."""
     client = await nats.connect(nats_server.url)
     await client.jetstream().add_stream(name="kept", subjects=["kept"])
@@ -57,7 +60,7 @@ async def test_a_killed_server_comes_back_at_its_port_with_its_streams(nats_serv
 
 async def test_it_ends_when_left(tmp_path: Path) -> None:
     """Leaving the context leaves no process behind."""
-    async with Server(tmp_path, port=free_port()) as server:
+    async with NatsServer(tmp_path, port=free_port()) as server:
         pid = server.pid
         assert pid is not None
     with pytest.raises(ProcessLookupError):
@@ -66,8 +69,8 @@ async def test_it_ends_when_left(tmp_path: Path) -> None:
 
 async def test_somebody_elses_port_is_not_taken_for_ours(tmp_path: Path) -> None:
     """A port in use is an error, even if what listens there is a NATS server too."""
-    async with Server(tmp_path / "one", port=free_port()) as server:
-        second = Server(tmp_path / "two", port=server.port)
+    async with NatsServer(tmp_path / "one", port=free_port()) as server:
+        second = NatsServer(tmp_path / "two", port=server.port)
         with pytest.raises(Exception, match="did not start"):
             async with second:
                 pass
@@ -75,7 +78,7 @@ async def test_somebody_elses_port_is_not_taken_for_ours(tmp_path: Path) -> None
 
 def test_a_running_up_is_found_until_it_withdraws() -> None:
     """Commands of the same user find the server without being told."""
-    here = Running("nats://u:p@127.0.0.1:1", os.getpid(), "c", "/x")
+    here = RunningServer("nats://u:p@127.0.0.1:1", os.getpid(), "c", "/x")
     assert running() is None
     here.announce()
     assert running() == here
@@ -87,14 +90,14 @@ async def test_an_announcement_of_a_dead_process_does_not_count() -> None:
     """An `up` that was killed leaves its announcement behind; nobody must follow it."""
     child = await asyncio.create_subprocess_exec("true")
     await child.wait()
-    Running("nats://127.0.0.1:1", child.pid, "c", "/x").announce()
+    RunningServer("nats://127.0.0.1:1", child.pid, "c", "/x").announce()
     assert running() is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', "null"])
 def test_a_broken_announcement_does_not_count(text: str) -> None:
     """Whatever stands in that file, commands go on to the next place to look."""
-    Running("", 0, "", "").announce()
+    RunningServer("", 0, "", "").announce()
     path = next(Path(os.environ["XDG_STATE_HOME"]).rglob("up.json"))
     path.write_text(text)
     assert running() is None
@@ -113,13 +116,13 @@ async def test_an_empty_password_lets_nobody_in(tmp_path: Path) -> None:
     """As after a full disk: the start is refused, and the file is named."""
     (tmp_path / "password").write_text("\n")
     with pytest.raises(ConfigError, match="password is empty"):
-        async with Server(tmp_path, port=free_port()):
+        async with NatsServer(tmp_path, port=free_port()):
             pass
 
 
 @pytest.mark.parametrize("sync", ["always", "10s"])
 async def test_the_server_takes_how_often_it_syncs(tmp_path: Path, sync: str) -> None:
     """It starts with it: nats-server refuses what it does not know."""
-    async with Server(tmp_path, port=free_port(), sync=sync) as server:
+    async with NatsServer(tmp_path, port=free_port(), sync=sync) as server:
         assert f'sync_interval: "{sync}"' in (tmp_path / "nats.conf").read_text()
         assert server.pid

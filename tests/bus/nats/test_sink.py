@@ -3,28 +3,34 @@
 import asyncio
 import os
 import signal
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate
+from unittest.mock import AsyncMock
 
 import nats
 import pytest
+from msgspec.structs import replace
 
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats import store as module
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.streams import jetstream
 from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.errors import DeniedError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject
 from ccpipe.message import event, log, metric
-from ccpipe.pipeline import DeadLetter, Limits, run
+from ccpipe.pipeline import DeadLetter, Limits, MessageIds, run
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.proxy import Proxy
 from tests.bus.nats.reader import NOW, TAGS, Reader, metrics, source
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually
+from tests.servers.nats.proxy import Proxy
 from tests.sinks.conftest import Given
 
 METRIC = metric("m", 1.0, time=NOW, tags=TAGS)
@@ -35,7 +41,9 @@ ENVELOPE = Envelope(
 )
 
 
-async def test_sinks_share_a_connection_that_stays_open(site: Site, nats_server: Server) -> None:
+async def test_sinks_share_a_connection_that_stays_open(
+    site: Site, nats_server: NatsServer
+) -> None:
     """Who opened it closes it: sinks that are left leave it as it is."""
     telemetry = Telemetry()
     bus = await Connection(site.bus, name="test", telemetry=telemetry).connect_in_background()
@@ -55,7 +63,7 @@ async def test_sinks_share_a_connection_that_stays_open(site: Site, nats_server:
         await lines.write([METRIC])
 
 
-async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: Server) -> None:
+async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: NatsServer) -> None:
     """Not only by the one that happened to write first."""
     site = Site(cluster="fox.test", bus=Bus(servers=[f"nats://x:y@127.0.0.1:{nats_server.port}"]))
     telemetry = Telemetry()
@@ -66,17 +74,28 @@ async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: 
     await bus.__aexit__(None, None, None)
 
 
+@pytest.mark.parametrize("sees_streams", [True, False])
 async def test_the_stream_is_made_although_somebody_listens(
-    site: Site, nats_server: Server, monkeypatch: pytest.MonkeyPatch
+    site: Site, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, *, sees_streams: bool
 ) -> None:
-    """`ccpipe tail` that was there first: the broker then does not say that no stream stores it."""
+    """`ccpipe tail` that was there first: the broker then does not say that no stream stores it.
+
+    A subscriber hears each message once, but for the first one of a publisher that cannot see
+    beforehand that there is no stream.
+    """
     monkeypatch.setattr(module, "STORE_SECONDS", 0.2)
+    if not sees_streams:
+        monkeypatch.setattr(jetstream, "names_of", AsyncMock(side_effect=UnavailableError("away")))
     client = await nats.connect(nats_server.url)
-    await client.subscribe(">")
+    heard = await client.subscribe("fox%2Etest.>")
     await client.flush()
     async with NatsSink(site=site, telemetry=Telemetry()) as sink:
         await sink.write([LINE, METRIC])
         await NatsDeadLetterSink(sink.bus, site).write([DeadLetter(b"m", "no luck")])
+    await client.flush()
+    payloads = [(await heard.next_msg()).data for _ in range(heard.pending_msgs)]
+    assert len(payloads) == (3 if sees_streams else 5)
+    assert len(set(payloads)) == 3
     names = {info.config.name for info in await client.jetstream().streams_info()}
     stored = (await client.jetstream().stream_info("ccpipe-fox%2Etest")).state.messages
     await client.close()
@@ -93,9 +112,50 @@ async def test_written_twice_it_is_stored_once(site: Site, sink: NatsSink) -> No
     assert len(reader.values) == 700
 
 
+async def stored_values(server: NatsServer) -> list[object]:
+    """Return the values in the stream, in its order."""
+    return [line.value for _, payload in await stored(server) for line in decode(payload)]
+
+
+def from_messages(sizes: Sequence[int], first: int = 1) -> MessageIds:
+    """Return the ids of records that came in messages with consecutive numbers."""
+    numbers = array("q", range(first, first + len(sizes)))
+    return MessageIds(["a consumer"] * len(sizes), numbers, numbers, array("q", accumulate(sizes)))
+
+
+async def test_what_came_from_a_stream_is_stored_once_however_it_is_batched(
+    sink: NatsSink, nats_server: NatsServer
+) -> None:
+    """As after a kill: the same messages again, beside others in the batch."""
+    records = Messages.of(metrics(1000))
+    sizes = [100, 300, 50, 550]
+    await sink.write_once(records[:400], from_messages(sizes[:2]))
+    await sink.write_once(records[100:], from_messages(sizes[1:], first=2))
+    await sink.write_once(records, from_messages(sizes))
+    assert await stored_values(nats_server) == [float(i) for i in range(1000)]
+
+
+async def test_small_messages_are_joined_and_overtake_nothing(
+    sink: NatsSink, nats_server: NatsServer
+) -> None:
+    """A message for each line that came alone would cost more than a line that is stored twice."""
+    await sink.write_once(Messages.of(metrics(400)), from_messages([10] * 10 + [100] + [20] * 10))
+    assert await stored_values(nats_server) == [float(i) for i in range(400)]
+    assert len(await stored(nats_server)) == 3
+
+
+async def test_a_bad_record_is_named_by_its_place_among_all(site: Site) -> None:
+    """Also where each message is encoded for itself."""
+    huge = replace(ENVELOPE, errors=(replace(ENVELOPE.errors[0], detail="x" * 2**20),))
+    async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec(), join=0) as sink:
+        with pytest.raises(RejectedError) as caught:
+            await sink.write_once([ENVELOPE, ENVELOPE, huge], from_messages([1, 1, 1]))
+    assert caught.value.indices == [2]
+
+
 @pytest.mark.parametrize("fault", ["silent", "cut", "killed"])
 async def test_what_was_stored_of_a_write_that_failed_is_not_stored_again(
-    nats_server: Server, fault: str
+    nats_server: NatsServer, fault: str
 ) -> None:
     """However it failed: the next try goes on where it was, with the same messages."""
     acknowledged = 0
@@ -121,9 +181,7 @@ async def test_what_was_stored_of_a_write_that_failed_is_not_stored_again(
         given = Given(Messages.of(metrics(3050)))
         await run(given, sink, limits=Limits(age=0, timeout=1.0, backoff=0.1))
     assert acknowledged > 25
-    text = b"".join(payload for _, payload in await stored(nats_server))
-    values = [line.value for line in decode(text)]
-    assert values == [float(i) for i in range(3050)]
+    assert await stored_values(nats_server) == [float(i) for i in range(3050)]
 
 
 async def test_a_line_beyond_the_servers_limit_is_rejected(sink: NatsSink) -> None:
@@ -133,7 +191,7 @@ async def test_a_line_beyond_the_servers_limit_is_rejected(sink: NatsSink) -> No
         await sink.write([huge])
 
 
-async def test_payloads_stay_below_the_servers_limit(nats_server: Server, site: Site) -> None:
+async def test_payloads_stay_below_the_servers_limit(nats_server: NatsServer, site: Site) -> None:
     """Asked for larger payloads than the server takes, the sink makes smaller ones."""
     async with NatsSink(site=site, telemetry=Telemetry(), lines=10**6, bytes=Size(2**30)) as sink:
         await sink.write(

@@ -6,7 +6,7 @@ import nats
 import pytest
 
 from ccpipe.bus.nats import source as module
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.stream import ensure_consumer
@@ -15,9 +15,9 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.proxy import Proxy
 from tests.bus.nats.reader import NOW, Reader, metrics, source
 from tests.conftest import eventually
+from tests.servers.nats.proxy import Proxy
 
 
 async def test_what_was_not_acknowledged_is_handed_over_again(site: Site, sink: NatsSink) -> None:
@@ -62,7 +62,7 @@ async def test_told_to_stop_it_empties_the_stream_first(site: Site, sink: NatsSi
 
 
 async def test_a_line_without_time_gets_the_moment_it_was_stored(
-    nats_server: Server, site: Site, sink: NatsSink
+    nats_server: NatsServer, site: Site, sink: NatsSink
 ) -> None:
     """Handed over again it keeps that moment, so that a store sees one line, not two."""
     await sink.write(metrics(1))
@@ -84,7 +84,7 @@ async def test_a_line_without_time_gets_the_moment_it_was_stored(
 
 
 async def test_a_plain_subscription_hears_without_jetstream(
-    site: Site, nats_server: Server
+    site: Site, nats_server: NatsServer
 ) -> None:
     """Sites without JetStream are served too: what is said while we listen is heard."""
     core = Site(cluster="c", bus=Bus(servers=[nats_server.url], jetstream=False))
@@ -102,7 +102,7 @@ async def test_a_plain_subscription_hears_without_jetstream(
 
 
 async def test_bad_lines_are_rejected_with_the_batch_they_came_in(
-    site: Site, sink: NatsSink, nats_server: Server
+    site: Site, sink: NatsSink, nats_server: NatsServer
 ) -> None:
     """The source hands over good and bad lines of a payload together."""
     await sink.write(metrics(1))
@@ -156,7 +156,7 @@ async def drained(read: NatsSource) -> None:
 
 @pytest.mark.parametrize("durable", ["d", ""])
 async def test_a_broker_that_says_nothing_is_no_progress(
-    nats_server: Server, monkeypatch: pytest.MonkeyPatch, durable: str
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, durable: str
 ) -> None:
     """``/ready`` says so although the connection stands, until the broker answers again."""
     monkeypatch.setattr(module, "STUCK_SECONDS", 1.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ccpipe.cli.acct.slurm_table import LAYOUT, clock, share
+from ccpipe.cli.acct.slurm_table import LAYOUT, elapsed_text, share
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from ccpipe.cli.acct.slurm_table import LAYOUT, clock, share
 )
 def test_times_are_printed_as_sacct_does(seconds: float, text: str) -> None:
     """Days, hours, minutes, seconds."""
-    assert clock(seconds) == text
+    assert elapsed_text(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.streams.stream import ensure_consumer, ensure_stream, stream_name
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
@@ -21,7 +21,7 @@ LINE = re.compile(
 """Output as the Nagios plug-in guidelines have it."""
 
 
-async def run(server: Server, *arguments: object, **environ: str) -> Ended:
+async def run(server: NatsServer, *arguments: object, **environ: str) -> Ended:
     """Run a check to its end beside the server of this loop; its output must be one line."""
     where = ("--server", server.url, "--cluster", "fritz")
     done = await asyncio.to_thread(
@@ -33,18 +33,18 @@ async def run(server: Server, *arguments: object, **environ: str) -> Ended:
 
 
 @pytest.fixture
-async def bus(nats_server: Server) -> AsyncIterator[Connection]:
+async def bus(nats_server: NatsServer) -> AsyncIterator[Connection]:
     """Connect to a broker that stores a cluster's messages, and has one bridge's consumer."""
     async with connected(Bus(servers=[nats_server.url])) as bus:
         yield bus
 
 
-def site_of(server: Server) -> Site:
+def site_of(server: NatsServer) -> Site:
     """Return the cluster of these tests."""
     return Site(cluster="fritz", bus=Bus(servers=[server.url]))
 
 
-async def filled(server: Server, bus: Connection, count: int = 5) -> None:
+async def filled(server: NatsServer, bus: Connection, count: int = 5) -> None:
     """Make stream and consumer as a bridge does, and store metrics."""
     site = site_of(server)
     jetstream = bus.jetstream()
@@ -55,7 +55,7 @@ async def filled(server: Server, bus: Connection, count: int = 5) -> None:
         await jetstream.publish("fritz.metrics.f01", b"x value=1")
 
 
-async def test_lag(nats_server: Server, bus: Connection) -> None:
+async def test_lag(nats_server: NatsServer, bus: Connection) -> None:
     """Unread messages decide, by the thresholds that are given; they are performance data."""
     await filled(nats_server, bus)
     fine = await run(nats_server, "lag")
@@ -67,7 +67,9 @@ async def test_lag(nats_server: Server, bus: Connection) -> None:
     assert (bad.code, bad.out[:19]) == (2, "CCPIPE LAG CRITICAL")
 
 
-async def test_a_bridge_that_never_ran_is_critical(nats_server: Server, bus: Connection) -> None:
+async def test_a_bridge_that_never_ran_is_critical(
+    nats_server: NatsServer, bus: Connection
+) -> None:
     """Where a durable name is given it must exist; without any there is nothing to know."""
     await filled(nats_server, bus)
     done = await run(nats_server, "lag", "postgres", "parquet")
@@ -75,13 +77,13 @@ async def test_a_bridge_that_never_ran_is_critical(nats_server: Server, bus: Con
     assert "postgres has never run" in done.out
 
 
-async def test_without_bridges_lag_is_unknown(nats_server: Server) -> None:
+async def test_without_bridges_lag_is_unknown(nats_server: NatsServer) -> None:
     """No finding is no good news."""
     done = await run(nats_server, "lag")
     assert (done.code, done.out) == (3, "CCPIPE LAG UNKNOWN - nothing to check\n")
 
 
-async def test_freshness(nats_server: Server, bus: Connection) -> None:
+async def test_freshness(nats_server: NatsServer, bus: Connection) -> None:
     """The newest metric decides; its age is compared with both thresholds."""
     assert (await run(nats_server, "freshness")).code == 2  # nothing is stored
     await filled(nats_server, bus)
@@ -92,7 +94,7 @@ async def test_freshness(nats_server: Server, bus: Connection) -> None:
     assert (await run(nats_server, "freshness", "--warning", "0s", "--critical", "0s")).code == 2
 
 
-async def test_freshness_of_nodes(nats_server: Server, bus: Connection) -> None:
+async def test_freshness_of_nodes(nats_server: NatsServer, bus: Connection) -> None:
     """Where subjects name nodes, each is checked, and the silent one is named."""
     await filled(nats_server, bus)
     subjects = {"CCPIPE_BUS__SUBJECTS__METRICS": "{cluster}.metrics.{hostname}"}
@@ -116,7 +118,7 @@ async def test_freshness_of_nodes(nats_server: Server, bus: Connection) -> None:
     assert "--node: needs" in vague.out
 
 
-async def test_dead_letters(nats_server: Server, bus: Connection) -> None:
+async def test_dead_letters(nats_server: NatsServer, bus: Connection) -> None:
     """None is fine, one is a warning, and many are critical."""
     assert (await run(nats_server, "dead")).out.startswith("CCPIPE DEAD OK - 0 dead letters")
     site = site_of(nats_server)
@@ -131,7 +133,7 @@ async def test_dead_letters(nats_server: Server, bus: Connection) -> None:
     assert json.loads(bad.out)["findings"][0]["value"] == 2
 
 
-async def test_streams(nats_server: Server, bus: Connection) -> None:
+async def test_streams(nats_server: NatsServer, bus: Connection) -> None:
     """A bridge that does not run is a warning, so is a stream that is not as configured."""
     await filled(nats_server, bus)
     done = await run(nats_server, "streams")
@@ -143,7 +145,7 @@ async def test_streams(nats_server: Server, bus: Connection) -> None:
 
 
 async def test_messages_that_were_deleted_unread_are_critical(
-    nats_server: Server, bus: Connection
+    nats_server: NatsServer, bus: Connection
 ) -> None:
     """What a stream deleted after the last message that a bridge got is lost to it."""
     await filled(nats_server, bus)

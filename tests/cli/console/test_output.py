@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.console.output import MessageTable, TableSink, table
+from ccpipe.cli.console.message_table import MessageTable
+from ccpipe.cli.console.output import table
+from ccpipe.cli.console.table_sink import TableSink
 from ccpipe.message import Message, event, metric
 
 NODE = {"cluster": "fritz", "hostname": "e1", "type": "node"}

@@ -116,7 +116,7 @@ def test_a_file_is_never_converted_onto_itself(mixed: Path) -> None:
         (["--to", "line", "--lenint"], 64, "unknown option --lenint"),
         (["--to", "xml"], 64, "xml"),
         ([], 64, "--to"),
-        (["--to", "line", "-O", "/nonexistent/x"], 69, "/nonexistent/x: No such file"),
+        (["--to", "line", "-O", "/nonexistent/x"], 73, "/nonexistent/x: No such file"),
     ],
 )
 def test_a_wrong_command_line_is_told(arguments: list[str], code: int, reason: str) -> None:

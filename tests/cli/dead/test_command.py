@@ -8,7 +8,7 @@ import nats
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject, encode
 from ccpipe.pipeline import DeadLetter
@@ -40,7 +40,7 @@ async def write(site: Site, letters: list[DeadLetter]) -> None:
         await NatsDeadLetterSink(bus, site).write(letters)
 
 
-async def stored(server: Server, stream: str = "ccpipe-fox%2Etest") -> list[tuple[str, bytes]]:
+async def stored(server: NatsServer, stream: str = "ccpipe-fox%2Etest") -> list[tuple[str, bytes]]:
     """Return what a stream holds, in order: subjects and payloads."""
     client = await nats.connect(server.url)
     jetstream = client.jetstream()
@@ -85,7 +85,7 @@ async def test_without_letters_the_list_is_empty(site: Site) -> None:
     assert (listed.code, listed.out, listed.err) == (0, "", "0 dead letters\n")
 
 
-async def test_letters_of_the_bus_are_replayed_once(site: Site, nats_server: Server) -> None:
+async def test_letters_of_the_bus_are_replayed_once(site: Site, nats_server: NatsServer) -> None:
     """They go to their old subjects and leave the dead; what is still invalid stays."""
     await write(site, [*GOOD, BAD])
     done = await dead(site, "replay")
@@ -101,7 +101,7 @@ async def test_letters_of_the_bus_are_replayed_once(site: Site, nats_server: Ser
 
 
 async def test_letters_of_a_file_are_replayed_once(
-    site: Site, nats_server: Server, tmp_path: Path
+    site: Site, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """Resumed after a kill or run again, the command sends only what is missing."""
     path = tmp_path / "dead.lp"
@@ -126,7 +126,7 @@ async def test_letters_of_a_file_are_replayed_once(
 
 
 async def test_a_torn_letter_is_reported_and_the_others_go(
-    site: Site, nats_server: Server, tmp_path: Path
+    site: Site, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """It is never replayed as another value."""
     path = tmp_path / "dead.lp"

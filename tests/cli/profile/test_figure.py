@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from ccpipe.cli.profile.figure import draw
-from ccpipe.errors import DataError, UnavailableError, UsageError
+from ccpipe.errors import CreateError, DataError, UsageError
 from ccpipe.formats.slurm_profile import open_profile
 
 DATA = Path(__file__).parents[2] / "data" / "slurm_profile"
@@ -45,6 +45,6 @@ def test_what_cannot_be_drawn_is_named(tmp_path: Path) -> None:
             draw(profile.tables, ["Speed"], tmp_path / "a.svg")
         with pytest.raises(DataError, match="constant"):
             draw([], [], tmp_path / "a.svg")
-        with pytest.raises(UnavailableError, match="No such file"):
+        with pytest.raises(CreateError, match="No such file"):
             draw(profile.tables, ["RSS"], tmp_path / "none" / "a.svg")
     assert not list(tmp_path.iterdir())

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.cli.profile.options import configured_folder, write
-from ccpipe.errors import UnavailableError
+from ccpipe.cli.profile.options import configured_folder, write_output
+from ccpipe.errors import CreateError, UnavailableError
 
 
 def test_the_folder_is_the_one_of_slurms_configuration(
@@ -24,13 +24,13 @@ def test_the_folder_is_the_one_of_slurms_configuration(
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     """The error names it."""
-    with pytest.raises(UnavailableError, match="nothing/x"):
-        write(iter([b"a"]), tmp_path / "nothing" / "x")
+    with pytest.raises(CreateError, match="nothing/x"):
+        write_output(iter([b"a"]), tmp_path / "nothing" / "x")
 
     def broken() -> Iterator[bytes]:
         yield b"a"
         raise UnavailableError("the input ended")
 
     with pytest.raises(UnavailableError, match="the input ended"):
-        write(broken(), tmp_path / "x")
+        write_output(broken(), tmp_path / "x")
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nats
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.lineprotocol import decode
 from tests.cli.command import ccpipe
 from tests.conftest import free_port
@@ -13,7 +13,7 @@ from tests.conftest import free_port
 JOB = Path(__file__).parents[2] / "data" / "slurm_profile" / "merged" / "job_17.h5"
 
 
-async def test_what_is_published_is_what_is_extracted(nats_server: Server) -> None:
+async def test_what_is_published_is_what_is_extracted(nats_server: NatsServer) -> None:
     """Every sample of the file, as line protocol of `extract` has it; again, nothing new."""
     arguments = ("-i", JOB, "--cluster", "fox", "-s", "Tasks")
     extracted = decode(ccpipe("profile", "extract", *arguments, "--format", "line").out.encode())

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import nats
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats import dead_letters
 from ccpipe.formats.gridengine import Accounting, encode_classic
-from tests.bus.nats.daemon import nats_daemon
 from tests.cli.command import Ended, ccpipe
 from tests.conftest import eventually
+from tests.servers.nats.daemon import nats_daemon
 
 GOOD = [
     encode_classic(
@@ -62,7 +62,7 @@ async def letters(url: str) -> list[tuple[bytes, dict[str, str]]]:
 
 
 async def test_letters_of_a_file_go_to_the_broker_with_line_and_offset(
-    nats_server: Server, tmp_path: Path
+    nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """Neither source nor sink knows the broker; over a sink that does it is the same."""
     for sink in ("null", "nats"):
@@ -111,7 +111,7 @@ async def test_a_broker_that_forbids_them_leaves_them_to_a_file(tmp_path: Path) 
 async def test_a_broker_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
     """The letter is kept, and the file does not count as read, until the broker has it."""
     (tmp_path / "nats").mkdir()
-    server = Server(tmp_path / "nats")
+    server = NatsServer(tmp_path / "nats")
     waiting = asyncio.create_task(
         asyncio.to_thread(bridge, tmp_path, "null", CCPIPE_BUS__SERVERS=server.url)
     )

@@ -14,7 +14,7 @@ import pytest
 from ccpipe.cli.step.daemon import StepDaemon, own_folder
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.slurm_profile import open_profile
-from ccpipe.node.gather.profile import Selection
+from ccpipe.node.gather.profile import SeriesSelection
 from tests.cli.command import ccpipe, command, environment
 from tests.node.linux.test_slurm_cgroups import put
 
@@ -38,7 +38,7 @@ def test_a_step_has_a_report_and_a_profile(tmp_path: Path, monkeypatch: pytest.M
     daemon = StepDaemon(
         "n1",
         dict.fromkeys(("task", "energy", "filesystem", "network"), SECONDS),
-        selection=Selection.ALL,
+        selection=SeriesSelection.ALL,
         folder=profiles,
         report=report,
         root=str(tmp_path),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.cli.step.report import TABLE, describe, table, write_report
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import CreateError
 from ccpipe.node.gather.jobacct import TaskId, create
 from ccpipe.node.gather.profile import Step
 
@@ -26,5 +26,5 @@ def test_the_table_has_sacct_columns_under_their_names() -> None:
 
 def test_a_report_that_cannot_be_written_is_a_named_error(tmp_path: Path) -> None:
     """It names the file."""
-    with pytest.raises(UnavailableError, match="nothing/report"):
+    with pytest.raises(CreateError, match="nothing/report"):
         write_report(create(), STEP, 1, 1.0, "json", tmp_path / "nothing" / "report")

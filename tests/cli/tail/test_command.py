@@ -9,18 +9,18 @@ import json
 import os
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.console.login import Login
 from ccpipe.cli.tail.command import tail
 from ccpipe.cli.tail.idle_hint import IdleHint
-from ccpipe.cli.tail.listening import Listening, listen_to
-from ccpipe.config import Bus, Site
-from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.config import Bus
+from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import Ended, ccpipe, command, environment, on_terminal
@@ -34,7 +34,7 @@ kernel,cluster=fritz,hostname=e2,loglevel=info,type=node log="a \\\\ b" 17400279
 BROKEN = PAYLOAD.replace(b"mem_used", b"broken value=\nmem_used")
 
 
-async def start(server: Server | str, *arguments: str) -> asyncio.subprocess.Process:
+async def start(server: NatsServer | str, *arguments: str) -> asyncio.subprocess.Process:
     """Start ``ccpipe tail`` on a server."""
     url = server if isinstance(server, str) else server.url
     return await asyncio.create_subprocess_exec(
@@ -51,7 +51,7 @@ async def ended(process: asyncio.subprocess.Process) -> Ended:
 
 
 @contextlib.asynccontextmanager
-async def publishing(server: Server, *said: tuple[str, Iterable[bytes]]) -> AsyncIterator[None]:
+async def publishing(server: NatsServer, *said: tuple[str, Iterable[bytes]]) -> AsyncIterator[None]:
     """Say something on each subject again and again: nobody knows when a tail is listening."""
     bus = Connection(Bus(servers=[server.url]), name="test", telemetry=Telemetry())
 
@@ -71,13 +71,13 @@ async def publishing(server: Server, *said: tuple[str, Iterable[bytes]]) -> Asyn
             task.cancel()
 
 
-async def seen(server: Server, *arguments: str, said: bytes = PAYLOAD) -> Ended:
+async def seen(server: NatsServer, *arguments: str, said: bytes = PAYLOAD) -> Ended:
     """Run tail to its end while one payload is said on fritz's subjects."""
     async with publishing(server, ("fritz.metrics", [said])):
         return await ended(await start(server, *arguments))
 
 
-async def test_line_output_is_line_protocol_that_says_the_same(nats_server: Server) -> None:
+async def test_line_output_is_line_protocol_that_says_the_same(nats_server: NatsServer) -> None:
     """What is piped can be fed back: nothing lost between ``s`` and ``ns``, nor in escapes."""
     shown = await seen(nats_server, "-o", "line", "--count", "4")
     assert shown.code == 0
@@ -85,7 +85,7 @@ async def test_line_output_is_line_protocol_that_says_the_same(nats_server: Serv
     assert shown.err.startswith("4 lines in 1 payload from 2 nodes")
 
 
-async def test_json_csv_and_table_show_the_same_messages(nats_server: Server) -> None:
+async def test_json_csv_and_table_show_the_same_messages(nats_server: NatsServer) -> None:
     """One object a line; one head and one row each; a table for people."""
     names = ["cpu_load", "mem_used", "job", "kernel"]
     shown = await seen(nats_server, "-o", "json", "--count", "4")
@@ -110,13 +110,15 @@ async def test_json_csv_and_table_show_the_same_messages(nats_server: Server) ->
         ("--cluster fritz --name *", ["cpu_load", "mem_used", "job", "kernel"]),
     ],
 )
-async def test_filters_choose_lines(nats_server: Server, filters: str, names: list[str]) -> None:
+async def test_filters_choose_lines(
+    nats_server: NatsServer, filters: str, names: list[str]
+) -> None:
     """Each may be repeated; one of each sort must match."""
     shown = await seen(nats_server, *filters.split(), "-o", "json", "--count", str(2 * len(names)))
     assert [json.loads(line)["name"] for line in shown.out.splitlines()] == names * 2
 
 
-async def test_a_named_cluster_is_heard_by_its_subjects(nats_server: Server) -> None:
+async def test_a_named_cluster_is_heard_by_its_subjects(nats_server: NatsServer) -> None:
     """Events of cc-slurm-adapter carry no tag cluster: the subject says whose they are."""
     said = [("fritz.metrics", [b"m,hostname=x value=1 1"]), ("woody.metrics", [b"m value=2 1"])]
     async with publishing(nats_server, *said):
@@ -126,7 +128,7 @@ async def test_a_named_cluster_is_heard_by_its_subjects(nats_server: Server) -> 
     assert shown.out == "m,hostname=x value=1.0 1\n" * 3
 
 
-async def test_overlapping_subjects_show_each_message_once(nats_server: Server) -> None:
+async def test_overlapping_subjects_show_each_message_once(nats_server: NatsServer) -> None:
     """The broker delivers once for each subscription; tail counts once."""
     numbers = [b"m value=%d 1" % i for i in range(1000)]
     async with publishing(nats_server, ("a.b", numbers)):
@@ -136,7 +138,7 @@ async def test_overlapping_subjects_show_each_message_once(nats_server: Server) 
     assert values == [values[0] + i for i in range(9)]  # type: ignore[operator]
 
 
-async def test_raw_shows_payloads_as_they_are(nats_server: Server) -> None:
+async def test_raw_shows_payloads_as_they_are(nats_server: NatsServer) -> None:
     """Whatever they hold: Sonar's JSON, or bytes that are nothing at all."""
     payload = b'{"meta":{"producer":"sonar"}}\xff'
     async with publishing(nats_server, ("fritz.sonar.sample", [payload])):
@@ -146,7 +148,7 @@ async def test_raw_shows_payloads_as_they_are(nats_server: Server) -> None:
 
 
 async def test_raw_with_filters_shows_payloads_in_which_a_line_matches(
-    nats_server: Server,
+    nats_server: NatsServer,
 ) -> None:
     """The whole payload, as it came, comments and bad lines included."""
     both = [b"m,hostname=a value=1 1\n# comment\n", b"m,hostname=b value=1 1\nbroken\n"]
@@ -156,7 +158,7 @@ async def test_raw_with_filters_shows_payloads_in_which_a_line_matches(
 
 
 async def test_bad_lines_are_told_and_counted_and_cost_only_themselves(
-    nats_server: Server,
+    nats_server: NatsServer,
 ) -> None:
     """Subject, line, column, reason and excerpt on stderr; the other lines are shown."""
     shown = await seen(nats_server, "-o", "line", "--count", "4", said=BROKEN)
@@ -172,7 +174,7 @@ BROKEN_RULES = ["tag type is missing", "a metric's value must be a number, not T
 
 @pytest.mark.parametrize("output", ["table", "line", "json", "csv"])
 async def test_strict_shows_broken_rules_beside_each_message(
-    nats_server: Server, output: str
+    nats_server: NatsServer, output: str
 ) -> None:
     """In the form that each format has room for; line protocol stays valid."""
     shown = await seen(nats_server, "--strict", "-o", output, "--count", "2", said=STRICT)
@@ -191,7 +193,7 @@ async def test_strict_shows_broken_rules_beside_each_message(
             assert problems == ["", "; ".join(BROKEN_RULES)]
 
 
-async def test_stats_count_by_subject_kind_cluster_and_name(nats_server: Server) -> None:
+async def test_stats_count_by_subject_kind_cluster_and_name(nats_server: NatsServer) -> None:
     """Printed at the end where no terminal shows them live; with nodes for each cluster."""
     shown = await seen(nats_server, "--stats", "--count", "8")
     rows = [line.split() for line in shown.out.splitlines()]
@@ -209,7 +211,7 @@ async def test_stats_count_by_subject_kind_cluster_and_name(nats_server: Server)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_ctrl_c_ends_with_a_summary(nats_server: Server, number: signal.Signals) -> None:
+async def test_ctrl_c_ends_with_a_summary(nats_server: NatsServer, number: signal.Signals) -> None:
     """Whoever has seen enough is told what it was, and nothing has failed."""
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
         process = await start(nats_server, "-o", "line")
@@ -221,7 +223,7 @@ async def test_ctrl_c_ends_with_a_summary(nats_server: Server, number: signal.Si
     assert " shown" in shown.err.splitlines()[-1]
 
 
-async def test_a_reader_that_goes_away_is_no_error(nats_server: Server) -> None:
+async def test_a_reader_that_goes_away_is_no_error(nats_server: NatsServer) -> None:
     """``ccpipe tail | head -1`` ends quietly."""
     ours, theirs = os.pipe()
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
@@ -236,7 +238,7 @@ async def test_a_reader_that_goes_away_is_no_error(nats_server: Server) -> None:
     assert (process.returncode, shown[1]) == (0, b"")
 
 
-async def test_it_survives_the_server(nats_server: Server) -> None:
+async def test_it_survives_the_server(nats_server: NatsServer) -> None:
     """After a kill -9 of the broker lines come again, over the same tail."""
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
         process = await start(nats_server, "-o", "line")
@@ -245,7 +247,7 @@ async def test_it_survives_the_server(nats_server: Server) -> None:
         assert nats_server.pid is not None
         os.kill(nats_server.pid, signal.SIGKILL)
         before = nats_server.pid
-        while nats_server.pid == before:  # Server starts it again
+        while nats_server.pid == before:  # NatsServer starts it again
             await asyncio.sleep(0.02)
         with contextlib.suppress(TimeoutError):  # drain what was said before
             while True:
@@ -255,7 +257,7 @@ async def test_it_survives_the_server(nats_server: Server) -> None:
         assert (await ended(process)).code == 0
 
 
-async def test_a_server_that_refuses_ends_it(nats_server: Server) -> None:
+async def test_a_server_that_refuses_ends_it(nats_server: NatsServer) -> None:
     """Wrong credentials are no reason to wait; no password is shown."""
     wrong = nats_server.url.replace("ccpipe:", "ccpipe:hunter2")
     shown = await ended(await start(wrong))
@@ -277,7 +279,7 @@ async def test_no_server_is_explained(
 
 
 async def test_a_silent_bus_is_explained(
-    nats_server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """What it listens to, once; a silent bus is no failure."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
@@ -289,7 +291,7 @@ async def test_a_silent_bus_is_explained(
 
 
 async def test_filters_that_match_nothing_are_explained(
-    nats_server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """What came instead is named, so that a typing mistake shows."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
@@ -300,7 +302,9 @@ async def test_filters_that_match_nothing_are_explained(
     assert "filtered out" in said.splitlines()[-1]
 
 
-async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(nats_server: Server) -> None:
+async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(
+    nats_server: NatsServer,
+) -> None:
     """It does not flood, it fits, and it owns up; NO_COLOR is obeyed."""
     flood = b"".join(b"m%d,hostname=a,type=node value=1 1740027951\n" % i for i in range(500))
     arguments = ["tail", "--server", nats_server.url, "--limit", "50", "--for", "2500ms"]
@@ -322,7 +326,7 @@ async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(nats_server
     assert len({row.split()[2] for row in rows}) > 10
 
 
-async def test_statistics_live_on_a_terminal(nats_server: Server) -> None:
+async def test_statistics_live_on_a_terminal(nats_server: NatsServer) -> None:
     """They are drawn again each second, on one screen, and bad lines do not disturb them."""
     arguments = ["tail", "--server", nats_server.url, "--stats", "--for", "2500ms"]
     async with publishing(nats_server, ("fritz.metrics", [BROKEN])):
@@ -336,31 +340,6 @@ async def test_statistics_live_on_a_terminal(nats_server: Server) -> None:
     assert len(shown.err.splitlines()) == 1
 
 
-def test_subjects_follow_kinds_and_clusters() -> None:
-    """Named clusters have subjects of their own; a pattern, or a flat subject, needs the tag."""
-    site = Site(cluster="x")
-
-    def found(*kinds: str, clusters: list[str]) -> Listening:
-        return listen_to(site, kinds=kinds, clusters=clusters, subjects=[])
-
-    assert found("log", clusters=[]) == Listening(["*.log.*"], [])
-    assert found("log", clusters=["a", "b.c"]) == Listening(
-        ["a.log.*", "b%2Ec.log.*"], ["a.log.*", "b%2Ec.log.*"]
-    )
-    assert found("log", clusters=["a", "b*"]) == Listening(["*.log.*"], [])
-    assert found("metric", "other", clusters=[]).patterns == ["*.metrics", "*.metrics.*"]
-    assert len(found(clusters=[]).patterns) == 7
-    site = Site(cluster="x", bus=Bus(subjects={"log": "hpc-nats"}))
-    assert found("log", clusters=["a"]) == Listening(["hpc-nats"], [])
-
-
-@pytest.mark.parametrize("subject", ["", "a..b", ".a", "a b"])
-def test_what_is_no_subject_is_refused(subject: str) -> None:
-    """A mistake in a subject would otherwise be a long silence."""
-    with pytest.raises(UsageError, match="not a subject"):
-        listen_to(Site(), kinds=[], clusters=[], subjects=[subject])
-
-
 @pytest.mark.parametrize(
     "wrong", ["--stats -o line", "--stats --raw", "--count 0", "--limit -1", "--kind metrics"]
 )
@@ -369,3 +348,32 @@ def test_what_cannot_be_asked_is_refused(wrong: str) -> None:
     shown = ccpipe("tail", *wrong.split())
     assert (shown.code, shown.out) == (64, "")
     assert wrong.split(maxsplit=1)[0] in shown.err
+
+
+async def test_nothing_slow_is_imported_until_the_first_line(nats_server: NatsServer) -> None:
+    """The time until then is that of imports."""
+    slow = (
+        "cyclopts", "rich", "attrs", "aiohttp", "tenacity", "difflib", "shutil", "tomllib",
+        "importlib.metadata", "email.message", "nats.js", "prometheus_client", "psutil", "pyarrow",
+        "numpy", "ccpipe.formats.nodelist", "ccpipe.bus.nats.server", "ccpipe.registry",
+    )  # fmt: skip
+    program = (
+        "import sys\n"
+        f"sys.argv = ['ccpipe', 'tail', '--count', '1', '--server', {nats_server.url!r}]\n"
+        "from ccpipe.cli import main\n"
+        "try: main()\n"
+        f"finally: print('imported', [m for m in {slow} if m in sys.modules])"
+    )
+    async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
+        shown = await ended(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                program,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=environment(),
+            )
+        )
+    assert "cpu_load" in shown.out
+    assert shown.out.endswith("imported []\n"), shown

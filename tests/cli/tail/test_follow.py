@@ -7,7 +7,7 @@ import nats
 import pytest
 from nats.js import api
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from tests.cli.command import Ended, ccpipe
 
 SAMPLE = {
@@ -29,7 +29,7 @@ def load(node: str, value: int) -> bytes:
 
 
 @pytest.fixture
-async def stored(nats_server: Server) -> Server:
+async def stored(nats_server: NatsServer) -> NatsServer:
     """Store a few messages of each kind."""
     client = await nats.connect(nats_server.url)
     stream = client.jetstream()
@@ -53,12 +53,12 @@ async def stored(nats_server: Server) -> Server:
     return nats_server
 
 
-async def tail(server: Server, *words: str) -> Ended:
+async def tail(server: NatsServer, *words: str) -> Ended:
     """Run ``ccpipe tail`` to its end."""
     return await asyncio.to_thread(ccpipe, "tail", "--server", server.url, *words)
 
 
-async def test_all_that_is_stored_is_shown_and_then_it_ends(stored: Server) -> None:
+async def test_all_that_is_stored_is_shown_and_then_it_ends(stored: NatsServer) -> None:
     """In the order in which it was stored; nothing twice."""
     shown = await tail(stored, "--all", "--no-follow", "-o", "line")
     assert shown.code == 0, shown.err
@@ -69,7 +69,7 @@ async def test_all_that_is_stored_is_shown_and_then_it_ends(stored: Server) -> N
     )
 
 
-async def test_a_part_of_what_is_stored(stored: Server) -> None:
+async def test_a_part_of_what_is_stored(stored: NatsServer) -> None:
     """What was stored after a time; of an hour ago that is all, of the year 2100 nothing."""
     recent = await tail(stored, "--last", "1h", "--no-follow", "--kind", "metric", "-o", "json")
     assert [json.loads(row)["tags"]["hostname"] for row in recent.out.splitlines()] == [
@@ -79,7 +79,7 @@ async def test_a_part_of_what_is_stored(stored: Server) -> None:
     assert (none.code, none.out) == (0, "")
 
 
-async def test_after_what_is_stored_come_new_messages(stored: Server) -> None:
+async def test_after_what_is_stored_come_new_messages(stored: NatsServer) -> None:
     """Without a gap and without showing any twice."""
     client = await nats.connect(stored.url)
     running = asyncio.create_task(
@@ -96,7 +96,7 @@ async def test_after_what_is_stored_come_new_messages(stored: Server) -> None:
     assert nodes[4:] in (["e5", "e6"], ["e6", "e5"])
 
 
-async def test_a_job_is_its_nodes(stored: Server) -> None:
+async def test_a_job_is_its_nodes(stored: NatsServer) -> None:
     """As its start named them, which may be long ago."""
     shown = await tail(
         stored, "--job", "4711", "--all", "--no-follow", "--kind", "metric", "-o", "json"
@@ -106,7 +106,7 @@ async def test_a_job_is_its_nodes(stored: Server) -> None:
     assert "no start of job 1 was found" in missing.err
 
 
-async def test_a_node_list_selects_nodes(stored: Server) -> None:
+async def test_a_node_list_selects_nodes(stored: NatsServer) -> None:
     """Slurm's form."""
     shown = await tail(
         stored, "--node", "e[2-3]", "--kind", "metric", "--all", "--no-follow", "-o", "line"
@@ -114,7 +114,7 @@ async def test_a_node_list_selects_nodes(stored: Server) -> None:
     assert shown.out.encode() == load("e2", 2) + load("e3", 3)
 
 
-async def test_envelopes_are_rows_or_shown_whole(stored: Server) -> None:
+async def test_envelopes_are_rows_or_shown_whole(stored: NatsServer) -> None:
     """In the table how much they hold; alone all of it; as JSON as they came."""
     table = await tail(stored, "--all", "--no-follow", "--node", "e1")
     assert "sonar.sample" in table.out
@@ -125,7 +125,7 @@ async def test_envelopes_are_rows_or_shown_whole(stored: Server) -> None:
     assert json.loads(as_json.out) == SAMPLE
 
 
-async def test_dead_letters_are_shown_with_reason_and_origin(stored: Server) -> None:
+async def test_dead_letters_are_shown_with_reason_and_origin(stored: NatsServer) -> None:
     """And cannot control the terminal."""
     table = await tail(stored, "--all", "--no-follow", "--kind", "dead")
     assert "fritz.metrics line 3: no good: broken" in table.out
@@ -137,7 +137,7 @@ async def test_dead_letters_are_shown_with_reason_and_origin(stored: Server) -> 
     }  # fmt: skip
 
 
-async def test_a_subject_that_no_stream_stores_is_told(nats_server: Server) -> None:
+async def test_a_subject_that_no_stream_stores_is_told(nats_server: NatsServer) -> None:
     """An empty history has a reason."""
     shown = await tail(nats_server, "nowhere.>", "--all", "--no-follow")
     assert shown.code == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.tail.idle_hint import IdleHint
 from ccpipe.config import Bus
 from ccpipe.formats.lineprotocol import decode
@@ -24,7 +24,7 @@ async def test_each_state_is_explained_once(
 ) -> None:
     """Not connected, nothing received, nothing that matches, nothing more."""
     (tmp_path / "nats").mkdir()
-    server = Server(tmp_path / "nats")
+    server = NatsServer(tmp_path / "nats")
     bus = Connection(Bus(servers=[server.url]), name="test", telemetry=Telemetry())
     hint = IdleHint(bus, ["fritz.metrics"])
 

@@ -8,7 +8,7 @@ import subprocess
 import nats
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.tail import stdout as module
 from ccpipe.cli.tail.stdout import Stdout
 from tests.cli.command import ccpipe, command, environment
@@ -46,7 +46,7 @@ async def test_a_stopped_reader_costs_lines_not_the_end(monkeypatch: pytest.Monk
     os.close(writing)
 
 
-async def test_tail_into_a_stopped_reader_obeys_signals(nats_server: Server) -> None:
+async def test_tail_into_a_stopped_reader_obeys_signals(nats_server: NatsServer) -> None:
     """The pipe is full and nobody reads: SIGTERM ends it all the same."""
     process = subprocess.Popen(
         command("tail", "--raw", "--server", nats_server.url),
@@ -83,7 +83,7 @@ async def test_tail_into_a_stopped_reader_obeys_signals(nats_server: Server) -> 
 
 
 @pytest.mark.parametrize("descriptor", ["full", "closed"])
-def test_tail_says_why_it_cannot_write(nats_server: Server, descriptor: str) -> None:
+def test_tail_says_why_it_cannot_write(nats_server: NatsServer, descriptor: str) -> None:
     """A full disk, or no standard output at all: one line and exit code 74."""
     words = ("--raw", "--count", "1", "--all", "--for", "30s", "--server", nats_server.url)
     redirect = ">/dev/full" if descriptor == "full" else ">&-"

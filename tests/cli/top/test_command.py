@@ -5,12 +5,12 @@ import json
 
 import nats
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from tests.cli.command import ccpipe
 from tests.cli.top.test_model import NODE, job_event
 
 
-async def test_once_prints_all_tables_as_json(nats_server: Server) -> None:
+async def test_once_prints_all_tables_as_json(nats_server: NatsServer) -> None:
     """After listening for a while; jobs that started before are known from what is stored."""
     client = await nats.connect(nats_server.url)
     stream = client.jetstream()

@@ -7,8 +7,8 @@ from nats.aio.client import Client
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from ccpipe.bus.nats.server import Server
-from ccpipe.cli.top.feed import Feed
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.cli.top.feed import ModelFeed
 from ccpipe.cli.top.model import Model
 from ccpipe.cli.top.screen import Top
 from ccpipe.config import Bus, Site
@@ -16,11 +16,11 @@ from ccpipe.errors import DeniedError
 from tests.cli.top.test_model import NODE, job_event
 
 
-def app_for(server: Server, url: str = "") -> Top:
+def app_for(server: NatsServer, url: str = "") -> Top:
     """Make the application."""
     site = Site(bus=Bus(servers=[url or server.url]))
     model = Model()
-    return Top(Feed(site, model), model, interval=0.1)
+    return Top(ModelFeed(site, model), model, interval=0.1)
 
 
 def rows(app: Top) -> list[list[str]]:
@@ -48,7 +48,7 @@ async def publish(client: Client) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_keys_lead_through_the_tables(nats_server: Server) -> None:
+async def test_keys_lead_through_the_tables(nats_server: NatsServer) -> None:
     """Each table by its number, the nodes of a cluster by Enter, a filter, and back."""
     client = await nats.connect(nats_server.url)
     publishing = asyncio.create_task(publish(client))
@@ -80,7 +80,7 @@ async def test_keys_lead_through_the_tables(nats_server: Server) -> None:
         await client.close()
 
 
-async def test_a_server_that_refuses_ends_it(nats_server: Server) -> None:
+async def test_a_server_that_refuses_ends_it(nats_server: NatsServer) -> None:
     """With the reason, not an empty screen."""
     app = app_for(nats_server, nats_server.url.replace("ccpipe:", "ccpipe:wrong"))
     async with app.run_test() as pilot:
@@ -91,7 +91,7 @@ async def test_a_server_that_refuses_ends_it(nats_server: Server) -> None:
     assert isinstance(app.failure, DeniedError)
 
 
-async def test_a_still_screen_costs_nothing_on_the_line(nats_server: Server) -> None:
+async def test_a_still_screen_costs_nothing_on_the_line(nats_server: NatsServer) -> None:
     """Cells that have not changed are not written again."""
     app = app_for(nats_server)
     async with app.run_test(size=(110, 20)) as pilot:

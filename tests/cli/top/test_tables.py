@@ -6,7 +6,7 @@ import math
 import pytest
 
 from ccpipe.cli.top.model import Model
-from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, age, as_json, cells, select
+from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, age, as_json, printable_cells, select_rows
 from ccpipe.formats.lineprotocol import decode
 
 LINES = b"".join(
@@ -29,7 +29,7 @@ def model() -> Model:
 def shown(model: Model, *words: str, reverse: bool = False, sort: int = 2) -> list[str]:
     """Return the keys of the nodes that are shown."""
     view = VIEWS["nodes"]
-    rows = select(
+    rows = select_rows(
         view, view.rows(model), sort=sort, reverse=reverse, words=words, maximum=100
     )  # fmt: skip
     return [row.key for row in rows]
@@ -62,7 +62,7 @@ def test_every_view_has_a_cell_for_each_column_and_no_text_controls_the_terminal
     for name, view in VIEWS.items():
         assert 0 <= DEFAULT_SORT[name] < len(view.columns)
         for row in view.rows(model):
-            assert all(cell.isprintable() for cell in cells(view, row))
+            assert all(cell.isprintable() for cell in printable_cells(view, row))
 
 
 def test_json_has_all_tables_and_no_number_that_is_none(model: Model) -> None:

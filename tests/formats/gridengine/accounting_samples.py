@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from ccpipe.formats.gridengine import Accounting, Reading, read
+from ccpipe.formats.gridengine import Accounting, ParsedChunk, read
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -30,7 +30,7 @@ def reason(line: str) -> str:
     return rejected.reason
 
 
-def data(name: str) -> Reading:
+def data(name: str) -> ParsedChunk:
     """Read one of the sample files."""
     return read((DATA / name).read_bytes(), file=name)
 

@@ -18,7 +18,6 @@ from ccpipe.formats.gridengine.columns import (
     read_in_python,
 )
 from ccpipe.formats.gridengine.kernel import KERNEL
-from tests.conftest import needs_kernel
 from tests.formats.gridengine.accounting_samples import CLASSIC, DATA, SAMPLES, TAIL, mutated
 
 EVERYTHING = SCHEMA.names
@@ -65,22 +64,6 @@ def test_empty_lines_among_usual_ones_count_as_lines() -> None:
 def test_damaged_lines_are_the_same_as_columns(payload: bytes) -> None:
     """Whatever is wrong with a line, both ways say the same of it."""
     check(payload)
-
-
-@needs_kernel
-@given(
-    st.lists(st.sampled_from(SAMPLES).flatmap(mutated), min_size=1, max_size=3).map(b"".join),
-    st.lists(st.sampled_from(EVERYTHING), min_size=1, max_size=6),
-)
-def test_kernel_and_python_give_one_answer_for_any_columns(
-    payload: bytes, names: list[str]
-) -> None:
-    """Damaged lines of either format, whichever columns are read: same rows, same rejections."""
-    compiled = read_compiled(payload, names, 10, 100)
-    python = read_in_python(payload, names, 10, 100)
-    assert compiled.table.equals(python.table)
-    assert compiled.rejected == python.rejected
-    assert (compiled.size, compiled.lines) == (python.size, python.lines)
 
 
 texts = st.text(st.characters(exclude_characters="\n"), max_size=8)

@@ -7,7 +7,7 @@ from ccpipe.formats.gridengine.outcome import (
     APPLICATION_ERROR,
     MIGRATING,
     RESCHEDULING,
-    is_final,
+    is_last_record,
     meaning,
 )
 from tests.formats.gridengine.accounting_samples import CLASSIC, TAIL, one
@@ -63,12 +63,12 @@ def test_failed_codes_have_the_manuals_words() -> None:
 @pytest.mark.parametrize("failed", [MIGRATING, RESCHEDULING, APPLICATION_ERROR])
 def test_a_job_that_will_run_again_is_not_final(failed: int) -> None:
     """Migrated, rescheduled or in error state, the job goes on, whether or not it started."""
-    assert not is_final(failed, started=True)
-    assert not is_final(failed, started=False)
+    assert not is_last_record(failed, started=True)
+    assert not is_last_record(failed, started=False)
 
 
 def test_a_failure_before_the_start_is_not_final() -> None:
     """A job that failed before it started is queued again; any other ending is its last."""
-    assert not is_final(8, started=False)
-    assert is_final(8, started=True)
-    assert is_final(0, started=False)
+    assert not is_last_record(8, started=False)
+    assert is_last_record(8, started=True)
+    assert is_last_record(0, started=False)

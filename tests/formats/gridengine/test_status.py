@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.status import Running, Share, read_shares, running
+from ccpipe.formats.gridengine.status import RunningJob, Share, read_shares, running_jobs
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -21,8 +21,8 @@ def test_qstat_tells_the_hosts_of_running_jobs() -> None:
     """Shares of one job come together: hosts, the master's first, and slots; times have a zone."""
     shares = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
     assert len(shares) == 24
-    found = {(job.job_number, job.task_number): job for job in running(shares)}
-    assert found[92, 0] == Running(
+    found = {(job.job_number, job.task_number): job for job in running_jobs(shares)}
+    assert found[92, 0] == RunningJob(
         job_number=92, task_number=0, name="colonmpi", owner="anna", queue="all.q",
         hosts=("node02.cluster.example", "node01.cluster.example"), slots=2,
         start_time=1795170981 * 10**9,
@@ -33,9 +33,9 @@ def test_qstat_tells_the_hosts_of_running_jobs() -> None:
     assert later[0].start_time == 1795170981 * 10**9 - 7200 * 10**9
 
 
-def by_key(shares: list[Share]) -> dict[tuple[int, int], Running]:
+def by_key(shares: list[Share]) -> dict[tuple[int, int], RunningJob]:
     """Return what runs by job and task."""
-    return {(job.job_number, job.task_number): job for job in running(shares)}
+    return {(job.job_number, job.task_number): job for job in running_jobs(shares)}
 
 
 def test_qhost_tells_the_same_jobs() -> None:

@@ -10,7 +10,7 @@ from line_protocol_parser import LineFormatError, parse_line
 from ccpipe.errors import UsageError
 from ccpipe.formats.lineprotocol import Dialect, Lines, Rule, ValueType, decode, encode
 from ccpipe.message import Message, Uint, Value
-from tests.formats.lineprotocol.broken import BROKEN
+from tests.formats.broken_lines import BROKEN
 from tests.paths import TEST_DATA
 
 SECOND = 10**9

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ccpipe.formats.lineprotocol import Rule
 from ccpipe.formats.lineprotocol.diagnose import diagnose
 from ccpipe.formats.lineprotocol.grammar import CC, INFLUX, Grammar
-from tests.formats.lineprotocol.broken import BROKEN
+from tests.formats.broken_lines import BROKEN
 
 UNGRAMMATICAL = [case for case in BROKEN if not CC.line.match(case[0])]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import Rule
 from ccpipe.formats.lineprotocol.grammar import CC, INFLUX, Grammar
-from tests.formats.lineprotocol.broken import BROKEN
+from tests.formats.broken_lines import BROKEN
 
 parts = st.sampled_from(
     [b"m", b",t=a", b" ", b"v", b"=", b"1", b".5e3", b"-", b" 1740027951", b"\r", b"\n", b"\\"]

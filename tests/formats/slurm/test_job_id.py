@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import PendingTasks, SlurmId, pending_tasks
-from ccpipe.formats.slurm.resources import Range
+from ccpipe.formats.slurm.resources import IndexRange
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_steps_are_named_in_ascii() -> None:
 
 def test_pending_tasks() -> None:
     """Ranges, steps, and how many may run at a time."""
-    assert pending_tasks("0-9%2") == PendingTasks((Range(0, 9, 1),), 2, is_cut=False)
+    assert pending_tasks("0-9%2") == PendingTasks((IndexRange(0, 9, 1),), 2, is_cut=False)
     assert pending_tasks("0-9%2").count == 10
     assert pending_tasks("1,3,5-6").count == 4
     assert pending_tasks("0-14:2%4").count == 8

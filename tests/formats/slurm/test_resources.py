@@ -10,7 +10,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.slurm.resources import (
     MAX_INDICES,
     Gres,
-    Range,
+    IndexRange,
     gpu_count,
     gres,
     index_list,
@@ -122,8 +122,8 @@ def test_lists_of_indices() -> None:
     """As CPU_IDs are printed."""
     assert index_list("0-3,8") == (0, 1, 2, 3, 8)
     assert index_list("") == index_list("N/A") == index_list(None) == ()
-    assert ranges("0-14:2") == [Range(0, 14, 2)]
-    assert Range(0, 14, 2).size == 8
+    assert ranges("0-14:2") == [IndexRange(0, 14, 2)]
+    assert IndexRange(0, 14, 2).size == 8
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=20))

@@ -8,9 +8,9 @@ import h5py
 import numpy as np
 
 from ccpipe.formats.slurm_profile import NodeStep, Profile, Records, Table, open_profile
-from ccpipe.formats.slurm_profile.series import Tasks
+from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
+from ccpipe.formats.slurm_profile.series import TasksSeries
 from ccpipe.formats.slurm_profile.table import RowsInMemory
-from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 
 DATA = Path(__file__).parent.parent.parent / "data" / "slurm_profile"
 NODE_STEPS = sorted((DATA / "node-step").glob("*/*.h5"))
@@ -58,7 +58,7 @@ def table_of(
     series: str, columns: Mapping[str, Sequence[float]], *, node: str = "c1", step: str = "0"
 ) -> Table:
     """Return a table in memory; its first sample is at START and they are a second apart."""
-    task = "0" if series == Tasks.name else None
+    task = "0" if series == TasksSeries.name else None
     size = len(next(iter(columns.values())))
     defaults: dict[str, Any] = {"ElapsedTime": range(size), "EpochTime": range(START, START + size)}
     columns = {**defaults, **columns}
@@ -85,7 +85,7 @@ def write_node_step(
         for second in range(rows):
             writer.append("Energy", {"Power": 100 + second}, start + second)
             for task in range(tasks):
-                values = {field.name: float(second) for field in Tasks.fields}
+                values = {field.name: float(second) for field in TasksSeries.fields}
                 values |= {"RSS": 1000 * task + second, "CPUTime": second / 7, "Pages": 0}
                 writer.append("Tasks", values, start + second, task)
             if second % 7 == 0:

@@ -8,7 +8,7 @@ import pytest
 from ccpipe.formats.slurm_profile import NodeStep, open_profile
 from ccpipe.formats.slurm_profile.deletion import delete_merged
 from ccpipe.formats.slurm_profile.merge import merge
-from ccpipe.formats.slurm_profile.writer import NodeStepWriter
+from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
 from tests.formats.slurm_profile.samples import START, write_node_step
 
 

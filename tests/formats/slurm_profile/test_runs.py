@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.slurm_profile import NodeStep
-from ccpipe.formats.slurm_profile.runs import Span, count_runs
+from ccpipe.formats.slurm_profile.runs import NodeStepSpan, count_runs
 
 
-def span(step: str, node: str, start: float, end: float, index: int | None = 0) -> Span:
+def span(step: str, node: str, start: float, end: float, index: int | None = 0) -> NodeStepSpan:
     """Make a node-step."""
-    return Span(NodeStep(step=step, node=node, node_index=index), start, end)
+    return NodeStepSpan(NodeStep(step=step, node=node, node_index=index), start, end)
 
 
 def test_each_run_has_one_batch_step() -> None:
@@ -59,7 +59,7 @@ def test_any_order_of_files_is_the_same(
     runs: int, nodes: int, steps: int, dice: random.Random
 ) -> None:
     """What comes out does not depend on how the files are listed."""
-    expected: dict[Span, int] = {}
+    expected: dict[NodeStepSpan, int] = {}
     for run in range(runs):
         begin = run * 10_000.0
         expected[span("batch", f"n{run}0", begin, begin + 5000)] = run

@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.slurm_profile import NodeStep, extract_csv, open_profile
+from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
 from ccpipe.formats.slurm_profile.series import (
     SERIES,
-    Energy,
-    Field,
-    Filesystem,
-    Kind,
-    Network,
-    Series,
-    Tasks,
+    EnergySeries,
+    FieldKind,
+    FilesystemSeries,
+    NetworkSeries,
+    ProfileSeries,
+    SeriesField,
+    TasksSeries,
     difference,
     make_fields,
     series_type,
     subtract_first,
 )
-from ccpipe.formats.slurm_profile.writer import NodeStepWriter
 from tests.formats.slurm_profile.samples import DATA
 
 SAMPLE = DATA / "node-step" / "alice" / "17_0_c1.h5"
@@ -35,33 +35,33 @@ def test_the_types_are_those_of_slurm_with_its_fields_in_its_order() -> None:
     with open_profile(SAMPLE) as profile:
         found = {table.series: table.dtype for table in profile.tables}
     assert set(found) == set(SERIES) == {"Energy", "Filesystem", "Network", "Tasks"}
-    for series in (Energy, Filesystem, Network):
+    for series in (EnergySeries, FilesystemSeries, NetworkSeries):
         assert found[series.name] == series.file_type()
-    assert found["Tasks"] == Tasks.file_type(Tasks.without_gpu)
+    assert found["Tasks"] == TasksSeries.file_type(TasksSeries.without_gpu)
 
 
 def test_the_task_record_of_slurm_23_has_the_gpu_before_the_memory() -> None:
     """As Slurm 24.11 writes it."""
-    assert Tasks.file_type().names == (
+    assert TasksSeries.file_type().names == (
         *("ElapsedTime", "EpochTime", "CPUFrequency", "CPUTime", "CPUUtilization"),
         *("GPUMemMB", "GPUUtilization", "RSS", "VMSize", "Pages", "ReadMB", "WriteMB"),
     )
-    assert Tasks.file_type().itemsize == 96
+    assert TasksSeries.file_type().itemsize == 96
 
 
 @pytest.mark.parametrize(
     ("series", "name", "unit", "kind"),
     [
-        ("Energy", "Power", "W", Kind.GAUGE),
-        ("Energy", "GPU3Power", "W", Kind.GAUGE),
-        ("Energy", "Energy", "J", Kind.COUNTER),
-        ("Tasks", "RSS", "KiB", Kind.GAUGE),
-        ("Tasks", "Pages", "", Kind.COUNTER),
-        ("Network", "InMB", "MiB", Kind.DELTA),
+        ("Energy", "Power", "W", FieldKind.GAUGE),
+        ("Energy", "GPU3Power", "W", FieldKind.GAUGE),
+        ("Energy", "Energy", "J", FieldKind.COUNTER),
+        ("Tasks", "RSS", "KiB", FieldKind.GAUGE),
+        ("Tasks", "Pages", "", FieldKind.COUNTER),
+        ("Network", "InMB", "MiB", FieldKind.DELTA),
     ],
 )
 def test_fields_say_their_unit_and_how_they_change(
-    series: str, name: str, unit: str, kind: Kind
+    series: str, name: str, unit: str, kind: FieldKind
 ) -> None:
     """The sensors of a node's power have names of their own."""
     field = series_type(series).field(name)
@@ -72,18 +72,21 @@ def test_fields_say_their_unit_and_how_they_change(
 def test_unknown_series_and_fields_are_nothing_special() -> None:
     """They are read and extracted all the same."""
     assert series_type("Burst").field("Bytes") is None
-    assert Energy.field("Voltage") is None
+    assert EnergySeries.field("Voltage") is None
 
 
 def test_a_new_type_is_one_class(tmp_path: Path) -> None:
     """It is written, read and extracted without any other change."""
 
-    class Scratch(Series):
+    class Scratch(ProfileSeries):
         """A made-up series."""
 
         name = "Scratch"
         legacy_name = "Scratch"
-        fields = (Field("Files", int, "", Kind.COUNTER), Field("UsedMB", float, "MiB"))
+        fields = (
+            SeriesField("Files", int, "", FieldKind.COUNTER),
+            SeriesField("UsedMB", float, "MiB"),
+        )
 
     try:
         path = tmp_path / "1_0_c1.h5"
@@ -107,7 +110,7 @@ counters = st.lists(st.integers(0, 2**64 - 1), max_size=20)
 @given(counters)
 def test_differences_add_up_to_what_was_counted(values: list[int]) -> None:
     """Where a counter falls it was reset, and began again at 0."""
-    rows = np.zeros(len(values), Filesystem.file_type())
+    rows = np.zeros(len(values), FilesystemSeries.file_type())
     rows["Reads"] = values
     found = difference(rows, ["Reads"])["Reads"].tolist()
     expected = [new - old if new >= old else new for old, new in itertools.pairwise(values)]
@@ -117,7 +120,7 @@ def test_differences_add_up_to_what_was_counted(values: list[int]) -> None:
 @given(counters)
 def test_the_first_sample_is_subtracted_from_all(values: list[int]) -> None:
     """The document's operation for file systems; no value wraps around below 0."""
-    rows = np.zeros(len(values), Filesystem.file_type())
+    rows = np.zeros(len(values), FilesystemSeries.file_type())
     rows["Writes"] = values
     found = subtract_first(rows, ["Writes"])["Writes"].tolist()
     assert found == [max(value - values[0], 0) for value in values]
@@ -126,13 +129,13 @@ def test_the_first_sample_is_subtracted_from_all(values: list[int]) -> None:
 
 def test_legacy_task_samples_become_changes_with_their_utilization() -> None:
     """What a task has used so far becomes what it used since the sample before."""
-    rows = np.zeros(4, Tasks.file_type())
+    rows = np.zeros(4, TasksSeries.file_type())
     rows["EpochTime"] = [10, 12, 12, 16]
     rows["CPUTime"] = [5, 6, 7, 9]
     rows["CPUUtilization"] = [5, 6, 7, 9]
     rows["ReadMB"] = [1.0, 1.5, 1.5, 4.0]
     rows["RSS"] = [100, 90, 80, 70]
-    found = Tasks.merge(rows)
+    found = TasksSeries.merge(rows)
     assert found["CPUTime"].tolist() == [0, 1, 1, 2]
     assert found["CPUUtilization"].tolist() == [0, 50, 0, 50]
     assert found["ReadMB"].tolist() == [0, 0.5, 0, 2.5]

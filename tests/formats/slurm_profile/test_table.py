@@ -5,7 +5,7 @@ import pytest
 
 from ccpipe.formats.slurm_profile import NodeStep, Records, Table
 from ccpipe.formats.slurm_profile.errors import DamagedProfileError
-from ccpipe.formats.slurm_profile.series import Energy
+from ccpipe.formats.slurm_profile.series import EnergySeries
 from ccpipe.formats.slurm_profile.table import RowsInMemory, is_table
 from tests.formats.slurm_profile.samples import rows, table_of
 
@@ -43,7 +43,7 @@ def test_rows_that_were_allotted_but_never_written_are_left_out() -> None:
 
 def test_rows_around_damage_are_salvaged() -> None:
     """What can be read is, and each place that cannot is named once."""
-    made = np.zeros(95, Energy.file_type())
+    made = np.zeros(95, EnergySeries.file_type())
     made["EpochTime"] = made["Power"] = np.arange(1, 96)
     table = Table(NodeStep(step="0", node="c1"), "Energy", DamagedRows(made, {2, 7}))
     damage: list[DamagedProfileError] = []
@@ -67,7 +67,7 @@ def test_numbers_of_other_sizes_become_those_of_slurm() -> None:
 
 def test_a_time_series_has_two_times_and_numbers() -> None:
     """Other datasets in a file are something else."""
-    assert is_table(Energy.file_type())
+    assert is_table(EnergySeries.file_type())
     times = [("ElapsedTime", "<u8"), ("EpochTime", "<u8")]
     for fields in (times, [*times, ("x", "S5")], [("x", "<u8"), *times], [("x", "<u8")]):
         assert not is_table(np.dtype(fields))

@@ -20,7 +20,7 @@ from ccpipe.formats.sonar import (
     SysinfoEnvelope,
     timestamp,
 )
-from ccpipe.formats.sonar.layout import Field, fields
+from ccpipe.formats.sonar.layout import FieldLayout, fields
 from ccpipe.formats.sonar.rules import JOB_STATES
 from ccpipe.formats.sonar.types.envelope import ENVELOPES
 from ccpipe.formats.sonar.types.primitives import Record
@@ -73,7 +73,7 @@ def records(cls: type[Record]) -> st.SearchStrategy[Any]:
     )
 
 
-def _any(cls: type[Record], field: Field) -> st.SearchStrategy[Any]:
+def _any(cls: type[Record], field: FieldLayout) -> st.SearchStrategy[Any]:
     if (cls.__name__, field.name) in _PROSE:
         return _PROSE[cls.__name__, field.name]
     if field.record is not None:

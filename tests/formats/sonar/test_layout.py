@@ -1,7 +1,7 @@
 """The fields read from the types are the specification's: each one, with its type."""
 
 from ccpipe.formats.sonar import UNSET, ExtendedUint, SampleAttributes, SampleProcess
-from ccpipe.formats.sonar.layout import Field, fields
+from ccpipe.formats.sonar.layout import FieldLayout, fields
 from ccpipe.formats.sonar.types.envelope import ENVELOPES
 from ccpipe.formats.sonar.types.sample import SampleGpu, SampleJob, SampleSystem
 from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes
@@ -31,7 +31,7 @@ def listed() -> dict[str, str]:
     return {name: kind for name, kind in pairs if name.partition(".")[0] not in outer}
 
 
-def ours() -> dict[str, Field]:
+def ours() -> dict[str, FieldLayout]:
     """Return the fields of our types by name."""
     types = [cls for module in sonar_pages.MODULES for cls in sonar_pages._records(module)]
     return {f"{c.__name__}.{n}": field for c in types for n, field in fields(c).items()}
@@ -56,7 +56,7 @@ def test_what_is_not_in_the_specification_is_what_newer_programs_write() -> None
     assert beyond == NEWER
 
 
-def kind_of(field: Field) -> str:
+def kind_of(field: FieldLayout) -> str:
     """Write a field's type as the specification does."""
     if field.record is not None:
         name = field.record.__name__

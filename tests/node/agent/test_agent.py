@@ -16,7 +16,7 @@ import psutil
 import pytest
 from nats.aio.msg import Msg
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
@@ -294,7 +294,7 @@ async def test_a_sonar_only_publisher_runs(node: Node) -> None:
     assert {m.field for m in node.messages} <= {"log"}
 
 
-async def test_there_is_one_connection(node: Node, nats_server: Server) -> None:
+async def test_there_is_one_connection(node: Node, nats_server: NatsServer) -> None:
     """Metrics, envelopes, log and control share it: a thousand nodes cost the broker a thousand."""
     await node.start()
     await eventually(lambda: bool(node.slots() and node.envelopes))

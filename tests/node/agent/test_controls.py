@@ -14,7 +14,7 @@ from ccpipe.errors import ConfigError, DataError, UnavailableError
 from ccpipe.formats.sonar import Envelope, ErrorObject, SysinfoAttributes, SysinfoData
 from ccpipe.formats.sonar.types.meta import MetadataObject
 from ccpipe.node.agent.controls import controls
-from ccpipe.node.controls.control import Change, Control
+from ccpipe.node.controls.control import Control, ControlChange
 from tests.node.conftest import PACKED, unpack
 from tests.paths import ROOT
 
@@ -65,7 +65,7 @@ async def put(control: Control, value: str) -> Any:
     """Set a control that is set in the loop."""
     assert control.put is not None
     changed = control.put(value, {})
-    assert not isinstance(changed, Change)
+    assert not isinstance(changed, ControlChange)
     return await changed
 
 
@@ -111,7 +111,7 @@ async def test_the_interval_is_set_as_people_write_it(agent: Agent, tmp_path: Pa
     """And told so."""
     interval = agent.controls(tmp_path)["interval"]
     assert interval.get({}) == "10s"
-    assert await put(interval, "1m") == Change("10s", "1m")
+    assert await put(interval, "1m") == ControlChange("10s", "1m")
     assert agent.set_to == [60.0]
 
 
@@ -123,7 +123,7 @@ async def test_an_interval_beyond_the_bounds_is_refused(
     with pytest.raises(DataError, match=f"interval {value} is not between 100ms and 1d"):
         await put(agent.controls(tmp_path)["interval"], value)
     assert agent.set_to == []
-    assert await put(agent.controls(tmp_path)["interval"], "1d") == Change("10s", "1d")
+    assert await put(agent.controls(tmp_path)["interval"], "1d") == ControlChange("10s", "1d")
 
 
 @pytest.mark.parametrize("value", ["0", "-1s", "soon", "", "500ms"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
@@ -224,7 +224,7 @@ async def reading(site: Site) -> AsyncIterator[list[Any]]:
         await task
 
 
-async def test_lines_arrive_on_a_real_bus(nats_server: Server) -> None:
+async def test_lines_arrive_on_a_real_bus(nats_server: NatsServer) -> None:
     """On ``<cluster>.log.ccpipe``, in the cluster's stream."""
     site = Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[nats_server.url]))
     telemetry, source = Telemetry(), LogSource(site=site)

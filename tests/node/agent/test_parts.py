@@ -12,7 +12,7 @@ import pytest
 from ccpipe.config import Duration, Publish, Site, SonarOptions
 from ccpipe.errors import ConfigError
 from ccpipe.message import Message
-from ccpipe.node.agent.parts import Parts
+from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.metrics import units
 from ccpipe.telemetry import Telemetry
@@ -36,9 +36,9 @@ class Refusing:
 BROKEN = "raise ValueError('broken at import')\n"
 
 
-def parts_of(before: Parts | None = None, **publish: Any) -> Parts:
+def parts_of(before: AgentParts | None = None, **publish: Any) -> AgentParts:
     """Make the parts of a configuration."""
-    return Parts.of(Site(publish=Publish(**publish)), None, Telemetry(), before)
+    return AgentParts.of(Site(publish=Publish(**publish)), None, Telemetry(), before)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.units import parse_unit
 from ccpipe.message import Message
-from ccpipe.node.agent.parts import Parts, translators
+from ccpipe.node.agent.parts import AgentParts, translators
 from ccpipe.node.agent.profiles import (
     AVERAGED,
     CLUSTERCOCKPIT,
@@ -145,7 +145,7 @@ def test_what_the_site_says_wins() -> None:
     assert found.translate == [table, *CLUSTERCOCKPIT.translate]
     assert with_profile(Site()) == Site()
     assert with_profile(SITE).publish.precision == "s"
-    made = Parts.of(with_profile(SITE), None, Telemetry())
+    made = AgentParts.of(with_profile(SITE), None, Telemetry())
     assert len(made.translators) == len(CLUSTERCOCKPIT.translate)
 
 

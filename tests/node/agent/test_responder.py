@@ -21,7 +21,7 @@ from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.message import CONTROL_METHODS, Message
 from ccpipe.node.agent import responder as module
 from ccpipe.node.agent.responder import MAX_BYTES, MAX_LINES, Responder, read
-from ccpipe.node.controls.control import Change, Control
+from ccpipe.node.controls.control import Control, ControlChange
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 
@@ -60,19 +60,19 @@ class Node:
             "odd": Control("half a character", lambda tags: "\udc80"),
         }
 
-    async def put_interval(self, value: str, tags: Mapping[str, str]) -> Change:
+    async def put_interval(self, value: str, tags: Mapping[str, str]) -> ControlChange:
         """Set it, in the loop."""
         if not value.endswith("s"):
             raise DataError(f"{value} is no time")
         before, self.interval = self.interval, value
-        return Change(before, value)
+        return ControlChange(before, value)
 
-    def put_governor(self, value: str, tags: Mapping[str, str]) -> Change:
+    def put_governor(self, value: str, tags: Mapping[str, str]) -> ControlChange:
         """Set it, in a thread."""
         assert threading.current_thread() is not threading.main_thread()
-        return Change("powersave", value)
+        return ControlChange("powersave", value)
 
-    def never(self, value: str, tags: Mapping[str, str]) -> Change:
+    def never(self, value: str, tags: Mapping[str, str]) -> ControlChange:
         """Fail: the configuration does not allow it."""
         raise AssertionError
 

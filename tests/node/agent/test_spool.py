@@ -3,12 +3,11 @@
 import multiprocessing
 import os
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
 
-from ccpipe.bus.nats.publisher import Outgoing
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.node.agent.spool import Dropped, Spool
 from tests.sinks.conftest import full_disk
@@ -44,8 +43,22 @@ def test_messages_come_in_the_order_in_which_they_were_added(tmp_path: Path) -> 
     assert (spool.messages, spool.bytes) == (1, 5001 + 2 + 200)
     spool.remove([last])
     assert (spool.messages, spool.bytes, held(spool)) == (0, 0, [])
-    spool.close()
     assert spool.path.stat().st_mode & 0o777 == 0o600
+    spool.close()
+
+
+def test_the_file_is_there_as_long_as_it_holds_something(tmp_path: Path) -> None:
+    """Not before the first message, and not after the last one."""
+    path = tmp_path / "spool.db"
+    spool = opened(path)
+    assert not path.exists()
+    spool.append(messages(1))
+    spool.close()
+    assert path.exists()
+    spool = opened(path)
+    spool.remove(spool.oldest(1))
+    spool.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_when_it_is_full_the_oldest_metrics_go(tmp_path: Path) -> None:
@@ -78,10 +91,10 @@ def test_a_spool_full_of_events_refuses_more(tmp_path: Path) -> None:
 
 def test_metrics_that_are_too_old_go(tmp_path: Path) -> None:
     """Events do not."""
-    spool = opened(tmp_path / "spool.db", age=0.05)
+    spool = opened(tmp_path / "spool.db")
     spool.append(messages(1))
     spool.append(messages(2, event=True))
-    time.sleep(0.1)
+    spool.age = 0.0
     assert spool.drop_old() == Dropped(1, 1)
     assert held(spool) == ["2"]
     spool.close()
@@ -132,9 +145,12 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """Another process has it, it is of another version, or there is no folder."""
     path = tmp_path / "spool.db"
-    spool = opened(path)
+    spool, other = opened(path), opened(path)
+    spool.append(messages(1))
     with pytest.raises(ConfigError, match=r"spool\.db: another process uses it"):
         opened(path)
+    with pytest.raises(UnavailableError, match=r"spool\.db: another process uses it"):
+        other.append(messages(2))
     spool.close()
     with pytest.raises(UnavailableError, match="closed"):
         spool.append(messages(1))
@@ -153,5 +169,6 @@ def test_the_file_shrinks_when_it_is_empty(tmp_path: Path) -> None:
     spool = opened(tmp_path / "spool.db", size=2**23)
     spool.append(messages(*range(100), size=50_000))
     spool.remove(spool.oldest(100))
+    spool.append(messages(100))
     spool.close()
     assert spool.path.stat().st_size < 100_000

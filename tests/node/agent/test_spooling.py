@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.permissions import ForbiddenError
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
@@ -20,11 +21,11 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message, event, metric
 from ccpipe.node.agent import spooling
 from ccpipe.node.agent.spool import Spool
-from ccpipe.node.agent.spooling import Replay, SpoolingSink
+from ccpipe.node.agent.spooling import SpoolingSink, SpoolReplay
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.daemon import nats_daemon
 from tests.cli.dead.test_command import stored
 from tests.conftest import eventually, free_port
+from tests.servers.nats.daemon import nats_daemon
 from tests.sinks.conftest import KeptLetters
 
 TAGS = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
@@ -35,7 +36,7 @@ def line(number: int) -> Message:
     return metric("m", number, time=(1_740_000_000 + number) * 10**9, tags=TAGS)
 
 
-async def numbers(server: Server) -> list[int]:
+async def numbers(server: NatsServer) -> list[int]:
     """Return the values that the stream holds, in order."""
     values = [line.value for _, text in await stored(server) for line in decode(text)]
     return [value for value in values if isinstance(value, int)]
@@ -44,7 +45,7 @@ async def numbers(server: Server) -> list[int]:
 class Node:
     """What a publisher has: a connection, a spool and a sink."""
 
-    def __init__(self, server: Server | str, path: Path, **options: int) -> None:
+    def __init__(self, server: NatsServer | str, path: Path, **options: int) -> None:
         url = server if isinstance(server, str) else server.url
         self.site = Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[url]))
         self.telemetry = Telemetry()
@@ -59,7 +60,7 @@ class Node:
         sink = NatsSink(site=self.site, telemetry=self.telemetry).using(bus)
         self.spool.open()
         await bus.connect_in_background()
-        self.replay = Replay(
+        self.replay = SpoolReplay(
             self.spool,
             Publisher(bus, self.site.bus, Subjects.of(self.site)),
             rate=self.rate,
@@ -78,7 +79,7 @@ class Node:
 
 
 async def test_while_the_broker_answers_nothing_touches_the_disk(
-    nats_server: Server, tmp_path: Path
+    nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """Messages go straight."""
     node = Node(nats_server, tmp_path / "spool.db")
@@ -93,7 +94,7 @@ async def test_what_was_spooled_comes_in_order_once_the_broker_is_there(
 ) -> None:
     """New messages queue behind the old ones; counters and the log say what happened."""
     caplog.set_level("INFO")
-    server = Server(tmp_path / "nats", port=free_port())
+    server = NatsServer(tmp_path / "nats", port=free_port())
     (tmp_path / "nats").mkdir()
     node = Node(server, tmp_path / "spool.db")
     async with node.running() as sink:
@@ -113,7 +114,7 @@ async def test_what_was_spooled_comes_in_order_once_the_broker_is_there(
     assert caplog.text.count("messages go to the spool") == 1
 
 
-async def test_ids_survive_a_restart(nats_server: Server, tmp_path: Path) -> None:
+async def test_ids_survive_a_restart(nats_server: NatsServer, tmp_path: Path) -> None:
     """What the broker had stored, but could not say so, is stored once."""
     node = Node(nats_server, tmp_path / "spool.db")
     async with node.running() as sink:
@@ -130,7 +131,7 @@ async def test_ids_survive_a_restart(nats_server: Server, tmp_path: Path) -> Non
 
 
 async def test_a_frozen_broker_costs_two_seconds_and_nothing_else(
-    nats_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It accepts bytes and does not answer: a write goes to the disk instead of waiting."""
     node = Node(nats_server, tmp_path / "spool.db")
@@ -157,7 +158,7 @@ async def test_metrics_go_events_stay_when_it_is_full(
     tmp_path: Path, unused_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The counter and one line of the log say how much; also on a subject that both share."""
-    server = Server(tmp_path, port=unused_port)
+    server = NatsServer(tmp_path, port=unused_port)
     node = Node(server, tmp_path / "spool.db", size=10_000)
     job = event("job", "start_job", "{}", time=10**18, tags=TAGS)
     async with node.running() as sink:
@@ -179,7 +180,7 @@ async def test_metrics_go_events_stay_when_it_is_full(
 
 
 async def test_what_the_broker_refuses_for_ever_becomes_a_dead_letter(
-    nats_server: Server, tmp_path: Path
+    nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """It does not block what is behind it."""
     node = Node(nats_server, tmp_path / "spool.db", size=2**23)
@@ -194,7 +195,7 @@ async def test_what_the_broker_refuses_for_ever_becomes_a_dead_letter(
     assert await numbers(nats_server) == [0, 1]
 
 
-async def test_the_rate_is_kept(nats_server: Server, tmp_path: Path) -> None:
+async def test_the_rate_is_kept(nats_server: NatsServer, tmp_path: Path) -> None:
     """Nodes that come back together do not flood the broker: a lower bound by the clock."""
     node = Node(nats_server, tmp_path / "spool.db", rate=20)
     node.spool.open()

@@ -9,7 +9,7 @@ import pytest
 from ccpipe.config import Duration, Publish, Site, Size
 from ccpipe.errors import ConfigError
 from ccpipe.message import Message
-from ccpipe.node.agent.parts import Parts
+from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.collectors.command import Command
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.telemetry import Telemetry
@@ -83,7 +83,7 @@ async def test_a_command_that_hangs_costs_the_others_nothing(
     commands = {"bad": ["sleep", "600"], "good": ["echo", "good value=1"], "no": ["/nowhere"]}
     table = {"command": {"commands": commands, "timeout": "3s"}}
     site = Site(publish=Publish(collectors=table))
-    parts = Parts.of(site, None, Telemetry())
+    parts = AgentParts.of(site, None, Telemetry())
     options = parts.of_metrics() | {"interval": 1.0, "jitter": 0.0}
     options["collectors"] = {
         name: one for name, one in options["collectors"].items() if name.startswith("command.")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import DataError, UsageError
-from ccpipe.node.controls.control import Change, Control
+from ccpipe.node.controls.control import Control, ControlChange
 from ccpipe.node.controls.cpu_freq import CpuFreq
 from tests.node.conftest import PACKED, unpack
 
@@ -60,13 +60,15 @@ def test_everything_is_told_by_policy(controls: dict[str, Control]) -> None:
 def test_a_governor_is_set_on_all_of_the_node(controls: dict[str, Control], policies: Path) -> None:
     """And the change tells what each was."""
     change = put(controls, "freq.governor", "performance", NODE)
-    assert change == Change("0 1: powersave, 2: performance", "performance")
+    assert change == ControlChange("0 1: powersave, 2: performance", "performance")
     assert (policies / "policy0/scaling_governor").read_text() == "performance"
 
 
 def test_one_hardware_thread_sets_its_policy(controls: dict[str, Control], policies: Path) -> None:
     """And no other; people may write MHz and GHz."""
-    assert put(controls, "freq.max_cpu_freq", "2.1GHz", THREAD_1) == Change("3600000", "2100000")
+    assert put(controls, "freq.max_cpu_freq", "2.1GHz", THREAD_1) == ControlChange(
+        "3600000", "2100000"
+    )
     assert (policies / "policy2/scaling_max_freq").read_text() == "2400000\n"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ccpipe.errors import DataError, UsageError
-from ccpipe.node.controls.control import Change, Control
+from ccpipe.node.controls.control import Control, ControlChange
 from ccpipe.node.controls.nvml import NvmlLimits
 from tests.node.fake_nvml import GPU_IS_LOST, NO_PERMISSION, Card, Fails, install
 
@@ -43,12 +43,12 @@ def of(name: str, kind: str = "accelerator") -> dict[str, str]:
     return {"type": kind, "type-id": name}
 
 
-def put(controls: dict[str, Control], value: str, tags: dict[str, str]) -> Change:
+def put(controls: dict[str, Control], value: str, tags: dict[str, str]) -> ControlChange:
     """Set the power limit."""
     change = controls["nvml.power_limit"].put
     assert change is not None
     changed = change(value, tags)
-    assert isinstance(changed, Change)
+    assert isinstance(changed, ControlChange)
     return changed
 
 
@@ -86,9 +86,9 @@ def test_a_limit_is_set_on_one_card_or_on_all(
     controls: dict[str, Control], cards: list[Card]
 ) -> None:
     """The answer says what it was and is."""
-    assert put(controls, "300W", of(SECOND)) == Change("500", "300")
+    assert put(controls, "300W", of(SECOND)) == ControlChange("500", "300")
     assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000, 300_000]
-    assert put(controls, "250.5", {}) == Change(f"{FIRST}: 500, {SECOND}: 300", "250.5")
+    assert put(controls, "250.5", {}) == ControlChange(f"{FIRST}: 500, {SECOND}: 300", "250.5")
     assert [card.answers["GetPowerManagementLimit"] for card in cards] == [250_500] * 2
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.errors import DataError, UsageError
-from ccpipe.node.controls.control import Change, Control
+from ccpipe.node.controls.control import Control, ControlChange
 from ccpipe.node.controls.rapl_limits import RaplLimits
 from tests.node.conftest import PACKED, unpack
 
@@ -92,14 +92,14 @@ def test_what_may_not_be_read_is_left_out(controls: dict[str, Control], zones: P
 
 def test_a_limit_is_set_in_watts(controls: dict[str, Control], zones: Path) -> None:
     """As cc-energy-manager writes them: a plain number."""
-    assert put(controls, "rapl.pkg_limit_1", "85", SOCKET_0) == Change("165", "85")
+    assert put(controls, "rapl.pkg_limit_1", "85", SOCKET_0) == ControlChange("165", "85")
     assert limit(zones, "intel-rapl:0") == "85000000"
     assert limit(zones, "intel-rapl:1") == "80000000"
 
 
 def test_dies_share_the_limit_of_their_socket(controls: dict[str, Control], zones: Path) -> None:
     """Equally; together they keep it."""
-    assert put(controls, "rapl.pkg_limit_1", "150 W", SOCKET_1) == Change("160", "150")
+    assert put(controls, "rapl.pkg_limit_1", "150 W", SOCKET_1) == ControlChange("160", "150")
     assert limit(zones, "intel-rapl:1") == limit(zones, "intel-rapl:2") == "75000000"
 
 
@@ -107,7 +107,7 @@ def test_a_limit_of_the_node_is_one_of_each_socket(
     controls: dict[str, Control], zones: Path
 ) -> None:
     """And a change tells what each had."""
-    assert put(controls, "rapl.pkg_limit_1", "100", NODE) == Change("0: 165, 1: 160", "100")
+    assert put(controls, "rapl.pkg_limit_1", "100", NODE) == ControlChange("0: 165, 1: 160", "100")
     assert limit(zones, "intel-rapl:0") == "100000000"
     assert limit(zones, "intel-rapl:2") == "50000000"
 

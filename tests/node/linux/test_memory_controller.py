@@ -6,7 +6,7 @@ import pytest
 
 from ccpipe.errors import DataError
 from ccpipe.node.linux.memory_controller import Traffic, traffic
-from ccpipe.node.linux.perf_event import Event
+from ccpipe.node.linux.perf_event import PerfEvent
 from tests.node.conftest import Root
 
 DEVICES = "sys/bus/event_source/devices"
@@ -24,7 +24,7 @@ def write(folder: Path, **files: str) -> Path:
 def test_intel_counts_as_the_kernel_says(root: Root) -> None:
     """Reads and writes of 64 bytes, on each socket; the free-running device counts them again."""
     root.show("perf/first")
-    read, write = Event(24, 0x0304), Event(24, 0x0C04)
+    read, write = PerfEvent(24, 0x0304), PerfEvent(24, 0x0C04)
     events = [(read, 64.0), (write, 64.0)]
     found = list(traffic(Path(str(root), DEVICES), zen_3=False))
     assert found == [Traffic(0, events), Traffic(1, events)]
@@ -42,7 +42,7 @@ def test_free_running_counters_do_where_there_are_no_others(tmp_path: Path) -> N
     for name, unit in (("data_read", "MiB"), ("data_write", "MiB"), ("data_total", "furlong")):
         (folder / f"{name}.unit").write_text(f"{unit}\n")
         (folder / f"{name}.scale").write_text("6.103515625e-5\n")
-    events = [(Event(30, 0x20FF), 64.0), (Event(30, 0x30FF), 64.0)]
+    events = [(PerfEvent(30, 0x20FF), 64.0), (PerfEvent(30, 0x30FF), 64.0)]
     assert list(traffic(tmp_path, zen_3=False)) == [Traffic(0, events)]
 
 
@@ -52,8 +52,8 @@ def test_amd_counts_each_controller(tmp_path: Path) -> None:
     write(tmp_path / "amd_umc_1", type="41", cpumask="96")
     write(tmp_path / "amd_df", type="11", cpumask="0,96")
     assert list(traffic(tmp_path, zen_3=False)) == [
-        Traffic(0, [(Event(40, 0x0A), 64)]),
-        Traffic(96, [(Event(41, 0x0A), 64)]),
+        Traffic(0, [(PerfEvent(40, 0x0A), 64)]),
+        Traffic(96, [(PerfEvent(41, 0x0A), 64)]),
     ]
 
 

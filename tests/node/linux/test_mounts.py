@@ -18,9 +18,14 @@ def test_all_file_systems_are_listed_in_order() -> None:
     assert [mount.kind for mount in found if mount.point == "/hidden"] == ["ext4", "tmpfs"]
 
 
-def test_this_machine_is_read_again_after_a_captured_tree(tmp_path: Path) -> None:
-    """Also where the tree cannot be read."""
-    with pytest.raises(OSError, match="No such file"):
+def test_this_machine_has_those_that_psutil_lists() -> None:
+    """In the same order, as long as nothing is mounted meanwhile."""
+    found = [mount.point for mount in mounts()]
+    assert found == [partition.mountpoint for partition in psutil.disk_partitions(all=True)]
+    assert "/" in found
+
+
+def test_a_tree_without_a_list_is_an_error(tmp_path: Path) -> None:
+    """It names the file that is missing."""
+    with pytest.raises(FileNotFoundError, match="proc/self/mounts"):
         mounts(str(tmp_path))
-    assert psutil.PROCFS_PATH == "/proc"
-    assert "/" in {mount.point for mount in mounts()}

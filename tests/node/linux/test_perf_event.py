@@ -10,17 +10,24 @@ from collections.abc import Sequence
 import pytest
 
 from ccpipe.node.linux import perf_event
-from ccpipe.node.linux.perf_event import SOFTWARE, Event, Group, Reading, make_room, rates
+from ccpipe.node.linux.perf_event import (
+    SOFTWARE,
+    EventGroup,
+    GroupReading,
+    PerfEvent,
+    make_room,
+    rates,
+)
 
-CPU_CLOCK = Event(SOFTWARE, 0)
-PAGE_FAULTS = Event(SOFTWARE, 2)
-NO_SUCH = Event(0x7FFFFFF0, 0)
+CPU_CLOCK = PerfEvent(SOFTWARE, 0)
+PAGE_FAULTS = PerfEvent(SOFTWARE, 2)
+NO_SUCH = PerfEvent(0x7FFFFFF0, 0)
 
 
-def group(events: Sequence[Event], cpu: int) -> Group:
+def group(events: Sequence[PerfEvent], cpu: int) -> EventGroup:
     """Open a group; the tests need what the collector needs: root, or a kernel that allows it."""
     try:
-        return Group(events, cpu)
+        return EventGroup(events, cpu)
     except PermissionError as error:
         pytest.skip(f"counting for all processes is not for us: {error}")
 
@@ -58,7 +65,7 @@ def test_no_such_event_is_named_by_the_kernel() -> None:
     gc.collect()
     before = _open_files()
     with pytest.raises(FileNotFoundError, match="virtual machines mostly have none"):
-        Group([PAGE_FAULTS, NO_SUCH], 0)
+        EventGroup([PAGE_FAULTS, NO_SUCH], 0)
     assert _open_files() == before
 
 
@@ -78,32 +85,34 @@ def test_a_refusal_says_what_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(perf_event._libc, "syscall", lambda *_: -1)
     monkeypatch.setattr("ctypes.get_errno", lambda: errno.EACCES)
     with pytest.raises(PermissionError, match="CAP_PERFMON"):
-        Group([PAGE_FAULTS], 0)
+        EventGroup([PAGE_FAULTS], 0)
 
 
 def test_a_machine_of_another_kind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of the system call differs; ENOSYS leaves a collector out."""
     monkeypatch.setattr("platform.machine", lambda: "vax")
     with pytest.raises(OSError, match="no known number on vax") as caught:
-        Group([PAGE_FAULTS], 0)
+        EventGroup([PAGE_FAULTS], 0)
     assert caught.value.errno == errno.ENOSYS
 
 
 def test_rates_are_reckoned_up_from_the_share_of_time() -> None:
     """Counted for a quarter of 8 s: 600 in 2 s are 300 a second."""
-    before = Reading(0, 0, (100, 0))
-    assert rates(before, Reading(8 * 10**9, 2 * 10**9, (700, 4))) == [300, 2]
+    before = GroupReading(0, 0, (100, 0))
+    assert rates(before, GroupReading(8 * 10**9, 2 * 10**9, (700, 4))) == [300, 2]
 
 
 @pytest.mark.parametrize(
     ("before", "now"),
     [
-        (None, Reading(10, 10, (1,))),
-        (Reading(10, 10, (1,)), Reading(20, 10, (1,))),
-        (Reading(10, 10, (5,)), Reading(20, 20, (1,))),
+        (None, GroupReading(10, 10, (1,))),
+        (GroupReading(10, 10, (1,)), GroupReading(20, 10, (1,))),
+        (GroupReading(10, 10, (5,)), GroupReading(20, 20, (1,))),
     ],
 )
-def test_without_two_readings_nothing_is_known(before: Reading | None, now: Reading) -> None:
+def test_without_two_readings_nothing_is_known(
+    before: GroupReading | None, now: GroupReading
+) -> None:
     """Nor where it was not counted in between, or where it began anew."""
     assert rates(before, now) is None
 

@@ -141,26 +141,26 @@ async def test_a_sleep_until_tomorrow_ends_with_a_reload() -> None:
     assert len(await taking) == 2
 
 
-async def test_a_collector_that_is_taken_away_ends_with_its_thread() -> None:
+async def test_a_collector_that_is_taken_away_is_waited_for_no_more() -> None:
     """What it was asked before is still handed over; one that hangs is waited for no more."""
     hanging, counting = Hanging(), Counting()
     sampler = Sampler(
-        {"hanging": hanging, "c": counting}, interval=INTERVAL, tags=SITE, timeout=0.005
+        {"hanging": hanging, "c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02
     )
-    thread = next(iter(sampler._turns.values())).thread
+    reader = next(iter(sampler._turns.values())).reader
     slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler:
             slots.append(slot_of(batch))
             if hanging.begun:
-                sampler.reload({"c": counting}, interval=INTERVAL, tags=SITE, timeout=0.005)
+                sampler.reload({"c": counting}, interval=INTERVAL, tags=SITE, timeout=0.02)
             if len(slots) == 4:
                 assert sampler._pending == {}
                 sampler.stop()
     assert sampler.states().keys() == {"c"}
     hanging.go_on.set()
     async with asyncio.timeout(DEADLINE):
-        while thread.is_busy:
+        while reader.is_busy:
             await asyncio.sleep(0.001)
     assert hanging.begun == 1
 
@@ -184,7 +184,7 @@ async def test_states_are_told() -> None:
         "off": Failing(lambda _: FileNotFoundError(2, "gone")),
         "late": Hanging(),
     }
-    sampler = Sampler(collectors, interval=INTERVAL, tags=SITE, timeout=0.005)
+    sampler = Sampler(collectors, interval=INTERVAL, tags=SITE, timeout=0.02)
     await take(sampler, 4)
     assert sampler.states() == {
         name: {"interval": INTERVAL, "state": name} for name in ("on", "off", "late")
@@ -206,7 +206,7 @@ async def test_records_without_tags_stay_as_they_are_and_errors_are_records() ->
         {"fine": Enveloped(), "bad": Failing(lambda _: ValueError("no luck")), "slow": hanging},
         interval=INTERVAL,
         tags=None,
-        timeout=0.005,
+        timeout=0.02,
         gives=Envelopes,
         make_error=lambda slot, text: f"{slot}: {text}",
     )

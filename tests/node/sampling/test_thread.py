@@ -1,13 +1,14 @@
-"""A collector in a thread of its own."""
+"""The threads in which collectors are read."""
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from ccpipe.message import Message, metric
-from ccpipe.node.sampling.thread import CollectorThread
+from ccpipe.node.sampling.thread import SLOW_SECONDS, Collector, CollectorReader, ReaderThreads
+from tests.node.fake_sampling import Counting
 
 DEADLINE = 20.0
 
@@ -15,8 +16,10 @@ DEADLINE = 20.0
 class Waiting:
     """A collector that waits until it may go on, and then tells in which thread it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, go_on: bool = False) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
+        if go_on:
+            self.go_on.set()
 
     def collect(self, time: int) -> Iterator[Message]:
         """Wait and tell."""
@@ -25,36 +28,89 @@ class Waiting:
         yield metric("thread", threading.get_ident(), time=time, tags={"type": "node"})
 
 
-async def test_every_question_is_answered_in_the_same_thread() -> None:
-    """Not in the loop's, and the answer carries the slot it is of."""
-    collector = Waiting()
-    collector.go_on.set()
-    thread = CollectorThread("waiting", collector)
-    first, second = (await thread.ask(5))[0], (await thread.ask(6))[0]
-    assert first.value == second.value != threading.get_ident()
-    assert (first.time, second.time) == (5, 6)
-    thread.end()
+@pytest.fixture
+async def threads() -> AsyncIterator[ReaderThreads]:
+    """Return threads that end with the test."""
+    threads = ReaderThreads(DEADLINE)
+    yield threads
+    threads.end()
 
 
-async def test_it_is_busy_until_it_answered() -> None:
+async def one(threads: ReaderThreads, reader: CollectorReader, time: int) -> list[Message]:
+    """Return what one collector measures."""
+    [answer] = threads.ask([reader], time)
+    async with asyncio.timeout(DEADLINE):
+        return await answer
+
+
+async def test_all_that_are_asked_at_once_are_read_in_one_thread(threads: ReaderThreads) -> None:
+    """Not in the loop's, again and again, and the answers carry the slot they are of."""
+    readers = [CollectorReader(name, Waiting(go_on=True)) for name in ("first", "second")]
+    found = [await answer for slot in (5, 6) for answer in threads.ask(readers, slot)]
+    assert [message.time for [message] in found] == [5, 5, 6, 6]
+    [thread] = {message.value for [message] in found}
+    assert thread != threading.get_ident()
+
+
+async def test_what_waits_behind_one_that_hangs_goes_on_elsewhere(threads: ReaderThreads) -> None:
+    """However many hang, the others answer; what hangs answers as soon as it can."""
+    hanging = [Waiting(), Waiting()]
+    collectors: list[Collector] = [hanging[0], Counting(), hanging[1], Counting()]
+    readers = [
+        CollectorReader(f"{number}", collector) for number, collector in enumerate(collectors)
+    ]
+    answers = threads.ask(readers, 5)
+    async with asyncio.timeout(DEADLINE):
+        assert [(await answers[number])[0].value for number in (1, 3)] == [1, 1]
+        assert [answer.done() for answer in answers] == [False, True, False, True]
+        for collector in hanging:
+            collector.go_on.set()
+        assert [len(await answer) for answer in answers] == [1] * 4
+
+
+async def test_one_that_was_slow_begins_in_a_thread_of_its_own(threads: ReaderThreads) -> None:
+    """The others do not wait for it then; once it is fast it is read with them again."""
+    slow, fast = Waiting(), Waiting(go_on=True)
+    readers = [CollectorReader("slow", slow), CollectorReader("fast", fast)]
+    first = threads.ask(readers, 5)
+    await first[1]
+    await asyncio.sleep(SLOW_SECONDS)
+    slow.go_on.set()
+    await first[0]
+    assert readers[0].is_slow
+
+    slow.go_on.clear()
+    slow.begun.clear()
+    second = threads.ask(readers, 6)
+    await second[1]
+    assert not second[0].done()
+    assert await asyncio.to_thread(slow.begun.wait, DEADLINE)
+    slow.go_on.set()
+    await second[0]
+
+    readers[0].is_slow = False
+    together = [(await answer)[0].value for answer in threads.ask(readers, 7)]
+    assert together[0] == together[1]
+
+
+async def test_it_is_busy_until_it_answered(threads: ReaderThreads) -> None:
     """Also where nobody waits for the answer any more: what hangs is not asked a second time."""
     collector = Waiting()
-    thread = CollectorThread("waiting", collector)
-    answer = thread.ask(5)
+    reader = CollectorReader("waiting", collector)
+    [answer] = threads.ask([reader], 5)
     answer.cancel()
     assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
-    states = [thread.is_busy]
+    states = [reader.is_busy]
     collector.go_on.set()
     async with asyncio.timeout(DEADLINE):
         while states[-1]:
             await asyncio.sleep(0.001)
-            states.append(thread.is_busy)
-        assert len(await thread.ask(6)) == 1
+            states.append(reader.is_busy)
+    assert len(await one(threads, reader, 6)) == 1
     assert states[0]
-    thread.end()
 
 
-async def test_what_it_raises_is_the_answer() -> None:
+async def test_what_it_raises_is_the_answer(threads: ReaderThreads) -> None:
     """And the thread lives on."""
 
     class Failing:
@@ -63,30 +119,40 @@ async def test_what_it_raises_is_the_answer() -> None:
                 raise ValueError("no luck")
             yield metric("m", 1, time=time, tags={"type": "node"})
 
-    thread = CollectorThread("failing", Failing())
+    reader = CollectorReader("failing", Failing())
     with pytest.raises(ValueError, match="no luck"):
-        await thread.ask(5)
-    assert len(await thread.ask(6)) == 1
-    thread.end()
+        await one(threads, reader, 5)
+    assert len(await one(threads, reader, 6)) == 1
 
 
-async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question() -> None:
-    """What is asked while it lasts is answered next; what it raises is thrown away."""
+async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question(
+    threads: ReaderThreads,
+) -> None:
+    """What is asked while it lasts is answered next; what it raises is thrown away.
 
-    class Counting:
+    The two never run at once, also where the thread that the second began in is another one.
+    """
+
+    class Priming(Waiting):
         def __init__(self) -> None:
+            super().__init__()
             self.asked: list[int] = []
 
         def collect(self, time: int) -> Iterator[Message]:
             self.asked.append(time)
+            yield from super().collect(time)
+            self.asked.append(time)
             if time == 5:
                 raise ValueError("no luck")
-            yield metric("m", 1, time=time, tags={"type": "node"})
 
-    collector = Counting()
-    thread = CollectorThread("counting", collector)
-    thread.prime(5)
-    assert not thread.is_busy
-    assert len(await thread.ask(6)) == 1
-    assert collector.asked == [5, 6]
-    thread.end()
+    collector = Priming()
+    reader = CollectorReader("priming", collector)
+    threads.prime([reader], 5)
+    assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
+    assert not reader.is_busy
+    answers = threads.ask([reader, CollectorReader("other", Counting())], 6)
+    await answers[1]
+    assert collector.asked == [5]
+    collector.go_on.set()
+    assert len(await answers[0]) == 1
+    assert collector.asked == [5, 5, 6, 6]

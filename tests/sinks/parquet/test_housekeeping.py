@@ -2,23 +2,31 @@
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
+import pytest
+
 from ccpipe.config import Duration
-from ccpipe.sinks.parquet import ParquetSink
+from ccpipe.sinks.parquet import ParquetSink, housekeeping
 from ccpipe.sinks.parquet.housekeeping import JOINED, MANY_ROWS
 from tests.conftest import eventually
 from tests.sinks.conftest import metric
 
 
-async def test_files_are_joined_when_there_is_time(tmp_path: Path) -> None:
-    """Large batches in quick succession put it off; a small one lets it begin."""
+async def test_files_are_joined_when_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a large batch not at once, but then without another write."""
     async with ParquetSink(dir=str(tmp_path)) as sink:
-        for number in range(JOINED - 1):
+        monkeypatch.setattr(housekeeping, "BUSY_SECONDS", 3600.0)
+        sink._housekeeping.look_after([], MANY_ROWS)
+        for number in range(JOINED):
             await sink.write([metric(float(number))])
         (folder,) = tmp_path.glob("cluster=*/date=*")
-        housekeeping = sink._housekeeping
-        housekeeping.look_after([folder], MANY_ROWS)
-        assert housekeeping._written == {folder}
-        await sink.write([metric(99.0)])
+        assert len(list(folder.glob("*.parquet"))) == JOINED
+    assert len(list(folder.glob("*.parquet"))) == JOINED, "closing does not wait for the time"
+    async with ParquetSink(dir=str(tmp_path)) as sink:
+        monkeypatch.setattr(housekeeping, "BUSY_SECONDS", 0.1)
+        sink._housekeeping.look_after([folder], MANY_ROWS)
         await eventually(lambda: len(list(folder.glob("*.parquet"))) == 1)
 
 
@@ -29,3 +37,22 @@ async def test_old_days_go(tmp_path: Path) -> None:
     async with ParquetSink(dir=str(tmp_path), retention=Duration(365 * 86_400)) as sink:
         await sink.write([metric(1.0, time=4 * 10**18)])
         await eventually(lambda: not old.exists())
+
+
+async def test_row_groups_of_joined_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay within the bound, so that joining takes little memory; no name comes twice."""
+    async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
+        for number in range(JOINED):
+            rows = [metric(float(number), hostname=f"n{host}") for host in range(3)]
+            await sink.write(rows)
+    (folder,) = tmp_path.glob("cluster=*/date=*")
+    monkeypatch.setattr(housekeeping, "GROUP_ROWS", 10)
+    assert housekeeping.join_files(tmp_path, folder, "zstd")
+    (path,) = folder.glob("*.parquet")
+    with pq.ParquetFile(path) as file:
+        groups = [file.read_row_group(group) for group in range(file.num_row_groups)]
+    assert [len(group) for group in groups] == [9] * 10 + [6]
+    for group in groups:
+        assert group["hostname"].chunk(0).dictionary.to_pylist() == ["n0", "n1", "n2"]
+    found = sorted(value for group in groups for value in group["value"].to_pylist())
+    assert found == sorted(float(number) for number in range(JOINED) for _ in range(3))

@@ -1,5 +1,6 @@
 """``parts()``: the kernel's tables are those of its twin, whatever the lines."""
 
+from array import array
 from itertools import chain
 from typing import Any
 
@@ -7,26 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.lineprotocol import decode, to_lines
+from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import table as module
 from ccpipe.sinks.parquet.schema import SCHEMA
-from ccpipe.sinks.parquet.table import Part, parts
+from ccpipe.sinks.parquet.table import DayRows, DaySplitter
 from tests.conftest import needs_kernel
 from tests.sinks.conftest import messages_with, names, values
 
 few = st.sampled_from(["a", "b", "é,=\\ x"])
 
 
-def both(lines: Any) -> tuple[list[Part], list[Part]]:
+def both(*payloads: Lines) -> tuple[list[DayRows], list[DayRows]]:
     """Return what the kernel makes, and what its twin makes, in the order of their folders."""
-    compiled = sorted(parts(lines), key=lambda part: part.path)
+    compiled = parts(DaySplitter(), *payloads)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "KERNEL", None)
-        return compiled, sorted(parts(lines), key=lambda part: part.path)
+        return compiled, parts(DaySplitter(), *payloads)
 
 
-def assert_equal(first: Part, second: Part) -> None:
+def parts(splitter: DaySplitter, *payloads: Lines) -> list[DayRows]:
+    """Split the lines of some payloads."""
+    return sorted(splitter.parts(payloads), key=lambda part: part.path)
+
+
+def assert_equal(first: DayRows, second: DayRows) -> None:
     """Compare rows, and the dictionaries, which hold nothing that no row has."""
     first.table.validate(full=True)
     assert first.path == second.path
@@ -75,3 +81,53 @@ def test_escapes(payload: bytes) -> None:
     """Names and texts are those that their escapes mean."""
     for first, second in zip(*both(decode(payload, dialect="influx")), strict=True):
         assert_equal(first, second)
+
+
+@needs_kernel
+@given(
+    st.lists(
+        st.lists(messages_with(cluster=few, hostname=few), min_size=1, max_size=5), max_size=4
+    ),
+    st.booleans(),
+)
+def test_several_payloads(batches: list[list[Message]], changed: bool) -> None:
+    """They are read as they are, as packed rows or columns, and series that are known stay so."""
+    splitter = DaySplitter()
+    for stop in range(1, len(batches) + 1):
+        payloads = [to_lines(messages) for messages in batches[:stop]]
+        if changed:  # as rules leave them
+            payloads = [lines.with_series(lines.series[:]) for lines in payloads]
+        compiled, twin = parts(splitter, *payloads), both(*payloads)[1]
+        for first, second in zip(compiled, twin, strict=True):
+            assert_equal(first, second)
+
+
+@needs_kernel
+def test_payloads_of_two_tables() -> None:
+    """Where a fresh series table has begun, rows of both are written together."""
+    payloads = []
+    for number, name in enumerate(["a", "b"]):
+        lines = Lines(table=SeriesTable())
+        lines.append(lines.table.add(b"%b,cluster=x" % name.encode()), 0, float(number), 1)
+        lines.table.add_field(b"value")
+        payloads.append(lines)
+    splitter = DaySplitter()
+    for chosen in (payloads, payloads[:1], payloads[1:]):
+        (part,) = splitter.parts(chosen)
+        assert part.table["name"].to_pylist() == [
+            "ab"[int(v)] for v in part.table["value"].to_pylist()
+        ]
+
+
+@needs_kernel
+def test_a_kernel_that_is_given_nonsense() -> None:
+    """Numbers that their table does not have are an error, whatever the columns are."""
+    lines = decode(b"m,cluster=a value=1 1740052800\n")
+    for name in ("series", "fields"):
+        wrong = lines.with_series(lines.series[:])
+        setattr(wrong, name, array("i", [99_999_999]))
+        with pytest.raises(IndexError, match="there is no"):
+            list(DaySplitter().parts([wrong]))
+    short = lines.with_series(array("i", [0, 0]))
+    with pytest.raises(ValueError, match="length"):
+        list(DaySplitter().parts([lines, short]))

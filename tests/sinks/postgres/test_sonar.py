@@ -3,7 +3,6 @@
 import asyncio
 import re
 from array import array
-from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -16,7 +15,6 @@ from ccpipe.formats.sonar.types.sample import (
     SampleJob,
     SampleProcess,
     SampleProcessGpu,
-    SampleSystem,
 )
 from ccpipe.pipeline import MessageIds
 from ccpipe.sinks.postgres import PostgresSonarSink
@@ -110,15 +108,6 @@ async def test_old_rows_go(server: Server) -> None:
     async with sink(server, database, retention=86_400.0) as target:
         await target.write([])
     assert await server.ask(database, "SELECT node FROM sonar_process_gpus") == [("new",)]
-
-
-def test_times_at_the_edge() -> None:
-    """A time that no ``datetime`` holds is the nearest that one does."""
-    attributes = SampleAttributes(
-        time="0001-01-01T00:00:00+23:00", cluster="c", node="n", system=SampleSystem()
-    )
-    envelope = SampleEnvelope(MetadataObject("sonar", "1"), SampleData(attributes))
-    assert rows([envelope])["sonar_samples"][0][0] == datetime.min.replace(tzinfo=UTC)
 
 
 async def test_check(server: Server) -> None:

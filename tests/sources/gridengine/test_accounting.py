@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Duration, Interval, Site
 from ccpipe.errors import ConfigError, UnavailableError
@@ -22,7 +22,7 @@ from ccpipe.formats.gridengine import Accounting, Origin, encode_classic, read
 from ccpipe.formats.gridengine.event import from_event, is_event, to_event
 from ccpipe.message import Message
 from ccpipe.pipeline import Batch
-from ccpipe.sources.gridengine.accounting import AccountingFile, Checkpoint
+from ccpipe.sources.gridengine.accounting import AccountingCheckpoint, AccountingFile
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.gridengine import job_log
 from tests.conftest import eventually
@@ -168,7 +168,7 @@ async def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=r"checkpoint: .*/checkpoint: Input data was truncated"):
         await source(tmp_path).__aenter__()
     with pytest.raises(ConfigError, match=r"/no does not exist"):
-        Checkpoint(tmp_path / "no" / "checkpoint").open()
+        AccountingCheckpoint(tmp_path / "no" / "checkpoint").open()
     with pytest.raises(ConfigError, match="none twice"):
         source(tmp_path, paths=["a", "a"])
     with pytest.raises(UnavailableError, match="is not an accessible folder"):
@@ -319,7 +319,7 @@ class Writer(threading.Thread):
 
 
 async def test_nothing_is_lost_or_doubled_when_the_reader_is_killed_amid_rotations(
-    tmp_path: Path, nats_server: Server, site: Site
+    tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:
     """Rename, gzip, dates and copytruncate at full speed; SIGKILL at random; each record once.
 

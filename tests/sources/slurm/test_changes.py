@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ccpipe.formats.slurm import LiveJob, SacctRow, SlurmId
 from ccpipe.formats.sonar import ExtendedUint, SlurmJob
-from ccpipe.sources.slurm.changes import MISSING, UNNAMED, Changes, digest, is_final_run
+from ccpipe.sources.slurm.changes import MISSING, UNNAMED, Changes, is_final_run, record_digest
 from ccpipe.sources.slurm.poll import Poll
 
 SECOND = 10**9
@@ -71,8 +71,8 @@ def test_a_job_whose_start_slurmdbd_has_not_heard_of() -> None:
 def test_priority_is_no_change() -> None:
     """It grows with age."""
     job = SlurmJob(job_id=7, job_state="PENDING", priority=ExtendedUint(1))
-    assert digest(job) == digest(replace(job, priority=ExtendedUint(2)))
-    assert digest(job) != digest(replace(job, job_state="RUNNING"))
+    assert record_digest(job) == record_digest(replace(job, priority=ExtendedUint(2)))
+    assert record_digest(job) != record_digest(replace(job, job_state="RUNNING"))
 
 
 def test_missing_job_holds_the_time_back_for_a_day() -> None:

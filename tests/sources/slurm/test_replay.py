@@ -15,7 +15,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats.slurm import read_sacct
 from ccpipe.formats.sonar import UNSET, Envelope, JobsData, SlurmJob, encode
 from ccpipe.formats.sonar import decode as decode_sonar
-from ccpipe.sources.slurm.replay import Replay
+from ccpipe.sources.slurm.replay import PollReplay
 from ccpipe.sources.slurm.source import Slurm
 from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.formats.slurm.captured import UTC
@@ -50,7 +50,7 @@ def job_events(envelopes: Sequence[Envelope]) -> list[dict[str, Any]]:
 
 def test_all_files_are_read_and_nothing_is_dropped() -> None:
     """Each row of each file is a record of its poll."""
-    polls = list(Replay(str(SNAPSHOTS)))
+    polls = list(PollReplay(str(SNAPSHOTS)))
     assert len(polls) == POLLS
     assert [poll.time for poll in polls] == sorted(poll.time for poll in polls)
     for poll in polls:
@@ -76,7 +76,7 @@ async def test_each_start_comes_before_its_stop_and_each_once() -> None:
     for run in stops:
         first = order.index(run)
         assert "stopTime" not in events[first]
-    polls = list(Replay(str(SNAPSHOTS)))
+    polls = list(PollReplay(str(SNAPSHOTS)))
     running = {
         (job.id.job, job.start // 10**9)
         for poll in polls
@@ -134,7 +134,7 @@ async def test_state_outlives_the_process(tmp_path: Path) -> None:
 def test_folder_without_snapshots_is_refused(tmp_path: Path) -> None:
     """A recipe that replays nothing is wrong."""
     with pytest.raises(ConfigError, match="holds no files"):
-        Replay(str(tmp_path))
+        PollReplay(str(tmp_path))
 
 
 def test_file_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_file_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
     (tmp_path / "sacct.1795170834.txt").write_text("no columns of sacct\n")
     path = SNAPSHOTS / "squeue_all.1795170834.txt"
     (tmp_path / "squeue.1795170834.txt").write_bytes(path.read_bytes())
-    (poll,) = Replay(str(tmp_path))
+    (poll,) = PollReplay(str(tmp_path))
     assert len(poll.problems) == 1
     assert poll.problems[0].startswith("sacct.1795170834.txt: ")
     assert poll.jobs

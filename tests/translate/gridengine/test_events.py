@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ccpipe.config import Duration, Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
 from ccpipe.formats.gridengine.event import to_event
-from ccpipe.formats.gridengine.status import Running, read_shares, running
+from ccpipe.formats.gridengine.status import RunningJob, read_shares, running_jobs
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.jobs import message as job_message
 from ccpipe.message import Message, event, metric
@@ -171,7 +171,7 @@ def test_what_runs_now_can_start_too() -> None:
     """Each job that qstat lists makes a start that cc-backend accepts, with all its nodes."""
     shares = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
     backend = Backend()
-    for job in running(shares):
+    for job in running_jobs(shares):
         backend.take(job_message("start_job", running_job(job, Mapping(cluster="fox"))))
     assert (92, "fox") in backend.running
     assert (103000001, "fox") in backend.running
@@ -180,7 +180,7 @@ def test_what_runs_now_can_start_too() -> None:
 def test_a_live_start_gets_its_stop_only() -> None:
     """The stop has the start that another source sent; a job without one has both."""
     live = record(92, hostname="n1")
-    begun = Running(
+    begun = RunningJob(
         job_number=92, task_number=0, name="a", owner="anna", queue="all.q", hosts=("n1",),
         slots=1, start_time=NOW + 9 * SECOND,
     )  # fmt: skip

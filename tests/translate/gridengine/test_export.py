@@ -16,7 +16,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import JobsData
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.translate.gridengine.events import MEASURES, Mapping
-from ccpipe.translate.gridengine.export import FORMATS, Format, open_writer, write
+from ccpipe.translate.gridengine.export import FORMATS, Format, open_writer, write_records
 from tests.translate.gridengine.test_assembler import DATA
 
 CLASSIC = (DATA / "accounting").read_bytes()
@@ -28,7 +28,7 @@ def converted(payload: bytes, to: Format, *, command_line: bool = False) -> tupl
     target = io.BytesIO()
     reading = read(payload)
     writer = open_writer(to, target, Mapping(cluster="fox"))
-    left_out = write(writer, reading.records, command_line=command_line)
+    left_out = write_records(writer, reading.records, command_line=command_line)
     writer.close()
     return target.getvalue(), [bad.reason for bad in (*reading.rejected, *left_out)]
 

@@ -23,7 +23,7 @@ from ccpipe.translate.sonar.sonar_metrics import (
     PERFORMANCE_STATE,
     SYSTEM,
     How,
-    Row,
+    SonarMetric,
 )
 
 ROWS = (
@@ -46,7 +46,9 @@ def test_names_are_unique() -> None:
         (JOB_GPU, SampleProcessGpu),
     ],
 )
-def test_each_field_is_one_of_its_sonar_type(rows: tuple[Row, ...], record: type[Record]) -> None:
+def test_each_field_is_one_of_its_sonar_type(
+    rows: tuple[SonarMetric, ...], record: type[Record]
+) -> None:
     """A field that Sonar does not write would never become a metric."""
     known = {field.name for field in fields(record)}
     assert {row.field for row in rows} <= known

@@ -9,10 +9,11 @@ queue, a task and a future for each.
 # ruff: noqa: SLF001 - nats-py has no interface for another parser
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import nats.errors
@@ -21,7 +22,7 @@ from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
 
 from ccpipe.bus.nats.protocol.frames import BrokenFrame, Delivery, Frame
-from ccpipe.bus.nats.protocol.splitter import Splitter
+from ccpipe.bus.nats.protocol.splitter import FrameSplitter
 from ccpipe.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -35,12 +36,12 @@ Callback = Callable[[Msg], Awaitable[None]]
 
 
 class RobustClient(Client):
-    """nats-py's client with a `Reader`; `report` is called with errors that cost no connection."""
+    """nats-py's client with a `ProtocolReader`; `report` gets errors that cost no connection."""
 
     def __init__(self, report: Callable[[Exception], Awaitable[None]]) -> None:
         """Prepare; it connects as nats-py's own does."""
         super().__init__()
-        self.reader = Reader(self, report)
+        self.reader = ProtocolReader(self, report)
         self.server_error = ""
         """The last error that the server sent, as it wrote it."""
         self._ps: Any = self.reader
@@ -50,6 +51,17 @@ class RobustClient(Client):
         await self._send_command(commands)
         await self._flush_pending()
 
+    def write(self, commands: Sequence[bytes]) -> None:
+        """Send commands as ``send`` does, but at once where nothing else is pending."""
+        if isinstance(self._transport, TcpTransport) and not self._pending:
+            self._transport.writelines(list(commands))  # type: ignore[no-untyped-call]
+            return
+        assert self._flush_queue is not None
+        self._pending += commands
+        self._pending_data_size += sum(map(len, commands))
+        with contextlib.suppress(asyncio.QueueFull):  # it is about to send what is pending
+            self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
+
     async def _read_loop(self) -> None:
         """Read until the connection ends, as nats-py does, but past its stream of bytes."""
         if isinstance(self._transport, TcpTransport):
@@ -57,7 +69,7 @@ class RobustClient(Client):
         await super()._read_loop()
 
 
-class Reader:
+class ProtocolReader:
     """What a client has in place of ``nats.protocol.parser.Parser``.
 
     Messages for those who subscribed with one of the functions in `receivers` are handed over at
@@ -75,7 +87,7 @@ class Reader:
     def reset(self) -> None:
         """Forget what is unfinished: there is a new connection."""
         self._inlet: _Inlet | None = None
-        self._splitter = Splitter()  # of what comes by nats-py's stream
+        self._splitter = FrameSplitter()  # of what comes by nats-py's stream
         self._left: deque[tuple[int, Any]] = deque()  # frames for nats-py's loop, and errors
 
     def attach(self, transport: TcpTransport) -> None:
@@ -188,19 +200,22 @@ class FlawedMessage(DataError):  # noqa: N818 - it names what happened
 
 
 class _Inlet(asyncio.BufferedProtocol):
-    """Between the socket and a `Reader`; the end of the connection is nats-py's to handle.
+    """Between the socket and a `ProtocolReader`; the end of the connection is nats-py's to handle.
 
     nats-py waits at its stream, so a byte in it wakes nats-py up where something is left for it.
     """
 
     def __init__(
-        self, reader: Reader, stream: asyncio.StreamReader, transport: asyncio.WriteTransport
+        self,
+        reader: ProtocolReader,
+        stream: asyncio.StreamReader,
+        transport: asyncio.WriteTransport,
     ) -> None:
         self._reader = reader
         self._stream: Any = stream
         self._transport = transport
         self._protocol: Any = transport.get_protocol()
-        self._splitter = Splitter()
+        self._splitter = FrameSplitter()
 
     def begin(self) -> None:
         early = bytes(self._stream._buffer)  # what came with the server's last answer

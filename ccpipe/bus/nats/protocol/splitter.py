@@ -1,12 +1,11 @@
 """The stream of bytes from a NATS server, cut into frames whatever pieces it comes in."""
 
 from collections.abc import Callable
-from types import ModuleType
 
 from ccpipe.bus.nats.protocol.frames import Frame, split_in_python
-from ccpipe.formats.kernel import load
+from ccpipe.formats.kernel import load_kernel
 
-KERNEL: ModuleType | None = load("ccpipe.bus.nats.protocol._frames")
+KERNEL = load_kernel(__package__, "_frames")
 
 split: Callable[[bytearray, int, int], tuple[list[Frame], int, int]]
 split = split_in_python if KERNEL is None else KERNEL.split
@@ -15,7 +14,7 @@ SMALL, LARGE = 2**16, 2**20
 """Bytes that are read at once: few at first, more where more waits."""
 
 
-class Splitter:
+class FrameSplitter:
     """Bytes to frames, whatever pieces they come in.
 
     The caller writes into ``free()`` and calls ``filled()``; or hands over bytes to ``feed()``.

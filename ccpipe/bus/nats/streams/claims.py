@@ -26,7 +26,7 @@ WRONG_SEQUENCE = 10071
 """JetStream's error code for a message that was not expected as the last one."""
 
 
-class Table(msgspec.Struct):
+class ClaimTable(msgspec.Struct):
     """Processes by name with their beats, in the order in which they came, and what each reads."""
 
     members: dict[str, int] = {}
@@ -69,7 +69,7 @@ class Observer:
         self._seen: dict[str, tuple[int, float]] = {}
         self._last = -math.inf
 
-    def silent(self, table: Table) -> dict[str, float]:
+    def silent(self, table: ClaimTable) -> dict[str, float]:
         """Return seconds by process; 0 for one that has changed, or is seen for the first time."""
         now = time.monotonic()
         before = self._seen if now - self._last < self._max_gap else {}
@@ -102,7 +102,7 @@ async def owners_of(
 class Version(NamedTuple):
     """The table and the number of its message, on top of which the next one is written."""
 
-    table: Table
+    table: ClaimTable
     sequence: int
 
 
@@ -123,7 +123,7 @@ async def _find(jetstream: JetStreamContext, stream: str, subject: str) -> Versi
     except (nats.errors.Error, TimeoutError, OSError) as error:
         raise explain(error, f"reading {subject}") from None
     try:
-        table = msgspec.json.decode(message.data or b"", type=Table)
+        table = msgspec.json.decode(message.data or b"", type=ClaimTable)
     except msgspec.MsgspecError as error:
         raise UnavailableError(f"{subject}: cannot be read: {error}") from None
     return Version(table, message.seq or 0)
@@ -150,10 +150,10 @@ class Claims:
         found = await _find(jetstream, self._stream, self._subject)
         if found is None:
             await self._ensure_stream(jetstream)
-            return Version(Table(), 0)
+            return Version(ClaimTable(), 0)
         return found
 
-    async def write(self, jetstream: JetStreamContext, table: Table, sequence: int) -> bool:
+    async def write(self, jetstream: JetStreamContext, table: ClaimTable, sequence: int) -> bool:
         """Write the table on top of what was read; false where another process was faster.
 
         Raises

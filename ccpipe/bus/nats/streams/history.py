@@ -57,7 +57,7 @@ def overlap(one: str, other: str) -> bool:
     return len(left) == len(right)
 
 
-class History:
+class StreamHistory:
     """Reads one stream from a point in time, in order and for as long as it is wanted.
 
     The consumer lives in the server's memory and needs no acknowledgements; where the connection

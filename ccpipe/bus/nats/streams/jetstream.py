@@ -18,7 +18,7 @@ T = TypeVar("T")
 NANOSECONDS = 10**9
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     """What a stream holds."""
 
     messages: int
@@ -33,7 +33,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream: its configuration as the broker has it, and what it holds."""
 
     config: dict[str, Any]
-    state: State
+    state: StreamState
     ts: datetime | None = None
     """The broker's clock."""
 

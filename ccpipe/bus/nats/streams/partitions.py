@@ -76,7 +76,7 @@ def undivided(subjects: Subjects) -> dict[str, str]:
     }
 
 
-class Partition(NamedTuple):
+class StreamPartition(NamedTuple):
     """One of the partitions of a stream, as a bridge of some durable name reads it."""
 
     durable: str
@@ -84,7 +84,7 @@ class Partition(NamedTuple):
     total: int = 1
 
     @classmethod
-    def of_consumer(cls, name: str, durable: str) -> "Partition | None":
+    def of_consumer(cls, name: str, durable: str) -> "StreamPartition | None":
         """Return the partition that a consumer reads; None for another bridge's consumer."""
         if name == durable:
             return cls(durable)
@@ -112,6 +112,6 @@ class Partition(NamedTuple):
         return [self.prefix + pattern for pattern in patterns]
 
 
-def partitions(durable: str, total: int) -> list[Partition]:
+def partitions(durable: str, total: int) -> list[StreamPartition]:
     """Return all partitions of a stream that has so many."""
-    return [Partition(durable, number, total) for number in range(total)]
+    return [StreamPartition(durable, number, total) for number in range(total)]

@@ -12,10 +12,9 @@ from ccpipe.bus.nats.streams.jetstream import (
     names_of,
     stream_of,
 )
-from ccpipe.bus.nats.streams.partitions import Partition, with_former
+from ccpipe.bus.nats.streams.partitions import StreamPartition, with_former
 from ccpipe.bus.nats.streams.stream import (
     ABSENT,
-    KEPT,
     SETTINGS,
     Difference,
     differences,
@@ -23,7 +22,7 @@ from ccpipe.bus.nats.streams.stream import (
     stream_name,
     wanted_stream,
 )
-from ccpipe.bus.subjects import Subjects, covers, minimal
+from ccpipe.bus.subjects import KEPT, Subjects, covers, minimal
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError
 
@@ -80,7 +79,7 @@ async def survey(bus: Connection, site: Site) -> Survey:
     if has_upstream(site.bus) and own not in found:
         upstream = ", ".join([*site.bus.stream_sources, site.bus.stream_mirror]).strip(", ")
         wrong.append(Difference(own, "sources", "stream_sources", ABSENT, upstream))
-    durables = dict.fromkeys(filter(None, (Partition.durable_of(c.name) for c in consumers)))
+    durables = dict.fromkeys(filter(None, (StreamPartition.durable_of(c.name) for c in consumers)))
     owners = await owners_of(jetstream, subjects, durables)
     return Survey(list(found.values()), consumers, wrong, overlaps, owners)
 

@@ -53,9 +53,10 @@ async def replay(
         return  # no stream keeps it
     except (nats.errors.Error, TimeoutError) as error:
         raise explain(error, f"reading {pattern}") from None
+    consumer: api.ConsumerInfo | None = None
     try:
-        pending = (await subscription.consumer_info()).num_pending or 0
-        left = min(pending, maximum)
+        consumer = await subscription.consumer_info()
+        left = min(consumer.num_pending or 0, maximum)
         while left > 0:
             messages = await subscription.fetch(min(left, FETCH), timeout=FETCH_SECONDS)
             left -= len(messages)
@@ -69,6 +70,8 @@ async def replay(
     finally:
         with contextlib.suppress(nats.errors.Error, TimeoutError):
             await subscription.unsubscribe()
+            if consumer is not None:
+                await jetstream.delete_consumer(consumer.stream_name, consumer.name)
 
 
 async def _stored(jetstream: JetStreamContext, pattern: str) -> list[str]:

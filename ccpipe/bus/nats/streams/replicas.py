@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol, Self
 
 from ccpipe.bus.nats.client import end_tasks
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.streams.claims import Claims, Observer, Table
+from ccpipe.bus.nats.streams.claims import Claims, ClaimTable, Observer
 from ccpipe.bus.nats.streams.jetstream import Stream, consumer_of, consumers_of, stream_of
 from ccpipe.bus.nats.streams.partitions import (
-    Partition,
+    StreamPartition,
     former_counts,
     partitions,
     partitions_of,
@@ -35,7 +35,7 @@ LEAVE_SECONDS = 2.0
 """How long a process that ends may take to give back what it had."""
 
 
-class Reader(AbstractAsyncContextManager["Reader"], Protocol):
+class PartitionReader(AbstractAsyncContextManager["PartitionReader"], Protocol):
     """Reads one partition."""
 
     def release(self) -> None:
@@ -52,7 +52,7 @@ class Reader(AbstractAsyncContextManager["Reader"], Protocol):
 class _Reading(NamedTuple):
     """A partition that this process reads."""
 
-    partition: Partition
+    partition: StreamPartition
     released: asyncio.Event
     ended: asyncio.Event
     """Everything that came was handed over; it need not be acknowledged yet."""
@@ -75,7 +75,7 @@ class Replicas:
         durable: str,
         patterns: list[str],
         lease: float,
-        read: Callable[[Partition], Reader],
+        read: Callable[[StreamPartition], PartitionReader],
         *,
         exclusive: bool = False,
         sticky: bool = False,
@@ -104,7 +104,7 @@ class Replicas:
         self._failed: BaseException | None = None
         self._stream = ""
         self._came = time.monotonic()
-        self._before: Table | None = None
+        self._before: ClaimTable | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -187,12 +187,12 @@ class Replicas:
                     )  # fmt: skip
         return stream
 
-    async def _unread_of_former_counts(self, stream: Stream) -> list[Partition]:
+    async def _unread_of_former_counts(self, stream: Stream) -> list[StreamPartition]:
         """Return partitions of the oldest count that holds messages which were not handled."""
         found = []
         order = former_counts(stream.config)
         async for consumer in consumers_of(self.bus.jetstream(), stream.name):
-            partition = Partition.of_consumer(consumer.name, self.durable)
+            partition = StreamPartition.of_consumer(consumer.name, self.durable)
             is_unread = consumer.num_pending or consumer.num_ack_pending
             now = partitions_of(stream.config)
             if partition and is_unread and partition.total != now and partition.total in order:
@@ -225,7 +225,7 @@ class Replicas:
             log.info("%s reads %s", self.durable, ", ".join(table.of(self.name)))
         return {name: silent_of.get(name, 0.0) for name in table.of(self.name) if name in wanted}
 
-    def _is_alone(self, table: Table, dead: set[str]) -> bool:
+    def _is_alone(self, table: ClaimTable, dead: set[str]) -> bool:
         """Say whether nobody else is there, or raise ConfigError where somebody is seen alive."""
         others = set(table.members) - dead - {self.name}
         before, self._before = self._before, table
@@ -239,7 +239,7 @@ class Replicas:
             )
         return not others
 
-    def _abandon_lost(self, table: Table) -> None:
+    def _abandon_lost(self, table: ClaimTable) -> None:
         """Stop reading what another process has claimed because it saw no sign of this one."""
         for name in list(self._readings):
             owner = table.owners.get(name, self.name)
@@ -250,7 +250,7 @@ class Replicas:
             log.warning("%s took %s over: this process was held up", owner, name)
             self._readings.pop(name).task.cancel()
 
-    def _give_back(self, table: Table, wanted: list[str]) -> None:
+    def _give_back(self, table: ClaimTable, wanted: list[str]) -> None:
         """Take out of the table what has ended; begin to end what is not wanted, or too much."""
         for name, reading in list(self._readings.items()):
             if reading.task.done():
@@ -267,7 +267,7 @@ class Replicas:
             else:
                 del table.owners[name]
 
-    def _begin(self, partition: Partition, silent: float) -> None:
+    def _begin(self, partition: StreamPartition, silent: float) -> None:
         released, ended = asyncio.Event(), asyncio.Event()
         work = self._read_partition(partition, silent, released, ended)
         task = asyncio.create_task(work, name=f"ccpipe-{partition.consumer}")
@@ -275,7 +275,11 @@ class Replicas:
         self._readings[partition.consumer] = _Reading(partition, released, ended, task)
 
     async def _read_partition(
-        self, partition: Partition, silent: float, released: asyncio.Event, ended: asyncio.Event
+        self,
+        partition: StreamPartition,
+        silent: float,
+        released: asyncio.Event,
+        ended: asyncio.Event,
     ) -> None:
         try:
             await self._await_redelivery(partition, silent, released)
@@ -295,7 +299,7 @@ class Replicas:
             ended.set()
 
     async def _await_redelivery(
-        self, partition: Partition, silent: float, released: asyncio.Event
+        self, partition: StreamPartition, silent: float, released: asyncio.Event
     ) -> None:
         """Wait until the broker delivers again what the process before did not acknowledge.
 
@@ -322,6 +326,6 @@ class Replicas:
                 return
 
 
-async def _release(reader: Reader, released: asyncio.Event) -> None:
+async def _release(reader: PartitionReader, released: asyncio.Event) -> None:
     await released.wait()
     reader.release()

@@ -11,15 +11,12 @@ from nats.js import JetStreamContext, api
 from ccpipe.bus.nats.explain import explain
 from ccpipe.bus.nats.streams.jetstream import NANOSECONDS, Stream, call, names_of, stream_of
 from ccpipe.bus.nats.streams.partitions import partitions_of, transform
-from ccpipe.bus.subjects import Subjects, covers, escape, minimal
+from ccpipe.bus.subjects import KEPT, Subjects, covers, escape, minimal
 from ccpipe.config import Bus, Duration, Size
-from ccpipe.config.dump import measure
+from ccpipe.config.dump import with_unit
 from ccpipe.errors import ConfigError
 
 log = logging.getLogger(__name__)
-
-KEPT = ("metrics", "events", "log", "sonar")
-"""What the stream of a cluster stores. Control is request and reply: nothing to store."""
 
 DUPLICATE_SECONDS = 120.0
 """How long the broker recognises a message that is published again."""
@@ -185,8 +182,8 @@ class Difference(NamedTuple):
 
 
 SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "max_age": ("stream_age", lambda value: str(measure(Duration(value / NANOSECONDS)))),
-    "max_bytes": ("stream_size", lambda value: str(measure(Size(value)))),
+    "max_age": ("stream_age", lambda value: str(with_unit(Duration(value / NANOSECONDS)))),
+    "max_bytes": ("stream_size", lambda value: str(with_unit(Size(value)))),
     "discard": ("stream_discard", lambda value: api.DiscardPolicy(value).value),
     "num_replicas": ("stream_replicas", str),
     "sources": ("stream_sources", _upstream_text),

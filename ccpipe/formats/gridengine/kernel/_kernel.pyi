@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from ccpipe.formats.gridengine.plain_lines import Layout
+from ccpipe.formats.gridengine.plain_lines import KernelLayout
 
 def scan(
-    payload: bytes, layout: Layout, line: int, offset: int
+    payload: bytes, layout: KernelLayout, line: int, offset: int
 ) -> tuple[int, int, list[tuple[int, list[bytes | None]]], list[tuple[int, int, int, int]]]: ...
 def search(payload: bytes, jobs: Collection[int]) -> tuple[list[int], list[int], int]: ...

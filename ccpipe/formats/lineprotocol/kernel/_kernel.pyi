@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ccpipe.formats.lineprotocol.lines import Lines
-from ccpipe.formats.lineprotocol.series import Series, SeriesTable
+from ccpipe.formats.lineprotocol.series import SeriesTable
 from ccpipe.message import Message
 
 _T = TypeVar("_T", int, float)
@@ -41,7 +41,10 @@ def encode_messages(
     messages: Iterable[Message], unit: int, in_python: Callable[[Message], bytes]
 ) -> bytes: ...
 def passthrough(lines: Lines) -> bytes: ...
-def write_request(lines: Lines, labels_of: Callable[[Series, str], bytes]) -> bytes: ...
+def write_request(
+    lines: Lines, known: dict[int, builtins.bytes], labels_of: Callable[[int, int], builtins.bytes]
+) -> bytes: ...
+def messages(lines: Lines, start: int, stop: int) -> list[Message]: ...
 def unpack(lines: Lines) -> None: ...
 def shifted(
     column: array[int], by: int, types: array[int] | None = None, only: int = 0

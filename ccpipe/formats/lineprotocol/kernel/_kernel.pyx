@@ -5,7 +5,7 @@
 cimport cython
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_Next
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next
 from cpython.object cimport PyObject
 from libc.math cimport isfinite
 from libc.string cimport memchr, memcpy
@@ -20,13 +20,10 @@ import os
 
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol.precision import UNITS
-from ccpipe.message import Uint
+from ccpipe.message import Message, Uint
 
 
 cdef extern from "scan.hpp" namespace "ccpipe" nogil:
-    enum Result:
-        DONE
-        ODD
     enum What:
         SERIES
         FIELD
@@ -65,15 +62,16 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
         cbool bare_points
         unsigned types
         int32_t field
-        cbool dense
+        cbool dense()
         void begin(const char* payload, size_t size, size_t position, int unit)
         size_t position()
-        Result run() except +
+        void run() except +
     enum:
         FLOAT
         INT
         UINT
         BOOL
+    const int64_t NO_TIME
     void unescape(const char*, const char*, cbool influx, string& out) except +
 
 
@@ -290,7 +288,7 @@ cdef class Scanner:
         if self.scan.texts.size():
             self.add_texts(lines.texts)
         if self.scan.position() == <size_t>PyBytes_GET_SIZE(payload):
-            lines.digest = (self.scan.types, self.scan.field, self.scan.dense)
+            lines.digest = (self.scan.types, self.scan.field, self.scan.dense())
         return lines
 
     def read(self, lines, Py_ssize_t position, int unit):

@@ -208,7 +208,7 @@ cdef cbool write_value(Writer& writer, value) except? False:
 
 
 @cython.cdivision(False)
-def write_request(lines, labels_of):
+def write_request(lines, dict known, labels_of):
     """Encode numbers as a Prometheus ``WriteRequest``; see ``formats.prometheus``."""
     cdef const int32_t* series = <const int32_t*>(<array.array?>lines.series).data.as_ints
     cdef const int32_t* fields = <const int32_t*>(<array.array?>lines.fields).data.as_ints
@@ -218,17 +218,56 @@ def write_request(lines, labels_of):
     cdef Samples samples
     cdef string out
     cdef Pair pair
+    cdef PyObject* found
     cdef bytes labels
     cdef Py_ssize_t row, size = same_length(lines)
     for row in range(size):
         if types[row] != TEXT:
             samples.add(series[row], fields[row], times[row] // 1_000_000, numbers[row])
     samples.order()
-    table = lines.table
     for pair in samples.pairs:
-        labels = labels_of(table.series[pair.series], table.fields[pair.field])
+        found = PyDict_GetItemWithError(known, <int64_t>pair.series << 32 | pair.field)
+        labels = <object>found if found != NULL else labels_of(pair.series, pair.field)
         samples.write(PyBytes_AS_STRING(labels), PyBytes_GET_SIZE(labels), out)
     return PyBytes_FromStringAndSize(out.data(), out.size())
+
+
+@cython.boundscheck(True)
+def messages(lines, Py_ssize_t start, Py_ssize_t stop):
+    """Return some rows as a list of messages."""
+    cdef Py_ssize_t size = same_length(lines)
+    cdef const int32_t* series = <const int32_t*>(<array.array?>lines.series).data.as_ints
+    cdef const int32_t* fields = <const int32_t*>(<array.array?>lines.fields).data.as_ints
+    cdef const uint8_t* types = (<array.array?>lines.types).data.as_uchars
+    cdef const double* numbers = (<array.array?>lines.numbers).data.as_doubles
+    cdef const int64_t* exact = <const int64_t*>(<array.array?>lines.exact).data.as_voidptr
+    cdef const int64_t* times = <const int64_t*>(<array.array?>lines.times).data.as_voidptr
+    cdef object known = lines.table.series
+    cdef list names = lines.table.fields, made = []
+    cdef PyObject* found
+    cdef int64_t last = NO_TIME
+    cdef object time = None, entry, value
+    cdef Py_ssize_t row
+    if not 0 <= start <= stop <= size:
+        raise IndexError("there are no such rows")
+    for row in range(start, stop):
+        found = PyDict_GetItemWithError(known, series[row])
+        entry = <object>found if found != NULL else known[series[row]]
+        if not isinstance(entry, tuple):
+            raise TypeError("the table holds something that is no series")
+        if times[row] != last:
+            last = times[row]
+            time = None if last == NO_TIME else last
+        if types[row] == FLOAT:
+            value = numbers[row]
+        elif types[row] == INT:
+            value = exact[row]
+        elif types[row] == BOOL:
+            value = exact[row] != 0
+        else:
+            value = lines.value(row)
+        made.append(Message((<tuple>entry)[0], (<tuple>entry)[1], value, time, names[fields[row]]))
+    return made
 
 
 cdef Py_ssize_t same_length(lines) except -1:

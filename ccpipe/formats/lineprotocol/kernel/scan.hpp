@@ -129,6 +129,7 @@ public:
             bool bare = influx ? c == ' ' || c == '\n' || c == '\r' : c <= 0x20 || c == 0x7F;
             in_name_[c] = !bare && c != ',' && c != '\\';
             in_key_[c] = in_name_[c] && c != '=';
+            may_begin_[c] = c != ' ' && c != '\n' && c != '\r' && c != '#';
         }
     }
 
@@ -141,7 +142,6 @@ public:
     bool bare_points = false;  // whether a number began or ended with its point
     unsigned types = 0;        // of the values, as bits
     int32_t field = NONE;      // of all rows; MIXED where they differ
-    bool dense = true;         // whether the payload is just these lines, each ending in LF
 
     static constexpr int32_t NONE = -2, MIXED = -1;
 
@@ -150,12 +150,14 @@ public:
         base_ = payload;
         end_ = payload + size;
         at_ = payload + std::min(position, size);
+        if (unit != unit_ || stamp_ != kept_stamp_) stamp_size_ = 0;
+        stamp_ = kept_stamp_;
         unit_ = unit;
         units = 0;
         bare_points = false;
         types = 0;
         field = NONE;
-        dense = true;
+        other_ = 0;
         if (rows.capacity() > KEPT) rows = {};
         rows.clear();
         texts.clear();
@@ -163,34 +165,39 @@ public:
 
     size_t position() const { return at_ - base_; }
 
+    // Whether the payload up to `position` is just the lines of the rows, each ending in LF.
+    bool dense() const { return other_ == 0; }
+
     // Read lines up to the end, or up to one for Python; `position` is then that line's.
-    Result run() {
+    void run() {
         std::lock_guard<std::mutex> lock(encodings.mutex);
         for (;;) {
-            const char* line_before = at_;
-            bool is_end = !skip_blank();
-            dense = dense && at_ == line_before;
-            if (is_end) return DONE;
-            size_t rows_before = rows.size(), texts_before = texts.size();
-            unsigned units_before = units;
-            const char* start = at_;
-            if (line() == ODD) {
-                at_ = start;
-                rows.resize(rows_before);
-                texts.resize(texts_before);
-                units = units_before;
-                return ODD;
+            if (at_ >= end_ || !may_begin_[static_cast<unsigned char>(*at_)]) {
+                const char* before = at_;
+                bool is_end = !skip_blank();
+                other_ |= at_ - before;
+                if (is_end) break;
             }
+            if (line() == ODD) break;
         }
+        if (stamp_ != kept_stamp_) std::memcpy(kept_stamp_, stamp_, stamp_size_);
+        stamp_ = kept_stamp_;
     }
 
 private:
     bool in_name_[256], in_key_[256];  // what needs no escape in a measurement, in a key
+    bool may_begin_[256];  // what begins a line, no blank one and no comment
     const char *base_, *end_, *at_;
-    int unit_;
+    int unit_ = -1;
+    ptrdiff_t other_;  // 0 where there are no bytes but lines that end in LF
     std::vector<size_t> seen_;  // for each field, its row in a line with several
     int32_t series_ = -1, field_ = -1;  // the entries read last
     int luck_ = 0;                      // wrong guesses at the next series that are left
+    const char* stamp_ = kept_stamp_;  // the timestamp read last, and what it means
+    ptrdiff_t stamp_size_ = 0;
+    char kept_stamp_[32];  // it, between payloads
+    int64_t time_;
+    unsigned time_unit_;
     Resolve resolve_;
     void* table_;
 
@@ -282,19 +289,25 @@ private:
         return entry;
     }
 
+    // Read the fields of a line that begin at `p`, and what follows them; all rows or none.
     Result fields_of(const char* p, int32_t series_code) {
-        size_t first = rows.size();
-        for (;;) {
+        size_t first = rows.size(), first_text = texts.size();
+        for (bool several = false;; ++p) {
             Row& row = rows.emplace_back();
             row.series = series_code;
             p = key(p, row);
             if (p) p = value(p + 1, row);
-            if (!p) return ODD;
+            if (!p) break;
             bool more = *p == ',';
-            if (more || rows.size() > first + 1) once(first);
-            if (!more) return finish(p, first);
-            ++p;
+            several |= more;
+            if (several) once(first);
+            if (more) continue;
+            if (finish(p, first) == ODD) break;
+            return DONE;
         }
+        rows.resize(first);
+        texts.resize(first_text);
+        return ODD;
     }
 
     // Read a field key; returns where its '=' is.
@@ -307,8 +320,10 @@ private:
             if (entry < 0) return nullptr;
             if (field_ >= 0) (void)fields.remember(field_, entry);
         }
-        field_ = entry;
         row.field = fields.code(entry);
+        if (entry != field_ || field == NONE)
+            field = field == NONE || field == row.field ? row.field : MIXED;
+        field_ = entry;
         return p + fields.size(entry);
     }
 
@@ -433,44 +448,61 @@ private:
         return p + 1;
     }
 
-    // Read the rest of a line, from the end of its last value on.
+    // Read the rest of a line, from the end of its last value on; its rows begin at `first`.
     Result finish(const char* p, size_t first) {
         const char* last = p;
         int64_t time = NO_TIME;
         unsigned unit = 4;
         while (*p == ' ') ++p;
         if (p > last && (*p == '-' || is_digit(*p))) {
-            bool negative = *p == '-';
-            p += negative;
-            const char* begin = p;
-            uint64_t stamp = 0;
-            p = digits(p, end_, stamp);
-            if (p == begin || p - begin > 19 || stamp > INT64_MAX) return ODD;
+            p = timestamp(p);
+            if (!p) return ODD;
             last = p;
-            unit = unit_ >= 0 ? unit_ : stamp <= 100000000000u       ? 0
-                                    : stamp <= 100000000000000u    ? 1
-                                    : stamp <= 100000000000000000u ? 2
-                                                                   : 3;
-            static constexpr int64_t nanoseconds[] = {1000000000, 1000000, 1000, 1};
-            if (__builtin_mul_overflow(static_cast<int64_t>(stamp), nanoseconds[unit], &time))
-                return ODD;
-            if (negative) time = -time;
+            time = time_;
+            unit = time_unit_;
             while (*p == ' ') ++p;
         }
-        dense = dense && p == last && *p == '\n';
         if (*p == '\r') ++p;
+        other_ |= (p - last) | (*p != '\n');
         if (*p == '\n') ++p;
         else if (p != end_) return ODD;
         units |= 1u << unit;
-        for (size_t i = first; i < rows.size(); ++i) {
-            rows[i].time = time;
-            rows[i].start = at_ - base_;
-            rows[i].end = last - base_;
-            types |= 1u << rows[i].type;
-            field = field == NONE || field == rows[i].field ? rows[i].field : MIXED;
+        unsigned met = 0;
+        for (Row *row = rows.data() + first, *end = &rows.back(); row <= end; ++row) {
+            row->time = time;
+            row->start = at_ - base_;
+            row->end = last - base_;
+            met |= 1u << row->type;
         }
+        types |= met;
         at_ = p;
         return DONE;
+    }
+
+    // Read a timestamp into `time_` and `time_unit_`; returns its end. Mostly it is the same again.
+    const char* timestamp(const char* p) {
+        if (stamp_size_ && end_ - p >= stamp_size_ && same(p, stamp_, stamp_size_) &&
+            !is_digit(p[stamp_size_]))
+            return p + stamp_size_;
+        stamp_size_ = 0;
+        const char* start = p;
+        bool negative = *p == '-';
+        p += negative;
+        const char* first = p;
+        uint64_t stamp = 0;
+        p = digits(p, end_, stamp);
+        if (p == first || p - first > 19 || stamp > INT64_MAX) return nullptr;
+        time_unit_ = unit_ >= 0 ? unit_ : stamp <= 100000000000u       ? 0
+                                      : stamp <= 100000000000000u    ? 1
+                                      : stamp <= 100000000000000000u ? 2
+                                                                     : 3;
+        static constexpr int64_t nanoseconds[] = {1000000000, 1000000, 1000, 1};
+        if (__builtin_mul_overflow(static_cast<int64_t>(stamp), nanoseconds[time_unit_], &time_))
+            return nullptr;
+        if (negative) time_ = -time_;
+        stamp_ = start;
+        stamp_size_ = p - start;
+        return p;
     }
 };
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm.reading import Reading, Record, Rejected
+from ccpipe.formats.slurm.reading import ParsedOutput, Record, RejectedRecord
 from ccpipe.formats.slurm.resources import NO_VALUE, UNLIMITED
 from ccpipe.formats.slurm.timestamp import SECOND
 from ccpipe.formats.slurm.values import ABSENT, wait_status
@@ -38,7 +38,7 @@ class _Document(msgspec.Struct):
 
 def read_lists(
     payload: bytes, readers: "dict[str, Callable[[JsonObject], list[Record]]]"
-) -> Reading[Record]:
+) -> ParsedOutput[Record]:
     """Read the objects of some of a document's lists, each by its reader.
 
     An object that its reader refuses is rejected; so are errors that Slurm reports, where it
@@ -57,15 +57,15 @@ def read_lists(
     if all(found is None for found in lists.values()):
         missing = f"no list {' or '.join(map(repr, readers))} in the document"
         raise DataError("; ".join(["Slurm reports: " + error for error in errors]) or missing)
-    reading: Reading[Record] = Reading()
-    reading.rejected += [Rejected(0, f"Slurm reports: {error}", b"") for error in errors]
+    reading: ParsedOutput[Record] = ParsedOutput()
+    reading.rejected += [RejectedRecord(0, f"Slurm reports: {error}", b"") for error in errors]
     for name, read in readers.items():
         for position, raw in enumerate(lists[name] or ()):
             try:
                 reading.records += read(JsonObject.decode(raw))
             except DataError as error:
                 reason = f"{name}[{position}]: {error}"
-                reading.rejected.append(Rejected(position, reason, bytes(raw)))
+                reading.rejected.append(RejectedRecord(position, reason, bytes(raw)))
     return reading
 
 

@@ -13,11 +13,11 @@ import msgspec
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.json.document import JsonObject, read_lists
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.sacct_row import SacctRow
 
 
-def read_json(payload: bytes) -> Reading[SacctRow]:
+def read_json(payload: bytes) -> ParsedOutput[SacctRow]:
     """Read a document into the row of each job, followed by those of its steps.
 
     Raises

@@ -10,7 +10,7 @@ from typing import Any
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.cluster import Cluster, ClusterBuilder
 from ccpipe.formats.slurm.json.document import JsonObject, read_lists
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.records import Node, Partition
 
 _Group = tuple[list[Node], Partition | None]
@@ -25,7 +25,7 @@ def read_json(payload: bytes) -> Cluster:
         where the bytes are no such document; it says what Slurm reports instead, if it does.
 
     """
-    reading: Reading[_Group] = read_lists(
+    reading: ParsedOutput[_Group] = read_lists(
         payload,
         {
             "nodes": lambda item: [([_node(item)], None)],

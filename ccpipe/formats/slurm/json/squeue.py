@@ -9,15 +9,72 @@ from typing import Any
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.json.document import JsonObject, read_lists
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.records import Allocation, LiveJob
 from ccpipe.formats.slurm.values import whole
 
 _OVERSUBSCRIBE = {"NONE": "NO", "OVERSUBSCRIBE": "YES"}
 """What scontrol prints for what JSON says of a job that shares its nodes."""
 
+_TEXTS = {
+    "name": "name",
+    "user": "user_name",
+    "group": "group_name",
+    "account": "account",
+    "cluster": "cluster",
+    "partition": "partition",
+    "qos": "qos",
+    "reservation": "resv_name",
+    "wckey": "wckey",
+    "description": "state_description",
+    "node_list": "nodes",
+    "batch_host": "batch_host",
+    "req_node_list": "required_nodes",
+    "exc_node_list": "excluded_nodes",
+    "req_tres": "tres_req_str",
+    "alloc_tres": "tres_alloc_str",
+    "tres_per_job": "tres_per_job",
+    "tres_per_node": "tres_per_node",
+    "tres_per_task": "tres_per_task",
+    "dependency": "dependency",
+    "licenses": "licenses",
+    "features": "features",
+    "comment": "comment",
+    "admin_comment": "admin_comment",
+    "system_comment": "system_comment",
+    "command": "command",
+    "work_dir": "current_working_directory",
+    "std_out": "standard_output",
+    "std_err": "standard_error",
+    "container": "container",
+}
+"""Fields of a job that are texts, and their keys."""
 
-def read_json(payload: bytes) -> Reading[LiveJob]:
+_NUMBERS = {
+    "uid": "user_id",
+    "gid": "group_id",
+    "ran_before_suspension": "pre_sus_time",
+    "priority": "priority",
+    "nice": "nice",
+    "restarts": "restart_cnt",
+    "nodes": "node_count",
+    "cpus": "cpus",
+    "tasks": "tasks",
+    "cpus_per_task": "cpus_per_task",
+}
+"""Those that are whole numbers."""
+
+_TIMES = {
+    "submit": "submit_time",
+    "eligible": "eligible_time",
+    "start": "start_time",
+    "end": "end_time",
+    "suspended_at": "suspend_time",
+}
+"""Those that are times."""
+
+
+def read_json(payload: bytes) -> ParsedOutput[LiveJob]:
     """Read the jobs of a document.
 
     Raises
@@ -36,67 +93,26 @@ def _job(job: JsonObject) -> LiveJob:
     exit_code, exit_signal = job.exit_code("exit_code")
     derived_code, derived_signal = job.exit_code("derived_exit_code")
     shared = next(iter(job.states("shared")), None)
+    plain: dict[str, Any] = {field: job.text(key) for field, key in _TEXTS.items()}
+    plain |= {field: job.whole(key) for field, key in _NUMBERS.items()}
+    plain |= {field: job.time(key) for field, key in _TIMES.items()}
     return LiveJob(
         _id(job),
-        name=job.text("name"),
-        user=job.text("user_name"),
-        uid=job.whole("user_id"),
-        group=job.text("group_name"),
-        gid=job.whole("group_id"),
-        account=job.text("account"),
-        cluster=job.text("cluster"),
-        partition=job.text("partition"),
-        qos=job.text("qos"),
-        reservation=job.text("resv_name"),
-        wckey=job.text("wckey"),
         state=state,
         state_flags=tuple(flags),
         reason=job.word("state_reason"),
-        description=job.text("state_description"),
         exit_code=exit_code,
         exit_signal=exit_signal,
         derived_exit_code=derived_code,
         derived_exit_signal=derived_signal,
-        submit=job.time("submit_time"),
-        eligible=job.time("eligible_time"),
-        start=job.time("start_time"),
-        end=job.time("end_time"),
-        suspended_at=job.time("suspend_time"),
-        ran_before_suspension=job.whole("pre_sus_time"),
         time_limit=job.minutes("time_limit"),
-        priority=job.whole("priority"),
-        nice=job.whole("nice"),
-        restarts=job.whole("restart_cnt"),
-        node_list=job.text("nodes"),
-        batch_host=job.text("batch_host"),
-        req_node_list=job.text("required_nodes"),
-        exc_node_list=job.text("excluded_nodes"),
         allocation=_allocation(job),
-        nodes=job.whole("node_count"),
-        cpus=job.whole("cpus"),
-        tasks=job.whole("tasks"),
-        cpus_per_task=job.whole("cpus_per_task"),
         memory_per_cpu=job.megabytes("memory_per_cpu"),
         memory_per_node=job.megabytes("memory_per_node"),
-        req_tres=job.text("tres_req_str"),
-        alloc_tres=job.text("tres_alloc_str"),
-        tres_per_job=job.text("tres_per_job"),
-        tres_per_node=job.text("tres_per_node"),
-        tres_per_task=job.text("tres_per_task"),
         gres_detail=job.texts("gres_detail"),
-        dependency=job.text("dependency"),
         oversubscribe=_OVERSUBSCRIBE.get(shared, shared) if shared else "OK",
-        licenses=job.text("licenses"),
-        features=job.text("features"),
-        comment=job.text("comment"),
-        admin_comment=job.text("admin_comment"),
-        system_comment=job.text("system_comment"),
-        command=job.text("command"),
-        work_dir=job.text("current_working_directory"),
-        std_out=job.text("standard_output"),
-        std_err=job.text("standard_error"),
-        container=job.text("container"),
         is_batch=job.flag("batch_flag"),
+        **plain,
     )
 
 

@@ -10,7 +10,7 @@ from ccpipe.formats.slurm_profile.hdf5.datatype import (
     STRING,
     read_datatype,
 )
-from ccpipe.formats.slurm_profile.hdf5.messages import ATTRIBUTE, Message, unpack
+from ccpipe.formats.slurm_profile.hdf5.messages import ATTRIBUTE, HeaderMessage, unpack
 from ccpipe.formats.slurm_profile.hdf5.storage import Storage
 
 Value = int | float | str
@@ -19,7 +19,7 @@ ENCODED = 3
 """The version that says the encoding of the name, in one byte more."""
 
 
-def read_attributes(storage: Storage, messages: list[Message]) -> dict[str, Value]:
+def read_attributes(storage: Storage, messages: list[HeaderMessage]) -> dict[str, Value]:
     """Return the attributes that hold one number or text; all others mean nothing here."""
     found: dict[str, Value] = {}
     for message in messages:

@@ -16,7 +16,7 @@ from ccpipe.formats.slurm_profile.hdf5.messages import (
     FILTERS,
     LAYOUT,
     UNDEFINED,
-    Message,
+    HeaderMessage,
     unpack,
 )
 from ccpipe.formats.slurm_profile.hdf5.storage import Storage
@@ -43,7 +43,7 @@ _CHUNK = np.dtype(
 class Dataset:
     """A table of records, read in slices."""
 
-    def __init__(self, storage: Storage, messages: list[Message], path: str) -> None:
+    def __init__(self, storage: Storage, messages: list[HeaderMessage], path: str) -> None:
         """Read what the header's `messages` say; `path` is the dataset's name in the file."""
         self.path = path
         self.attributes: dict[str, Value] = read_attributes(storage, messages)

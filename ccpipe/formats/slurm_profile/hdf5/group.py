@@ -14,7 +14,7 @@ from ccpipe.formats.slurm_profile.hdf5.messages import (
     LAYOUT,
     SYMBOL_TABLE,
     UNDEFINED,
-    Message,
+    HeaderMessage,
     read_header,
     unpack,
 )
@@ -32,7 +32,7 @@ SOFT_LINK = 2
 class Group:
     """One group; its links are read with it, what they lead to is read when asked for."""
 
-    def __init__(self, storage: Storage, messages: list[Message], path: str) -> None:
+    def __init__(self, storage: Storage, messages: list[HeaderMessage], path: str) -> None:
         """Read the links that the header's `messages` lead to; `path` is the group's name."""
         self.path = path
         self.attributes: dict[str, Value] = read_attributes(storage, messages)
@@ -110,7 +110,7 @@ def open_root(storage: Storage) -> Group:
     return Group(storage, read_header(storage, root), "/")
 
 
-def _read_links(storage: Storage, messages: list[Message]) -> dict[str, int]:
+def _read_links(storage: Storage, messages: list[HeaderMessage]) -> dict[str, int]:
     tables = [message.data for message in messages if message.type == SYMBOL_TABLE]
     if len(tables) != 1:
         raise storage.damaged("an object is neither group nor dataset")

@@ -22,14 +22,14 @@ SHARED = 0x02
 """The flag of a message that is stored elsewhere: no profile has one."""
 
 
-class Message(NamedTuple):
+class HeaderMessage(NamedTuple):
     """One message of an object header."""
 
     type: int
     data: bytes
 
 
-def read_header(storage: Storage, address: int) -> list[Message]:
+def read_header(storage: Storage, address: int) -> list[HeaderMessage]:
     """Return all messages of the object at `address`, those of continuation blocks too.
 
     Raises
@@ -44,7 +44,7 @@ def read_header(storage: Storage, address: int) -> list[Message]:
     version, count, size = struct.unpack("<BxH4xI4x", prefix)
     if version != 1:
         raise storage.damaged(f"no object header at address {address}")
-    messages: list[Message] = []
+    messages: list[HeaderMessage] = []
     blocks = [(address + 16, size)]
     total = 0
     for start, length in blocks:  # grows while it is read
@@ -64,7 +64,7 @@ def read_header(storage: Storage, address: int) -> list[Message]:
     return messages
 
 
-def _split(storage: Storage, block: bytes) -> Iterator[Message]:
+def _split(storage: Storage, block: bytes) -> Iterator[HeaderMessage]:
     offset = 0
     while offset + 8 <= len(block):
         kind, size, flags = struct.unpack_from("<HHB", block, offset)
@@ -73,7 +73,7 @@ def _split(storage: Storage, block: bytes) -> Iterator[Message]:
             raise storage.damaged(f"a header message of {size} bytes in a block of {len(block)}")
         if flags & SHARED and kind in (DATASPACE, DATATYPE, LAYOUT, FILTERS):
             raise NewerFormatError(storage.path, "shared header messages")
-        yield Message(kind, data)
+        yield HeaderMessage(kind, data)
         offset += 8 + size
 
 

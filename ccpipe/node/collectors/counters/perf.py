@@ -25,7 +25,15 @@ from typing import NamedTuple
 
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import memory_controller, proc
-from ccpipe.node.linux.perf_event import HARDWARE, RAW, Event, Group, Reading, make_room, rates
+from ccpipe.node.linux.perf_event import (
+    HARDWARE,
+    RAW,
+    EventGroup,
+    GroupReading,
+    PerfEvent,
+    make_room,
+    rates,
+)
 from ccpipe.node.sampling.metrics import Metric
 
 _BOTH = ("node", "hwthread")
@@ -50,14 +58,14 @@ _NOT_OFFERED = frozenset({errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL, errno.EN
 class _Counted(NamedTuple):
     """An event, which rate it is a part of, and with what weight."""
 
-    event: Event
+    event: PerfEvent
     of: str
     weight: float = 1.0
 
 
 _INSTRUCTIONS = (
-    _Counted(Event(HARDWARE, 0), "cycles"),
-    _Counted(Event(HARDWARE, 1), "instructions"),
+    _Counted(PerfEvent(HARDWARE, 0), "cycles"),
+    _Counted(PerfEvent(HARDWARE, 1), "instructions"),
 )
 _INTEL = {  # by code and mask: operations of one instruction, with 64, 128, 256 and 512 bits
     "flops_dp": ((0x01C7, 1), (0x04C7, 2), (0x10C7, 4), (0x40C7, 8)),
@@ -83,7 +91,7 @@ class _Place(NamedTuple):
     type: str
     id: str
     counted: tuple[_Counted, ...]
-    group: Group
+    group: EventGroup
 
 
 class Perf:
@@ -103,7 +111,7 @@ class Perf:
         self._root = Path(root)
         self._online = ""
         self._places: list[_Place] = []
-        self._before: list[Reading] = []
+        self._before: list[GroupReading] = []
 
     def collect(self, time: int) -> Iterator[Message]:
         """Yield what was counted since the last call.
@@ -131,7 +139,7 @@ class Perf:
                     if kind != "hwthread" or proc.matches(name, self._hwthreads):
                         yield metric(name, value, time=time, tags=tags)
 
-    def _sums(self, before: list[Reading]) -> dict[tuple[str, str], dict[str, float]]:
+    def _sums(self, before: list[GroupReading]) -> dict[tuple[str, str], dict[str, float]]:
         """Add up the rates of each place and of the node; what is unknown makes a sum NaN."""
         sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for place, old, new in zip(self._places, before, self._before, strict=True):
@@ -150,7 +158,7 @@ class Perf:
         for kind, number, cpu, counted in wanted:
             if counted[0].of not in refused:
                 try:
-                    group = Group([one.event for one in counted], cpu)
+                    group = EventGroup([one.event for one in counted], cpu)
                 except OSError as error:
                     if error.errno not in _NOT_OFFERED:
                         raise
@@ -219,12 +227,12 @@ def _flops(processor: _Processor) -> Iterator[tuple[_Counted, ...]]:
     if vendor == "GenuineIntel" and family == _INTEL_CORE and model in _INTEL_MODELS:
         for name, events in _INTEL.items():
             used = events if "avx512f" in flags else events[:-1]
-            yield tuple(_Counted(Event(RAW, config), name, weight) for config, weight in used)
+            yield tuple(_Counted(PerfEvent(RAW, config), name, weight) for config, weight in used)
     elif vendor == "AuthenticAMD" and family == _ZEN and model < _FIRST_ZEN_2:
-        yield (_Counted(Event(RAW, 0xF003), "flops_dp"),)
-        yield (_Counted(Event(RAW, 0x0F03), "flops_sp"),)
+        yield (_Counted(PerfEvent(RAW, 0xF003), "flops_dp"),)
+        yield (_Counted(PerfEvent(RAW, 0x0F03), "flops_sp"),)
     elif vendor == "AuthenticAMD" and family >= _ZEN:
-        yield (_Counted(Event(RAW, 0x0F03), "flops_any"),)
+        yield (_Counted(PerfEvent(RAW, 0x0F03), "flops_any"),)
 
 
 def _is_zen_3(processor: _Processor) -> bool:

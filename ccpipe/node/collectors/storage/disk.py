@@ -6,13 +6,14 @@ systems on a device or ZFS, not for network file systems, which could hang. A fi
 several mount points is reported once, at the first one.
 """
 
+import functools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ccpipe.message import Message, metric
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.mounts import mounts
+from ccpipe.node.linux.mounts import Mount, mounts
 from ccpipe.node.sampling.metrics import Metric
 from ccpipe.node.sampling.rates import emit
 
@@ -113,15 +114,20 @@ class Disk:
                 yield from emit(_IO, gains, time, tags)
 
     def _capacity(self, time: int) -> Iterator[Message]:
-        return capacity(time, self._exclude, self._exclude_mounts, self._root)
+        mounted = mounts(str(self._root))
+        return capacity(time, mounted, self._exclude, self._exclude_mounts, self._root)
 
 
 def capacity(
-    time: int, exclude: Sequence[str], exclude_mounts: Sequence[str], root: Path = Path("/")
+    time: int,
+    mounted: tuple[Mount, ...],
+    exclude: Sequence[str],
+    exclude_mounts: Sequence[str],
+    root: Path = Path("/"),
 ) -> Iterator[Message]:
-    """Yield how full the local file systems are; see `Disk` for the parameters."""
+    """Yield how full the local file systems are among those mounted; see `Disk` for the rest."""
     used = []
-    for point in _mount_points(exclude, exclude_mounts, root):
+    for point in _mount_points(mounted, tuple(exclude), tuple(exclude_mounts)):
         try:
             space = os.statvfs(root / point.lstrip("/"))
         except (OSError, ValueError):
@@ -136,12 +142,13 @@ def capacity(
         yield metric("part_max_used", max(used), time=time, tags={"type": "node"})
 
 
+@functools.lru_cache(maxsize=1)
 def _mount_points(
-    exclude: Sequence[str], exclude_mounts: Sequence[str], root: Path
-) -> Iterable[str]:
+    mounted: tuple[Mount, ...], exclude: tuple[str, ...], exclude_mounts: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return where each local file system was mounted first."""
     # The last one mounted at a point hides the others.
-    visible = {point: (device, kind) for device, point, kind in mounts(str(root))}
+    visible = {point: (device, kind) for device, point, kind in mounted}
     first: dict[str, str] = {}
     for point, (device, kind) in visible.items():
         is_local = (
@@ -150,4 +157,4 @@ def _mount_points(
         name = device.removeprefix("/dev/")
         if is_local and not (proc.matches(name, exclude) or proc.matches(point, exclude_mounts)):
             first.setdefault(device, point)
-    return first.values()
+    return tuple(first.values())

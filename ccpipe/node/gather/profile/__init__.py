@@ -19,13 +19,13 @@ Source: Slurm Profile Accounting Plugin API (AcctGatherProfileType).
 """
 
 from ccpipe.node.gather.profile.gather import Conf, ProfileGather, ProfileGatherError, Step
-from ccpipe.node.gather.profile.selection import Selection, parse_frequencies, parse_selection
+from ccpipe.node.gather.profile.selection import SeriesSelection, parse_frequencies, parse_selection
 
 __all__ = [
     "Conf",
     "ProfileGather",
     "ProfileGatherError",
-    "Selection",
+    "SeriesSelection",
     "Step",
     "parse_frequencies",
     "parse_selection",

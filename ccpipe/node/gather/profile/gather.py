@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ccpipe.errors import CcpipeError, EncodeError
-from ccpipe.node.gather.profile.selection import SERIES, Selection, parse_selection
+from ccpipe.node.gather.profile.selection import SERIES, SeriesSelection, parse_selection
 from ccpipe.node.gather.timer import PollTimer
 
 log = logging.getLogger(__name__)
@@ -24,9 +24,6 @@ FieldType = type[int] | type[float]
 
 FLUSH_INTERVAL = 5.0
 """Seconds after which samples are in the file, for who reads it while the step runs."""
-
-NODE_GROUP = -1
-"""Parent of the datasets that belong to the node."""
 
 _OPTIONS = {
     "ProfileHDF5Dir": "dir",
@@ -47,7 +44,7 @@ class Conf(msgspec.Struct, frozen=True):
 
     dir: Path | None = None
     """``ProfileHDF5Dir``; without it, and without a path of its own, a step has no profile."""
-    default: Selection = Selection.NONE
+    default: SeriesSelection = SeriesSelection.NONE
     """``ProfileHDF5Default``: the selection of steps that ask for none."""
 
 
@@ -65,7 +62,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 1
     """On this node."""
     cpus_per_task: int = 1
-    profile: Selection = Selection.NOT_SET
+    profile: SeriesSelection = SeriesSelection.NOT_SET
 
 
 class _Dataset(msgspec.Struct):
@@ -83,7 +80,7 @@ class ProfileGather:
     def __init__(self) -> None:
         """Start without configuration; ``init`` follows."""
         self.conf = Conf()
-        self.running = Selection.NOT_SET
+        self.running = SeriesSelection.NOT_SET
         """The selection of the step that runs."""
         self.path: Path | None = None
         """The file of the step."""
@@ -105,7 +102,7 @@ class ProfileGather:
         """End the step if it still runs, and forget everything."""
         if self._step is not None:
             self.node_step_end()
-        self.running = Selection.NOT_SET
+        self.running = SeriesSelection.NOT_SET
 
     @staticmethod
     def conf_options() -> dict[str, type[str]]:
@@ -152,19 +149,19 @@ class ProfileGather:
         """
         if self._step is not None:
             raise ProfileGatherError(f"node_step_start: step {self._step.step} still runs")
-        asked = step.profile if step.profile >= Selection.NONE else self.conf.default
+        asked = step.profile if step.profile >= SeriesSelection.NONE else self.conf.default
         self._step, self.running = step, asked
         self._timer = PollTimer("profile")
-        if self.running.includes(Selection.NOT_SET) and (path or self.conf.dir):
+        if self.running.includes(SeriesSelection.NOT_SET) and (path or self.conf.dir):
             try:
                 self._create(step, path)
             except BaseException:
-                self._step, self.running = None, Selection.NOT_SET
+                self._step, self.running = None, SeriesSelection.NOT_SET
                 raise
 
     def _create(self, step: Step, path: Path | None) -> None:
         from ccpipe.formats.slurm_profile import NodeStep, NodeStepName
-        from ccpipe.formats.slurm_profile.writer import NodeStepWriter
+        from ccpipe.formats.slurm_profile.output.writer import NodeStepWriter
 
         name = NodeStepName(step.job, step.step, step.node).file_name
         self.path = path or Path(self.conf.dir or "", step.user, name)
@@ -218,7 +215,7 @@ class ProfileGather:
         self._timer.stop()
         with self._lock:
             writer, self._writer, self._step = self._writer, None, None
-            self.running = Selection.NOT_SET
+            self.running = SeriesSelection.NOT_SET
             self._groups.clear()
             self._datasets.clear()
             self._known.clear()
@@ -228,7 +225,7 @@ class ProfileGather:
             except OSError as error:
                 raise ProfileGatherError(f"{self.path}: {error}") from error
 
-    def is_active(self, series: Selection = Selection.NOT_SET) -> bool:
+    def is_active(self, series: SeriesSelection = SeriesSelection.NOT_SET) -> bool:
         """Return whether a series is profiled now; for NOT_SET, whether any is."""
         return self.running.includes(series)
 
@@ -241,7 +238,10 @@ class ProfileGather:
         self._timer.resume()
 
     def sample_every(
-        self, seconds: float, series: Selection, read: Callable[[], Mapping[str, Number] | None]
+        self,
+        seconds: float,
+        series: SeriesSelection,
+        read: Callable[[], Mapping[str, Number] | None],
     ) -> None:
         """Add a sample of a series from `read` every so many seconds, if the series is profiled."""
 
@@ -292,7 +292,7 @@ class ProfileGather:
 
     def add_sample_data(
         self,
-        which: int | Selection,
+        which: int | SeriesSelection,
         data: Mapping[str, Number] | Sequence[Number],
         time: float | None = None,
         *,
@@ -315,7 +315,7 @@ class ProfileGather:
                 return
             now = clock.time() if time is None else time
             try:
-                if isinstance(which, Selection):
+                if isinstance(which, SeriesSelection):
                     self._add_to_series(which, data, now, task)
                 else:
                     self._add_to_dataset(which, data, now)
@@ -342,14 +342,14 @@ class ProfileGather:
 
     def _add_to_series(
         self,
-        selection: Selection,
+        selection: SeriesSelection,
         data: Mapping[str, Number] | Sequence[Number],
         time: float,
         task: int | None,
     ) -> None:
         if selection not in SERIES or not isinstance(data, Mapping):
             raise ProfileGatherError(f"add_sample_data: not a sample of a series: {selection!r}")
-        if (task is None) is (selection is Selection.TASK):
+        if (task is None) is (selection is SeriesSelection.TASK):
             raise ProfileGatherError("add_sample_data: tasks, and only tasks, have numbers")
         if self._writer is None or not self.is_active(selection):
             return

@@ -10,7 +10,7 @@ import re
 from ccpipe.errors import UsageError
 
 
-class Selection(enum.IntFlag):
+class SeriesSelection(enum.IntFlag):
     """Series, as the bits that Slurm uses."""
 
     NOT_SET = 0
@@ -21,28 +21,28 @@ class Selection(enum.IntFlag):
     NETWORK = 16
     ALL = 0xFFFFFFFF
 
-    def includes(self, series: "Selection") -> bool:
+    def includes(self, series: "SeriesSelection") -> bool:
         """Return whether a series is profiled; for NOT_SET, whether any is."""
-        if self in (Selection.NOT_SET, Selection.NONE):
+        if self in (SeriesSelection.NOT_SET, SeriesSelection.NONE):
             return False
-        return series is Selection.NOT_SET or bool(self & series)
+        return series is SeriesSelection.NOT_SET or bool(self & series)
 
 
 _WORDS = {
-    "none": Selection.NONE,
-    "all": Selection.ALL,
-    "energy": Selection.ENERGY,
-    "task": Selection.TASK,
-    "lustre": Selection.LUSTRE,
-    "filesystem": Selection.LUSTRE,
-    "network": Selection.NETWORK,
+    "none": SeriesSelection.NONE,
+    "all": SeriesSelection.ALL,
+    "energy": SeriesSelection.ENERGY,
+    "task": SeriesSelection.TASK,
+    "lustre": SeriesSelection.LUSTRE,
+    "filesystem": SeriesSelection.LUSTRE,
+    "network": SeriesSelection.NETWORK,
 }
 
 SERIES = {
-    Selection.ENERGY: "Energy",
-    Selection.TASK: "Tasks",
-    Selection.LUSTRE: "Filesystem",
-    Selection.NETWORK: "Network",
+    SeriesSelection.ENERGY: "Energy",
+    SeriesSelection.TASK: "Tasks",
+    SeriesSelection.LUSTRE: "Filesystem",
+    SeriesSelection.NETWORK: "Network",
 }
 """The names of the tables."""
 
@@ -50,7 +50,7 @@ _FREQUENCIES = ("task", "energy", "filesystem", "network")
 _NUMBER = re.compile(r"\d{1,7}(?:\.\d{1,3})?", re.ASCII)
 
 
-def parse_selection(text: str) -> Selection:
+def parse_selection(text: str) -> SeriesSelection:
     """Read a list such as ``task,energy``; in it ``none`` wins, then ``all``.
 
     ``filesystem``, as the manual has it, and ``lustre``, as Slurm's parser has it, are the same.
@@ -61,13 +61,13 @@ def parse_selection(text: str) -> Selection:
         for another word
 
     """
-    found = Selection.NOT_SET
+    found = SeriesSelection.NOT_SET
     words = [word.strip().lower() for word in text.split(",")]
     for word in words:
         if word not in _WORDS:
             raise UsageError(f"not a series: {word!r:.40}{_hint(word, list(_WORDS))}")
         found |= _WORDS[word]
-    return Selection.NONE if "none" in words else found
+    return SeriesSelection.NONE if "none" in words else found
 
 
 def parse_frequencies(text: str) -> dict[str, float]:

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.server import Server
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
 from ccpipe.telemetry import Telemetry
-from tests.bus.nats.proxy import Proxy
 from tests.conftest import eventually
+from tests.servers.nats.proxy import Proxy
 
 
-async def test_bytes_that_no_server_sends_cost_the_connection_only(nats_server: Server) -> None:
+async def test_bytes_that_no_server_sends_cost_the_connection_only(nats_server: NatsServer) -> None:
     """Where the next frame begins is unknown then: the client connects anew and hears again."""
     telemetry, heard = Telemetry(), list[bytes]()
     async with (
@@ -33,7 +33,7 @@ async def test_bytes_that_no_server_sends_cost_the_connection_only(nats_server: 
             assert set(heard) == {b"again"}
 
 
-async def test_pieces_of_one_byte_and_lines_of_the_server_are_read(nats_server: Server) -> None:
+async def test_pieces_of_one_byte_and_lines_of_the_server_are_read(nats_server: NatsServer) -> None:
     """A PING is answered, INFO and +OK are taken, in between messages in pieces."""
     heard: list[Delivery] = []
 
@@ -81,7 +81,7 @@ async def test_one_write_publishes_to_many_subjects(site: Site) -> None:
     assert heard == [*subjects, "x.last"]
 
 
-async def test_an_answer_that_comes_too_late_is_taken(nats_server: Server) -> None:
+async def test_an_answer_that_comes_too_late_is_taken(nats_server: NatsServer) -> None:
     """Who asked whether the server is there has given up; later questions are answered."""
     telemetry = Telemetry()
     async with (

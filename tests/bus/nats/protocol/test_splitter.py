@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.bus.nats.protocol.frames import Delivery, Frame
-from ccpipe.bus.nats.protocol.splitter import LARGE, SMALL, Splitter
+from ccpipe.bus.nats.protocol.splitter import LARGE, SMALL, FrameSplitter
 
 
 def messages(frames: Iterable[Frame]) -> list[object]:
@@ -22,7 +22,7 @@ def test_pieces_of_any_size_give_the_same_frames(sizes: list[int], pieces: list[
     """Also where a piece ends within a line, a payload or a line end."""
     payloads = [bytes(range(size)) for size in sizes]
     data = b"".join(b"MSG s 7 %d\r\n%b\r\nPING\r\n" % (len(p), p) for p in payloads)
-    splitter, frames, place = Splitter(), list[Frame](), 0
+    splitter, frames, place = FrameSplitter(), list[Frame](), 0
     while place < len(data):
         size = pieces[len(frames) % len(pieces)]
         frames += splitter.feed(data[place : place + size])
@@ -33,7 +33,7 @@ def test_pieces_of_any_size_give_the_same_frames(sizes: list[int], pieces: list[
 
 def test_a_message_larger_than_the_store_is_read() -> None:
     """The store grows for it, once, and is small again afterwards."""
-    splitter, payload = Splitter(), bytes(3 * LARGE)
+    splitter, payload = FrameSplitter(), bytes(3 * LARGE)
     data = b"MSG s 7 %d\r\n%b\r\n" % (len(payload), payload)
     assert messages(splitter.feed(data)) == [Delivery("s", payload)]
     assert messages(splitter.feed(data)) == [Delivery("s", payload)]
@@ -42,7 +42,7 @@ def test_a_message_larger_than_the_store_is_read() -> None:
 
 def test_more_is_read_at_once_where_more_waits() -> None:
     """A connection with little to read keeps a small store."""
-    splitter = Splitter()
+    splitter = FrameSplitter()
     data = b"MSG s 7 30000\r\n%b\r\n" % bytes(30000)
     assert len(splitter.free()) == SMALL
     for _ in range(50):

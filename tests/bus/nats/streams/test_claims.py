@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.bus.nats.streams.claims import Claims, Observer, Table
+from ccpipe.bus.nats.streams.claims import Claims, ClaimTable, Observer
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from tests.bus.nats.conftest import connected
@@ -14,7 +14,7 @@ def test_everything_is_claimed_by_equal_shares(count: int, total: int, data: st.
     """Whatever was claimed before: nothing stays free, and nobody claims beyond its share."""
     members = [f"m{n}" for n in range(count)]
     partitions = [f"p{n}" for n in range(total)]
-    table = Table(members=dict.fromkeys(members, 0))
+    table = ClaimTable(members=dict.fromkeys(members, 0))
     assert sum(table.share(member, total) for member in members) == total
     for partition in data.draw(st.lists(st.sampled_from(partitions), unique=True)):
         table.owners[partition] = data.draw(st.sampled_from(members))
@@ -30,14 +30,14 @@ def test_everything_is_claimed_by_equal_shares(count: int, total: int, data: st.
 
 def test_what_is_preferred_is_claimed_first() -> None:
     """A process that is still reading a partition takes that one back."""
-    table = Table(members={"a": 1, "b": 1})
+    table = ClaimTable(members={"a": 1, "b": 1})
     assert table.claim("a", ["p0", "p1", "p2", "p3"], preferred=["p3", "p2"]) == ["p2", "p3"]
 
 
 def test_a_process_that_beats_is_not_silent() -> None:
     """The time since the last change is that of the others alone."""
     observer = Observer(max_gap=1000)
-    table = Table(members={"a": 1, "b": 1})
+    table = ClaimTable(members={"a": 1, "b": 1})
     assert observer.silent(table) == {"a": 0, "b": 0}
     table.members["a"] += 1
     silent = observer.silent(table)
@@ -48,7 +48,7 @@ def test_a_process_that_beats_is_not_silent() -> None:
 def test_nobody_is_blamed_for_a_gap() -> None:
     """Where this process was held up, or the broker was away, the measure begins anew."""
     observer = Observer(max_gap=0)
-    table = Table(members={"a": 1})
+    table = ClaimTable(members={"a": 1})
     assert observer.silent(table) == observer.silent(table) == {"a": 0}
 
 
@@ -58,12 +58,12 @@ async def test_a_table_is_written_on_top_of_what_was_read(site: Site) -> None:
     async with connected(site.bus) as bus:
         jetstream = bus.jetstream()
         table, sequence = await claims.read(jetstream)
-        assert (table, sequence) == (Table(), 0)
+        assert (table, sequence) == (ClaimTable(), 0)
         table.members["a"] = 1
         assert await claims.write(jetstream, table, sequence)
-        assert not await claims.write(jetstream, Table(), sequence)
+        assert not await claims.write(jetstream, ClaimTable(), sequence)
         again, sequence = await claims.read(jetstream)
         assert again == table
-        assert await claims.write(jetstream, Table(), sequence)
+        assert await claims.write(jetstream, ClaimTable(), sequence)
         other = Claims(site.bus, Subjects.of(site), "other")
         assert (await other.read(jetstream)).sequence == 0

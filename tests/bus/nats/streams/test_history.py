@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from ccpipe.bus.nats.connection import Connection, Delivery
-from ccpipe.bus.nats.publisher import Outgoing, Publisher
-from ccpipe.bus.nats.streams.history import History, overlap, streams_of
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.streams.history import StreamHistory, overlap, streams_of
 from ccpipe.bus.nats.streams.jetstream import consumers_of
 from ccpipe.bus.nats.streams.reconcile import survey
 from ccpipe.bus.subjects import Subjects
@@ -24,7 +25,7 @@ async def test_all_that_is_stored_comes_in_order_however_much_it_is(site: Site) 
         subject = "fox%2Etest.metrics"
         await publisher.publish([Outgoing.of(subject, payload) for payload in payloads])
         [stream] = await streams_of(bus.jetstream(), [subject])
-        history = History(bus, stream, [subject], received.append, since=None)
+        history = StreamHistory(bus, stream, [subject], received.append, since=None)
         async with asyncio.timeout(60):
             await history.run(follow=False)
     assert [delivery.payload for delivery in received] == payloads
@@ -39,7 +40,7 @@ async def test_a_header_of_the_publisher_is_not_the_servers_word(site: Site) -> 
         await publisher.publish([Outgoing(subject, b"x", "1", {"Status": "100"})])
         [stream] = await streams_of(bus.jetstream(), [subject])
         async with asyncio.timeout(60):
-            await History(bus, stream, [subject], received.append, since=0).run(follow=False)
+            await StreamHistory(bus, stream, [subject], received.append, since=0).run(follow=False)
     assert [delivery.payload for delivery in received] == [b"x"]
 
 
@@ -52,7 +53,7 @@ async def test_it_leaves_no_consumer_behind(site: Site) -> None:
         await publisher.publish([Outgoing.of(subject, b"x 1")])
         [stream] = await streams_of(bus.jetstream(), [subject])
         following = asyncio.create_task(
-            History(bus, stream, [subject], received.append, since=0).run()
+            StreamHistory(bus, stream, [subject], received.append, since=0).run()
         )
         async with asyncio.timeout(60):
             while not received:

@@ -11,8 +11,8 @@ from nats.js import api
 
 from ccpipe.bus.nats.streams.jetstream import (
     Consumer,
-    State,
     Stream,
+    StreamState,
     _read,
     call,
     consumer_of,
@@ -29,7 +29,7 @@ THEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 def made(*, span: float = 100, messages: int = 10, size: int = 1000, **config: Any) -> Stream:
     """Make a stream that has received `size` bytes in `span` seconds."""
-    state = State(
+    state = StreamState(
         messages=messages, bytes=size, first_seq=1, last_seq=messages,
         first_ts=THEN, last_ts=THEN + timedelta(seconds=span),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.nats.streams.jetstream import stream_of
 from ccpipe.bus.nats.streams.partitions import (
-    Partition,
+    StreamPartition,
     partitions_of,
     transform,
     undivided,
@@ -45,11 +45,11 @@ def partitioned(site: Site, count: int, **more: object) -> Site:
 def test_a_consumer_names_its_partition(durable: str, total: int) -> None:
     """Durable name, number and count come back from a consumer's name."""
     for number in (0, total - 1):
-        partition = Partition(durable, number, total)
-        assert Partition.of_consumer(partition.consumer, durable) == partition
-        assert Partition.durable_of(partition.consumer) == durable
-    assert Partition.of_consumer(durable, durable) == Partition(durable)
-    assert Partition.of_consumer(f"other{durable}", durable) is None
+        partition = StreamPartition(durable, number, total)
+        assert StreamPartition.of_consumer(partition.consumer, durable) == partition
+        assert StreamPartition.durable_of(partition.consumer) == durable
+    assert StreamPartition.of_consumer(durable, durable) == StreamPartition(durable)
+    assert StreamPartition.of_consumer(f"other{durable}", durable) is None
 
 
 def test_a_transform_names_its_count() -> None:
@@ -101,7 +101,7 @@ async def test_a_subject_stays_in_one_partition(site: Site) -> None:
         numbers = {subject.split(".", 2)[1] for subject in stored}
         assert numbers == {"0", "1", "2", "3"}
         for count, subject in enumerate(stored[:20]):
-            partition = Partition("d", int(subject.split(".")[1]), 4)
+            partition = StreamPartition("d", int(subject.split(".")[1]), 4)
             assert [subject] == partition.stored([f"fox%2Etest.metrics.n{count}"])
 
 

@@ -10,7 +10,7 @@ import pytest
 from ccpipe.bus.nats.connection import Delivery
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.nats.source import NatsSource
-from ccpipe.bus.nats.streams.history import History, streams_of
+from ccpipe.bus.nats.streams.history import StreamHistory, streams_of
 from ccpipe.bus.nats.streams.reconcile import apply, survey
 from ccpipe.bus.nats.streams.replay import replay
 from ccpipe.config import Duration, Site
@@ -125,7 +125,7 @@ async def test_recent_messages_are_read_from_all_partitions(site: Site) -> None:
         tailed: list[Delivery] = []
         [stream] = await streams_of(bus.jetstream(), [pattern])
         async with asyncio.timeout(60):
-            await History(bus, stream, [pattern], tailed.append, since=0).run(follow=False)
+            await StreamHistory(bus, stream, [pattern], tailed.append, since=0).run(follow=False)
         assert sorted(delivery.subject for delivery in tailed) == sorted(all_nodes)
 
 

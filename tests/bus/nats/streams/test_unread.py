@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from nats.js import JetStreamContext, api
 
-from ccpipe.bus.nats.streams.jetstream import Consumer, Position, State, Stream
+from ccpipe.bus.nats.streams.jetstream import Consumer, Position, Stream, StreamState
 from ccpipe.bus.nats.streams.unread import UnreadWatch, forecast
 from ccpipe.config import Site
 from ccpipe.telemetry import Telemetry
@@ -101,7 +101,9 @@ def test_the_age_limit_is_foreseen_too() -> None:
     """The oldest unread message is nearly as old as the stream lets it become."""
     then = datetime(2026, 1, 1, tzinfo=UTC)
     now = then + timedelta(seconds=90)
-    state = State(messages=90, bytes=900, first_seq=1, last_seq=90, first_ts=then, last_ts=now)
+    state = StreamState(
+        messages=90, bytes=900, first_seq=1, last_seq=90, first_ts=then, last_ts=now
+    )
     stream = Stream(config={"name": "s", "max_age": 100 * 10**9}, state=state, ts=now)
     consumer = Consumer(
         stream_name="s", name="b", config={}, created=then, delivered=Position(0, 0),

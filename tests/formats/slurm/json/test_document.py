@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ccpipe.errors import DataError
 from ccpipe.formats.slurm.json import document as json_document
 from ccpipe.formats.slurm.json.document import JsonObject, read_lists
-from ccpipe.formats.slurm.reading import Reading
+from ccpipe.formats.slurm.reading import ParsedOutput
 from ccpipe.formats.slurm.timestamp import SECOND
 
 
-def read_names(payload: bytes) -> Reading[str | None]:
+def read_names(payload: bytes) -> ParsedOutput[str | None]:
     """Read the names of a document's jobs."""
     return read_lists(payload, {"jobs": lambda job: [job.text("name")]})
 

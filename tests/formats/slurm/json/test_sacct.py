@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.slurm import sacct
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.json import sacct as sacct_json
 from ccpipe.formats.slurm.resources import tres
 from ccpipe.formats.slurm.sacct_row import SacctRow
+from ccpipe.formats.slurm.text import sacct
 from ccpipe.formats.slurm.timestamp import SECOND
 from tests.formats.slurm.agreement import differences
 from tests.formats.slurm.captured import UTC, captured, names

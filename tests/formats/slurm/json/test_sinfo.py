@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.formats.slurm import scontrol, sinfo
 from ccpipe.formats.slurm.cluster import Cluster
 from ccpipe.formats.slurm.json.sinfo import read_json
+from ccpipe.formats.slurm.text import scontrol, sinfo
 from ccpipe.formats.slurm.timestamp import SECOND
 from tests.formats.slurm.agreement import differences
 from tests.formats.slurm.captured import UTC, captured, names

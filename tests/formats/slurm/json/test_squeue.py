@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.nodelist import expand
-from ccpipe.formats.slurm import scontrol, squeue
 from ccpipe.formats.slurm.job_id import SlurmId
 from ccpipe.formats.slurm.json.squeue import read_json
 from ccpipe.formats.slurm.records import Allocation, LiveJob
 from ccpipe.formats.slurm.resources import index_list
+from ccpipe.formats.slurm.text import scontrol, squeue
 from ccpipe.formats.slurm.timestamp import SECOND
 from tests.formats.slurm.agreement import differences
 from tests.formats.slurm.captured import UTC, captured, names

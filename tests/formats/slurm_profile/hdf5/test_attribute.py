@@ -14,7 +14,7 @@ from ccpipe.formats.slurm_profile.hdf5 import open_root
 from ccpipe.formats.slurm_profile.hdf5.attribute import count_elements, read_attributes
 from ccpipe.formats.slurm_profile.hdf5.messages import (
     ATTRIBUTE,
-    Message,
+    HeaderMessage,
 )
 from ccpipe.formats.slurm_profile.hdf5.storage import Storage
 from tests.formats.slurm_profile.hdf5.files import FORMAT, SAMPLE
@@ -42,14 +42,14 @@ def test_an_attribute_that_is_cut_short_is_damaged() -> None:
     head = struct.pack("<BxHHH", 2, 2, len(number), len(scalar))
     whole = head + b"n\0" + number + scalar + (7).to_bytes(4, "little")
     with Storage(SAMPLE) as storage:
-        assert read_attributes(storage, [Message(ATTRIBUTE, whole)]) == {"n": 7}
+        assert read_attributes(storage, [HeaderMessage(ATTRIBUTE, whole)]) == {"n": 7}
         for size in (*range(len(head)), *range(len(head) + 3, len(whole))):
             with pytest.raises(DamagedProfileError):
-                read_attributes(storage, [Message(ATTRIBUTE, whole[:size])])
+                read_attributes(storage, [HeaderMessage(ATTRIBUTE, whole[:size])])
         for size in range(len(head), len(head) + 3):
-            assert read_attributes(storage, [Message(ATTRIBUTE, whole[:size])]) == {}
+            assert read_attributes(storage, [HeaderMessage(ATTRIBUTE, whole[:size])]) == {}
         with pytest.raises(DamagedProfileError, match="an attribute of version 4"):
-            read_attributes(storage, [Message(ATTRIBUTE, b"\4" + whole[1:])])
+            read_attributes(storage, [HeaderMessage(ATTRIBUTE, b"\4" + whole[1:])])
 
 
 def test_a_dataspace_has_one_dimension_at_most() -> None:

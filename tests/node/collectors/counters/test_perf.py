@@ -8,25 +8,32 @@ import pytest
 from ccpipe.errors import DataError
 from ccpipe.node.collectors.counters import perf
 from ccpipe.node.collectors.counters.perf import METRICS, Perf
-from ccpipe.node.linux.perf_event import HARDWARE, RAW, SOFTWARE, Event, Group, Reading
+from ccpipe.node.linux.perf_event import (
+    HARDWARE,
+    RAW,
+    SOFTWARE,
+    EventGroup,
+    GroupReading,
+    PerfEvent,
+)
 from tests.node.conftest import Root, checked, reported
 
-CYCLES, INSTRUCTIONS = Event(HARDWARE, 0), Event(HARDWARE, 1)
+CYCLES, INSTRUCTIONS = PerfEvent(HARDWARE, 0), PerfEvent(HARDWARE, 1)
 SECOND = 10**9
-INTEL_DP = [Event(RAW, config) for config in (0x01C7, 0x04C7, 0x10C7, 0x40C7)]
-INTEL_SP = [Event(RAW, config) for config in (0x02C7, 0x08C7, 0x20C7, 0x80C7)]
+INTEL_DP = [PerfEvent(RAW, config) for config in (0x01C7, 0x04C7, 0x10C7, 0x40C7)]
+INTEL_SP = [PerfEvent(RAW, config) for config in (0x02C7, 0x08C7, 0x20C7, 0x80C7)]
 
 
 class Made:
     """Stands in for the kernel: groups whose events gain so much each second."""
 
-    def __init__(self, gains: Callable[[Event, int], int]) -> None:
+    def __init__(self, gains: Callable[[PerfEvent, int], int]) -> None:
         self.gains = gains
         self.seconds = 1
-        self.opened: list[tuple[list[Event], int]] = []
-        self.refused: dict[Event, int] = {}
+        self.opened: list[tuple[list[PerfEvent], int]] = []
+        self.refused: dict[PerfEvent, int] = {}
 
-    def group(self, events: Sequence[Event], cpu: int) -> "Made.Group":
+    def group(self, events: Sequence[PerfEvent], cpu: int) -> "Made.Group":
         """Open a group, or refuse it."""
         for event in events:
             if event in self.refused:
@@ -37,25 +44,25 @@ class Made:
     class Group:
         """One group; it takes turns, so that it counts half of the time."""
 
-        def __init__(self, made: "Made", events: list[Event], cpu: int) -> None:
+        def __init__(self, made: "Made", events: list[PerfEvent], cpu: int) -> None:
             self.made, self.events, self.cpu = made, events, cpu
 
-        def read(self) -> Reading:
+        def read(self) -> GroupReading:
             """Count what half of the time gives."""
             half = self.made.seconds * SECOND // 2
             gains = (self.made.gains(event, self.cpu) for event in self.events)
-            return Reading(2 * half, half, tuple(gain * half // SECOND for gain in gains))
+            return GroupReading(2 * half, half, tuple(gain * half // SECOND for gain in gains))
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     """Replace the kernel: hardware thread n does n + 1 instructions in 2 cycles."""
 
-    def gains(event: Event, cpu: int) -> int:
+    def gains(event: PerfEvent, cpu: int) -> int:
         return {CYCLES: 2_000_000, INSTRUCTIONS: 1_000_000 * (cpu + 1)}.get(event, 1000)
 
     kernel = Made(gains)
-    monkeypatch.setattr(perf, "Group", kernel.group)
+    monkeypatch.setattr(perf, "EventGroup", kernel.group)
     return kernel
 
 
@@ -108,15 +115,15 @@ def test_exactly_what_the_table_declares_is_sent(root: Root, made: Made) -> None
         ("GenuineIntel 6 79 avx2", [INTEL_DP[:-1], INTEL_SP[:-1]]),
         ("GenuineIntel 6 45 avx", []),
         ("GenuineIntel 15 79 avx", []),
-        ("AuthenticAMD 23 1 avx2", [[Event(RAW, 0xF003)], [Event(RAW, 0x0F03)]]),
-        ("AuthenticAMD 23 49 avx2", [[Event(RAW, 0x0F03)]]),
-        ("AuthenticAMD 26 2 avx512f", [[Event(RAW, 0x0F03)]]),
+        ("AuthenticAMD 23 1 avx2", [[PerfEvent(RAW, 0xF003)], [PerfEvent(RAW, 0x0F03)]]),
+        ("AuthenticAMD 23 49 avx2", [[PerfEvent(RAW, 0x0F03)]]),
+        ("AuthenticAMD 26 2 avx512f", [[PerfEvent(RAW, 0x0F03)]]),
         ("AuthenticAMD 21 2 avx", []),
         ("CentaurHauls 7 59 avx", []),
     ],
 )
 def test_operations_are_counted_where_the_table_knows_how(
-    tmp_path: Path, made: Made, cpuinfo: str, groups: list[list[Event]]
+    tmp_path: Path, made: Made, cpuinfo: str, groups: list[list[PerfEvent]]
 ) -> None:
     """By vendor, family and model; a processor without 512 bits has one event less of each."""
     vendor, family, model, flags = cpuinfo.split()
@@ -155,7 +162,7 @@ def test_what_is_not_offered_is_left_out(root: Root, made: Made) -> None:
 def test_a_controller_that_is_refused_makes_no_smaller_sum(root: Root, made: Made) -> None:
     """The memory's traffic is that of all of them, or not told of."""
     root.show("perf/first")
-    made.refused = {Event(24, 0x0C04): 22}
+    made.refused = {PerfEvent(24, 0x0C04): 22}
     collector = Perf(root=str(root))
     list(collector.collect(1))
     made.seconds = 2
@@ -165,7 +172,7 @@ def test_a_controller_that_is_refused_makes_no_smaller_sum(root: Root, made: Mad
 def test_nothing_to_count_is_what_the_kernel_said(root: Root, made: Made) -> None:
     """ENOENT, as on a virtual machine: the sampler leaves the collector out, with one line."""
     root.show("perf/first")
-    events = [CYCLES, *INTEL_DP, *INTEL_SP, Event(24, 0x0304)]
+    events = [CYCLES, *INTEL_DP, *INTEL_SP, PerfEvent(24, 0x0304)]
     made.refused = dict.fromkeys(events, 2)
     with pytest.raises(FileNotFoundError):
         list(Perf(root=str(root)).collect(1))
@@ -196,9 +203,9 @@ def test_a_group_that_never_had_its_turn_costs_its_metrics(
     """On one hardware thread: its own and the node's sum, as a smaller one would be wrong."""
     idle = Made.Group.read
 
-    def read(group: Made.Group) -> Reading:
+    def read(group: Made.Group) -> GroupReading:
         if group.cpu == 2 and group.events == INTEL_SP:
-            return Reading(made.seconds * SECOND, 0, (0,) * 4)
+            return GroupReading(made.seconds * SECOND, 0, (0,) * 4)
         return idle(group)
 
     monkeypatch.setattr(Made.Group, "read", read)
@@ -214,12 +221,12 @@ def test_a_group_that_never_had_its_turn_costs_its_metrics(
 def test_the_real_kernel_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two software clocks in place of cycles and instructions: as many of one as of the other."""
     cycles, instructions = perf._INSTRUCTIONS
-    clock, task_clock = Event(SOFTWARE, 0), Event(SOFTWARE, 1)
+    clock, task_clock = PerfEvent(SOFTWARE, 0), PerfEvent(SOFTWARE, 1)
     # Each in a group of its own: the kernel keeps only the clock that leads a group up to date.
     monkeypatch.setattr(perf, "_INSTRUCTIONS", (cycles._replace(event=clock),))
     monkeypatch.setattr(perf, "_flops", lambda _: [(instructions._replace(event=task_clock),)])
     try:
-        Group([clock], 0).close()
+        EventGroup([clock], 0).close()
     except PermissionError as error:
         pytest.skip(f"counting for all processes is not for us: {error}")
     collector = Perf(hwthreads=["*"])

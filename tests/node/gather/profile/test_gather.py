@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from ccpipe.formats.slurm_profile import Profile, open_profile
-from ccpipe.node.gather.profile import ProfileGather, ProfileGatherError, Selection, Step
+from ccpipe.node.gather.profile import ProfileGather, ProfileGatherError, SeriesSelection, Step
 from tests.conftest import program
 
 USER = pwd.getpwuid(os.getuid()).pw_name
-STEP = Step(job=17, step="0", node="c1", user=USER, profile=Selection.ALL)
+STEP = Step(job=17, step="0", node="c1", user=USER, profile=SeriesSelection.ALL)
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def test_a_step_of_the_first_generation_of_calls(gather: ProfileGather, tmp_path
     gather.node_step_start(STEP)
     gather.task_start(0)
     now = time.time()
-    gather.add_sample_data(Selection.ENERGY, {"watts": 200}, now)
-    gather.add_sample_data(Selection.ENERGY, {"watts": 210}, now + 1)
-    gather.add_sample_data(Selection.TASK, {"RSS": 5, "CPUTime": 0.5}, now, task=0)
+    gather.add_sample_data(SeriesSelection.ENERGY, {"watts": 200}, now)
+    gather.add_sample_data(SeriesSelection.ENERGY, {"watts": 210}, now + 1)
+    gather.add_sample_data(SeriesSelection.TASK, {"RSS": 5, "CPUTime": 0.5}, now, task=0)
     gather.task_end(1234)
     gather.node_step_end()
     with open_profile(tmp_path / USER / "17_0_c1.h5") as profile:
@@ -74,21 +74,21 @@ def test_a_step_of_the_second_generation_of_calls(gather: ProfileGather) -> None
 @pytest.mark.parametrize(
     ("asked", "default", "is_active"),
     [
-        (Selection.NOT_SET, "none", False),
-        (Selection.NOT_SET, "task", True),
-        (Selection.NONE, "all", False),
-        (Selection.TASK, "none", True),
-        (Selection.ENERGY, "task", False),
+        (SeriesSelection.NOT_SET, "none", False),
+        (SeriesSelection.NOT_SET, "task", True),
+        (SeriesSelection.NONE, "all", False),
+        (SeriesSelection.TASK, "none", True),
+        (SeriesSelection.ENERGY, "task", False),
     ],
 )
 def test_a_step_says_what_is_profiled_or_the_default_does(
-    gather: ProfileGather, tmp_path: Path, asked: Selection, default: str, is_active: bool
+    gather: ProfileGather, tmp_path: Path, asked: SeriesSelection, default: str, is_active: bool
 ) -> None:
     """Without anything to profile there is no file; what is not selected is left out."""
     gather.conf_set({"profilehdf5default": default})
     gather.node_step_start(Step(job=1, step="batch", node="c1", user=USER, profile=asked))
-    assert gather.is_active(Selection.TASK) is is_active
-    gather.add_sample_data(Selection.TASK, {"RSS": 5}, task=0)
+    assert gather.is_active(SeriesSelection.TASK) is is_active
+    gather.add_sample_data(SeriesSelection.TASK, {"RSS": 5}, task=0)
     has_file = gather.is_active()
     gather.node_step_end()
     assert gather.is_active() is False
@@ -106,7 +106,7 @@ def test_samples_after_the_end_are_dropped(gather: ProfileGather) -> None:
     number = gather.create_dataset("Energy", -1, [("Power", int)])
     gather.node_step_end()
     gather.add_sample_data(number, [5])
-    gather.add_sample_data(Selection.ENERGY, {"Power": 5})
+    gather.add_sample_data(SeriesSelection.ENERGY, {"Power": 5})
     for call in (gather.node_step_end, lambda: gather.task_start(0), lambda: gather.task_end(1)):
         with pytest.raises(ProfileGatherError):
             call()
@@ -124,8 +124,8 @@ def test_what_does_not_fit_is_a_named_error(gather: ProfileGather) -> None:
         (lambda: gather.add_sample_data(-1, [1]), "no dataset -1"),
         (lambda: gather.add_sample_data(number, [1, 2]), "2 values, not 1"),
         (lambda: gather.add_sample_data(number, [-5]), "not a number from 0"),
-        (lambda: gather.add_sample_data(Selection.TASK, {"RSS": 1}), "have numbers"),
-        (lambda: gather.add_sample_data(Selection.ENERGY, {"RSS": 1}), "Energy"),
+        (lambda: gather.add_sample_data(SeriesSelection.TASK, {"RSS": 1}), "have numbers"),
+        (lambda: gather.add_sample_data(SeriesSelection.ENERGY, {"RSS": 1}), "Energy"),
         (lambda: gather.create_dataset("x", 7, [("a", int)]), "no group 7"),
         (lambda: gather.create_dataset("x", tasks, [("a", int)]), "not a task's number"),
         (lambda: gather.create_dataset("Energy", -1, [("Power", int)]), "already"),
@@ -146,7 +146,7 @@ def test_options_are_those_of_slurm_and_of_the_document(tmp_path: Path) -> None:
     assert "ProfileDefaultProfile" in gather.conf_options()
     gather.conf_set({"PROFILEDIR": str(tmp_path), "ProfileDefaultProfile": "Energy"})
     assert gather.conf_get().dir == tmp_path
-    assert gather.conf_get().default == Selection.ENERGY
+    assert gather.conf_get().default == SeriesSelection.ENERGY
     with pytest.raises(ProfileGatherError, match="ProfileDirectory"):
         gather.conf_set({"ProfileDirectory": "x"})
     with pytest.raises(ProfileGatherError, match="ProfileHDF5Default"):
@@ -159,7 +159,9 @@ def test_options_are_those_of_slurm_and_of_the_document(tmp_path: Path) -> None:
 
 def test_series_are_sampled_at_their_interval_unless_suspended(gather: ProfileGather) -> None:
     """A reading that is not there is no sample; a series that is not profiled is not read."""
-    gather.node_step_start(Step(job=1, step="0", node="c1", user=USER, profile=Selection.ENERGY))
+    gather.node_step_start(
+        Step(job=1, step="0", node="c1", user=USER, profile=SeriesSelection.ENERGY)
+    )
     readings = iter([None, 1, 2, *[3] * 10_000])
     enough, others = threading.Event(), list[int]()
 
@@ -169,8 +171,8 @@ def test_series_are_sampled_at_their_interval_unless_suspended(gather: ProfileGa
             enough.set()
         return None if value is None else {"Power": value}
 
-    gather.sample_every(0.02, Selection.ENERGY, power)
-    gather.sample_every(0.02, Selection.NETWORK, lambda: others.append(1))
+    gather.sample_every(0.02, SeriesSelection.ENERGY, power)
+    gather.sample_every(0.02, SeriesSelection.NETWORK, lambda: others.append(1))
     assert enough.wait(20)
     gather.suspend()
     time.sleep(0.1)
@@ -188,17 +190,17 @@ def test_series_are_sampled_at_their_interval_unless_suspended(gather: ProfileGa
 def test_a_forked_child_leaves_the_file_alone(gather: ProfileGather) -> None:
     """What it closes at its end is not the parent's."""
     gather.node_step_start(STEP)
-    gather.add_sample_data(Selection.ENERGY, {"Power": 5})
+    gather.add_sample_data(SeriesSelection.ENERGY, {"Power": 5})
     pid = os.fork()
     if not pid:
         try:
             gather.child_forked()
-            gather.add_sample_data(Selection.ENERGY, {"Power": 99})
+            gather.add_sample_data(SeriesSelection.ENERGY, {"Power": 99})
             gather.fini()
         finally:
             os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-    gather.add_sample_data(Selection.ENERGY, {"Power": 6})
+    gather.add_sample_data(SeriesSelection.ENERGY, {"Power": 6})
     assert gather.path is not None
     gather.node_step_end()
     with open_profile(gather.path) as profile:
@@ -211,9 +213,11 @@ def test_the_real_sh5util_merges_and_extracts_a_step(gather: ProfileGather, tmp_
         step = Step(job=17, step="0", node=node, user=USER, node_index=number, profile=STEP.profile)
         gather.node_step_start(step)
         for second in range(3):
-            gather.add_sample_data(Selection.ENERGY, {"Power": 100 + second}, 1795170874 + second)
+            gather.add_sample_data(
+                SeriesSelection.ENERGY, {"Power": 100 + second}, 1795170874 + second
+            )
             values = {"RSS": second, "CPUTime": 0.5}
-            gather.add_sample_data(Selection.TASK, values, 1795170874 + second, task=number)
+            gather.add_sample_data(SeriesSelection.TASK, values, 1795170874 + second, task=number)
         gather.node_step_end()
     (tmp_path / "slurm.conf").write_text(
         "ClusterName=test\nSlurmctldHost=localhost\nAuthType=auth/none\nNodeName=c1\n"

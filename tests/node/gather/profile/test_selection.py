@@ -3,42 +3,42 @@
 import pytest
 
 from ccpipe.errors import UsageError
-from ccpipe.node.gather.profile import Selection, parse_frequencies, parse_selection
+from ccpipe.node.gather.profile import SeriesSelection, parse_frequencies, parse_selection
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("task", Selection.TASK),
-        ("Energy,TASK", Selection.ENERGY | Selection.TASK),
-        ("filesystem", Selection.LUSTRE),
-        ("lustre,network", Selection.LUSTRE | Selection.NETWORK),
-        ("all", Selection.ALL),
-        ("all,task", Selection.ALL),
-        ("task,none", Selection.NONE),
+        ("task", SeriesSelection.TASK),
+        ("Energy,TASK", SeriesSelection.ENERGY | SeriesSelection.TASK),
+        ("filesystem", SeriesSelection.LUSTRE),
+        ("lustre,network", SeriesSelection.LUSTRE | SeriesSelection.NETWORK),
+        ("all", SeriesSelection.ALL),
+        ("all,task", SeriesSelection.ALL),
+        ("task,none", SeriesSelection.NONE),
     ],
 )
-def test_a_selection_is_a_list_of_series(text: str, expected: Selection) -> None:
+def test_a_selection_is_a_list_of_series(text: str, expected: SeriesSelection) -> None:
     """In it none wins, then all."""
     assert parse_selection(text) == expected
 
 
 def test_the_bits_are_those_of_slurm() -> None:
     """They are stored in its database."""
-    assert [int(one) for one in Selection] == [1, 2, 4, 8, 16]
-    assert int(Selection.ALL) == 0xFFFFFFFF
+    assert [int(one) for one in SeriesSelection] == [1, 2, 4, 8, 16]
+    assert int(SeriesSelection.ALL) == 0xFFFFFFFF
 
 
 def test_nothing_is_active_unless_selected() -> None:
     """NOT_SET asks whether any series is."""
-    task = Selection.TASK
-    assert task.includes(Selection.TASK)
-    assert task.includes(Selection.NOT_SET)
-    assert not task.includes(Selection.ENERGY)
-    assert Selection.ALL.includes(Selection.ENERGY)
-    for nothing in (Selection.NONE, Selection.NOT_SET):
-        assert not nothing.includes(Selection.NOT_SET)
-        assert not nothing.includes(Selection.TASK)
+    task = SeriesSelection.TASK
+    assert task.includes(SeriesSelection.TASK)
+    assert task.includes(SeriesSelection.NOT_SET)
+    assert not task.includes(SeriesSelection.ENERGY)
+    assert SeriesSelection.ALL.includes(SeriesSelection.ENERGY)
+    for nothing in (SeriesSelection.NONE, SeriesSelection.NOT_SET):
+        assert not nothing.includes(SeriesSelection.NOT_SET)
+        assert not nothing.includes(SeriesSelection.TASK)
 
 
 def test_frequencies_are_seconds_by_series() -> None:

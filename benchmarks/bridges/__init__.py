@@ -1,0 +1,1 @@
+"""What bridges move, from the broker into stores, and what that costs."""

@@ -1,0 +1,258 @@
+"""Bridges as they are shipped, durable, from JetStream into stores; and Telegraf beside them.
+
+Lines per CPU-second of the bridge's own process, without what it takes to start, which is measured
+on an empty stream.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from benchmarks import servers
+from benchmarks.bridges import telegraf
+from benchmarks.bridges.streams import EMPTY, FEW_NEW, NEW, publish, subject
+
+ROWS = {"500": 5_000_000, "10": 1_000_000, "1": 300_000, NEW: 500_000}
+"""Lines in a message, or new series; and how many lines are measured."""
+POSTGRES_ROWS = {"500": 5_000_000, "10": 1_000_000, "1": 300_000, FEW_NEW: 100_000}
+"""The same where the store takes a minute for half a million new series."""
+TELEGRAF_ROWS = {"500": 500_000, "10": 500_000, "1": 200_000, NEW: 300_000, FEW_NEW: 50_000}
+"""The same for a slower process."""
+
+NULL = """
+[source]
+use = "nats"
+subjects = ["metrics"]
+durable = "null"
+[sink]
+use = "null"
+"""
+
+TWIN = "without-kernel.toml"
+"""The same recipe, run as where there is no compiler."""
+
+LIMITS: dict[tuple[str, str], str] = {
+    ("null", "500"): "decoding, half of it; copies from socket to payload, a quarter",
+    ("null", "10"): "the objects of each message: payload, reply subject",
+    ("null", "1"): "the objects of each message, and writing its acknowledgement",
+    ("null", NEW): "adding series to the table: checking, hashing and keeping their bytes",
+    ("null, without kernels", "500"): "decoding, in Python",
+    ("victoriametrics", "500"): "as null, and the kernel's copies of the request",
+    ("victoriametrics", "10"): "as null; the store itself takes longer than the bridge",
+    ("victoriametrics", "1"): "the objects of each message, and writing its acknowledgement",
+    ("victoriametrics", NEW): "adding series to the table; the store itself takes far longer",
+    ("parquet", "500"): "Parquet's encodings and compression, in pyarrow; then decoding",
+    ("parquet", "10"): "as 500; the objects of each message",
+    ("parquet", "1"): "the objects of each message, and writing its acknowledgement",
+    ("parquet", NEW): "adding series to the table: checking, hashing and keeping their bytes",
+    ("postgres", "500"): "writing rows as binary COPY, and the kernel's copies of them",
+    ("postgres", "10"): "writing rows as binary COPY; the objects of each message",
+    ("postgres", "1"): "the objects of each message, and writing its acknowledgement",
+    ("postgres", FEW_NEW): "adding series to the table; then hashing them and writing their rows",
+}
+"""What limits each row now, as profiles of it showed."""
+
+
+class Bridge(msgspec.Struct):
+    """What one bridge did."""
+
+    store: str
+    row: str
+    lines: int
+    seconds: float
+    """CPU, user and system, without the start."""
+    start: float
+    """CPU seconds that the start takes."""
+    megabytes: float
+    """Resident, at most."""
+    telegraf: float | None = None
+    """Lines per CPU-second of Telegraf doing the same."""
+
+    @property
+    def speed(self) -> float:
+        """Lines per CPU-second."""
+        return self.lines / self.seconds
+
+
+class Run(NamedTuple):
+    """One process."""
+
+    written: int
+    seconds: float
+    megabytes: float
+
+
+def bridge(
+    python: str, recipe: str, url: str, row: str, options: Mapping[str, str], folder: Path
+) -> Run:
+    """Run a recipe, under a durable name of its own, until the stream of `row` is empty."""
+    environment = {
+        **os.environ,
+        "CCPIPE_CLUSTER": "bench",
+        "CCPIPE_BUS__SERVERS": url,
+        "CCPIPE_SOURCE__SUBJECTS": subject(row),
+        "CCPIPE_SOURCE__DURABLE": f"d{secrets.token_hex(4)}",
+        "CCPIPE_SOURCE__DRAIN": "120s",
+        **({"CCPIPE_KERNEL": "python"} if recipe.endswith(TWIN) else {}),
+        **{f"CCPIPE_SINK__{name.upper()}": value for name, value in options.items()},
+    }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or every start would compile everything
+    environment["PYTHONPYCACHEPREFIX"] = str(folder / "pycache")
+    command = [python, "-m", "ccpipe", "bridge", recipe, "--for", "1s"]
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", _PARENT, *command],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        check=False,
+    )
+    if (found := re.search(r"records read, (\d+) written", done.stderr)) is None:
+        raise SystemExit(done.stderr)
+    seconds, megabytes = map(float, done.stdout.split()[-2:])
+    return Run(int(found[1]), seconds, megabytes)
+
+
+_PARENT = """
+import os, subprocess, sys
+_, _, usage = os.wait4(subprocess.Popen(sys.argv[1:]).pid, 0)
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+"""
+"""A process counts the memory of the one that it was forked from as its own: here a small one."""
+
+
+@contextlib.contextmanager
+def store(name: str, folder: Path) -> Iterator[dict[str, str]]:
+    """Run a store; yield the options of its sink."""
+    if name == "victoriametrics":
+        with servers.victoriametrics() as url:
+            yield {"url": url}
+    elif name == "postgres":
+        with servers.postgres() as url:
+            yield {"url": url}
+    elif name == "parquet":
+        with tempfile.TemporaryDirectory(dir=folder) as out:
+            yield {"dir": out}
+    else:
+        yield {}
+
+
+def stores() -> Iterator[str]:
+    """Yield the stores that can be measured here; say which cannot."""
+    yield "null"
+    yield "null, without kernels"
+    if shutil.which("victoria-metrics"):
+        yield "victoriametrics"
+    else:
+        print("VictoriaMetrics is not installed and left out")
+    if find_spec("pyarrow"):
+        yield "parquet"
+    else:
+        print("pyarrow is not installed and Parquet left out")
+    if servers.postgres_programs() and find_spec("asyncpg"):
+        yield "postgres"
+    else:
+        print("PostgreSQL or asyncpg is not installed and left out")
+
+
+def bridges(*, quick: bool = False, program: Path | None = None) -> list[Bridge]:
+    """Measure all stores on all streams, and Telegraf's `program` where there is one."""
+    share = 4 if quick else 1
+    found: list[Bridge] = []
+    with tempfile.TemporaryDirectory() as name, servers.jetstream() as url:
+        folder = Path(name)
+        for row, count in {EMPTY: 0, **ROWS, **POSTGRES_ROWS}.items():
+            asyncio.run(publish(url, row, count // share))
+        recipe = folder / "null.toml"
+        recipe.write_text(NULL)
+        (folder / TWIN).write_text(NULL)
+        recipes = {"null": str(recipe), "null, without kernels": str(folder / TWIN)}
+        for each in stores():
+            shipped = recipes.get(each, each)
+            with store(each, folder) as options:
+                found += _rows(each, shipped, url, options, folder, 1 if quick else 2)
+    for one in found:
+        if one.lines != (count := _rows_of(one.store)[one.row] // share):
+            print(f"{one.store} {one.row}: only {one.lines} of {count} lines were written in time")
+        print(f"{one.store} {one.row}: {one.speed / 1e6:.2f} M lines/CPU-s, {one.megabytes:.0f} MB")
+    if program is not None:
+        _beside(found, program, share)
+    return found
+
+
+def _rows_of(store: str) -> dict[str, int]:
+    if store == "null, without kernels":
+        return {"500": ROWS["500"]}
+    return POSTGRES_ROWS if store == "postgres" else ROWS
+
+
+def _rows(
+    name: str, recipe: str, url: str, options: Mapping[str, str], folder: Path, rounds: int
+) -> Iterator[Bridge]:
+    """Measure one store on each stream, the best of some rounds."""
+
+    def run(row: str) -> Run:
+        times = 1 if row in (NEW, FEW_NEW) else rounds  # a second time they are not new
+        runs = [bridge(sys.executable, recipe, url, row, options, folder) for _ in range(times)]
+        return min(runs, key=lambda one: one.seconds / max(one.written, 1))
+
+    bridge(sys.executable, recipe, url, EMPTY, options, folder)  # to compile, and make tables
+    start = run(EMPTY).seconds
+    for row in _rows_of(name):
+        one = run(row)
+        yield Bridge(name, row, one.written, one.seconds - start, start, one.megabytes)
+
+
+def _beside(found: list[Bridge], program: Path, share: int) -> None:
+    """Measure Telegraf into the stores that it has an output for."""
+    counts = {row: count // share for row, count in TELEGRAF_ROWS.items()}
+    with tempfile.TemporaryDirectory() as name, servers.jetstream() as url:
+        folder = Path(name)
+        for row, count in {EMPTY: 0, **counts}.items():
+            asyncio.run(publish(url, row, count))
+        for each in dict.fromkeys(one.store for one in found):
+            with store(each, folder) as options:
+                rows = {row: counts[row] for row in _rows_of(each)}
+                speeds = telegraf.speeds(program, each, options, url, rows, folder)
+            for one in found:
+                if one.store == each:
+                    one.telegraf = speeds.get(one.row)
+
+
+def markdown(found: list[Bridge]) -> list[str]:
+    """Return the table."""
+    return [
+        "## Bridges: JetStream, durable, recipes as shipped",
+        "",
+        "| store | lines a message | M lines/CPU-s | MB | Telegraf | ratio | what limits it now |",
+        "|---|---:|---:|---:|---:|---:|---|",
+        *(
+            f"| {one.store} | {_NAMES.get(one.row, one.row)} | {one.speed / 1e6:.2f} |"
+            f" {one.megabytes:.0f} | {_telegraf(one)} | {LIMITS[one.store, one.row]} |"
+            for one in found
+        ),
+        "",
+        "`new`: 500 lines a message, each of a series of its own. Megabytes are resident, at most.",
+        *([] if any(one.telegraf for one in found) else ["Telegraf was not there to be measured."]),
+    ]
+
+
+_NAMES = {NEW: "500, new", FEW_NEW: "500, new"}
+
+
+def _telegraf(one: Bridge) -> str:
+    if not one.telegraf:
+        return " | "
+    return f"{one.telegraf / 1e6:.2f} | {one.speed / one.telegraf:.1f}x"

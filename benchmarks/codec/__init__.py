@@ -1,0 +1,1 @@
+"""Line protocol: decoding, encoding, rules, and the memory of the series table."""

@@ -1,0 +1,1 @@
+"""Grid Engine's accounting, read and summed."""

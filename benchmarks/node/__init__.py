@@ -1,0 +1,1 @@
+"""What the publisher and the gathering of steps cost on a node."""

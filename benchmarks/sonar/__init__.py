@@ -1,0 +1,1 @@
+"""Sonar's payloads, decoded and translated."""

@@ -1,0 +1,1 @@
+"""Indexes of accounting files: where the records of each job are."""

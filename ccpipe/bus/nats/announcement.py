@@ -1,0 +1,59 @@
+"""Where a running ``ccpipe up`` of this user can be reached, for the user's other commands."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ccpipe.config import state_folder
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """Where a ``ccpipe up`` on this machine can be reached; holds the password."""
+
+    url: str
+    pid: int
+    cluster: str
+    folder: str
+
+    def announce(self) -> bool:
+        """Announce it to commands of the same user, in a file that only the user can read.
+
+        Where another one runs that was announced before, that one stays; return whether it is us.
+        """
+        other = running()
+        if other is not None and other.pid != self.pid:
+            return False
+        path = _announcement()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_private(path, json.dumps(asdict(self)))
+        return True
+
+    def withdraw(self) -> None:
+        """Withdraw the announcement, unless another one has replaced it."""
+        if running() == self:
+            _announcement().unlink(missing_ok=True)
+
+
+def running() -> RunningServer | None:
+    """Return this user's running ``ccpipe up``, if there is one."""
+    try:
+        found = RunningServer(**json.loads(_announcement().read_text(encoding="utf-8")))
+        os.kill(found.pid, 0)
+    except (OSError, ValueError, TypeError):
+        return None
+    return found
+
+
+def _announcement() -> Path:
+    return state_folder() / "up.json"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
+        file.write(text)
+    draft.replace(path)

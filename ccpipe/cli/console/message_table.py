@@ -1,0 +1,149 @@
+"""Messages as a table, for people."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import IO, NamedTuple
+
+from ccpipe.cli.console.quantity import short
+from ccpipe.message import Kind, Message
+from ccpipe.terminal import paint, printable
+
+LEVELS = {"emerg": "red", "alert": "red", "crit": "red", "err": "red", "error": "red"}
+LEVELS |= {"warn": "yellow", "warning": "yellow", "notice": "cyan", "debug": "dim"}
+"""Colours of the levels of log messages."""
+
+
+class TableRow(NamedTuple):
+    """One line of a ``MessageTable``."""
+
+    cells: Sequence[str]
+    colours: Sequence[str]
+    marks: Sequence[str] = ()
+    """Lines below it."""
+
+
+class MessageTable:
+    """Messages as a table without end: columns grow as needed, long lines are cut.
+
+    What is not printable is escaped, so that no message can control the terminal. The value stands
+    before what may be long, and on a narrow terminal names are shortened first: it is never cut.
+    """
+
+    HEADS = ("TIME", "NODE", "NAME", "VALUE", "WHERE", "CLUSTER")
+    COLOURS = ("dim", "cyan", "", "bold", "", "", "dim")
+    MAX_WIDTH = 24
+    """A longer cell shifts the rest of its own row only."""
+
+    MIN_WIDTH = 6
+    """Of names on a narrow terminal."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        """Format for a stream; lines are cut if it is a terminal."""
+        self.units: Mapping[str, str] = {}
+        """Units of metrics that have no tag ``unit``."""
+        self._stream = stream
+        self._widths = [len("00:00:00"), *map(len, self.HEADS[1:])]
+        self._rows_until_heads = 0
+
+    def render(self, messages: Iterable[Message], *, strict: bool = False) -> str:
+        """Return the lines of some messages; `strict` adds the rules that each one breaks."""
+        return self.render_rows([self._row(message, strict=strict) for message in messages])
+
+    def render_rows(self, rows: Sequence[TableRow]) -> str:
+        """Return the lines of some rows, in the same columns as those of messages."""
+        size = _size_of_terminal() if self._stream.isatty() else None
+        lines: list[str] = []
+        rows = [row._replace(cells=[printable(cell) for cell in row.cells]) for row in rows]
+        self._widths = [
+            max(width, *(min(len(row.cells[i]), self.MAX_WIDTH) for row in rows), 0)
+            for i, width in enumerate(self._widths)
+        ]
+        for row in rows:
+            if self._rows_until_heads == 0:
+                self._rows_until_heads = size.lines - 1 if size else sys.maxsize
+                lines.append(self._line(self.HEADS, ["bold"] * len(self.HEADS), size))
+            self._rows_until_heads -= 1
+            lines.append(self._line(row.cells, row.colours, size))
+            marks = (f"  {printable(mark)}" for mark in row.marks)
+            lines.extend(self._line([mark], ["yellow"], size) for mark in marks)
+        return "".join(line + "\n" for line in lines)
+
+    def _row(self, message: Message, *, strict: bool) -> TableRow:
+        colours = self.COLOURS
+        if message.kind is Kind.LOG:
+            colour = LEVELS.get(message.tags.get("loglevel", "").lower(), "")
+            colours = (*colours[:-1], colour)
+        marks = [f"^ {problem}" for problem in message.problems()] if strict else ()
+        return TableRow(_cells(message, self.units), colours, marks)
+
+    def _line(
+        self, cells: Sequence[str], colours: Sequence[str], size: os.terminal_size | None
+    ) -> str:
+        widths = self._widths
+        if size and len(cells) > 1:
+            # Time, value and the gaps beside them; node and name share what is left.
+            left = size.columns - widths[0] - max(widths[3], len(cells[3])) - 6
+            share = max(self.MIN_WIDTH, left // 2)
+            widths = [min(width, share) if i in (1, 2) else width for i, width in enumerate(widths)]
+            cells = [_cut(cell, share) if i in (1, 2) else cell for i, cell in enumerate(cells)]
+        padded = [f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=False)]
+        padded[len(cells) - 1 :] = cells[-1:]
+        room = size.columns if size else sys.maxsize
+        pieces = []
+        for text, colour in zip(padded, colours, strict=True):
+            piece = _cut(text, room)
+            pieces.append(paint(piece, colour, self._stream))
+            room -= len(piece) + 2
+            if room <= 0:
+                break
+        return "  ".join(pieces).rstrip()
+
+
+def _size_of_terminal() -> os.terminal_size:
+    import shutil  # which imports what compresses files
+
+    return shutil.get_terminal_size()
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: max(room - 1, 0)] + "…"
+
+
+def _cells(message: Message, units: Mapping[str, str]) -> list[str]:
+    tags = message.tags
+    where = [" ".join(filter(None, (tags.get(t), tags.get(f"{t}-id")))) for t in ("type", "stype")]
+    named = {"cluster", "hostname", "type", "type-id", "stype", "stype-id"}
+    value, text = message.value, ""
+    if message.kind is Kind.METRIC and not isinstance(value, str | bool):
+        shown = short(value, tags.get("unit", units.get(message.name, "")))
+        named.add("unit")
+    elif message.kind is Kind.METRIC:
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+    else:
+        # An event's text is long: it comes last, after what it is about.
+        shown = tags.get("function") or tags.get("loglevel") or tags.get("method") or message.kind
+        text = f"{message.field}={value}"
+    rest = " ".join(f"{key}={tag}" for key, tag in tags.items() if key not in named)
+    return [
+        clock(message.time),
+        message.hostname,
+        message.name,
+        shown,
+        " ".join(filter(None, where)),
+        tags.get("cluster", ""),
+        " ".join(filter(None, (text, rest))),
+    ]
+
+
+def clock(nanoseconds: int | None) -> str:
+    """Write a timestamp as local time of day, with as many decimals as needed."""
+    if nanoseconds is None:
+        return "-"
+    seconds, rest = divmod(nanoseconds, 10**9)
+    try:
+        local = datetime.fromtimestamp(seconds)  # noqa: DTZ006 - people read local time
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds} s"
+    return f"{local:%H:%M:%S}" + (f".{rest:09d}".rstrip("0") if rest else "")

@@ -1,0 +1,66 @@
+"""Plain command lines, read without the library that reads all others and takes long to import.
+
+What is not plain, such as a mistake, is left to that library, which knows what to say.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ccpipe.cli.console.command_table import Option, command
+
+READERS: Mapping[str, Callable[[str], Any]] = {
+    "TEXT": str,
+    "CHOICE": str,
+    "INTEGER": int,
+    "PATH": Path,
+}
+"""How values are read; those of other kinds are not plain."""
+
+
+def read(name: str, words: Sequence[str]) -> dict[str, Any] | None:
+    """Return what is given to a command, by the long names of its options; None where not plain.
+
+    Options that may be repeated are lists; a flag is true, or false where it begins with ``no-``.
+    """
+    known = command(name)
+    assert known is not None
+    options = {each: option for option in known.options for each in option.names}
+    found: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        option = options.get(flag)
+        if not word.startswith("-"):
+            is_plain = bool(known.arguments) and _put_text(found, known.arguments[0], word)
+        elif option is None or (equals and not (option.value and flag.startswith("--"))):
+            return None
+        elif option.value:
+            value = value if equals else next(rest, "-")
+            is_plain = not value.startswith("-") and _put_text(found, option, value)
+        else:
+            is_plain = _put(found, option, not flag.startswith("--no-"))
+        if not is_plain:
+            return None
+    return found
+
+
+def _put_text(found: dict[str, Any], option: Option, text: str) -> bool:
+    """Keep what a text says; false where that is not plain."""
+    kind = option.value.removesuffix("...")
+    if kind not in READERS or (kind == "PATH" and not text):
+        return False
+    if kind == "INTEGER" and not (text.isascii() and text.isdecimal()):
+        return False
+    return (not option.choices or text in option.choices) and _put(
+        found, option, READERS[kind](text)
+    )
+
+
+def _put(found: dict[str, Any], option: Option, value: Any) -> bool:
+    """Keep a value; false for a second one of what is given once."""
+    key = option.names[0].removeprefix("--").lower()
+    if option.value.endswith("..."):
+        found.setdefault(key, []).append(value)
+        return True
+    return found.setdefault(key, value) is value

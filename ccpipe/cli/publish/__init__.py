@@ -1,0 +1,1 @@
+"""``ccpipe publish``."""

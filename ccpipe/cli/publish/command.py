@@ -1,0 +1,127 @@
+"""``ccpipe publish``: this node's metrics onto the bus."""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ccpipe.cli.console.options import Where, seconds
+from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.errors import UsageError
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.pipeline import Sink
+
+if TYPE_CHECKING:
+    from ccpipe.config import Site
+    from ccpipe.formats.sonar import Envelope, WriteProfile
+    from ccpipe.node.agent.agent import Agent
+
+Output = Literal["line", "json", "table", "sonar"]
+
+
+async def publish(
+    *,
+    once: bool = False,
+    dry_run: bool = False,
+    explain: bool = False,
+    output: Annotated[Output, Parameter(alias="-o")] = "line",
+    interval: str | None = None,
+    for_: Annotated[str | None, Parameter(name="--for")] = None,
+    where: Where = Where(),  # noqa: B008 - frozen
+) -> None:
+    """Publish this node's metrics.
+
+    Also publishes Sonar envelopes and the publisher's own log, and replies to
+    control requests to this node. Samples are taken at multiples of the interval
+    by the wall clock, so all nodes of a cluster are synchronized. While the server
+    is down, messages are spooled to disk, up to 64 MiB. SIGHUP reloads the
+    configuration. docs/node.md describes how to run it as a service.
+
+    Examples:
+      ccpipe publish --once --dry-run -o table
+      ccpipe publish --once --explain
+      CCPIPE_CONFIG=/etc/ccpipe/ccpipe.toml ccpipe publish
+
+    Parameters
+    ----------
+    once
+        Publish one sample of everything and exit; without a server, exit with 69.
+    dry_run
+        Print metrics as they would be published; connect to nothing.
+    explain
+        With --once: print what each [[publish.translate]] does to a sample.
+    output
+        How a dry run prints metrics; sonar prints Sonar envelopes instead.
+    interval
+        Time between samples, such as 10s; overrides the configuration.
+    for_
+        Exit after this time, such as 30s.
+    """
+    from ccpipe.cli.publish.plain import agent_of
+
+    agent = agent_of(where, interval, once=once)
+    if explain:
+        await _explain(agent, output)
+    elif dry_run:
+        await _print(agent, output, seconds(for_, "--for"))
+    else:
+        await agent.run(seconds(for_, "--for"))
+
+
+async def _explain(agent: "Agent", output: Output) -> None:
+    from ccpipe.cli.config.explain import explain
+    from ccpipe.formats.lineprotocol.messages import Messages
+
+    if not agent.once or output == "sonar":
+        raise UsageError("--explain is for metrics, with --once")
+    records = Messages.concat([Messages.of(batch.records) async for batch in agent.metrics])
+    names = [table["use"] for table in agent.site.publish.translate]
+    explain(records, agent.parts.translators, names, output)
+
+
+async def _print(agent: "Agent", output: Output, after: float | None) -> None:
+    from ccpipe.sinks.dead_letter_file import DeadLetterFile
+
+    sink = _printer(output, agent.site)
+    await run_pipe(
+        agent.sonar if output == "sonar" else agent.metrics,
+        sink,
+        name="publisher",
+        telemetry=agent.telemetry,
+        listen=agent.site.telemetry.listen,
+        translators=() if output == "sonar" else agent.stages,
+        limits=sink.limits,
+        dead_letter_sink=DeadLetterFile(agent.dead_letter_file()),
+        seconds=after,
+    )
+
+
+def _printer(output: Output, site: "Site") -> Sink:
+    if output == "sonar":
+        return EnvelopePrinter(site.publish.sonar.profile)
+    if output == "table":
+        from ccpipe.cli.console.table_sink import TableSink
+
+        return TableSink()
+    from ccpipe.sinks.stdout import StdoutSink
+
+    return StdoutSink(format=output)
+
+
+class EnvelopePrinter(Sink):
+    """Prints envelopes on stdout, one a line, as they would be published."""
+
+    takes = Envelopes
+
+    def __init__(self, profile: "WriteProfile") -> None:
+        self._profile = profile
+
+    async def write(self, records: "Sequence[Envelope]") -> None:
+        """Print the envelopes."""
+        from ccpipe.formats.sonar import encode
+
+        sys.stdout.buffer.write(
+            b"".join(encode(envelope, profile=self._profile) for envelope in records)
+        )
+        sys.stdout.buffer.flush()

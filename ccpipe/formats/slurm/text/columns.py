@@ -1,0 +1,211 @@
+"""From tables to records: whole columns at a time, row by row only where one is bad."""
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import IO, Any, Generic, TypeVar
+
+import msgspec
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm.reading import ParsedOutput, RejectedRecord
+from ccpipe.formats.slurm.text.field import Columns, FieldReader, FieldSpec
+from ccpipe.formats.slurm.text.plain_rows import PlainRows
+from ccpipe.formats.slurm.text.table import (
+    MAX_RECORD,
+    ColumnBlock,
+    Fits,
+    Header,
+    RowSplitter,
+    original_bytes,
+    split_header,
+    unique,
+)
+
+CHUNK = 2**15
+"""Bytes that are read at once: so many that their cells stay in the processor's cache."""
+Row = TypeVar("Row", bound=msgspec.Struct)
+"""A Struct whose first field every row must have; the others have defaults."""
+
+
+class TableReader(Generic[Row]):
+    """Reads a table as its bytes come, in bounded memory."""
+
+    def __init__(
+        self,
+        record: type[Row],
+        fields: Sequence[FieldSpec],
+        *,
+        free: Collection[str] = (),
+        fits: Mapping[str, Fits] | None = None,
+        columns: Sequence[str] | None = None,
+        delimiter: str | None = None,
+    ) -> None:
+        """Make records of a msgspec Struct, whose first field every row must have.
+
+        Cells of the `free` columns, and of fields that say so, may hold the delimiter and
+        newlines. `fits` says what columns can hold that are read together with others. Without
+        `columns` the first line names them. Without a `delimiter` it is the first character of
+        that line that no name holds, else ``|``.
+
+        Raises
+        ------
+        DataError
+            where none of the `columns` is that of the first field, and for what cannot be a
+            delimiter.
+
+        """
+        self._record = record
+        self._fields = fields
+        self._free = frozenset(free).union(*(field.columns for field in fields if field.is_free))
+        if delimiter is not None and (not delimiter or "\n" in delimiter):
+            raise DataError(f"{delimiter!r} cannot be a delimiter")
+        self._fits = dict(fits or {})
+        self._delimiter = delimiter
+        self._start = b""
+        self._sources: list[tuple[FieldReader | None, Any]] = []
+        """Of each field up to the last that the table has, with its default."""
+        self._splitter: RowSplitter | None = None
+        self._plain: PlainRows | None = None
+        if columns is not None:
+            names = unique(name.lower() for name in columns)
+            self._begin(names, delimiter or "|", line=1)
+
+    @property
+    def header(self) -> Header:
+        """The columns; raises DataError before the line that names them."""
+        if self._splitter is None:
+            raise DataError("no line of names yet")
+        return self._splitter.header
+
+    def feed(self, chunk: bytes) -> ParsedOutput[Row]:
+        """Read the rows that are complete; no more than one is held back.
+
+        Raises
+        ------
+        DataError
+            where the first line does not name the columns.
+
+        """
+        return self._feed(chunk, is_last=False)
+
+    def flush(self) -> ParsedOutput[Row]:
+        """Read what is left, at the end of the output; raises DataError as ``feed`` does."""
+        return self._feed(b"", is_last=True)
+
+    def read(self, payload: bytes) -> ParsedOutput[Row]:
+        """Read a whole output; raises DataError as ``feed`` does."""
+        whole: ParsedOutput[Row] = ParsedOutput()
+        for start in range(0, len(payload), CHUNK):
+            whole.extend(self.feed(payload[start : start + CHUNK]))
+        whole.extend(self.flush())
+        return whole
+
+    def read_stream(self, stream: IO[bytes]) -> Iterator[ParsedOutput[Row]]:
+        """Read an output in chunks; raises DataError as ``feed`` does."""
+        while chunk := stream.read(CHUNK):
+            yield self.feed(chunk)
+        yield self.flush()
+
+    def _feed(self, chunk: bytes, *, is_last: bool) -> ParsedOutput[Row]:
+        if self._splitter is None:
+            self._start += chunk
+            line, end, chunk = self._start.partition(b"\n")
+            if not end and not is_last:
+                if len(line) > MAX_RECORD:
+                    raise DataError(f"no line end in the first {MAX_RECORD} bytes")
+                return ParsedOutput()
+            self._start = b""
+            if not line and not chunk:
+                return ParsedOutput()
+            names, delimiter = split_header(line.decode("utf-8", "replace"), self._delimiter)
+            self._begin(names, delimiter, line=2)
+        assert self._splitter is not None
+        if not is_last and (records := self._read_plain(self._splitter, chunk)):
+            return ParsedOutput(records)
+        return self._read(self._splitter.feed(chunk, is_last=is_last))
+
+    def _read_plain(self, splitter: RowSplitter, chunk: bytes) -> list[Row]:
+        """Have the compiled kernel read rows; none where one is odd or may have to be corrected."""
+        if self._plain is None or self._may_correct():
+            return []
+        payload = splitter.whole(chunk)
+        records, end = self._plain.read(payload)
+        if self._may_correct():
+            return []
+        if records:
+            splitter.advance(payload[end:], len(records))
+        return records
+
+    def _may_correct(self) -> bool:
+        """Whether ``_corrected`` may have something to do."""
+        return False
+
+    def _begin(self, names: tuple[str, ...], delimiter: str, *, line: int) -> None:
+        found = [
+            FieldReader.find((field for field in self._fields if field.name == name), names)
+            for name in self._record.__struct_fields__
+        ]
+        if found[0] is None:
+            raise DataError(f"no column with the number of the job in {', '.join(names)!r:.200}")
+        while found[-1] is None:
+            found.pop()
+        defaults = (None, *self._record.__struct_defaults__)
+        self._sources = list(zip(found, defaults, strict=False))
+        fits = {
+            source.field.columns[0]: source.field.read
+            for source in reversed(found)
+            if source and source.field.read and len(source.places) == 1
+        } | self._fits
+        header = Header(names, delimiter, self._free, fits)
+        self._splitter = RowSplitter(header, line=line)
+        self._plain = PlainRows.of(self._record, self._sources, header)
+
+    def _read(self, block: ColumnBlock) -> ParsedOutput[Row]:
+        try:
+            columns = _repaired(block)
+            values = [
+                source.values(columns) if source else itertools.repeat(default)
+                for source, default in self._sources
+            ]
+            records = list(map(self._record, *values)) if block.lines else []
+        except DataError:
+            assert self._splitter is not None
+            return self._read_rows(self._splitter.look_again(block))
+        return ParsedOutput(self._corrected(records, columns), block.rejected)
+
+    def _corrected(self, records: list[Row], columns: Columns) -> list[Row]:
+        """Correct records by what other cells of their rows say; here, leave them."""
+        del columns
+        return records
+
+    def _read_rows(self, block: ColumnBlock) -> ParsedOutput[Row]:
+        """Read row by row, to find those that are bad."""
+        assert self._splitter is not None
+        delimiter = self._splitter.header.delimiter
+        reading: ParsedOutput[Row] = ParsedOutput(rejected=block.rejected)
+        for position, row in enumerate(zip(*_repaired(block), strict=True)):
+            try:
+                values = [
+                    source.value(row) if source else default for source, default in self._sources
+                ]
+                cells = [(cell,) for cell in row]
+                reading.records += self._corrected([self._record(*values)], cells)
+            except DataError as error:
+                original = original_bytes(
+                    delimiter.join(column[position] for column in block.columns)
+                )
+                rejected = RejectedRecord(block.lines[position], str(error), original)
+                reading.rejected.append(rejected)
+        reading.rejected.sort(key=lambda rejected: rejected.line)
+        return reading
+
+
+def _repaired(block: ColumnBlock) -> Columns:
+    if block.is_utf8:
+        return block.columns
+    return tuple([repaired(cell) for cell in column] for column in block.columns)
+
+
+def repaired(text: str) -> str:
+    """Put U+FFFD for bytes that are not UTF-8."""
+    return original_bytes(text).decode("utf-8", "replace")

@@ -1,0 +1,221 @@
+"""Slurm's accounting: the text of ``sacct -P`` and ``sstat -P``, and the JSON of sacct.
+
+>>> payload = b"JobIDRaw|JobName|State|Elapsed\\n3|a|b|CANCELLED by 1000|00:00:55\\n"
+>>> row = read(payload).records[0]
+>>> row.id.job, row.job_name, row.state, row.cancelled_by, row.elapsed
+(3, 'a|b', 'CANCELLED', 1000, 55)
+
+Any columns in any order, with or without a line of names. What is not a column of ``SacctRow`` is
+left out. Ask Slurm for ``SLURM_TIME_FORMAT=%s``, and for a delimiter that no text holds.
+
+Source: sacct(1) and sstat(1); ``src/sacct/sacct.c`` and ``print.c`` of Slurm 20.11 to 26.05.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import tzinfo
+
+import msgspec
+
+from ccpipe.formats.slurm.job_id import SlurmId
+from ccpipe.formats.slurm.reading import ParsedOutput
+from ccpipe.formats.slurm.sacct_row import SacctRow
+from ccpipe.formats.slurm.states import cancelled_by, job_state
+from ccpipe.formats.slurm.text.columns import TableReader
+from ccpipe.formats.slurm.text.field import Columns, FieldSpec
+from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
+from ccpipe.formats.slurm.values import (
+    count,
+    decimal,
+    duration,
+    exit_code,
+    minutes,
+    requested_memory,
+    text,
+    volume,
+    whole,
+)
+
+TIMES = ("submit", "eligible", "start", "end")
+"""In the order in which they come."""
+FREE = ("stdin", "stdout", "stderr", "extra")
+"""Columns of free text that are not read."""
+
+
+def _code(cell: str) -> int | None:
+    found = exit_code(cell)
+    return found[0] if found else None
+
+
+def _signal(cell: str) -> int | None:
+    found = exit_code(cell)
+    return found[1] if found else None
+
+
+def _memory(cell: str) -> int | None:
+    found = requested_memory(cell)
+    return found[0] if found else None
+
+
+def _memory_of(cell: str) -> str | None:
+    found = requested_memory(cell)
+    return found[1] if found else None
+
+
+def _label(cell: str) -> str | None:
+    return cell or None
+
+
+def fields(time: TimeReader) -> list[FieldSpec]:
+    """Return the ways from sacct's columns to the fields of ``SacctRow``."""
+    return [
+        FieldSpec("id", ("jobid", "jobidraw"), SlurmId.read, varies=True, is_required=True),
+        FieldSpec("id", ("jobidraw",), SlurmId.read, varies=True, is_required=True),
+        FieldSpec("id", ("jobid",), SlurmId.read, varies=True, is_required=True),
+        FieldSpec("req_mem", ("reqmem",), _memory),
+        FieldSpec("req_mem_of", ("reqmem",), _memory_of),
+        FieldSpec("exit_code", ("exitcode",), _code),
+        FieldSpec("exit_signal", ("exitcode",), _signal),
+        FieldSpec("derived_exit_code", ("derivedexitcode",), _code),
+        FieldSpec("derived_exit_signal", ("derivedexitcode",), _signal),
+        FieldSpec("state", ("state",), job_state),
+        FieldSpec("cancelled_by", ("state",), cancelled_by),
+        FieldSpec("time_limit", ("timelimitraw",), minutes),
+        FieldSpec("time_limit", ("timelimit",), duration),
+        FieldSpec("elapsed", ("elapsedraw",), whole),
+        FieldSpec("elapsed", ("elapsed",), duration),
+        FieldSpec("cpu_time", ("cputimeraw",), whole),
+        FieldSpec("cpu_time", ("cputime",), duration),
+        FieldSpec("alloc_cpus", ("alloccpus",), count),
+        FieldSpec("alloc_cpus", ("ncpus",), count),
+        FieldSpec("alloc_nodes", ("allocnodes",), count),
+        FieldSpec("alloc_nodes", ("nnodes",), count),
+        FieldSpec("consumed_energy", ("consumedenergyraw",), whole, varies=True),
+        FieldSpec("consumed_energy", ("consumedenergy",), decimal, varies=True),
+        *(FieldSpec(name, (name,), time, varies=True, read_column=time.column) for name in TIMES),
+        *(FieldSpec(name, (name,), duration) for name in ("suspended", "planned")),
+        FieldSpec("planned", ("reserved",), duration),
+        *(FieldSpec(name, (_column(name),), duration, varies=True) for name in _DURATIONS),
+        *(FieldSpec(name, (_column(name),), volume, varies=True) for name in _VOLUMES),
+        *(FieldSpec(name, (_column(name),), count) for name in ("req_cpus", "req_nodes")),
+        *(FieldSpec(name, (_column(name),), whole) for name in _NUMBERS),
+        *(FieldSpec(name, (_column(name),), text) for name in ("node_list", "layout", "reason")),
+        *(FieldSpec(name, (_column(name),), _label) for name in _LABELS),
+        *(FieldSpec(name, (_column(name),)) for name in _RESOURCES),
+        *(FieldSpec(name, (_column(name),), is_free=True) for name in _TEXTS),
+    ]
+
+
+def _column(name: str) -> str:
+    return name.replace("_", "")
+
+
+_DURATIONS = ("min_cpu", "ave_cpu", "system_cpu", "user_cpu", "total_cpu")
+_VOLUMES = (
+    "ave_disk_read", "ave_disk_write", "ave_rss", "ave_vm_size", "max_rss", "max_vm_size",
+    "ave_pages", "max_pages", "max_disk_read", "max_disk_write",
+)  # fmt: skip
+_NUMBERS = ("uid", "gid", "priority", "db_index", "restarts", "ntasks", "max_rss_task")
+_LABELS = (
+    "user", "account", "partition", "reservation", "cluster", "group", "qos", "wckey", "flags",
+    "licenses", "max_rss_node", "failed_node",
+)  # fmt: skip
+_RESOURCES = (
+    "alloc_tres", "req_tres",
+    *(f"tres_usage_{way}_{what}" for way in ("in", "out") for what in ("ave", "max", "min", "tot")),
+)  # fmt: skip
+_TEXTS = (
+    "job_name", "constraints", "comment", "admin_comment", "system_comment", "submit_line",
+    "work_dir", "container",
+)  # fmt: skip
+
+
+class SacctReader(TableReader[SacctRow]):
+    """Reads the rows of sacct or sstat as their bytes come, in bounded memory."""
+
+    def __init__(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        delimiter: str | None = None,
+        zone: tzinfo | None = None,
+    ) -> None:
+        """Read rows of these `columns`, or of those that the first line names.
+
+        Without a `delimiter` it is the first character of that line that no name holds, else
+        ``|``. Local times are those of `zone`, see ``timestamp``; without one, rows that have any
+        are rejected.
+        """
+        self._time = TimeReader(zone)
+        ways = fields(self._time)
+        super().__init__(
+            SacctRow,
+            ways,
+            free=FREE,
+            fits={"jobid": SlurmId.read, "jobidraw": SlurmId.read},
+            columns=columns,
+            delimiter=delimiter,
+        )
+
+    def _may_correct(self) -> bool:
+        return self._time.has_repeats
+
+    def _corrected(self, records: list[SacctRow], columns: Columns) -> list[SacctRow]:
+        """Choose among the times that came twice, as clocks were set back."""
+        if not self._time.has_repeats:
+            return records
+        cells = {
+            source.field.name: columns[source.places[0]]
+            for source, _ in self._sources
+            if source and source.field.name in TIMES
+        }
+        return [
+            with_order(row, {name: self._time.second(texts[at]) for name, texts in cells.items()})
+            for at, row in enumerate(records)
+        ]
+
+
+def with_order(row: SacctRow, second: Mapping[str, int | None]) -> SacctRow:
+    """Choose the times of a row, of which some can also be the `second` one.
+
+    The first choice is taken that is in order (submit, eligible, start, end) and has the elapsed
+    time right; where none has, the first that is in order; where none is, the row is left.
+    """
+    choices = []
+    for name in TIMES:
+        first, other = getattr(row, name), second.get(name)
+        choices.append((first,) if other is None else (first, other))
+    in_order = [times for times in itertools.product(*choices) if _is_in_order(times)]
+    in_order.sort(key=lambda times: not _is_elapsed(row, *times[2:]))
+    if not in_order:
+        return row
+    return msgspec.structs.replace(row, **dict(zip(TIMES, in_order[0], strict=True)))
+
+
+def _is_in_order(times: Iterable[int | None]) -> bool:
+    known = [time for time in times if time is not None]
+    return known == sorted(known)
+
+
+def _is_elapsed(row: SacctRow, start: int | None, end: int | None) -> bool:
+    if start is None or end is None or row.elapsed is None:
+        return False
+    return end - start == (row.elapsed + (row.suspended or 0)) * SECOND
+
+
+def read(
+    payload: bytes,
+    *,
+    columns: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    zone: tzinfo | None = None,
+) -> ParsedOutput[SacctRow]:
+    """Read a whole output; the options are those of ``SacctReader``.
+
+    Raises
+    ------
+    DataError
+        where the first line does not name the columns.
+
+    """
+    return SacctReader(columns=columns, delimiter=delimiter, zone=zone).read(payload)

@@ -1,0 +1,376 @@
+r"""Rows of a table whose cells nothing quotes: ``sacct -P``, ``squeue -o``, ``sinfo -o``.
+
+A delimiter or a newline inside a text stands there as it is. What a row is follows from what its
+other cells can be:
+
+* A line with fewer delimiters than the header, or whose first cells cannot begin a row, goes on
+  from the line before it.
+* Where a row has too many delimiters, those columns absorb them that hold free text, so that every
+  other cell is what its column can hold. Where two neighbours could, the first of them gets their
+  text as a whole and the other nothing; where it matters more, the row is rejected.
+
+>>> names, numbers = ("jobid", "jobname", "elapsed"), {"jobid": int, "elapsed": int}
+>>> splitter = RowSplitter(Header(names, "|", frozenset({"jobname"}), numbers))
+>>> splitter.feed(b"1|a|b\nc|0\n2|d|0\n", is_last=True).columns
+(('1', '2'), ('a|b\nc', 'd'), ('0', '0'))
+"""
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm.reading import RejectedRecord
+
+MAX_RECORD = 2**20
+"""Bytes of a row with all its lines; a longer one is rejected."""
+MAX_COLUMNS = 1000
+MAX_EXTRA = 1000
+"""Delimiters that a row may hold beyond those of its header."""
+
+MAX_CHECKS = 2
+"""How many cells are looked at to see whether a line begins a row."""
+MAX_LOOKS = 8
+"""How often a row is looked at as a whole, to see whether it needs further lines."""
+
+Fits = Callable[[str], Any]
+"""Reads a cell; raises DataError or ValueError for what its column cannot hold."""
+
+_NAME = re.compile(r"[A-Za-z0-9_:()/. *%-]*")
+
+
+@dataclass(frozen=True)
+class Header:
+    """The columns of a table."""
+
+    names: tuple[str, ...]
+    """In lower case; what follows the last delimiter of a line that ends with one is named ""."""
+    delimiter: str
+    free: frozenset[str]
+    """Columns whose texts may hold the delimiter and newlines."""
+    fits: Mapping[str, Fits]
+    """Of each column that does not take every text, what reads it."""
+
+    @property
+    def last(self) -> int:
+        """The position of the last column."""
+        return len(self.names) - 1
+
+    @functools.cached_property
+    def lead(self) -> int:
+        """How many columns come before the first that may hold a newline."""
+        return next((i for i, name in enumerate(self.names) if name in self.free), self.last)
+
+    @functools.cached_property
+    def _checks(self) -> list[tuple[int, Fits]]:
+        """The first columns that do not take every text, of those that begin a row."""
+        columns = enumerate(self.names[: max(self.lead, 1)])
+        return [(i, self.fits[name]) for i, name in columns if name in self.fits][:MAX_CHECKS]
+
+    def begins(self, line: str) -> bool:
+        """Whether the first cells of a line are what begins a row."""
+        if not self._checks:
+            return True
+        cells = line.split(self.delimiter, self._checks[-1][0] + 1)
+        return all(_takes(reader, cells[column]) for column, reader in self._checks)
+
+    def accepts(self, column: int, cell: str) -> bool:
+        """Whether a cell is what a column can hold."""
+        reader = self.fits.get(self.names[column])
+        return reader is None or _takes(reader, cell)
+
+
+def _takes(reader: Fits, cell: str) -> bool:
+    try:
+        reader(cell)
+    except (DataError, ValueError):
+        return False
+    return True
+
+
+def split_header(line: str, delimiter: str | None = None) -> tuple[tuple[str, ...], str]:
+    """Split the line of names, and find the delimiter: the first character that no name holds.
+
+    Raises
+    ------
+    DataError
+        where there is none, and more than one name.
+
+    """
+    if delimiter is None:
+        first = _NAME.match(line)
+        end = first.end() if first else 0
+        delimiter = line[end : end + 1]
+        if not delimiter and " " in line.strip():
+            raise DataError(f"no delimiter between the names of the columns: {line!r:.80}")
+    names = line.split(delimiter) if delimiter else [line]
+    if len(names) > MAX_COLUMNS:
+        raise DataError(f"{len(names)} columns, more than {MAX_COLUMNS}")
+    return unique(name.strip().lower() for name in names), delimiter or "|"
+
+
+def unique(names: Iterable[str]) -> tuple[str, ...]:
+    """Distinguish columns of the same name: the second ``jobid`` is ``jobid#2``."""
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return tuple(found)
+
+
+class ColumnBlock(NamedTuple):
+    """Some rows, by column; a cell is as it was printed."""
+
+    columns: tuple[Sequence[str], ...]
+    lines: Sequence[int]
+    """The number of each row's first line, from 1."""
+    rejected: list[RejectedRecord]
+    is_utf8: bool = True
+    """If not, bytes that are not UTF-8 stand as lone surrogates."""
+    is_plain: bool = False
+    """Whether each line has as many delimiters as the header, so that none was looked at."""
+
+
+class RowSplitter:
+    """Cuts bytes, as they come, into rows; holds back no more than one row."""
+
+    def __init__(self, header: Header, *, line: int = 1) -> None:
+        """Begin at a line of the output, which has this number."""
+        self.header = header
+        self._line = line
+        """The number of the first line that is held back or comes next."""
+        self._rest = b""
+        self._skips = False
+        self._is_utf8 = True
+
+    def feed(self, chunk: bytes, *, is_last: bool = False) -> ColumnBlock:
+        """Return the rows that are complete; those that were held back too, if it is the last."""
+        lines = self._complete_lines(chunk, is_last=is_last)
+        is_too_long = len(self._rest) > MAX_RECORD
+        block = self._rows(lines, is_last=is_last or is_too_long)
+        if is_too_long:
+            reason = f"a row of more than {MAX_RECORD} bytes"
+            block.rejected.append(RejectedRecord(self._line, reason, self._rest[:MAX_RECORD]))
+            self._rest, self._skips = b"", True
+        return block
+
+    def _rows(self, lines: list[str], *, is_last: bool) -> ColumnBlock:
+        width = self.header.last
+        counts = [line.count(self.header.delimiter) for line in lines]
+        if counts and counts.count(width) == len(counts):
+            taken = len(lines) if is_last else len(lines) - 1
+            self._hold_back(lines[taken:])
+            numbers = range(self._line, self._line + taken)
+            self._line += taken
+            return ColumnBlock(
+                self._columns_of(lines[:taken]), numbers, [], self._is_utf8, is_plain=True
+            )
+        return self._odd_rows(lines, counts, is_last=is_last)
+
+    def whole(self, chunk: bytes) -> bytes:
+        """Return what was held back and comes next; nothing while a line is skipped."""
+        return b"" if self._skips else self._rest + chunk
+
+    def advance(self, rest: bytes, rows: int) -> None:
+        """Go on behind rows that somebody else has read; `rest` is held back."""
+        self._rest = rest
+        self._line += rows
+
+    def look_again(self, block: ColumnBlock) -> ColumnBlock:
+        """Look at each row of a block: some may not be whole for all their delimiters."""
+        if not (block.is_plain and block.lines):
+            return block
+        lines = [self.header.delimiter.join(row) for row in zip(*block.columns, strict=True)]
+        counts = [self.header.last] * len(lines)
+        found = RowSplitter(self.header, line=block.lines[0])._odd_rows(lines, counts, is_last=True)  # noqa: SLF001
+        return found._replace(is_utf8=block.is_utf8, rejected=block.rejected + found.rejected)
+
+    def _complete_lines(self, chunk: bytes, *, is_last: bool) -> list[str]:
+        """Take the lines that are complete, and keep the rest of the chunk."""
+        if self._skips:  # the rest of a line that was too long
+            end = chunk.find(b"\n") + 1
+            if not end and not is_last:
+                return []
+            self._skips, self._line = False, self._line + 1
+            chunk = chunk[end:] if end else b""
+        payload = self._rest + chunk
+        end = len(payload) if is_last else payload.rfind(b"\n") + 1
+        self._rest = payload[end:]
+        if not end:
+            return []
+        try:
+            text = payload[:end].decode()
+            self._is_utf8 = True
+        except UnicodeDecodeError:
+            text = payload[:end].decode("utf-8", "surrogateescape")
+            self._is_utf8 = False
+        return text.removesuffix("\n").split("\n")
+
+    def _hold_back(self, lines: Sequence[str]) -> None:
+        if lines:
+            held = "".join(f"{line}\n" for line in lines)
+            self._rest = held.encode("utf-8", "surrogateescape") + self._rest
+
+    def _columns_of(self, lines: Sequence[str]) -> tuple[Sequence[str], ...]:
+        """Split lines that all have as many delimiters as the header."""
+        width = len(self.header.names)
+        if not lines:
+            return ((),) * width
+        cells = self.header.delimiter.join(lines).split(self.header.delimiter)
+        return tuple(cells[column::width] for column in range(width))
+
+    def _odd_rows(self, lines: list[str], counts: list[int], *, is_last: bool) -> ColumnBlock:
+        """Put lines together to rows, one by one."""
+        groups: list[tuple[int, int]] = []
+        row = _Row(self.header)
+        begin = 0
+        for position, (line, delimiters) in enumerate(zip(lines, counts, strict=True)):
+            if position > begin and row.ends_before(line, delimiters):
+                groups.append((begin, position))
+                row, begin = _Row(self.header), position
+            row.add(line, delimiters)
+        if is_last and begin < len(lines):
+            groups.append((begin, len(lines)))
+            begin = len(lines)
+        self._hold_back(lines[begin:])
+        block = self._aligned(lines, groups)
+        self._line += begin
+        return block
+
+    def _aligned(self, lines: list[str], groups: list[tuple[int, int]]) -> ColumnBlock:
+        rows, starts, rejected = [], [], []
+        for begin, end in groups:
+            original = "\n".join(lines[begin:end]).rstrip("\n")
+            try:
+                if cells := align(original, self.header):
+                    rows.append(cells)
+                    starts.append(self._line + begin)
+            except DataError as error:
+                start = original_bytes(original[:MAX_RECORD])
+                rejected.append(RejectedRecord(self._line + begin, str(error), start))
+        columns = tuple(zip(*rows, strict=True)) if rows else ((),) * len(self.header.names)
+        return ColumnBlock(columns, starts, rejected, self._is_utf8)
+
+
+class _Row:
+    """The lines of a row that may go on."""
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.lines: list[str] = []
+        self.delimiters = 0
+        self.size = 0
+        self.looks = 0
+
+    def add(self, line: str, delimiters: int) -> None:
+        """Take one line more."""
+        self.lines.append(line)
+        self.delimiters += delimiters
+        self.size += len(line) + 1
+
+    def ends_before(self, line: str, delimiters: int) -> bool:
+        """Whether the next line, with so many delimiters, belongs to another row."""
+        header = self.header
+        if self.size > MAX_RECORD:
+            return True
+        if self.delimiters < header.last and delimiters < header.last:
+            return False
+        if delimiters >= header.lead and header.begins(line):
+            return True
+        return header.names[-1] not in header.free and self._is_whole()
+
+    def _is_whole(self) -> bool:
+        """Whether all cells are there, each what its column can hold."""
+        if self.delimiters < self.header.last or self.looks == MAX_LOOKS:
+            return False
+        self.looks += 1
+        try:
+            cells = align("\n".join(self.lines), self.header)
+        except DataError:
+            return False
+        return all(self.header.accepts(column, cell) for column, cell in enumerate(cells))
+
+
+def original_bytes(text: str) -> bytes:
+    """Return the bytes that a text was decoded from."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def align(original: str, header: Header) -> list[str]:
+    """Split a row into its cells, whatever delimiters its texts hold; none for an empty line.
+
+    Raises
+    ------
+    DataError
+        where there are too few delimiters, or those in excess can stand in more than one column
+        that matters.
+
+    """
+    if len(original) > MAX_RECORD:
+        raise DataError(f"a row of more than {MAX_RECORD} bytes")
+    if not original:
+        return []
+    cells = original.split(header.delimiter)
+    extra = len(cells) - len(header.names)
+    if extra == 0:
+        return cells
+    if extra < 0:
+        raise DataError(f"{len(cells)} fields where the header has {len(header.names)}")
+    if extra > MAX_EXTRA:
+        raise DataError(f"{extra} delimiters more than the header has")
+    return _merged(cells, header, _offsets(cells, header, extra))
+
+
+def _offsets(cells: list[str], header: Header, extra: int) -> list[set[int]]:
+    """Say of each column at how many cells beyond its position it can begin.
+
+    Any choice that ends with the last cell: first those that the columns to the left allow, then
+    of them those that the columns to the right allow.
+    """
+    width = len(header.names)
+    is_free = [name in header.free for name in header.names]
+    reached = [{0}]
+    for column in range(width):
+        before = reached[-1]
+        if is_free[column]:
+            reached.append(set(range(min(before), extra + 1)) if before else set())
+        else:
+            reached.append({x for x in before if header.accepts(column, cells[column + x])})
+    reached[width] &= {extra}
+    for column in reversed(range(width)):
+        after = reached[column + 1]
+        if is_free[column]:
+            last = max(after, default=-1)
+            reached[column] = {x for x in reached[column] if x <= last}
+        else:
+            reached[column] &= after
+    return reached
+
+
+def _merged(cells: list[str], header: Header, offsets: list[set[int]]) -> list[str]:
+    if not all(offsets):
+        raise DataError(
+            f"{len(cells)} fields where the header has {len(header.names)}, and no text that the"
+            " delimiters in excess could belong to"
+        )
+    merged: list[str] = []
+    column = 0
+    while column < len(header.names):
+        end = column + 1
+        while len(offsets[end]) > 1:
+            end += 1
+        ambiguous = header.names[column:end]
+        if len(ambiguous) > 1 and not header.free.issuperset(ambiguous):
+            raise DataError(
+                f"{len(cells)} fields where the header has {len(header.names)}: the delimiters in"
+                f" excess can stand in more than one of the columns {', '.join(ambiguous):.200}"
+            )
+        first, beyond = column + min(offsets[column]), end + min(offsets[end])
+        merged.append(header.delimiter.join(cells[first:beyond]))
+        merged += [""] * (len(ambiguous) - 1)
+        column = end
+    return merged

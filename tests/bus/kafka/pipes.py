@@ -1,0 +1,56 @@
+"""Pipes from a real Kafka, for the tests of its source and its sink."""
+
+import asyncio
+from typing import Any
+
+from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.kafka.broker import KafkaBroker
+from ccpipe.bus.kafka.sink import KafkaSink
+from ccpipe.bus.kafka.source import KafkaSource
+from ccpipe.config import Site
+from ccpipe.pipeline import Records, Sink, run
+from ccpipe.telemetry import Telemetry
+from tests.servers.kafka import Kafka
+
+SECOND = 10**9
+NOON = 1_740_052_800 * SECOND
+
+
+class Enough(Sink):
+    """Keeps records and stops the pipe when there are enough; may fail at one of the writes."""
+
+    def __init__(self, source: KafkaSource, stop: asyncio.Event, enough: int) -> None:
+        self.takes = source.gives
+        self.stop, self.enough = stop, enough
+        self.records: list[Any] = []
+        self.dies = False
+
+    async def write(self, records: Records) -> None:
+        """See ``Sink.write``."""
+        if self.dies:
+            raise RuntimeError("killed")
+        self.records += records
+        if len(self.records) >= self.enough:
+            self.stop.set()
+
+
+async def read(kafka: Kafka, site: Site, enough: int, *, dies: bool = False, **options: Any) -> Any:
+    """Read records through a pipe until there are enough, or until its sink fails."""
+    return await read_from(kafka.broker, site, enough, dies=dies, **options)
+
+
+async def read_from(
+    broker: KafkaBroker, site: Site, enough: int, *, dies: bool = False, **options: Any
+) -> Any:
+    """Read records as ``read`` does, with credentials of one's own."""
+    stop = asyncio.Event()
+    source = KafkaSource(site=site, telemetry=Telemetry(), broker=broker, **options)
+    sink = Enough(source, stop, enough)
+    sink.dies = dies
+    await asyncio.wait_for(run(source, sink, stop=stop), 60)
+    return sink.records
+
+
+def lines_to(kafka: Kafka, site: Site, **options: Any) -> KafkaSink:
+    """Make a sink of line protocol."""
+    return KafkaSink(site=site, broker=kafka.broker, codec=LineCodec(), **options)

@@ -1,0 +1,66 @@
+"""Records into a real Mosquitto: what each version of MQTT carries, and what it retains."""
+
+from collections.abc import Callable
+from typing import Any
+
+import aiomqtt
+import pytest
+
+from ccpipe.bus.mqtt.session import MqttBroker
+from ccpipe.bus.mqtt.sink import MqttSink
+from ccpipe.bus.mqtt.source import MqttSource
+from ccpipe.config import Site
+from ccpipe.message import event, metric
+from tests.bus.mqtt.reader import NOON, TAGS, Reader, metrics, remember, subscribed
+from tests.conftest import eventually
+from tests.servers.mosquitto import Mosquitto
+
+BOTH = pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+
+
+@BOTH
+async def test_what_is_written_is_what_comes(
+    mosquitto: Mosquitto, fox: Site, source: Callable[..., MqttSource], protocol: Any
+) -> None:
+    """Metrics and events, whole and in order, over either version of MQTT."""
+    durable = source(protocol, durable="test")
+    await remember(source(protocol, durable="test"))
+    start = event("job", "start_job", '{"a": 1}', time=NOON, tags=TAGS)
+    async with MqttSink(site=fox, broker=MqttBroker(url=mosquitto.url, protocol=protocol)) as sink:
+        await sink.write([*metrics(1200), start])
+    async with Reader(durable) as reader:
+        await eventually(lambda: len(reader.records) == 1201, 60)
+    assert [r.value for r in reader.records if r.name == "m"] == [float(i) for i in range(1200)]
+    assert {batch.origin for batch in reader.batches} >= {"fox%2Etest/events/job"}
+    assert [(r.name, r.value) for r in reader.records if r.name == "job"] == [("job", '{"a": 1}')]
+
+
+async def test_latest_values_are_retained(
+    source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
+) -> None:
+    """Who subscribes later sees the newest value of each series at once, and no older one."""
+    core = metric("m", 9.0, time=NOON, tags=TAGS | {"type": "core", "type-id": "1"})
+    async with MqttSink(site=fox, broker=mosquitto.broker, latest=True) as sink:
+        await sink.write([*reversed(metrics(5)), core])
+    seen: dict[str, bytes] = {}
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as client:
+        await client.subscribe("fox%2Etest/#")
+        async for message in client.messages:
+            assert message.retain
+            seen[str(message.topic)] = bytes(message.payload)
+            if len(seen) == 2:
+                break
+    node = b"m,cluster=fox.test,hostname=n1,type="
+    assert seen == {
+        "fox%2Etest/latest/n1/m": node + b"node value=4.0 1740052804\n",
+        "fox%2Etest/latest/n1/m/core/1": node + b"core,type-id=1 value=9.0 1740052800\n",
+    }
+    reading = source(topics=["fox%2Etest/latest/#"], retained=True)
+    async with Reader(reading) as reader:
+        await eventually(lambda: sorted(reader.values) == [4.0, 9.0], 60)
+    reading = source(topics=["fox%2Etest/latest/#"])
+    async with Reader(reading) as without:
+        await subscribed(reading)
+        async with MqttSink(site=fox, broker=mosquitto.broker, latest=True) as sink:
+            await sink.write(metrics(1, 6))
+        await eventually(lambda: without.values == [6.0], 60)

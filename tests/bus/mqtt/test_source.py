@@ -1,0 +1,137 @@
+"""Reading a real Mosquitto: nothing is acknowledged before it is safe."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.mqtt.session import MqttBroker
+from ccpipe.bus.mqtt.sink import MqttSink
+from ccpipe.bus.mqtt.source import MqttSource
+from ccpipe.config import Site
+from ccpipe.errors import ConfigError
+from ccpipe.telemetry import Telemetry
+from tests.bus.envelopes import JOBS, SAMPLE
+from tests.bus.mqtt.reader import Reader, metrics, remember, subscribed
+from tests.conftest import eventually
+from tests.servers.mosquitto import Mosquitto
+
+BOTH = pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+
+
+@BOTH
+async def test_what_was_not_acknowledged_comes_again(
+    source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site, protocol: Any
+) -> None:
+    """A process that ends without acknowledging leaves everything to the next one."""
+    await remember(source(protocol, durable="test"))
+    async with MqttSink(site=fox, broker=mosquitto.broker, lines=1) as sink:
+        await sink.write(metrics(10))
+    async with Reader(source(protocol, durable="test"), acknowledge=False) as first:
+        await eventually(lambda: len(first.records) == 10, 60)
+        await first.batches[0].ack()
+    done = len(first.batches[0].records)
+    async with Reader(source(protocol, durable="test")) as second:
+        await eventually(lambda: len(second.records) == 10 - done, 60)
+    assert second.values == first.values[done:]
+
+
+async def test_a_broker_that_goes_and_comes_back(
+    source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
+) -> None:
+    """The source waits for it and goes on; the sink says that the write may be tried again."""
+    from ccpipe.errors import UnavailableError
+
+    durable = source(durable="test")
+    async with MqttSink(site=fox, broker=mosquitto.broker) as sink, Reader(durable) as reader:
+        await subscribed(durable)
+        await sink.write(metrics(3))
+        await eventually(lambda: len(reader.records) == 3, 60)
+        mosquitto.stop()
+        with pytest.raises(UnavailableError, match=mosquitto.url):
+            await sink.write(metrics(3, 3))
+        await mosquitto.start()
+        await subscribed(durable)
+        await sink.write(metrics(3, 3))
+        await eventually(lambda: set(reader.values) == {0, 1, 2, 3, 4, 5}, 60)
+
+
+async def test_an_acknowledgement_after_a_lost_connection_is_not_sent(
+    source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
+) -> None:
+    """The number may mean another message by then: what is in doubt is delivered again."""
+    durable = source(durable="test")
+    async with Reader(durable, acknowledge=False) as reader:
+        await subscribed(durable)
+        async with MqttSink(site=fox, broker=mosquitto.broker) as sink:
+            await sink.write(metrics(1))
+        await eventually(lambda: reader.values == [0.0], 60)
+        mosquitto.stop()
+        await mosquitto.start()
+        await eventually(lambda: reader.values == [0.0, 0.0], 60)
+        await reader.batches[0].ack()
+        await reader.batches[1].ack()
+    async with Reader(source(durable="test")) as after:
+        await subscribed(after.source)
+        async with MqttSink(site=fox, broker=mosquitto.broker) as sink:
+            await sink.write(metrics(1, 7))
+        await eventually(lambda: after.values == [7.0], 60)
+
+
+async def test_envelopes(source: Callable[..., MqttSource], mosquitto: Mosquitto) -> None:
+    """The codec is composed: Sonar's envelopes travel as they do on NATS."""
+    site = Site(cluster="fox.no", hostname="n1")
+    reading = MqttSource(
+        site=site, telemetry=Telemetry(), broker=mosquitto.broker, codec=SonarCodec(), prefix="hpc"
+    )
+    async with Reader(reading) as reader:
+        await subscribed(reading)
+        sink = MqttSink(site=site, broker=mosquitto.broker, codec=SonarCodec(), prefix="hpc")
+        async with sink:
+            await sink.write([SAMPLE, JOBS])
+        await eventually(lambda: len(reader.records) == 2, 60)
+    assert reader.records == [SAMPLE, JOBS]
+    assert [b.origin for b in reader.batches] == [
+        "hpc/fox%2Eno/sonar/sample",
+        "hpc/fox%2Eno/sonar/job",
+    ]
+
+
+async def test_bridges_of_one_queue_share_the_messages(
+    source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
+) -> None:
+    """Each message goes to one of them."""
+    first, second = source(queue="q"), source(queue="q")
+    async with Reader(first) as one, Reader(second) as two:
+        for each in (first, second):
+            await subscribed(each)
+        async with MqttSink(site=fox, broker=mosquitto.broker, lines=1) as sink:
+            await sink.write(metrics(40))
+        await eventually(lambda: len(one.records) + len(two.records) >= 40, 60)
+    assert sorted(one.values + two.values) == [float(i) for i in range(40)]
+    assert one.records
+    assert two.records
+
+
+async def test_a_queue_is_refused_where_all_messages_must_be_seen(
+    source: Callable[..., MqttSource],
+) -> None:
+    """A stateful translator would see a part of them."""
+    shared = source(queue="q")
+    shared.exclusive = True
+    with pytest.raises(ConfigError, match="queue: a translator"):
+        async with shared:
+            pass
+
+
+def test_options_that_cannot_be(fox: Site) -> None:
+    """A wrong option is named before anything starts."""
+    with pytest.raises(ConfigError, match="in_flight: 0"):
+        MqttSource(site=fox, telemetry=Telemetry(), in_flight=0)
+    with pytest.raises(ConfigError, match="queue: only MQTT 5"):
+        MqttSource(site=fox, telemetry=Telemetry(), broker=MqttBroker(protocol="3.1.1"), queue="q")
+    with pytest.raises(ConfigError, match="prefix: 'a/#'"):
+        MqttSink(site=fox, prefix="a/#")
+    with pytest.raises(ConfigError, match="latest: only metrics"):
+        MqttSink(site=fox, latest=True, codec=SonarCodec())

@@ -1,0 +1,140 @@
+"""``--help``: each command shows three examples that work, on a screen of 80 columns."""
+
+import itertools
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from ccpipe.cli import COMMANDS
+from ccpipe.cli.app import app
+from tests.cli.command import ccpipe
+
+SUBCOMMANDS = (
+    "acct sacct",
+    "auth init",
+    "check dead",
+    "check freshness",
+    "check lag",
+    "check streams",
+    "config clustercockpit",
+    "config show",
+    "control get",
+    "control put",
+    "dead list",
+    "dead replay",
+    "dead show",
+    "profile extract",
+    "profile items",
+    "profile list",
+    "profile merge",
+    "profile show",
+    "streams apply",
+    "streams show",
+)
+GROUPS = {"auth", "check", "config", "control", "dead", "profile", "streams"}
+"""Commands that are nothing without a subcommand."""
+
+
+def examples(shown: str) -> list[str]:
+    """Return the lines of the examples in a help text."""
+    block = re.search(r"^Examples:(.*)", shown, re.DOTALL | re.MULTILINE)
+    assert block, "no examples"
+    return [line.strip() for line in block[1].strip().splitlines()]
+
+
+def invocations(example: str) -> list[list[str]]:
+    """Return the arguments of each ``ccpipe`` in a shell line."""
+    found: list[list[str]] = []
+    current: list[str] | None = None
+    for word in shlex.split(example):
+        if word == "ccpipe":
+            current = []
+            found.append(current)
+        elif word in ("|", ">"):
+            current = None
+        elif current is not None:
+            current.append(word)
+    return found
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
+def test_help_shows_three_examples_that_parse(command: str) -> None:
+    """They stand unbroken, and every option in them exists."""
+    shown = ccpipe(*command.split(), "--help")
+    assert shown.code == 0
+    assert command not in COMMANDS or shown.out.startswith(f"{COMMANDS[command]}\n")
+    lines = examples(shown.out)
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 76
+    for line in lines:
+        calls = invocations(line)
+        assert any(call[:1] == command.split()[:1] for call in calls)
+        for call in calls:
+            app.parse_args(call, exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
+def test_help_says_what_each_option_is_for(command: str) -> None:
+    """No option stands without a word."""
+    shown = ccpipe(*command.split(), "--help", COLUMNS="200").out.partition("\nExamples:")[0]
+    rows = re.findall(r"^  ([-A-Z][^ ]+(?: [^ ]+)*)(?:  +(.*))?$", shown, re.MULTILINE)
+    assert len(rows) > 1 or command in GROUPS
+    for name, meaning in rows:
+        assert meaning.partition("One of ")[0].partition("Default: ")[0].strip(), name
+
+
+def test_the_list_of_commands_says_what_each_one_says() -> None:
+    """The summaries that stand in the list are those of the commands."""
+    shown = ccpipe("--help", COLUMNS="200").out
+    for command, summary in COMMANDS.items():
+        assert re.search(rf"^  {command} +{re.escape(summary)}$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
+def test_help_fills_its_lines(command: str) -> None:
+    """Texts break where the screen ends, not where a line of the source did."""
+    shown = ccpipe(*command.split(), "--help", COLUMNS="80").out
+    paragraphs = [each for each in shown.split("\n\n") if not each.startswith("Usage: ")]
+    for paragraph in itertools.takewhile(lambda text: "\n  " not in text, paragraphs):
+        lines = paragraph.splitlines()
+        for line, after in itertools.pairwise(lines):
+            assert len(line) + 1 + len(after.split()[0]) > 80, line
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "line", ["tail --count 3 --help", "tail -h", "dead -h --reason x", "dead list x --help", "dead"]
+)
+def test_help_is_one_wherever_it_is_asked_for(line: str) -> None:
+    """Between other words, by its short name, and where a subcommand is missing."""
+    words = line.split()
+    name = words[:2] if words[1:2] == ["list"] else words[:1]
+    assert ccpipe(*words) == ccpipe(*name, "--help")
+
+
+def test_help_of_what_is_no_command_is_a_mistake() -> None:
+    """Exit code 64."""
+    for line in ("xyzzy --help", "dead xyzzy --help"):
+        shown = ccpipe(*line.split())
+        assert (shown.code, shown.out) == (64, "")
+        assert "no command 'xyzzy'" in shown.err
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, *SUBCOMMANDS])
+def test_help_needs_no_library(command: str) -> None:
+    """It is what a person waits for."""
+    heavy = ("cyclopts", "rich", "asyncio", "msgspec", "nats", "logging", "dataclasses", "shutil")
+    program = (
+        f"import sys; sys.argv = ['ccpipe', *{command.split()}, '--help']\n"
+        "from ccpipe.cli import main\n"
+        "try: main()\n"
+        f"finally: print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, env=dict(os.environ), check=True
+    )
+    assert done.stderr.decode().strip() == "[]"

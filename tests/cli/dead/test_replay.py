@@ -1,0 +1,88 @@
+"""Dead letters back onto the bus: what each is published as, and what stays."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.cli.dead.replay import DeadLetterReplay
+from ccpipe.config import Site
+from ccpipe.errors import DataError
+from ccpipe.formats.dead_letters import StoredLetter
+from ccpipe.formats.sonar import encode
+from ccpipe.telemetry import Telemetry
+from tests.bus.envelopes import SAMPLE
+
+NOON = 1_740_052_800 * 10**9
+LINE = b"m,cluster=fox.test,hostname=n1 value=1.0 1740052000"
+OURS = "fox%2Etest.metrics.n1"
+
+
+class Kept:
+    """A store of letters in memory."""
+
+    def __init__(self, letters: Sequence[StoredLetter]) -> None:
+        self.letters = list(letters)
+
+    async def read(self) -> AsyncIterator[StoredLetter]:
+        """Yield the letters."""
+        for letter in list(self.letters):
+            yield letter
+
+    async def remove(self, letters: Sequence[StoredLetter]) -> None:
+        """Remove letters."""
+        self.letters = [letter for letter in self.letters if letter not in letters]
+
+
+def letter(payload: bytes, origin: str = OURS, *, number: int = 1) -> StoredLetter:
+    """Return a letter."""
+    return StoredLetter(str(number), NOON, "no", payload, origin)
+
+
+async def test_a_letter_goes_where_it_came_from_else_where_its_records_belong(site: Site) -> None:
+    """A file's origin is no subject; a line without a time gets the one at which it was kept."""
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        replay = DeadLetterReplay(bus, site, lenient=False, rate=0)
+        [message] = replay.messages(letter(LINE))
+        assert (message.subject, message.payload) == (OURS, LINE + b"\n")
+        [message] = replay.messages(letter(LINE.rpartition(b" ")[0], "load"))
+        assert message.subject == "fox%2Etest.metrics"
+        assert message.payload == LINE.replace(b"1740052000", b"1740052800") + b"\n"
+        [message] = replay.messages(letter(encode(SAMPLE), "sonar"))
+        assert message.subject == "fox%2Eno.sonar.sample"
+
+
+async def test_ids_are_the_letters_own(site: Site) -> None:
+    """Replayed twice it is stored once; two letters of the same bytes are two messages."""
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        replay = DeadLetterReplay(bus, site, lenient=False, rate=0)
+        first, same, other = (replay.messages(letter(LINE, number=n))[0] for n in (1, 1, 2))
+        assert first.id == same.id != other.id
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (letter(b"broken"), "expected a space and a field"),
+        (letter(b"# a comment"), "no records"),
+        (letter(b"{}", "sonar"), "must have data or errors"),
+        (StoredLetter("1", NOON, "no", b"m v", OURS, cut_from=99), "only 3 of 99 bytes"),
+    ],
+)
+async def test_what_is_still_invalid_is_named(site: Site, bad: StoredLetter, reason: str) -> None:
+    """Nothing of it is published."""
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        with pytest.raises(DataError, match=reason):
+            DeadLetterReplay(bus, site, lenient=False, rate=0).messages(bad)
+
+
+async def test_a_letter_leaves_its_store_when_the_broker_has_it(site: Site) -> None:
+    """And one that is still invalid stays; both are counted."""
+    kept = Kept([letter(LINE, number=1), letter(b"broken", number=2), letter(LINE, number=3)])
+    async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
+        replay = DeadLetterReplay(bus, site, lenient=False, rate=0)
+        await replay.run(kept.read(), kept)
+        assert (replay.replayed, replay.invalid) == (2, 1)
+        assert [each.id for each in kept.letters] == ["2"]
+        [stream] = await bus.jetstream().streams_info()
+        assert stream.state.messages == 2

@@ -1,0 +1,52 @@
+"""Extracted series as JSON lines, line protocol and Parquet: the same rows in each."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ccpipe.cli.profile.formats import json_lines, line_protocol, write_parquet
+from ccpipe.errors import UnavailableError
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.slurm_profile import Level, extract_records
+from tests.formats.slurm_profile.samples import START, table_of
+
+POWER = table_of("Energy", {"Power": [100, 2**60, 300]})
+TASK = table_of("Tasks", {"RSS": [1, 2], "CPUUtilization": [0.5, 99.0]})
+
+
+def test_json_lines_name_their_series() -> None:
+    """One object a line; series keep apart, since their fields differ."""
+    rows = [json.loads(line) for line in json_lines([POWER, TASK, POWER], Level.NODE_TIME_SERIES)]
+    assert [row["Table"] for row in rows] == ["Energy"] * 6 + ["Tasks"] * 2
+    assert [row["Power"] for row in rows[:3]] == [100, 2**60, 300]
+
+
+def test_line_protocol_is_metrics_in_seconds() -> None:
+    """A sample is one piece of the output, with the time at which it was taken."""
+    pieces = list(line_protocol([POWER], "fox", "17"))
+    assert len(pieces) == 3
+    lines = decode(b"".join(pieces))
+    assert not lines.rejected
+    assert [line.time for line in lines] == [(START + n) * 10**9 for n in range(3)]
+    assert pieces[0].rstrip().endswith(str(START).encode())
+
+
+def test_parquet_has_the_rows_and_their_types(tmp_path: Path) -> None:
+    """Whole numbers stay whole: a double would lose those above 2**53."""
+    path = tmp_path / "out.parquet"
+    write_parquet([POWER], Level.NODE_TIME_SERIES, path)
+    table = pq.read_table(path)
+    assert table.to_pylist() == list(extract_records([POWER]))
+    assert table.schema.field("Power").type == pa.uint64()
+    write_parquet([TASK], Level.NODE_TIME_SERIES, path)
+    assert pq.read_table(path).schema.field("CPUUtilization").type == pa.float64()
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """The error names it."""
+    with pytest.raises(UnavailableError, match="missing"):
+        write_parquet([POWER], Level.NODE_TIME_SERIES, tmp_path / "missing" / "out.parquet")
+    assert list(tmp_path.iterdir()) == []

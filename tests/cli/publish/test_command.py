@@ -1,0 +1,258 @@
+"""``ccpipe publish``: this node's metrics, printed or put on the bus."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import nats
+import pytest
+
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.config import Bus, Duration, Site
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.sonar import decode as decode_envelopes
+from ccpipe.process.die_with_parent import die_with_parent
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually, free_port
+
+
+async def start(*arguments: str, **environ: str) -> asyncio.subprocess.Process:
+    """Start ``ccpipe publish``."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ccpipe", "publish", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
+        env={**os.environ, **environ},
+    )  # fmt: skip
+
+
+async def run(*arguments: str, **environ: str) -> tuple[int, str, str]:
+    """Run it to its end; return exit code, stdout and stderr."""
+    process = await start(*arguments, **environ)
+    printed, said = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, printed.decode(), said.decode()
+
+
+async def test_one_sample_is_valid_line_protocol_of_this_node() -> None:
+    """Every line keeps the specification's rules and names cluster and node."""
+    before = time.time_ns()
+    code, printed, _ = await run("--once", "--dry-run", "--cluster", "fox.test")
+    assert code == 0
+    lines = decode(printed.encode())
+    assert not lines.rejected
+    assert not [problem for message in lines for problem in message.problems()]
+    assert {m.tags["cluster"] for m in lines} == {"fox.test"}
+    assert {m.hostname for m in lines} == {socket.gethostname().partition(".")[0]}
+    assert {"cpu_load", "mem_used", "cpu_user"} <= {m.name for m in lines}
+    moments = {m.time for m in lines}
+    assert len(moments) == 1
+    (timestamp,) = moments
+    assert timestamp is not None
+    assert before - 10 * 10**9 <= timestamp <= time.time_ns()
+
+
+async def test_json_is_one_object_a_line() -> None:
+    """Machines read it line by line."""
+    code, printed, _ = await run("--once", "--dry-run", "-o", "json")
+    assert code == 0
+    assert {"cpu_load", "mem_used"} <= {json.loads(line)["name"] for line in printed.splitlines()}
+
+
+async def test_a_table_is_for_people() -> None:
+    """It has a head and one line for each metric."""
+    code, printed, _ = await run("--once", "--dry-run", "-o", "table")
+    assert code == 0
+    head, *rows = printed.splitlines()
+    assert "NAME" in head
+    assert any("mem_used" in row for row in rows)
+
+
+async def test_sonars_envelopes_are_printed_on_request() -> None:
+    """A sample and a description of this node, as they would be published; no metric."""
+    code, printed, _ = await run("--once", "--dry-run", "-o", "sonar", "--cluster", "fox.test")
+    assert code == 0
+    envelopes, rejected = decode_envelopes(printed.encode(), strict=True)
+    assert not rejected
+    kinds = [envelope.data.type for envelope in envelopes if envelope.data is not None]
+    assert kinds == ["sample", "sysinfo"]
+
+
+async def test_sonars_envelopes_are_printed_as_their_reader_needs_them(tmp_path: Path) -> None:
+    """Which is what is published: slurm-monitor fails on a process group without ``job``."""
+    config = tmp_path / "ccpipe.toml"
+    options = "profile = 'slurm-monitor'\nexclude_system_jobs = false\n"
+    config.write_text(f"[publish.sonar]\n{options}")
+    _, printed, _ = await run("--once", "--dry-run", "-o", "sonar", "--config", str(config))
+    sample = json.loads(printed.splitlines()[0])["data"]["attributes"]
+    assert sample["jobs"]
+    assert all("job" in group for group in sample["jobs"])
+
+
+async def test_rules_are_explained_and_applied(tmp_path: Path) -> None:
+    """What --explain prints, a dry run prints too; without --once there is no sample to explain."""
+    config = tmp_path / "ccpipe.toml"
+    config.write_text("[[publish.translate]]\nuse = 'rename'\nnames = { cpu_load = 'load' }\n")
+    code, printed, _ = await run("--once", "--explain", "--config", str(config))
+    assert code == 0
+    assert printed.startswith("# rule 1 rename")
+    assert {"load"} < {m.name for m in decode(printed.encode())}
+    code, printed, _ = await run("--once", "--dry-run", "--config", str(config))
+    names = {m.name for m in decode(printed.encode())}
+    assert "load" in names
+    assert "cpu_load" not in names
+    code, _, said = await run("--explain", "--config", str(config))
+    assert code == 64
+    assert "--once" in said
+
+
+async def test_once_publishes_metrics_and_envelopes(nats_server: NatsServer) -> None:
+    """One sample of each, safe in the stream when it ends; nothing of what stays."""
+    code, _, said = await run("--once", "--server", nats_server.url)
+    assert code == 0, said
+    client = await nats.connect(nats_server.url)
+    found = await client.jetstream().stream_info("ccpipe-local", subjects_filter=">")
+    await client.close()
+    subjects = {"local.metrics", "local.sonar.sample", "local.sonar.sysinfo"}
+    assert set(found.state.subjects or {}) - {"local.sonar.error"} == subjects
+
+
+async def test_once_without_a_broker_ends_within_seconds() -> None:
+    """It says which server does not answer, with EX_UNAVAILABLE, instead of waiting for ever."""
+    server = f"nats://127.0.0.1:{free_port()}"
+    started = time.monotonic()
+    code, _, said = await run("--once", "--server", server)
+    assert time.monotonic() - started < 30
+    assert code == 69
+    assert f"no NATS server answers at {server}" in said
+    assert "Traceback" not in said
+
+
+async def test_what_this_machine_lacks_is_one_line() -> None:
+    """However many collectors are off, the log has one line before the first table."""
+    code, _, said = await run("--once", "--dry-run", "-o", "table")
+    assert code == 0
+    lines = [line for line in said.splitlines() if " off" in line and "INFO" in line]
+    assert len(lines) <= 1
+
+
+async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path) -> None:
+    """A collector can be left out, another one told what to do, every line given a tag."""
+    config = tmp_path / "ccpipe.toml"
+    config.write_text(
+        """
+        hostname = "n7"
+        [publish.tags]
+        rack = "r1"
+        [publish.collectors.load]
+        enabled = false
+        [publish.collectors.cpu]
+        hwthreads = ["*"]
+        """
+    )
+    code, printed, _ = await run("--once", "--dry-run", "--config", str(config))
+    assert code == 0
+    lines = decode(printed.encode())
+    assert "cpu_load" not in {m.name for m in lines}
+    assert "hwthread" in {m.tags["type"] for m in lines}
+    assert {(m.hostname, m.tags["rack"]) for m in lines} == {("n7", "r1")}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[publish.collectors.memry]\n", "did you mean 'memory'"),
+        ("[publish.collectors.cpu]\nhwthread = true\n", "did you mean 'hwthreads'"),
+        ("[publish.collectors.cpu]\nintervall = '5s'\n", "did you mean 'interval'"),
+        ("[publish.collectors.cpu]\nenable = false\n", "did you mean 'enabled'"),
+        ("[publish.collectors.cpu]\nenabled = 'perhaps'\n", "publish.collectors.cpu.enabled"),
+        ("[publish]\ninterval = '5y'\n", "publish.interval"),
+        ("[bus]\nuser = 'x'\n", "bus.password_file"),
+        ("[[publish.translate]]\nuse = 'renam'\n", "publish.translate[0].use"),
+        ("[[publish.translate]]\nuse = 'sonar_to_cc'\n", "it is for a bridge"),
+        ("[publish]\njitter = '9s'\n[publish.collectors.cpu]\ninterval = '1s'\n", "jitter is 9"),
+    ],
+)
+async def test_wrong_configuration_is_fatal_before_start(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    """The error names the key path; the exit code is EX_CONFIG."""
+    config = tmp_path / "ccpipe.toml"
+    config.write_text(text)
+    code, _, said = await run("--once", "--config", str(config))
+    assert code == 78
+    assert says in said
+    assert "Traceback" not in said
+
+
+async def test_what_was_sampled_before_the_server_came_is_published(tmp_path: Path) -> None:
+    """A publisher that starts first keeps its samples until there is a server."""
+    port = free_port()
+    server = NatsServer(tmp_path / "nats", port=port)
+    publisher = await start(
+        "--interval", "200ms", CCPIPE_BUS__SERVERS=server.url, CCPIPE_PUBLISH__JITTER="0"
+    )
+    try:
+        await asyncio.sleep(2)  # it samples, and nobody listens
+        async with server:
+            site = Site(cluster="local", bus=Bus(servers=[server.url]))
+            source = NatsSource(
+                site=site,
+                telemetry=Telemetry(),
+                subjects=["metrics"],
+                durable="t",
+                drain=Duration(3),
+            )
+            slots: set[int] = set()
+
+            async def read() -> None:
+                async with source:
+                    async for batch in source:
+                        slots.update(r.time for r in batch.records if r.time is not None)
+                        await batch.ack()
+
+            reading = asyncio.create_task(read())
+            await eventually(lambda: len(slots) > 20)
+            publisher.send_signal(signal.SIGTERM)
+            await publisher.communicate()
+            source.stop()
+            await reading
+    finally:
+        if publisher.returncode is None:
+            publisher.kill()
+            await publisher.communicate()
+    gaps = {b - a for a, b in zip(sorted(slots), sorted(slots)[1:], strict=False)}
+    assert gaps == {200 * 10**6}
+
+
+async def test_told_to_end_without_server_and_spool_it_keeps_the_lines_in_a_file(
+    tmp_path: Path,
+) -> None:
+    """What could not be delivered is not lost: the file holds it as lines that can be fed back."""
+    dead = tmp_path / "dead.lp"
+    publisher = await start(
+        "--interval", "200ms",
+        CCPIPE_BUS__SERVERS=f"nats://127.0.0.1:{free_port()}",
+        CCPIPE_PUBLISH__JITTER="0", CCPIPE_PUBLISH__DEAD_LETTER_FILE=str(dead),
+        CCPIPE_PUBLISH__SPOOL__ENABLED="false",
+    )  # fmt: skip
+    assert publisher.stderr is not None
+    while b"trying again" not in await asyncio.wait_for(publisher.stderr.readline(), 20):
+        pass
+    await asyncio.sleep(1)  # five more slots
+    started = time.monotonic()
+    publisher.send_signal(signal.SIGTERM)
+    _, said = await asyncio.wait_for(publisher.communicate(), 60)
+    assert time.monotonic() - started < 30
+    assert publisher.returncode == 69
+    assert "127.0.0.1" in said.decode()
+    assert "dead letter from log" not in said.decode()  # it stands there as it was
+    lines = decode(dead.read_bytes())
+    assert not lines.rejected
+    assert len({m.time for m in lines}) > 2
+    assert "cpu_load" in {m.name for m in lines}

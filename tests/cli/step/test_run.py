@@ -1,0 +1,70 @@
+"""One run of a command as a task of a step."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from ccpipe.cli.step.run import BY_SIGNAL, NOT_EXECUTABLE, NOT_FOUND, StepRun, file_name
+from ccpipe.formats.slurm_profile import open_profile
+from ccpipe.node.gather.profile import SeriesSelection, Step
+
+NEVER = dict.fromkeys(("task", "energy", "filesystem", "network"), 0.0)
+STEP = Step(job=17, step="0", node="n1", profile=SeriesSelection.TASK)
+
+
+def run(*command: str, profile: Path | None = None, **frequencies: float) -> tuple[int, StepRun]:
+    """Run a command; return its exit code and the run."""
+    one = StepRun(STEP, 0, NEVER | frequencies)
+    return one.run(command, profile), one
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("true",), 0),
+        (("sh", "-c", "exit 7"), 7),
+        (("sh", "-c", "kill -KILL $$"), BY_SIGNAL + signal.SIGKILL),
+        (("/no/such/program",), NOT_FOUND),
+        (("/etc/passwd",), NOT_EXECUTABLE),
+    ],
+)
+def test_exit_codes_are_as_shells_have_them(
+    command: tuple[str, ...], code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A command that cannot be started is named on stderr."""
+    assert run(*command)[0] == code
+    assert ("ccpipe: /" in capfd.readouterr().err) == (code in (NOT_FOUND, NOT_EXECUTABLE))
+
+
+def test_the_record_has_what_the_kernel_counted() -> None:
+    """Also where no poll ever saw the command: it is read when the process has ended."""
+    code, one = run(sys.executable, "-c", "x = b'x' * 50_000_000; sum(range(2_000_000))")
+    assert code == 0
+    assert one.record.user > 0
+    assert one.seconds > 0
+
+
+def test_handlers_of_signals_are_put_back() -> None:
+    """They are the command's while it runs, and ours again after it."""
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)]
+    run("true")
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)] == before
+
+
+def test_a_signal_is_passed_on_to_the_command() -> None:
+    """The command decides what it means, and its exit code is the step's."""
+    script = f"trap 'exit 9' USR1; kill -USR1 {os.getpid()}; while :; do sleep 0.05; done"
+    assert run("sh", "-c", script)[0] == 9
+
+
+def test_a_profile_is_of_the_step(tmp_path: Path) -> None:
+    """Under Slurm's name, with the samples of its task."""
+    path = tmp_path / file_name(STEP)
+    assert path.name == "17_0_n1.h5"
+    assert run("sleep", "0.4", profile=path, task=0.1)[0] == 0
+    with open_profile(path) as profile:
+        assert profile.damage == []
+        assert "Tasks" in {table.series for table in profile.tables}

@@ -1,0 +1,108 @@
+"""The command itself: its streams, its exit codes, Ctrl-C at any time."""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import ccpipe, command, environment
+from tests.paths import ROOT
+
+DRY_RUN = ("bridge", ROOT / "bridges" / "null.toml", "--dry-run")
+
+
+def shell(script: str, *words: object, **environ: str) -> tuple[int, str]:
+    """Run a command by a line of shell in which it is called ``"$@"``; return exit code, stderr."""
+    done = subprocess.run(
+        ["bash", "-c", script, "-", *command(*words)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env=environment(**environ), timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize("redirect", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("words", [("--help",), ("version",), ("tail", "--help"), DRY_RUN])
+def test_a_closed_or_full_stdout_is_an_error(words: tuple[object, ...], redirect: str) -> None:
+    """It is named in one line, with EX_IOERR: nobody takes an empty file for the answer."""
+    code, said = shell(f'"$@" {redirect}', *words)
+    assert code == 74
+    assert said.splitlines()[-1].startswith("ccpipe: standard output: ")
+    assert "Traceback" not in said
+    assert "dead letter from" not in said
+
+
+@pytest.mark.parametrize("words", [("--help",), ("plugins",), DRY_RUN])
+def test_a_reader_that_has_enough_ends_it_quietly(words: tuple[object, ...]) -> None:
+    """``ccpipe … | head -1`` is no failure, and what nobody reads is no dead letter."""
+    code, said = shell('"$@" | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}', *words)
+    assert code == 0
+    assert "dead letter from" not in said
+    assert "Traceback" not in said
+
+
+def test_a_closed_stderr_harms_nothing() -> None:
+    """Messages go nowhere; nothing that is opened later takes the place of the stream."""
+    code, _ = shell('"$@" 2>&-', "nodelist", "count", "n[1-3]")
+    assert code == 0
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX"])
+def test_a_locale_that_lacks_a_character_is_no_traceback(locale: str) -> None:
+    """The character is escaped."""
+    shown = ccpipe(
+        "tail", "--help", LC_ALL=locale, PYTHONIOENCODING="latin-1", PYTHONUTF8="0"
+    )  # fmt: skip
+    assert (shown.code, shown.err) == (0, "")
+    code, said = shell('"$@"', "bridge", "/nonexistent/ж", PYTHONIOENCODING="latin-1")
+    assert code == 66
+    assert "Traceback" not in said
+
+
+def test_an_unknown_log_level_is_a_mistake_in_the_configuration() -> None:
+    """It is named, with the levels that there are."""
+    shown = ccpipe("version", CCPIPE_LOGLEVEL="bogus")
+    assert shown.code == 78
+    assert "CCPIPE_LOGLEVEL: not a level: 'bogus' (expected debug, info" in shown.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bridge", "/nonexistent.toml"),
+        ("validate", "/nonexistent.toml"),
+        ("validate", "/nonexistent.lp"),
+        ("tail", "--config", "/nonexistent.toml"),
+        ("config", "show", "--config", "/nonexistent.toml"),
+        ("convert", "--to", "json", "/nonexistent.lp"),
+        ("acct", "/nonexistent"),
+        ("profile", "show", "--input", "/nonexistent.h5"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_missing_input_is_66(words: tuple[str, ...]) -> None:
+    """``EX_NOINPUT``, whatever the file is for, and the message names it."""
+    shown = ccpipe(*words)
+    assert shown.code == 66
+    assert "/nonexistent" in shown.out + shown.err
+    assert "No such file or directory" in shown.out + shown.err
+
+
+def test_ctrl_c_at_any_time_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    """While modules are imported, while it connects, while it runs."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[source]\nuse = "nats"\n[sink]\nuse = "null"\n')
+    for delay in (0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8):
+        with subprocess.Popen(
+            command("bridge", recipe), stderr=subprocess.PIPE, env=environment()
+        ) as process:
+            maps = Path(f"/proc/{process.pid}/maps")
+            while "msgspec" not in maps.read_text():  # Python's own start is not ours
+                time.sleep(0.002)
+            time.sleep(delay)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        assert process.returncode in (0, 130, -signal.SIGINT)
+        assert b"Traceback" not in said, said.decode()

@@ -1,0 +1,85 @@
+"""The source distribution and its wheel: what somebody who has nothing else installs and runs."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ccpipe.bus.nats.server import NatsServer
+from tests.cli.command import environment
+from tests.paths import ROOT
+
+
+def run(*command: object, **options: str) -> str:
+    """Run a command to its end and return what it printed; fail with what it said."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        cwd="/",
+        env=environment(**options),
+    )
+    assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def kernel_paths() -> set[str]:
+    """Return where the compiled kernels lie in the package."""
+    return {
+        path.relative_to(ROOT / "ccpipe").with_suffix("").as_posix()
+        for path in (ROOT / "ccpipe").rglob("_*.pyx")
+    }
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_what_is_installed_from_it_runs_recipes_by_name(
+    tmp_path: Path, nats_server: NatsServer
+) -> None:
+    """In an environment of its own: recipes, units, nats.conf and pages came with it."""
+    unwanted = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "__pycache__")
+    source = shutil.copytree(ROOT, tmp_path / "source", ignore=unwanted)
+    run(sys.executable, "-m", "build", "--outdir", tmp_path, source)
+    [archive] = tmp_path.glob("ccpipe-*.tar.gz")
+    with tarfile.open(archive) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "compose.yaml"} < names
+    assert not {name for name in names if name.endswith((".so", ".pyc"))}
+
+    [wheel] = tmp_path.glob("ccpipe-*.whl")
+    with zipfile.ZipFile(wheel) as contents:
+        inside = set(contents.namelist())
+    compiled = {name.partition(".")[0] for name in inside if name.endswith(".so")}
+    assert compiled == {f"ccpipe/{path}" for path in kernel_paths()}
+    static = ROOT / "ccpipe/dashboard/static"
+    page = {path.relative_to(ROOT).as_posix() for path in static.rglob("*") if path.is_file()}
+    assert page < inside
+
+    home = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", home)
+    run(home / "bin/python", "-m", "pip", "install", "--quiet", f"{wheel}[parquet]")
+    program = home / "bin/ccpipe"
+    where = run(home / "bin/python", "-c", "import ccpipe; print(ccpipe.__file__)").strip()
+    assert Path(where).is_relative_to(home)
+
+    settings = {"CCPIPE_BUS__SERVERS": nats_server.url, "XDG_STATE_HOME": str(tmp_path / "state")}
+    run(program, "bridge", "parquet", "--dry-run", "--for", "1s", **settings)
+    shown = run(program, "publish", "--once", "--dry-run", **settings)
+    assert f"cpu_load,cluster=local,hostname={os.uname().nodename}" in shown
+
+    written = run(program, "init", tmp_path / "site", "--units").splitlines()
+    found = {str(Path(path).relative_to(tmp_path / "site")) for path in written}
+    assert {"ccpipe.toml", "nats.conf", "systemd/ccpipe-publish.service"} < found
+    ours = {f"bridges/{path.name}" for path in (ROOT / "bridges").glob("*.toml")}
+    assert ours < found
+    pages = Path(where).parent / "shipped" / "docs"
+    assert (pages / "README.md").read_text() == (ROOT / "docs/README.md").read_text()
+    assert (home / "share/man/man1/ccpipe.1").is_file()

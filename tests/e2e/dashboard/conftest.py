@@ -1,0 +1,5 @@
+"""A dashboard and a browser, as for the tests of its modules."""
+
+from tests.dashboard.conftest import live, page
+
+__all__ = ["live", "page"]

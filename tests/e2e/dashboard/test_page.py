@@ -1,0 +1,341 @@
+"""The page in a real Chromium: every view, hostile texts, keys, the token."""
+
+import asyncio
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.config import Site
+from ccpipe.dashboard.feed import DashboardFeed
+from ccpipe.dashboard.server import DashboardServer
+from ccpipe.formats.lineprotocol import encode
+from ccpipe.message import Message, event, log, metric
+from ccpipe.pipeline import DeadLetter
+from ccpipe.sinks.parquet import ParquetSink
+from ccpipe.telemetry import Telemetry
+from tests.dashboard.browser import Page
+from tests.dashboard.conftest import Live
+
+SECOND = 10**9
+NODES = ("n1", "n2", "n10")
+
+
+def contains(wanted: str, text: str) -> bool:
+    """Say whether a text has another one."""
+    return wanted in text
+
+
+def metrics(at: float) -> list[Message]:
+    """Return what three nodes send: load, memory, speed, power of sockets, a GPU."""
+    found = []
+    for number, node in enumerate(NODES):
+        tags = {"cluster": "fox.test", "hostname": node, "type": "node"}
+        values = {
+            "cpu_load": 8.0 + number, "mem_used": 64e6, "flops_any": 1e11 * (number + 1),
+            "mem_bw": 2e4, "cpu_user": 50.0 + number,
+        }  # fmt: skip
+        found += [metric(k, v, time=int(at) * SECOND, tags=tags) for k, v in values.items()]
+        for socket in ("0", "1"):
+            part = {**tags, "type": "socket", "type-id": socket}
+            found.append(metric("cpu_power", 100.0, time=int(at) * SECOND, tags=part))
+        gpu = {**tags, "type": "accelerator", "type-id": "0"}
+        found.append(metric("nv_util", 75.0, time=int(at) * SECOND, tags=gpu))
+    return found
+
+
+def start(user: str = "anna", cluster: str = "fox.test") -> Message:
+    """Return the start of a job on two nodes, an hour ago."""
+    payload = (
+        f'{{"jobId": 77, "user": "{user}", "cluster": "{cluster}", "startTime": '
+        f'{int(time.time()) - 3600}, "numNodes": 2, "partition": "main", '
+        '"resources": [{"hostname": "n1"}, {"hostname": "n2"}], "metaData": {"jobName": "cfd"}}'
+    )
+    tags = {"cluster": cluster, "hostname": "n1", "type": "node"}
+    return event("job", "start_job", payload, time=int(time.time()) * SECOND, tags=tags)
+
+
+async def publish(live: Live, messages: list[Message]) -> None:
+    """Publish messages on the subject of metrics: of what kind each is, its line says."""
+    await live.bus.publish("fox%2Etest.metrics", encode(messages))
+    await live.bus.flush()
+
+
+@pytest.fixture
+async def busy(live: Live) -> Live:
+    """A dashboard that has heard of three nodes, a job and a warning."""
+    text = log("ccpipe", "warn", "disk is slow", time=int(time.time()) * SECOND,
+               tags={"cluster": "fox.test", "hostname": "n2", "type": "node"})  # fmt: skip
+    await publish(live, [*metrics(time.time()), start(), text])
+    return live
+
+
+async def go(page: Page, live: Live, path: str = "") -> None:
+    """Open a page of the dashboard."""
+    await page.open(live.server.url + path)
+    await page.until("document.querySelector('#status .dot')?.className", lambda c: c == "dot good")
+
+
+async def test_the_first_page_shows_all_nodes(busy: Live, page: Page) -> None:
+    """Three maps, the running job and the warning, with nothing wrong in the console."""
+    await go(page, busy)
+    await page.until(
+        "document.querySelectorAll('.map select option:checked').length", lambda n: n == 3
+    )
+    chosen = "[...document.querySelectorAll('.map select')].map(s => s.value).join()"
+    await page.until(chosen, lambda found: found == "cpu_load,mem_used,nv_util")
+    await page.until("document.body.innerText", lambda text: "disk is slow" in text)
+    shown = await page.text()
+    assert "3 nodes" in shown
+    assert "job 77 anna cfd 2 nodes" in " ".join(shown.split())
+    # Colours are painted: the canvas is not empty.
+    painted = """(() => { const c = document.querySelector('canvas.heat');
+        const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        return d.filter((v, i) => i % 4 === 3 && v > 0).length; })()"""
+    await page.until(painted, lambda pixels: pixels > 500)
+    assert page.problems == []
+
+
+async def test_values_on_the_page_are_live(busy: Live, page: Page) -> None:
+    """What is published now is shown without loading anew."""
+    await go(page, busy, "#/node/fox.test/n1")
+    value = """[...document.querySelectorAll('.chart')]
+        .find(chart => chart.querySelector('.name').textContent === 'cpu_load')
+        ?.querySelector('.now').textContent"""
+    await page.until(value, lambda text: text == "8.00")
+    changed = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
+    await publish(busy, [metric("cpu_load", 31.5, time=int(time.time()) * SECOND, tags=changed)])
+    await page.until(value, lambda text: text == "31.5")
+    # A new series appears by itself.
+    await publish(busy, [metric("ipc", 1.25, time=int(time.time()) * SECOND, tags=changed)])
+    await page.until("document.body.textContent", lambda text: "ipc" in text)
+    assert page.problems == []
+
+
+async def test_a_node_is_reached_by_keys_alone(busy: Live, page: Page) -> None:
+    """Arrows move on the map and Enter opens; digits change pages, / searches, t the theme."""
+    await go(page, busy)
+    await page.until("document.querySelector('.map select')?.value", lambda v: v == "cpu_load")
+    await page.until(
+        "document.querySelector('.tip') && (document.querySelector('canvas.heat').focus(), 1)"
+    )
+    await page.key("ArrowRight")
+    await page.key("ArrowRight")
+    tip = await page.until("document.querySelector('.tip').textContent")
+    assert tip == "n2  9.00"
+    await page.key("Enter")
+    await page.until("location.hash", lambda at: at == "#/node/fox.test/n2")
+    await page.until("document.querySelectorAll('.chart').length", lambda n: n >= 7)
+    assert await page.js("document.title") == "n2 · ccpipe"
+    await page.key("/")
+    assert await page.js("document.activeElement.type") == "search"
+    await page.js("document.activeElement.blur()")
+    for key, path in (("2", "#/jobs"), ("3", "#/events"), ("4", "#/pipe"), ("1", "#/")):
+        await page.key(key)
+        await page.until("location.hash", path.__eq__)
+    before = await page.js("document.documentElement.dataset.theme")
+    await page.key("t")
+    assert await page.js("document.documentElement.dataset.theme") != before
+    assert page.problems == []
+
+
+async def test_a_job_has_its_nodes_energy_and_roofline(busy: Live, page: Page) -> None:
+    """Found in the list, by its user too."""
+    await go(page, busy, "#/jobs")
+    await page.until("document.querySelector('td a')?.textContent", lambda text: text == "77")
+    await page.js("document.querySelector('input').value = 'nobody'; "
+                  "document.querySelector('input').dispatchEvent(new Event('input'))")  # fmt: skip
+    assert "No job matches" in await page.text()
+    await page.js("document.querySelector('input').value = 'anna cfd'; "
+                  "document.querySelector('input').dispatchEvent(new Event('input'))")  # fmt: skip
+    await page.js("document.querySelector('td a').click()")
+    await page.until("document.querySelectorAll('.nodes a').length", lambda n: n == 2)
+    energy = "document.querySelector('.counts')?.innerText"
+    await page.until(energy, lambda text: text and "400 W" in text and "200 W" in text)
+    painted = """(() => { const c = document.querySelector('canvas.roof');
+        if (!c?.width) return 0;
+        const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        return d.filter((v, i) => i % 4 === 3 && v > 0).length; })()"""
+    await page.until(painted, lambda pixels: pixels > 500)
+    names = "[...document.querySelectorAll('.chart .name')].map(n => n.textContent)"
+    assert {"flops_any", "mem_bw", "cpu_load"} <= set(await page.js(names))
+    assert page.problems == []
+
+
+async def test_history_comes_from_files(busy: Live, page: Page) -> None:
+    """An hour of a node, with values that are no longer live."""
+    assert busy.server.lake is not None
+    now = int(time.time())
+    async with ParquetSink(dir=str(busy.server.lake.folder)) as sink:
+        for second in range(now - 3000, now - 1500, 60):
+            await sink.write(metrics(second))
+    await go(page, busy, "#/node/fox.test/n1")
+    await page.until("document.querySelectorAll('.chart').length", lambda n: n >= 7)
+    width = """(() => { const u = document.querySelector('.u-over');
+        const axis = [...document.querySelectorAll('.chart')][0]; return axis ? 1 : 0; })()"""
+    await page.until(width)
+    await page.js("[...document.querySelectorAll('.spans button')][1].click()")
+    await page.until(
+        "document.querySelector('.note').textContent", lambda text: text != "Reading files …"
+    )
+    assert await page.js("document.querySelector('.note').textContent") == ""
+    pressed = "document.querySelector('.spans [aria-pressed=true]').textContent"
+    assert await page.js(pressed) == "1 h"
+    assert page.problems == []
+
+
+async def test_hostile_texts_are_texts(live: Live, page: Page) -> None:
+    """Names, tags and texts that are markup are shown as they are, on every page."""
+    bad = "<script>window.hacked=1</script>"
+    image = "<img src=x onerror=window.hacked=2>"
+    now = int(time.time()) * SECOND
+    tags = {"cluster": image, "hostname": bad, "type": "node"}
+    part = {**tags, "type": "socket", "type-id": image}
+    hostile = [
+        metric("cpu_load", 1.0, time=now, tags=tags),
+        metric(f"mem_used{image}", 2.0, time=now, tags=tags),
+        metric("cpu_power", 3.0, time=now, tags=part),
+        metric("cpu_power", 3.0, time=now, tags={**part, "type-id": "javascript:alert(1)"}),
+        log(image, "error", f"{bad}{image}", time=now, tags=tags),
+        start(user=image.replace('"', ""), cluster=image),
+    ]
+    await publish(live, hostile)
+    letter = DeadLetter(bad.encode(), image, image)
+    await NatsDeadLetterSink(live.bus, live.site).write([letter])
+    await go(page, live)
+    await page.until("document.body.textContent", lambda text: f"{bad}{image}" in text)
+    await page.js("document.querySelector('td a').click()")
+    await page.until(
+        "document.body.textContent", lambda text: "userimg" not in text and image in text
+    )
+    await page.js(
+        f"location.hash = ['#/node', {image!r}, {bad!r}].map((part, n) =>"
+        " n ? encodeURIComponent(part) : part).join('/')"
+    )
+    await page.until("document.querySelectorAll('.chart').length", lambda n: n >= 3)
+    for path, wanted in (("#/events", bad), ("#/jobs", image), ("#/pipe", image)):
+        await page.js(f"location.hash = {path!r}")
+        await page.until("document.querySelector('main').textContent", partial(contains, wanted))
+    assert await page.js("window.hacked ?? null") is None
+    assert await page.js("document.querySelectorAll('main script, main img').length") == 0
+    assert page.problems == []
+
+
+async def test_each_event_is_shown_once_and_leads_to_its_job(busy: Live, page: Page) -> None:
+    """Also after another metric was chosen for a map, which begins the page's frames anew."""
+    await go(page, busy)
+    await page.until("document.querySelectorAll('.entry').length", lambda n: n == 2)
+    await page.js(
+        "(() => { const s = document.querySelector('.map select'); s.value = 'mem_bw';"
+        "s.dispatchEvent(new Event('change')); })()"
+    )
+    await page.until("document.querySelector('.heat').title", lambda text: "memory" in text)
+    assert await page.js("document.querySelectorAll('.entry').length") == 2
+    await page.js("document.querySelector('.entry a[href^=\"#/job/\"]').click()")
+    await page.until("document.querySelector('h1').textContent", lambda text: text == "Job 77")
+    await page.until("!!document.querySelector('.nodes a')")
+    await page.js("document.querySelector('.nodes a').click()")
+    await page.until("document.querySelector('td.job a')?.textContent", lambda text: text == "77")
+    assert page.problems == []
+
+
+async def test_no_page_is_wider_than_a_phone(busy: Live, page: Page) -> None:
+    """Tables scroll by themselves; texts of events are below, not cut away."""
+    await page.size(390, 844)
+    await go(page, busy)
+    start = int(await page.js("Math.round(Date.now() / 1000)")) - 3600
+    job = next(iter(busy.server.feed.jobs.jobs))
+    assert abs(job[2] - start) < 60
+    paths = [
+        "#/",
+        "#/jobs",
+        "#/events",
+        "#/pipe",
+        "#/node/fox.test/n1",
+        f"#/job/fox.test/77/{job[2]}",
+    ]
+    for path in paths:
+        await page.js(f"location.hash = {path!r}")
+        await page.until("document.querySelectorAll('main .card, main .chart').length")
+        await asyncio.sleep(1.2)  # until its first frame is drawn
+        assert await page.js("document.documentElement.scrollWidth") == 390, path
+    await page.js("location.hash = '#/events'")
+    width = "document.querySelector('.entry .text')?.clientWidth"
+    await page.until(width, lambda pixels: pixels and pixels > 250)
+    assert page.problems == []
+
+
+async def test_a_few_nodes_have_tiles_and_gaps_are_explained(busy: Live, page: Page) -> None:
+    """What is grey is said below the map."""
+    tags = {"cluster": "fox.test", "hostname": "n3", "type": "node"}
+    await publish(busy, [metric("ipc", 1.0, time=int(time.time()) * SECOND, tags=tags)])
+    await go(page, busy)
+    missing = "document.querySelector('.missing').textContent"
+    await page.until(missing, lambda text: text == "1 without a value (grey)")
+    assert await page.js("document.querySelector('canvas.heat').clientHeight") < 120
+
+
+async def test_nothing_jumps_while_values_come(busy: Live, page: Page) -> None:
+    """By the browser's own measure of layout shifts, once the page stands."""
+    await go(page, busy)
+    await page.until("document.querySelector('.map select')?.value", lambda v: v == "cpu_load")
+    await asyncio.sleep(1.5)
+    await page.js(
+        "window.shift = 0; new PerformanceObserver(list => { for (const e of list.getEntries())"
+        " window.shift += e.value; }).observe({type: 'layout-shift'})"
+    )
+    for second in range(3):
+        await publish(busy, metrics(time.time() + second))
+        await asyncio.sleep(1)
+    assert await page.js("window.shift") < 0.01
+
+
+async def test_the_connection_comes_back(busy: Live, page: Page) -> None:
+    """While the dashboard is away the page says so; then it goes on by itself."""
+    await go(page, busy)
+    port = busy.server.port
+    await busy.server.__aexit__(None, None, None)
+    await page.until(
+        "document.getElementById('status').innerText", lambda t: "connection lost" in t
+    )
+    async with DashboardServer(busy.feed, listen=f"127.0.0.1:{port}"):
+        await page.until(
+            "document.querySelector('#status .dot').className", lambda c: c == "dot good"
+        )
+
+
+async def test_the_token_opens_the_page(site: Site, page: Page, tmp_path: Path) -> None:
+    """Typed, or brought by the address, of which nothing is kept."""
+    word = "open-sesame"
+    async with (
+        DashboardFeed(site, Telemetry()) as feed,
+        DashboardServer(feed, listen="127.0.0.1:0", token=word) as server,
+    ):
+        await page.open(server.url)
+        await page.until("!!document.querySelector('input[type=password]')")
+        await page.js(
+            "document.querySelector('input').value = 'wrong';"
+            "document.querySelector('main button').click()"
+        )
+        await page.until("document.querySelector('main .bad')?.textContent")
+        await page.open("about:blank")
+        await page.open(server.url + "#token=open-sesame")
+        await page.until(
+            "document.querySelector('#status .dot')?.className", lambda c: c == "dot good"
+        )
+        assert "sesame" not in str(await page.js("location.href"))
+        assert await page.js("document.cookie") == ""
+        refused = [each for each in page.problems if "401" not in each]
+        assert refused == []
+
+
+async def test_another_sink_of_the_bus_is_seen(live: Live, page: Page) -> None:
+    """Streams and dead letters stand on the page of the pipe."""
+    async with NatsSink(site=live.site, telemetry=Telemetry()) as sink:
+        await sink.write(metrics(time.time()))
+    await go(page, live, "#/pipe")
+    await page.until("document.body.innerText", lambda text: "ccpipe-fox%2Etest" in text)
+    assert page.problems == []

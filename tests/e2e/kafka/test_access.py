@@ -1,0 +1,116 @@
+"""A real Kafka that asks who we are: TLS, passwords by each mechanism, and what a refusal says."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from ccpipe.bus.codecs.line import LineCodec
+from ccpipe.bus.kafka.broker import KafkaBroker
+from ccpipe.bus.kafka.sink import KafkaSink
+from ccpipe.bus.kafka.source import KafkaSource
+from ccpipe.config import Site, to_struct
+from ccpipe.errors import DeniedError, UnavailableError
+from ccpipe.message import metric
+from ccpipe.telemetry import Telemetry
+from tests.bus.kafka.pipes import NOON, read_from
+from tests.certificates import Certificates, certificates
+from tests.servers.kafka import PASSWORD, USER, Kafka
+
+SITE = Site(cluster="secure", hostname="n1")
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+class Secure(NamedTuple):
+    """A broker and what its clients need."""
+
+    kafka: Kafka
+    tls: Certificates
+    folder: Path
+
+    def broker(self, listener: str, *, password: str = PASSWORD, **options: Any) -> KafkaBroker:
+        """Say how to reach one of its listeners as a recipe does."""
+        table: dict[str, Any] = {"servers": [f"127.0.0.1:{self.kafka.ports[listener]}"]}
+        table["timeout"] = "30s"
+        if listener.endswith("ssl"):
+            table |= {"tls": True, "ca_file": str(self.tls.ca)}
+        if listener.startswith("sasl"):
+            secret = self.folder / "password"
+            secret.write_text(f"{password}\n")
+            table |= {"user": USER, "password_file": str(secret)}
+        return to_struct(table | options, KafkaBroker, where="test")
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    """Run a broker with all listeners."""
+    folder = tmp_path_factory.mktemp("secure-kafka")
+    tls = certificates(folder)
+    kafka = Kafka(folder, tls)
+    asyncio.run(kafka.start())
+    yield Secure(kafka, tls, folder)
+    kafka.stop()
+
+
+async def both_ways(broker: KafkaBroker, topic: str) -> None:
+    """Write a message and read it, with the same credentials."""
+    site = msgspec.structs.replace(SITE, cluster=topic)
+    sent = [metric("m", 1.0, time=NOON, tags={"cluster": topic, "hostname": "n1"})]
+    async with KafkaSink(site=site, broker=broker, codec=LineCodec()) as sink:
+        await sink.check()
+        await sink.write(sent)
+    options: dict[str, Any] = {"group": "g", "topics": [f"{topic}.metrics"]}
+    source = KafkaSource(site=site, telemetry=Telemetry(), broker=broker)
+    await source.check()
+    assert await read_from(broker, site, 1, codec=LineCodec(), **options) == sent
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("listener", ["sasl_ssl", "sasl_plaintext"])
+async def test_passwords(secure: Secure, listener: str, mechanism: str) -> None:
+    """By every mechanism, with TLS and without, the password read from its file."""
+    broker = secure.broker(listener, mechanism=mechanism)
+    await both_ways(broker, f"{listener}-{mechanism}".lower())
+
+
+async def test_certificates_of_clients(secure: Secure) -> None:
+    """A client shows its own certificate where the broker asks for one; without it is refused."""
+    own = {"cert_file": str(secure.tls.cert), "key_file": str(secure.tls.key)}
+    await both_ways(secure.broker("ssl", **own), "ssl")
+    with pytest.raises(UnavailableError, match="127"):
+        await KafkaSink(site=SITE, broker=secure.broker("ssl")).check()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_a_wrong_password(secure: Secure, mechanism: str) -> None:
+    """It is told at once, by both ways and by ``check()``, for trying again would not help."""
+    broker = secure.broker("sasl_ssl", password="wrong", mechanism=mechanism)  # noqa: S106
+    sink = KafkaSink(site=SITE, broker=broker)
+    source = KafkaSource(site=SITE, telemetry=Telemetry(), broker=broker)
+    for part in (sink, source):
+        with pytest.raises(DeniedError, match="Authentication"):
+            await part.check()
+        with pytest.raises(DeniedError, match="Authentication"):
+            async with contextlib.AsyncExitStack() as stack:
+                await stack.enter_async_context(part)
+
+
+async def test_a_server_that_somebody_else_certified(secure: Secure, tmp_path: Path) -> None:
+    """The reason names the certificate; it may be renewed, so it is tried again."""
+    other = certificates(tmp_path)
+    broker = secure.broker("sasl_ssl", ca_file=str(other.ca))
+    with pytest.raises(UnavailableError, match="(?i)certificate verify failed"):
+        await KafkaSink(site=SITE, broker=broker).check()
+
+
+async def test_tls_where_the_broker_has_none(secure: Secure) -> None:
+    """It may be tried again, and the reason is told."""
+    broker = secure.broker(
+        "sasl_ssl", servers=[f"127.0.0.1:{secure.kafka.ports['sasl_plaintext']}"]
+    )
+    with pytest.raises(UnavailableError, match="127"):
+        await KafkaSink(site=SITE, broker=broker).check()

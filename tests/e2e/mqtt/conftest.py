@@ -1,0 +1,5 @@
+"""What tests of this folder share with those of the modules."""
+
+from tests.bus.mqtt.conftest import fox, mosquitto, source
+
+__all__ = ["fox", "mosquitto", "source"]

@@ -1,0 +1,96 @@
+"""nats-server speaks MQTT 3.1.1 itself: what goes in on one side comes out on the other."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats
+import pytest
+
+from ccpipe.bus.mqtt.session import MqttBroker
+from ccpipe.bus.mqtt.sink import MqttSink
+from ccpipe.bus.mqtt.source import MqttSource
+from ccpipe.bus.nats.server import server_program
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.config import Bus, Site
+from ccpipe.process import child
+from ccpipe.telemetry import Telemetry
+from tests.bus.mqtt.reader import Reader, metrics, remember, subscribed
+from tests.conftest import eventually, free_port
+
+
+class Gateway:
+    """A nats-server with an MQTT listener, configured as docs/stores/mqtt.md says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.nats_port, self.mqtt_port = free_port(), free_port()
+        self.config = folder / "nats.conf"
+        self.config.write_text(f"""
+listen: "127.0.0.1:{self.nats_port}"
+server_name: "gateway"
+jetstream {{ store_dir: "{folder}" }}
+mqtt {{ listen: "127.0.0.1:{self.mqtt_port}", max_ack_pending: 1000 }}
+""")
+        url = f"nats://127.0.0.1:{self.nats_port}"
+        self.site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[url], jetstream=False))
+        self.broker = MqttBroker(url=f"mqtt://127.0.0.1:{self.mqtt_port}", protocol="3.1.1")
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    """Run a nats-server with an MQTT listener."""
+    made = Gateway(tmp_path)
+    command = [server_program(), "--config", str(made.config)]
+    process = await child.start(command, output=asyncio.subprocess.DEVNULL)
+    for _ in range(600):
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", made.mqtt_port)
+        except OSError:
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            await writer.wait_closed()
+            break
+    yield made
+    await child.end(process, 5)
+
+
+async def test_from_mqtt_to_nats(gateway: Gateway) -> None:
+    """A topic's levels are a subject's tokens: the escaped name of a cluster stays one token."""
+    site = Site(cluster="fox.test", hostname="n1", bus=gateway.site.bus)
+    client = await nats.connect(gateway.site.bus.servers[0])
+    subscription = await client.subscribe("fox%2Etest.metrics")
+    await client.flush()
+    async with MqttSink(site=site, broker=gateway.broker) as sink:
+        await sink.write(metrics(2))
+    message = await subscription.next_msg(30)
+    await client.close()
+    assert message.data.count(b"\n") == 2
+
+
+async def test_from_nats_to_mqtt(gateway: Gateway) -> None:
+    """What publishers send over NATS reaches MQTT clients that are there."""
+    site = Site(cluster="fox.test", hostname="n1", bus=gateway.site.bus)
+    reading = MqttSource(site=site, telemetry=Telemetry(), broker=gateway.broker)
+    async with Reader(reading) as reader:
+        await subscribed(reading)
+        async with NatsSink(site=site, telemetry=Telemetry()) as sink:
+            await eventually(lambda: sink.bus.is_connected)
+            await sink.write(metrics(700))
+        await eventually(lambda: len(reader.records) == 700, 60)
+    assert sorted(reader.values) == [float(i) for i in range(700)]
+
+
+async def test_a_durable_name_at_the_gateway(gateway: Gateway) -> None:
+    """What MQTT clients publish with QoS 1 is kept for one that is away."""
+    site = Site(cluster="fox.test", hostname="n1", bus=gateway.site.bus)
+
+    def durable() -> MqttSource:
+        return MqttSource(site=site, telemetry=Telemetry(), broker=gateway.broker, durable="test")
+
+    await remember(durable())
+    async with MqttSink(site=site, broker=gateway.broker, lines=10) as sink:
+        await sink.write(metrics(100))
+    async with Reader(durable()) as reader:
+        await eventually(lambda: len(reader.records) == 100, 60)
+    assert reader.values == [float(i) for i in range(100)]

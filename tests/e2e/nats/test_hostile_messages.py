@@ -1,0 +1,246 @@
+"""One message that breaks the protocol costs itself, on every way that a message takes.
+
+With nats-py's own parser any of them ended the read loop: whoever received it stood still for good.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+import nats
+import pytest
+
+from ccpipe.bus.nats.ask import ask, request
+from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.outgoing import Outgoing
+from ccpipe.bus.nats.protocol.reader import RobustClient
+from ccpipe.bus.nats.publisher import Publisher
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.bus.subjects import Subjects
+from ccpipe.config import Site
+from ccpipe.formats.lineprotocol.messages import Messages
+from ccpipe.message import Message
+from ccpipe.node.agent.responder import Responder
+from ccpipe.pipeline import Sink, run
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import command, environment
+from tests.conftest import eventually
+from tests.e2e.nats.hostile import MESSAGES, Hostile, publish
+
+LINE = b"m,cluster=fox.test,hostname=n1,type=node value=%d 1740000000\n"
+FLAWED = [message for message in MESSAGES if message.flaw]
+
+
+class Values(Sink):
+    """Keeps the values that it is given."""
+
+    takes = Messages
+
+    def __init__(self) -> None:
+        self.values: list[object] = []
+
+    async def write(self, records: Sequence[Message]) -> None:
+        """Keep them."""
+        self.values += [record.value for record in records]
+
+
+def subject(message: Hostile, cluster: bytes = b"fox%2Etest.") -> bytes:
+    """Return the whole subject of a message."""
+    return cluster + message.subject
+
+
+async def send_all(server: NatsServer) -> None:
+    """Publish a good line, every hostile message, and a good line."""
+    lines = [(b"fox%2Etest.metrics", b"", b"", LINE % number) for number in (1000, 2000)]
+    hostile = [(subject(m), b"", m.header, LINE % n) for n, m in enumerate(MESSAGES)]
+    await publish(server.url, [lines[0], *hostile, lines[1]])
+
+
+@contextlib.asynccontextmanager
+async def bridge(source: NatsSource) -> AsyncIterator[Values]:
+    """Run a bridge from a source while the block runs, and to its end."""
+    sink, stop = Values(), asyncio.Event()
+    task = asyncio.create_task(run(source, sink, telemetry=source.telemetry, stop=stop))
+    await eventually(lambda: source.telemetry.ready or task.done())
+    try:
+        yield sink
+    finally:
+        stop.set()
+        await task
+
+
+@pytest.mark.parametrize("durable", ["hostile", ""])
+async def test_a_bridge_stores_the_good_and_keeps_the_flawed(
+    nats_server: NatsServer, site: Site, durable: str
+) -> None:
+    """A flawed message is a dead letter with its reason, its subject and all its bytes."""
+    good = [float(n) for n, message in enumerate(MESSAGES) if not message.flaw]
+    telemetry = Telemetry()
+    source = NatsSource(site=site, telemetry=telemetry, durable=durable)
+    async with bridge(source) as sink:
+        if durable:
+            await eventually(lambda: bool(source._stream))
+        await send_all(nats_server)
+        await eventually(lambda: len(sink.values) >= len(good) + 2)
+        await eventually(lambda: telemetry.total(telemetry.dead) >= len(FLAWED))
+    assert sorted(sink.values) == [*good, 1000, 2000]  # type: ignore[type-var]
+    assert telemetry.total(telemetry.dead) == len(FLAWED)
+    client = await nats.connect(nats_server.url)
+    stream = client.jetstream()
+    dead = await stream.find_stream_name_by_subject("fox%2Etest.dead")
+    letters = [await stream.get_msg(dead, n + 1) for n in range(len(FLAWED))]
+    if durable:
+        info = await stream.consumer_info(source._stream, durable)
+        assert info.num_ack_pending == info.num_pending == 0
+    await client.close()
+    expected = [(n, m) for n, m in enumerate(MESSAGES) if m.flaw]
+    for letter, (number, message) in zip(letters, expected, strict=True):
+        headers = letter.headers or {}
+        assert letter.data == LINE % number
+        assert headers["Ccpipe-Reason"] == message.flaw
+        origin = subject(message).decode(errors="backslashreplace")
+        assert headers["Ccpipe-Origin"] == origin
+
+
+async def test_what_waited_for_a_bridge_does_not_wedge_it(
+    nats_server: NatsServer, site: Site
+) -> None:
+    """Hostile messages that are in the stream already do not stop a bridge that starts again."""
+    telemetry = Telemetry()
+    first = NatsSource(site=site, telemetry=telemetry, durable="d")
+    async with bridge(first):
+        await eventually(lambda: bool(first._stream))
+    await send_all(nats_server)
+    async with bridge(NatsSource(site=site, telemetry=Telemetry(), durable="d")) as sink:
+        await eventually(lambda: 2000 in sink.values)
+
+
+async def test_a_subscriber_hears_the_good_and_counts_the_flawed(
+    nats_server: NatsServer, site: Site
+) -> None:
+    """Nobody who asked for messages is given one that breaks the protocol."""
+    telemetry, heard = Telemetry(), list[Delivery]()
+    async with Connection(site.bus, name="t", telemetry=telemetry) as bus:
+        await bus.subscribe("fox%2Etest.>", heard.append)
+        await bus.flush()
+        await send_all(nats_server)
+        await eventually(lambda: len(heard) == len(MESSAGES) - len(FLAWED) + 2)
+        await bus.flush()
+    count = telemetry.registry.get_sample_value("ccpipe_bus_errors_total", {"part": "malformed"})
+    assert count == len(FLAWED)
+
+
+async def test_one_callback_that_fails_does_not_cost_the_next_message(
+    nats_server: NatsServer, site: Site
+) -> None:
+    """The error is counted; messages that came with it are still delivered."""
+    telemetry, heard = Telemetry(), list[bytes]()
+
+    def receive(delivery: Delivery) -> None:
+        heard.append(delivery.payload)
+        if delivery.payload == b"1":
+            raise ValueError
+
+    async with Connection(site.bus, name="t", telemetry=telemetry) as bus:
+        await bus.subscribe("a", receive)
+        await bus.flush()
+        await publish(nats_server.url, [(b"a", b"", b"", b"%d" % n) for n in range(3)])
+        await eventually(lambda: len(heard) == 3)
+        await bus.flush()
+    assert telemetry.total(telemetry.bus_errors) == 1
+
+
+async def test_nats_py_s_own_subscriptions_survive_too(nats_server: NatsServer, site: Site) -> None:
+    """Its replies and iterators take the same way; requests go on being answered."""
+    reported: list[Exception] = []
+
+    async def report(error: Exception) -> None:
+        reported.append(error)
+
+    client = RobustClient(report)
+    await client.connect(nats_server.url)
+    subscription = await client.subscribe("a.>")
+    await client.flush()
+    await publish(
+        nats_server.url,
+        [
+            (b"a.\xff", b"", b"", b"1"),
+            (b"a.b", b"\xff", b"", b"2"),
+            (b"a.b", b"", b"abc", b"3"),
+            (b"a.b", b"r", b"NATS/1.0\r\nX: y\r\n\r\n", b"good"),
+        ],
+    )
+    message = await subscription.next_msg(20)
+    assert (message.data, message.reply, message.headers) == (b"good", "r", {"X": "y"})
+    await client.jetstream().account_info()
+    await client.close()
+    assert len(reported) == 3
+
+
+async def test_a_request_with_a_hostile_reply_subject_stalls_no_node(
+    nats_server: NatsServer, site: Site
+) -> None:
+    """It is not answered, for nobody knows where to; the next one is."""
+    telemetry = Telemetry()
+    async with (
+        Connection(site.bus, name="node", telemetry=telemetry) as bus,
+        Responder(bus, site, {}),
+        Connection(site.bus, name="t", telemetry=Telemetry()) as other,
+    ):
+        await eventually(lambda: len(bus._subscriptions) >= 2)
+        await bus.flush()
+        asked = b'x,hostname=n1,method=GET,type=node control="" 1740000000\n'
+        requests = [
+            (b"fox%2Etest.control.get", reply, header, asked)
+            for reply, header in ((b"r.\xff", b""), (b"\xff", b""), (b"r", b"abc"))
+        ]
+        await publish(nats_server.url, requests)
+        answers = await ask(other, site, [request("controls", node="n1")], seconds=20)
+    assert [answer.name for answer in answers] == ["controls"]
+    count = telemetry.registry.get_sample_value("ccpipe_bus_errors_total", {"part": "malformed"})
+    assert count == 3
+
+
+async def test_tail_shows_the_good_and_goes_on(nats_server: NatsServer) -> None:
+    """It does not stop at any of them."""
+    process = await asyncio.create_subprocess_exec(
+        *command("tail", "--server", nats_server.url, "-o", "line", "--count", "1"),
+        *("--name", "end", "--for", "60s"),
+        stdout=asyncio.subprocess.PIPE,
+        env=environment(),
+    )
+    hostile = [(subject(m, b"fox."), b"", m.header, LINE % n) for n, m in enumerate(MESSAGES)]
+    end = (b"fox.metrics", b"", b"", b"end" + LINE[1:] % 1)
+    ended = asyncio.create_task(process.communicate())
+    while not ended.done():
+        await publish(nats_server.url, [*hostile, end])
+        await asyncio.wait({ended}, timeout=0.2)
+    assert process.returncode == 0
+    out, _ = ended.result()
+    assert out.startswith(b"end,cluster=fox.test")
+
+
+async def test_bad_lines_leave_others_their_turns(site: Site, nats_server: NatsServer) -> None:
+    """Between messages of nothing but bad lines heartbeats, signals and ``/health`` go on."""
+    turns, seen = 0, []
+
+    async def tick() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
+        bad = [Outgoing("fox%2Etest.metrics", b"x\n" * 9000, f"{n}") for n in range(5)]
+        await Publisher(bus, site.bus, Subjects.of(site)).publish(bad)
+    source = NatsSource(site=site, telemetry=Telemetry(), durable="test")
+    async with source:
+        ticking = asyncio.create_task(tick())
+        async for batch in source:
+            seen.append(turns)
+            await batch.ack()
+            if len(seen) == len(bad):
+                source.stop()
+        ticking.cancel()
+    assert len(set(seen)) == len(bad), seen

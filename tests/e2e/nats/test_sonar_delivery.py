@@ -1,0 +1,176 @@
+"""Envelopes through a real broker, with the machinery that lines go through."""
+
+import asyncio
+from collections.abc import Sequence
+
+import nats
+import pytest
+
+from ccpipe.bus.codecs.sonar import SonarCodec
+from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.source import NatsSource
+from ccpipe.config import Bus, Site
+from ccpipe.errors import RejectedError
+from ccpipe.formats.sonar import (
+    Envelope,
+    ExtendedUint,
+    JobsAttributes,
+    JobsData,
+    JobsEnvelope,
+    MetadataObject,
+    SlurmJob,
+    SysinfoAttributes,
+    SysinfoData,
+    SysinfoEnvelope,
+    encode,
+)
+from ccpipe.formats.sonar.envelopes import Envelopes
+from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink, Translator, run
+from ccpipe.telemetry import Telemetry
+from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
+from tests.bus.envelopes import ERROR, JOBS, META, SAMPLE, TIME
+from tests.conftest import eventually
+
+
+class KeptLetters(DeadLetterSink):
+    """A sink for the dead letters that go with `kept`."""
+
+    def __init__(self, kept: "Keep") -> None:
+        self.kept = kept
+
+    async def write(self, letters: Sequence[DeadLetter]) -> None:
+        """See ``DeadLetterSink.write``."""
+        self.kept.letters += letters
+        self.kept.count()
+
+
+class Keep(Sink):
+    """A sink that keeps envelopes, with one for letters; stops the pipe after so many of both."""
+
+    takes = Envelopes
+
+    def __init__(self, stop: asyncio.Event, enough: int) -> None:
+        self.stop = stop
+        self.enough = enough
+        self.envelopes: list[Envelope] = []
+        self.letters: list[DeadLetter] = []
+
+    async def write(self, records: Sequence[Envelope]) -> None:
+        """See ``Sink.write``."""
+        self.envelopes += records
+        self.count()
+
+    def count(self) -> None:
+        """Stop the pipe where there are enough."""
+        if len(self.envelopes) + len(self.letters) >= self.enough:
+            self.stop.set()
+
+
+async def publish(site: Site, *envelopes: Envelope) -> None:
+    """Publish envelopes through the sink."""
+    async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec()) as sink:
+        await eventually(lambda: sink.bus.is_connected)
+        await sink.write(envelopes)
+
+
+async def read(site: Site, enough: int, **options: object) -> Keep:
+    """Read envelopes through the source, until there are enough."""
+    stop = asyncio.Event()
+    keep = Keep(stop, enough)
+    codec = SonarCodec(**options)  # type: ignore[arg-type]
+    source = NatsSource(site=site, telemetry=Telemetry(), codec=codec, durable="test")
+    await asyncio.wait_for(run(source, keep, dead_letter_sink=KeptLetters(keep), stop=stop), 60)
+    return keep
+
+
+def fox(site: Site) -> Site:
+    """Return the site of the cluster that the envelopes are of."""
+    return Site(cluster="fox.no", hostname="n1", bus=Bus(servers=site.bus.servers))
+
+
+async def test_envelopes_travel_whole_and_in_order(site: Site) -> None:
+    """Each is a message of its own on the subject of its type; nothing of it is lost."""
+    await publish(fox(site), SAMPLE, JOBS, ERROR)
+    assert (await read(fox(site), 3)).envelopes == [SAMPLE, JOBS, ERROR]
+    client = await nats.connect(site.bus.servers[0])
+    name = (await client.jetstream().streams_info())[0].config.name or ""
+    messages = [await client.jetstream().get_msg(name, seq=n) for n in (1, 2, 3)]
+    assert [message.subject for message in messages] == [
+        "fox%2Eno.sonar.sample",
+        "fox%2Eno.sonar.job",
+        "fox%2Eno.sonar.error",
+    ]
+    await client.close()
+
+
+async def test_what_is_no_envelope_is_a_dead_letter_and_the_rest_goes_on(site: Site) -> None:
+    """With its path and rule, its subject, and its own bytes."""
+    await publish(fox(site), SAMPLE)
+    bad = encode(JOBS).replace(b'"job_id":7', b'"job_id":-7')
+    client = await nats.connect(site.bus.servers[0])
+    await client.jetstream().publish("fox%2Eno.sonar.job", bad + encode(ERROR))
+    await client.close()
+    keep = await read(fox(site), 3)
+    assert keep.envelopes == [SAMPLE, ERROR]
+    (letter,) = keep.letters
+    assert letter.original + b"\n" == bad
+    assert letter.origin == "fox%2Eno.sonar.job"
+    assert letter.reason.startswith("$.data.attributes.slurm_jobs[0].job_id: ")
+
+
+async def test_the_profile_decides_on_the_numbers(site: Site) -> None:
+    """Sonar's own time limits are seconds: written and read as such they stay the same."""
+    job = SlurmJob(job_id=1, job_state="RUNNING", time_limit=ExtendedUint(90))
+    bare = MetadataObject(producer="sonar", version="0.19.0")
+    envelope = JobsEnvelope(bare, JobsData(JobsAttributes(TIME, "fox.no", (job,))))
+    async with NatsSink(
+        site=fox(site), telemetry=Telemetry(), codec=SonarCodec(profile="sonar")
+    ) as sink:
+        await eventually(lambda: sink.bus.is_connected)
+        await sink.write([envelope])
+    assert (await read(fox(site), 1, profile="sonar")).envelopes == [envelope]
+
+
+async def test_an_envelope_beyond_the_servers_limit_is_named(site: Site) -> None:
+    """So that the pipe buries it alone."""
+    large = SysinfoAttributes(time=TIME, cluster="fox.no", node="n1", topo_svg="A" * 2**21)
+    with pytest.raises(RejectedError, match="exceeds the server's max_payload") as caught:
+        await publish(fox(site), SAMPLE, SysinfoEnvelope(META, SysinfoData(large)))
+    assert caught.value.indices == [1]
+
+
+async def test_there_and_back_through_the_broker(site: Site) -> None:
+    """Two bridges: Sonar to lines, lines to Sonar. Nothing is lost, and all is acknowledged."""
+    job = SlurmJob(
+        job_id=8, job_state="RUNNING", user_name="ann", start_time=TIME, nodes=("c[1-2]",)
+    )
+    sent = [SAMPLE, JobsEnvelope(META, JobsData(JobsAttributes(TIME, "fox.no", (job,)))), ERROR]
+    await publish(fox(site), *sent)
+    lines = NatsSink(site=fox(site), telemetry=Telemetry())
+    source = NatsSource(
+        codec=SonarCodec(), site=fox(site), telemetry=Telemetry(), durable="sonar-to-cc"
+    )
+    await carry(source, lines, SonarToCc(), 3)
+    back = Site(
+        cluster="fox.no",
+        hostname="n1",
+        bus=Bus(servers=site.bus.servers, subjects={"sonar": "back.{name}"}),
+    )
+    envelopes = NatsSink(site=back, telemetry=Telemetry(), codec=SonarCodec())
+    kept = NatsSource(site=fox(site), telemetry=Telemetry(), durable="cc-to-sonar")
+    await carry(kept, envelopes, CcToSonar(), 3)
+    assert (await read(back, 3)).envelopes == sent
+
+
+async def carry(source: NatsSource, sink: NatsSink, translator: Translator, minimum: int) -> None:
+    """Run a bridge until it has written so much and the broker waits for no acknowledgement."""
+    telemetry, stop = Telemetry(), asyncio.Event()
+    bridge = asyncio.create_task(
+        run(source, sink, translators=[translator], telemetry=telemetry, stop=stop)
+    )
+    await eventually(lambda: telemetry.total(telemetry.written) >= minimum)
+    await eventually(lambda: not source._handed_over)
+    stop.set()
+    await bridge
+    assert telemetry.total(telemetry.dead) == 0

@@ -1,0 +1,123 @@
+"""``ccpipe publish`` without its broker: killed, frozen, stopped; nothing of it is lost."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.node.agent.spool import Spool
+from ccpipe.process.die_with_parent import die_with_parent
+from tests.cli.command import environment
+from tests.cli.dead.test_command import stored
+from tests.conftest import eventually, free_port
+
+
+async def start(server: NatsServer, folder: Path) -> asyncio.subprocess.Process:
+    """Start a publisher that samples ten times a second."""
+    config = folder / "ccpipe.toml"
+    config.write_text(
+        f"""
+        cluster = "fox.test"
+        hostname = "n1"
+        bus.servers = {json.dumps([server.url])}
+        [publish]
+        interval = "200ms"
+        jitter = 0
+        log = "off"
+        collectors.load = {{}}
+        sonar = {{ sample = 0, sysinfo = 0 }}
+        [publish.spool]
+        rate = 1000
+        """
+    )
+    home = {"XDG_STATE_HOME": str(folder), "CCPIPE_CONFIG": str(config)}
+    with (folder / "stderr").open("ab") as said:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "ccpipe", "publish",
+            stderr=said, env=environment(**home), preexec_fn=die_with_parent,
+        )  # fmt: skip
+
+
+def text(folder: Path) -> str:
+    """Return what the publishers said."""
+    return (folder / "stderr").read_text()
+
+
+def spooled(folder: Path) -> list[bytes]:
+    """Return the payloads in the spool of a publisher that has ended."""
+    spool = Spool(folder / "ccpipe" / "spool.db", size=2**30, age=10**6)
+    spool.open()
+    found = [each.message.payload for each in spool.oldest(100_000)]
+    spool.close()
+    return found
+
+
+async def times(server: NatsServer) -> list[int]:
+    """Return the times of the samples of one metric in the stream, in order."""
+    found = await stored(server)
+    return [
+        line.time
+        for subject, payload in found
+        if "metrics" in subject
+        for line in decode(payload)
+        if line.name == "cpu_load" and line.time is not None
+    ]
+
+
+async def test_what_was_sampled_without_a_broker_outlives_a_kill(tmp_path: Path) -> None:
+    """It comes with the next publisher's start, before that one's own samples, each slot once."""
+    (tmp_path / "nats").mkdir()
+    server = NatsServer(tmp_path / "nats", port=free_port())
+    process = await start(server, tmp_path)
+    log = tmp_path / "ccpipe" / "spool.db-wal"
+    await eventually(lambda: log.exists() and log.stat().st_size > 200_000, 60)
+    process.kill()
+    await process.wait()
+    before = [line.time for payload in spooled(tmp_path) for line in decode(payload)
+              if line.name == "cpu_load"]  # fmt: skip
+    assert len(before) >= 3
+    async with server:
+        process = await start(server, tmp_path)
+        await eventually(lambda: "the spool is empty" in text(tmp_path), 60)
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+        found = await times(server)
+    assert found[: len(before)] == before
+    assert found == sorted(set(found))
+
+
+async def test_stopped_with_a_frozen_broker_it_writes_what_it_holds(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """SIGTERM leaves everything in the spool; nothing is lost, and nothing is a dead letter."""
+    process = await start(nats_server, tmp_path)
+    while not (tmp_path / "ccpipe").exists() or len(await times_or_none(nats_server)) < 2:
+        await asyncio.sleep(0.1)
+    assert nats_server.pid is not None
+    os.kill(nats_server.pid, signal.SIGSTOP)
+    try:
+        await eventually(lambda: "messages go to the spool" in text(tmp_path), 60)
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+    finally:
+        os.kill(nats_server.pid, signal.SIGCONT)
+    totals = re.search(r"publisher: (\d+) records read, (\d+) written, 0 dead", text(tmp_path))
+    assert totals
+    assert totals[1] == totals[2]
+    assert spooled(tmp_path)
+    assert not (tmp_path / "ccpipe" / "dead.lp").exists()
+
+
+async def times_or_none(server: NatsServer) -> list[int]:
+    """Return the times in the stream, none where there is no stream yet."""
+    try:
+        return await times(server)
+    except Exception as error:
+        if "not found" not in str(error):
+            raise
+        return []

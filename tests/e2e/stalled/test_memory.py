@@ -1,0 +1,157 @@
+"""A store that stands still: whatever the sink, what is held is bounded, and nothing is lost."""
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import tempfile
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.sonar import Envelopes, SampleAttributes, SampleData, SampleEnvelope
+from ccpipe.message import event
+from ccpipe.pipeline import Batch, Limits, Sink, Source, run
+from ccpipe.registry import entry_points
+from ccpipe.telemetry import Telemetry
+from tests.conftest import eventually
+from tests.e2e.stalled.stores import CANNOT_STALL, STORES, TIMEOUT, Stalling
+
+NOON = 1_740_052_800
+LIMITS = Limits(bytes=2**21, memory=2**22, age=0.5, backoff=0.05)
+LARGEST_BATCH = 2**18
+SLACK = LIMITS.memory
+"""What a write needs beside the records that are held: joined, encoded, cut in halves."""
+TRIES = 6
+"""How often a write fails before memory is looked at; what takes too long is halved each time."""
+
+
+def lines(number: int) -> Any:
+    """Make a payload of 500 metrics of a second."""
+    time = NOON + number
+    rows = (f"m,cluster=fox,hostname=n{n},type=node value={number} {time}\n" for n in range(500))
+    return decode("".join(rows).encode())
+
+
+def jobs(number: int) -> Any:
+    """Make five starts of jobs, with large descriptions."""
+    tags = {"cluster": "fox"}
+    body = "{" + "x" * 20_000 + "}"
+    return [event("job", "start_job", body, time=NOON + number + n, tags=tags) for n in range(5)]
+
+
+def envelopes(number: int) -> Any:
+    """Make samples of a node."""
+    time = f"2025-04-07T12:00:{number % 60:02}Z"
+    attributes = SampleAttributes(time=time, cluster="fox", node="n1")
+    return Envelopes([SampleEnvelope(data=SampleData(attributes=attributes))] * 50)
+
+
+RECORDS: dict[str, Callable[[int], Any]] = {
+    "cc_backend": jobs,
+    "postgres_sonar": envelopes,
+    "tree": envelopes,
+}
+
+
+class Endless(Source):
+    """Yields batches without end once it may; the first one before that."""
+
+    def __init__(self, sink: Sink, make: Callable[[int], Any]) -> None:
+        self.gives = sink.takes
+        self.make = make
+        self.goes_on, self.stopped = asyncio.Event(), False
+        self.yielded = self.acknowledged = self.size = 0
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        for number in itertools.count():
+            if number:
+                await self.goes_on.wait()
+            if self.stopped:
+                return
+            batch = Batch(self.gives.of(self.make(number)), self.acknowledge, "test")
+            self.yielded += 1
+            self.size += batch.records.size
+            yield batch
+
+    async def acknowledge(self) -> None:
+        """Count it."""
+        self.acknowledged += 1
+
+    def stop(self) -> None:
+        """End after the batch in hand."""
+        self.stopped = True
+        self.goes_on.set()
+
+
+def traced() -> int:
+    """Return the bytes that objects take which were made since tracing began."""
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+async def stand_still(stalling: Stalling, source: Endless, telemetry: Telemetry) -> None:
+    """Stop the store, feed the pipe until it takes no more, and look at what it holds then."""
+    await eventually(lambda: source.acknowledged == 1)
+    size = source.size
+
+    def held() -> float:
+        return telemetry.registry.get_sample_value("ccpipe_queued_bytes") or 0.0
+
+    def failures() -> int:
+        return telemetry.total(telemetry.retries)
+
+    stalling.stall()
+    tracemalloc.start()
+    try:
+        source.goes_on.set()
+        await eventually(lambda: held() >= LIMITS.memory or source.acknowledged > 1)
+        if stalling.sink.limits.timeout not in (0.0, float("inf")):
+            before, seen = traced(), failures()
+            await eventually(lambda: failures() >= seen + TRIES)
+            assert traced() - before < SLACK
+    finally:
+        tracemalloc.stop()
+    assert source.acknowledged == 1
+    assert source.size - size <= LIMITS.memory + 2 * LARGEST_BATCH
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", STORES)
+async def test_a_store_that_stands_still(name: str) -> None:
+    """Back-pressure reaches the source, tries leave nothing behind, and all of it is written."""
+    telemetry, stop = Telemetry(), asyncio.Event()
+    # Not below pytest's folder: PostgreSQL runs as another user.
+    with tempfile.TemporaryDirectory(prefix="ccpipe-stalled-") as folder:
+        async with STORES[name](Path(folder)) as stalling:
+            limits = msgspec.structs.replace(LIMITS, timeout=_timeout(stalling.sink), grace=60.0)
+            source = Endless(stalling.sink, RECORDS.get(name, lines))
+            pipe = asyncio.create_task(
+                run(source, stalling.sink, limits=limits, telemetry=telemetry, stop=stop)
+            )
+            try:
+                await stand_still(stalling, source, telemetry)
+            finally:
+                stalling.wake()
+                stop.set()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(pipe), 60)
+            await pipe
+    assert source.acknowledged == source.yielded
+    assert telemetry.total(telemetry.dead) == 0
+
+
+def _timeout(sink: Sink) -> float:
+    """Return how long a write may take: the test's time, where a write can be given up."""
+    own = sink.limits.timeout
+    return own if own in (0.0, float("inf")) else 2 * float(TIMEOUT)
+
+
+def test_every_sink_is_here() -> None:
+    """A new sink is made to stand still too, or says why that cannot be."""
+    assert {*STORES, *CANNOT_STALL} == {*entry_points("sinks")}

@@ -1,0 +1,332 @@
+"""The compiled kernel: on every input the same as the Python code."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import CcpipeError
+from ccpipe.formats.lineprotocol import (
+    Dialect,
+    Lines,
+    Precision,
+    SeriesTable,
+    decode,
+    encode,
+    encode_each,
+    encoder,
+    to_lines,
+)
+from ccpipe.formats.lineprotocol.decoder import _GRAMMARS, decode_compiled, decode_in_python
+from ccpipe.formats.lineprotocol.kernel import KERNEL
+from ccpipe.formats.lineprotocol.lines import COLUMNS
+from ccpipe.formats.prometheus import RemoteWrite
+from ccpipe.message import Message
+from tests.conftest import needs_kernel
+
+
+def reported(lines: Lines) -> list[object]:
+    """Return everything about decoded lines but the numbers of series and fields in a table."""
+    return [
+        *(memoryview(column).tobytes() for column in lines.columns[2:]),
+        [lines.table.series[code] for code in lines.series],
+        [lines.table.fields[code] for code in lines.fields],
+        list(lines.texts),
+        list(lines.texts.spans),
+        lines.rejected,
+        lines.precision,
+        lines.verbatim,
+        lines.used_types,
+        None if lines.only_field is None else lines.table.fields[lines.only_field],
+        lines.passthrough(),
+        len(lines),
+        list(map(repr, lines)),
+    ]
+
+
+digits = st.text("0123456789", min_size=1, max_size=24)
+numbers = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.builds("{}{}.{}".format, st.sampled_from(["", "-"]), digits, digits),
+    st.builds("{}.{}e{}".format, digits, digits, st.integers(-400, 400)),
+    st.builds("{}{}".format, digits, st.sampled_from(["i", "u", ".", "", "e", "f"])),
+    st.builds("-{}i".format, digits),
+    st.integers(-(2**64), 2**65).map("{}i".format),
+    st.sampled_from(
+        ["t", "T", "true", "True", "TRUE", "f", "F", "false", "False", "FALSE", "tRUE", "tru",
+         "-", ".", "+1", "1_0", "nan", "inf", "0x1p3", "9223372036854775807i", "-0", "1e-320",
+         "9223372036854775808u", "18446744073709551615u", "18446744073709551616u", "1e400"]
+    ),
+).map(str.encode)  # fmt: skip
+quoted = st.lists(
+    st.sampled_from(
+        [b"a", b"\\n", b"\\t", b"\\\\", b'\\"', b"\n", b" ", b",v=", "ü€😀".encode(),
+         b"\\", b"\x00", b"longer than eight bytes", b"\xff", b"\xc3",
+         b"\xed\xa0\x80", b"\xf4\x90\x80\x80"]
+    ),
+    max_size=5,
+).map(lambda parts: b'"%b"' % b"".join(parts))  # fmt: skip
+heads = st.sampled_from(
+    [b"m", b"m,a=b", b"m,b=2,a=1", b"m,a=1,b=2", b"m,a=1,a=2", b"m\\ x,a\\=\\,=\\ ", b"m=,a=b",
+     b"load,host=n1,type=node", b"load,host=n2,type=node", "läuft,größe=ö".encode(), b"m,t=\xff",
+     b"m,", b"m,a=", b"m,=b", b"m,a", b"#m", b" m", b"m\\", b"m,a=b\\", b"m\x01", b'"m"',
+     b"m,t=\x02", b"m," + b"k" * 600 + b"=v", b"m,k=" + b"v" * 65530, b"m,k=" + b"v" * 65531]
+)  # fmt: skip
+keys = st.sampled_from(
+    [b"value", b"value", b"value", b"event", b"a\\ b", b"a\\=b", b"v=", b"", b"\xff", "ü".encode()]
+)
+stamps = st.one_of(
+    st.sampled_from([b"", b" ", b" 1740027951", b" 1740027951000000000", b"  5  ", b" -5", b" -",
+                     b" 1.5", b" 1 2", b" 9223372036854775807", b" 9223372036854775808",
+                     b" 1740027951123", b" -1740027951123456", b" 000000000000000000000005"]),
+    st.integers(-(2**65), 2**65).map(b" %d".__mod__),
+)  # fmt: skip
+fields = st.lists(
+    st.builds(b"%b=%b".__mod__, st.tuples(keys, numbers | quoted)), min_size=1, max_size=4
+).map(b",".join)
+lines_ = st.builds(b"%b %b%b".__mod__, st.tuples(heads, fields, stamps))
+ends = st.sampled_from([b"\n", b"\n", b"\n", b"\r\n", b"\r", b" \n", b"\n\n#x\n", b"", b"x"])
+payloads = st.one_of(
+    st.lists(
+        st.builds(b"%b%b".__mod__, st.tuples(lines_, ends)) | st.binary(max_size=10), max_size=8
+    ).map(lambda parts: b"".join(parts + parts)),
+    st.binary(max_size=100),
+    st.lists(st.sampled_from([b"m", b" v=", b'"', b"1", b"\\", b"\n", b",", b"=", b" 5", b"\r"]),
+             max_size=30).map(b"".join),
+)  # fmt: skip
+precisions: st.SearchStrategy[Precision | None] = st.sampled_from(
+    [None, None, "s", "ms", "us", "ns"]
+)
+dialects: st.SearchStrategy[Dialect] = st.sampled_from(["cc", "influx"])
+
+
+@needs_kernel
+@given(st.lists(payloads, max_size=3), precisions, dialects, st.booleans())
+def test_kernel_and_python_decode_alike(
+    payloads: list[bytes], precision: Precision | None, dialect: Dialect, lenient: bool
+) -> None:
+    """Columns, texts, rejected lines and reasons are equal; also with known series."""
+    ours, theirs = (SeriesTable(_GRAMMARS[dialect], cap=20) for _ in range(2))
+    for payload in payloads:
+        ours, theirs = ours.current(), theirs.current()
+        compiled = decode_compiled(payload, ours, precision or "auto", lenient)
+        assert reported(compiled) == reported(
+            decode_in_python(payload, theirs, precision or "auto", lenient)
+        )
+
+
+@needs_kernel
+@given(st.permutations(COLUMNS), st.booleans(), st.integers(0, len(COLUMNS)))
+def test_columns_are_equal_in_whatever_order_they_are_asked_for(
+    names: list[str], is_large: bool, asked: int
+) -> None:
+    """Columns are made when they are asked for; rows that are added then follow in all of them."""
+    payload = b"".join(
+        b'm,a=%d v=%d,w=t,x="%d" %d\n' % (n % 7, n, n, n) for n in range(600 if is_large else 3)
+    )
+    lines = decode_compiled(payload, SeriesTable(), "auto", lenient=False)
+    twin = decode_in_python(payload, SeriesTable(), "auto", lenient=False)
+    for name in names[:asked]:
+        assert getattr(lines, name).tobytes() == getattr(twin, name).tobytes()
+    for each in (lines, twin):
+        each.append(0, 0, 1.5, 5)
+    assert [column.tobytes() for column in lines.columns] == [
+        column.tobytes() for column in twin.columns
+    ]
+    assert len(lines) == len(twin)
+
+
+def outcome(work: Callable[[], object]) -> object:
+    """Return the result of some work, or its error."""
+    try:
+        return work()
+    except CcpipeError as error:
+        return type(error), str(error)
+
+
+def results(
+    payloads: list[bytes], dialect: Dialect, lenient: bool, keep: list[bool], rows: slice
+) -> list[object]:
+    """Do everything that line protocol is used for, and return all results."""
+    parts = [decode(payload, dialect=dialect, lenient=lenient) for payload in payloads]
+    whole = Lines.concat([Lines(), *parts])
+    other = Lines.concat([*parts, Lines()])
+    units: tuple[Precision | Literal["auto"], ...] = ("s", "ms", "us", "ns", "auto")
+    found: list[object] = []
+    for lines in (*parts, whole, other, whole[rows], whole.take((keep * len(whole))[: len(whole)])):
+        found += reported(lines)
+        found.append(lines.passthrough())
+        found += [outcome(lambda: encode(lines, precision=unit)) for unit in units]  # noqa: B023
+        found += [outcome(lambda: encode(list(lines), precision=unit)) for unit in units]  # noqa: B023
+        found.append(outcome(lambda: list(encode_each(lines))))  # noqa: B023
+        found += map(lines.original, range(len(lines)))
+        found.append(outcome(lambda: RemoteWrite().write_request(lines)))  # noqa: B023
+    found.append(RemoteWrite().write_request(whole.fill_missing_times(5)))
+    return found
+
+
+@needs_kernel
+@given(
+    st.lists(payloads, max_size=3),
+    dialects,
+    st.booleans(),
+    st.lists(st.booleans(), min_size=1, max_size=8),
+    st.slices(8),
+)
+def test_every_operation_has_one_result(
+    payloads: list[bytes], dialect: Dialect, lenient: bool, keep: list[bool], rows: slice
+) -> None:
+    """Decode, join, cut, pass through, encode and write for Prometheus: with and without kernel."""
+    compiled = results(payloads, dialect, lenient, keep, rows)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("decoder", "encoder", "lines", "texts"):
+            patch.setattr(f"ccpipe.formats.lineprotocol.{module}.KERNEL", None)
+        patch.setattr("ccpipe.formats.prometheus.KERNEL", None)
+        assert results(payloads, dialect, lenient, keep, rows) == compiled
+
+
+@needs_kernel
+def test_nothing_beyond_the_payload_is_read() -> None:
+    """Nothing beyond the end of a payload is read, whatever is there in memory."""
+    payload = (
+        b'load,host=n1 value=1.5,x=12345678i,y=t,z="\\n" 1740027951\r\n'
+        b"# x\nm v=123456789.12345678 5"
+    )
+    for size in range(len(payload) + 1):
+        prefix = bytes(memoryview(payload)[:size])
+        ours, theirs = SeriesTable(), SeriesTable()
+        assert reported(decode_compiled(prefix, ours, "auto", False)) == reported(
+            decode_in_python(prefix, theirs, "auto", False)
+        )
+
+
+@needs_kernel
+def test_a_timestamp_that_is_read_once_is_compared_whole() -> None:
+    """The timestamp read last is not read again; another one, longer or of another unit, is."""
+    ours, theirs = SeriesTable(), SeriesTable()
+    stamps = [
+        b"1740027951",
+        b"1740027951",
+        b"17400279511",
+        b"174002795",
+        b"-174002795",
+        b"5",
+        b"50",
+    ]
+    payload = b"".join(b"m v=1 %b\n" % stamp for stamp in [*stamps, *reversed(stamps)])
+    units: tuple[Precision | Literal["auto"], ...] = ("auto", "s", "ms", "auto", "ns")
+    for precision in units:
+        for part in (payload, payload[:-1], b"m v=1 " + stamps[0]):
+            assert reported(decode_compiled(part, ours, precision, False)) == reported(
+                decode_in_python(part, theirs, precision, False)
+            )
+
+
+@needs_kernel
+def test_messages_are_made_of_rows_that_there_are() -> None:
+    """The kernel makes messages of any part of the rows, and of no others."""
+    assert KERNEL is not None
+    lines = decode(b'm,a=1 v=1,i=2i,u=3u,b=t,s="x" 5\nm,a=1 v=1\n' * 1000)
+    assert list(lines) == [lines[index] for index in range(len(lines))]
+    assert KERNEL.messages(lines, 4, 6) == [lines[4], lines[5]]
+    with pytest.raises(IndexError):
+        KERNEL.messages(lines, 0, len(lines) + 1)
+
+
+@needs_kernel
+def test_threads_decode_at_once() -> None:
+    """Large payloads are read without the interpreter lock; each thread has its own table."""
+
+    def work(start: int) -> list[str]:
+        payload = b"".join(b"m,job=%d value=%d 5\n" % (n, n) for n in range(start, start + 5000))
+        return [m.tags["job"] for _ in range(5) for m in decode(payload)]
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(work, range(0, 8000, 1000)))
+    assert results == [
+        [str(n) for _ in range(5) for n in range(start, start + 5000)]
+        for start in range(0, 8000, 1000)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"), [("python", "python"), ("quick", "not one of python, compiled")]
+)
+def test_the_environment_chooses(wanted: str, said: str) -> None:
+    """``CCPIPE_KERNEL=python`` forces the Python code; other values are errors."""
+    code = "from ccpipe.formats.lineprotocol.kernel import KERNEL; print(KERNEL or 'python')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "CCPIPE_KERNEL": wanted},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said in done.stdout + done.stderr
+
+
+@needs_kernel
+@given(
+    st.lists(st.from_type(Message), max_size=6), st.sampled_from(["s", "ms", "us", "ns", "auto"])
+)
+def test_kernel_and_python_encode_alike(
+    messages: list[Message], precision: Literal["s", "ms", "us", "ns", "auto"]
+) -> None:
+    """Byte for byte, from messages and from columns; floats in Python's shortest form."""
+    with pytest.MonkeyPatch.context() as patch:
+        both = (messages, to_lines(messages))
+        compiled = [encode(records, precision=precision) for records in both]
+        patch.setattr(encoder, "KERNEL", None)
+        python = [encode(records, precision=precision) for records in both]
+    assert compiled == python
+
+
+@needs_kernel
+@given(
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-(2**60), 2**60).map(float)
+    | st.builds("{}e{}".format, st.integers(1, 10**17), st.integers(-30, 5)).map(float)
+)
+def test_a_float_is_written_as_python_writes_it(value: float) -> None:
+    """The shortest form that reads back as the same double, with ``repr``'s choice of notation."""
+    assert encode([Message("m", {}, value)]) == b"m value=%b\n" % repr(value).encode()
+
+
+@needs_kernel
+def test_columns_that_do_not_fit_are_refused() -> None:
+    """Inconsistent columns give an error, not a crash."""
+    lines = to_lines([Message("m", {}, "x")])
+    for column, bad in [("series", 2**30), ("series", -(2**30)), ("exact", 7), ("exact", -7)]:
+        broken = to_lines([Message("m", {}, "x")])
+        getattr(broken, column)[0] = bad
+        with pytest.raises(IndexError):
+            encode(broken)
+    del lines.times[0]
+    with pytest.raises(ValueError, match="columns differ"):
+        encode(lines)
+
+
+@needs_kernel
+def test_nothing_leaks() -> None:
+    """The memory of rows, texts, rejected lines and new series is freed."""
+    payload = b'm,a=b value=1.5 1\nm log="\\"x\\"",v=t,n=5i 2\nbad\nm,t=\xff v=1\n' * 50
+
+    def work(times: int) -> int:
+        for number in range(times):
+            table = SeriesTable()
+            lines = decode_compiled(payload + b"m,job=%d v=1 1\n" % number, table, "auto", True)
+            encode(lines)
+            encode(list(lines))
+            lines.passthrough()
+            Lines.concat([lines, lines])
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before = work(100)
+    assert work(400) - before < 2 * 2**20

@@ -1,0 +1,177 @@
+"""Whole columns become records; a bad cell costs its row, and memory stays bounded."""
+
+import io
+import tracemalloc
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm.text import columns
+from ccpipe.formats.slurm.text.columns import TableReader
+from ccpipe.formats.slurm.text.field import FieldSpec
+from ccpipe.formats.slurm.values import whole
+
+
+class Thing(msgspec.Struct, frozen=True):
+    """What the tables of these tests hold."""
+
+    number: int
+    name: str | None = None
+    size: int | None = None
+    tags: tuple[str, ...] = ()
+    both: str | None = None
+
+
+def _required(cell: str) -> int:
+    found = whole(cell)
+    if found is None:
+        raise DataError("no number")
+    return found
+
+
+FIELDS = [
+    FieldSpec("number", ("number",), _required),
+    FieldSpec("size", ("rawsize",), whole, varies=True),
+    FieldSpec("size", ("size",), lambda cell: (whole(cell) or 0) * 1000),
+    FieldSpec("name", ("name",), is_free=True),
+    FieldSpec("both", ("left", "right"), lambda left, right: f"{left}{right}"),
+]
+
+
+def reader(names: str | None = None) -> TableReader[Thing]:
+    """Return a reader of things, whose columns are named here or in the first line."""
+    return TableReader(Thing, FIELDS, columns=names.split("|") if names else None)
+
+
+def test_columns_in_any_order_and_number() -> None:
+    """What is missing has its default, what is unknown is left out."""
+    found = reader().read(b"Other|SIZE|Number\nx|5|1\ny||2\n")
+    assert found.records == [Thing(1, size=5000), Thing(2, size=0)]
+    assert found.records[0].tags == ()
+
+
+def test_the_first_way_to_a_field_is_taken() -> None:
+    """The raw number is better than the rounded one, wherever it stands."""
+    assert reader().read(b"size|number|rawsize\n5|1|5123\n").records == [Thing(1, size=5123)]
+
+
+def test_a_field_of_two_columns() -> None:
+    """Both cells are handed over."""
+    assert reader("number|right|left").read(b"1|b|a\n").records == [Thing(1, both="ab")]
+
+
+def test_a_bad_cell_costs_its_row() -> None:
+    """It is named with its column and line; the others are read."""
+    found = reader().read(b"number|name|size\n1|a|5\n2|b|x\n3|c|6\nx|d|7\n")
+    assert [thing.number for thing in found.records] == [1, 3]
+    assert [(bad.line, bad.original) for bad in found.rejected] == [(3, b"2|b|x"), (5, b"x|d|7")]
+    assert found.rejected[0].reason == "size: not a whole number: 'x'"
+    assert found.rejected[0].excerpt == "2|b|x"
+
+
+def test_no_header_and_no_rows() -> None:
+    """An empty output holds nothing, and that is no error."""
+    for payload in (b"", b"\n", b"number|name\n"):
+        assert reader().read(payload).records == []
+
+
+def test_a_first_line_that_names_nothing_is_refused() -> None:
+    """What follows it cannot be read, and must not be lost in silence."""
+    with pytest.raises(DataError, match="no column"):
+        reader().read(b"\nnumber|name\n1|a\n")
+
+
+def test_a_table_without_the_required_column_is_refused() -> None:
+    """In whatever way its columns are named."""
+    with pytest.raises(DataError, match="no column"):
+        reader().read(b"name|size\na|1\n")
+    with pytest.raises(DataError, match="no column"):
+        reader("name|size")
+
+
+@pytest.mark.parametrize("delimiter", ["", "\n", "a\nb"])
+def test_what_cannot_be_a_delimiter(delimiter: str) -> None:
+    """A newline ends a row."""
+    with pytest.raises(DataError, match="cannot be a delimiter"):
+        TableReader(Thing, FIELDS, delimiter=delimiter).read(b"number|name\n1|a\n")
+
+
+def test_a_header_without_end_is_refused() -> None:
+    """Something else is being fed."""
+    with pytest.raises(DataError, match="no line end"):
+        reader().feed(b"x" * (2**20 + 1))
+
+
+def test_bytes_that_are_not_utf8_are_replaced() -> None:
+    """A record is text; a rejected row keeps its bytes."""
+    found = reader().read(b"number|name|size\n1|caf\xe9|5\n2|\xe9|x\n")
+    assert found.records == [Thing(1, "caf\N{REPLACEMENT CHARACTER}", 5000)]
+    assert found.rejected[0].original == b"2|\xe9|x"
+
+
+def test_a_row_that_only_seems_whole() -> None:
+    """Each of its two lines has as many delimiters as the header; the second is no row."""
+    found = reader().read(b"number|name|size\n1|a|b\nc|d|5\n2|e|6\n")
+    assert found.records == [Thing(1, "a|b\nc|d", 5000), Thing(2, "e", 6000)]
+
+
+def test_all_at_once_in_chunks_and_from_a_stream_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rejected rows and their line numbers, too."""
+    payload = b"number|name|size\n" + b"1|a|5\nx|b\nc|6\n3|d|y\n" * 50
+    whole_reading = reader().read(payload)
+    for size in (1, 7, 100):
+        monkeypatch.setattr(columns, "CHUNK", size)
+        parts = list(reader().read_stream(io.BytesIO(payload)))
+        assert [thing for part in parts for thing in part.records] == whole_reading.records
+        assert [bad for part in parts for bad in part.rejected] == whole_reading.rejected
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
+    lambda name: name.strip("\n") == name and name.count("|") < 3
+)
+"""Not so many delimiters that a part of the row could be taken for a whole one."""
+
+
+@given(st.lists(st.tuples(st.integers(0, 999), NAMES, st.integers(0, 999))), st.integers(1, 60))
+def test_any_name_is_read(made: list[tuple[int, str, int]], size: int) -> None:
+    """One free text between numbers is what it was, and so are the rows around it."""
+    payload = b"number|name|other|one|more|rawsize\n"
+    payload += "".join(f"{a}|{name}|x|y|z|{b}\n" for a, name, b in made).encode()
+    table = reader()
+    found = []
+    for start in range(0, len(payload), size):
+        found += table.feed(payload[start : start + size]).records
+    last = table.flush()
+    assert last.rejected == []
+    assert [*found, *last.records] == [Thing(a, name or None, b) for a, name, b in made]
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_any_bytes_are_records_or_named_errors(payload: bytes, has_header: bool) -> None:
+    """No bytes end in another error."""
+    table = b"number|name|size\n" + payload if has_header else payload
+    with suppress(DataError):
+        found = reader().read(table)
+        assert all(bad.reason and bad.line > 1 for bad in found.rejected)
+
+
+def test_a_stream_is_read_in_bounded_memory() -> None:
+    """Ten times the rows need no more memory, whatever their cells hold."""
+
+    def peak(rows: int) -> int:
+        lines = (f"{n}|name {n}|{n}\n".encode() for n in range(rows))
+        table = reader("number|name|size")
+        tracemalloc.start()
+        read = sum(len(table.feed(line).records) for line in lines) + len(table.flush().records)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert read == rows
+        return most
+
+    assert peak(50_000) < 1.5 * peak(10_000)

@@ -1,0 +1,358 @@
+"""sacct's text: every captured row, its sums by other means, and whatever a site may ask for."""
+
+import io
+import math
+import re
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm.job_id import SlurmId
+from ccpipe.formats.slurm.reading import ParsedOutput
+from ccpipe.formats.slurm.sacct_row import SacctRow
+from ccpipe.formats.slurm.text import sacct
+from ccpipe.formats.slurm.text.sacct import SacctReader, read, with_order
+from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
+from tests.formats.slurm.captured import OSLO, UTC, captured, names, raw_cells, raw_milliseconds
+
+SONAR = captured("sacct/phase1_linux.sonar_fields.txt").decode().split("\n", 1)[0].split("|")
+TABLES = [
+    *names("sacct/*sonar_fields*.txt"),
+    *names("sacct/*all_fields*.txt"),
+    *names("sacct/*long_l.txt"),
+    *names("sacct/*jobs_X.txt"),
+    *names("sacct/*epoch*.txt"),
+    *names("sacct/*oslo*.txt"),
+    *names("sacct/*state*.txt"),
+    *names("sacct/tz_width40.txt"),
+    *names("snapshots/sacct*"),
+    *names("sstat/*"),
+]
+
+
+def rows(name: str) -> list[SacctRow]:
+    """Read a captured table, none of whose rows may be dropped."""
+    payload = captured(name)
+    if name.endswith("_us.txt"):
+        reading = read(payload, columns=SONAR, delimiter="\x1f", zone=UTC)
+    else:
+        reading = read(payload, zone=UTC)
+    assert reading.rejected == []
+    return reading.records
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_captured_row_is_read(name: str) -> None:
+    """As many as the delimiters of the raw text make, counted without regard to lines."""
+    payload = captured(name).decode()
+    delimiter, columns = ("\x1f", SONAR) if name.endswith("_us.txt") else ("|", None)
+    header, _, rest = ("", "", payload) if columns else payload.partition("\n")
+    each = len(columns or header.split(delimiter)) - 1
+    count, left = divmod(rest.count(delimiter), each)
+    assert left == 0
+    assert len(rows(name)) == count
+
+
+@pytest.mark.parametrize("name", [n for n in TABLES if re.search(r"(sonar|all)_fields[^_]*$", n)])
+def test_sums_of_cpu_time_are_those_of_the_raw_text(name: str) -> None:
+    """User and system time, to the millisecond, over the rows of jobs and steps alike."""
+    payload = captured(name)
+    found = rows(name)
+    for column in ("UserCPU", "SystemCPU"):
+        expected = sum(raw_milliseconds(cell) for cell in raw_cells(payload, column))
+        field = {"UserCPU": "user_cpu", "SystemCPU": "system_cpu"}[column]
+        assert round(sum(getattr(row, field) for row in found) * 1000) == expected > 0
+
+
+def test_sums_of_elapsed_and_allocated_time_are_those_of_the_raw_text() -> None:
+    """ElapsedRaw and CPUTimeRAW are whole seconds."""
+    name = "sacct/phase1_linux.all_fields_D.txt"
+    found = rows(name)
+    for column, field in (("ElapsedRaw", "elapsed"), ("CPUTimeRAW", "cpu_time")):
+        raw = raw_cells(captured(name), column)
+        assert sum(getattr(row, field) for row in found) == sum(map(int, raw)) > 0
+
+
+def test_the_sums_of_steps_are_those_of_their_jobs() -> None:
+    """It adds up the CPU time of a job's steps, each rounded to milliseconds."""
+    found = rows("sacct/phase1_linux.sonar_fields.txt")
+    for job in (row for row in found if not row.is_step):
+        steps = [row for row in found if row.is_step and row.id.job == job.id.job]
+        total = sum(step.user_cpu or 0 for step in steps)
+        assert job.user_cpu == pytest.approx(total, abs=0.001 * len(steps))
+
+
+def test_a_job_with_everything() -> None:
+    """Each field in its unit."""
+    found = rows("sacct/phase1_linux.all_fields.txt")
+    job = next(row for row in found if str(row.id) == "3")
+    step = next(row for row in found if str(row.id) == "3.0")
+    assert (job.user, job.uid, job.account, job.cluster) == (
+        "alice",
+        2001,
+        "physics",
+        "testcluster",
+    )
+    assert (job.state, job.exit_code, job.derived_exit_code) == ("COMPLETED", 0, 7)
+    assert (job.submit, job.elapsed, job.time_limit) == (1795170814 * SECOND, 55, 600)
+    assert (job.node_list, job.alloc_nodes, job.alloc_cpus) == ("c[1-2]", 2, 4)
+    assert (job.req_mem, job.requested_memory) == (1600 * 2**20, 1600 * 2**20)
+    assert (job.consumed_energy, job.comment) == (17797, "multi-step-two-node")
+    assert (job.db_index, job.flags) == (5, "SchedBackfill,StartRecieved")
+    assert (step.ave_rss, step.max_rss, step.max_rss_node) == (93585 * 1024, 139096 * 1024, "c2")
+    assert (step.ave_cpu, step.min_cpu, step.ntasks) == (3, 2, 4)
+    assert step.tres_usage_in_max is not None
+    assert step.layout == "Block"
+
+
+def test_sizes_with_and_without_noconvert_agree() -> None:
+    """``--noconvert`` prints the same bytes."""
+    converted = rows("sacct/phase1_linux.sonar_fields.txt")
+    plain = rows("sacct/phase1_linux.sonar_fields_noconvert.txt")
+    separated = rows("sacct/phase1_linux.sonar_fields_noconvert_us.txt")
+    assert plain == separated
+    assert [row.max_rss for row in plain] == [row.max_rss for row in converted]
+    assert converted == plain
+
+
+def test_arrays_and_heterogeneous_jobs() -> None:
+    """Tasks, the last of which has the array's number, and components."""
+    found = {row.id.raw: row.id for row in rows("sacct/phase1_linux.sonar_fields.txt")}
+    assert found["14"] == SlurmId(14, array_job=13, array_task=1)
+    assert found["13"] == SlurmId(13, array_job=13, array_task=6)
+    assert found["18.0"] == SlurmId(18, "0", het_job=17, het_offset=1)
+    assert found["17.batch"] == SlurmId(17, "batch", het_job=17, het_offset=0)
+
+
+def test_all_final_states_and_who_cancelled() -> None:
+    """The uid goes to a field of its own."""
+    found = {str(row.id): row for row in rows("sacct/phase1_linux.sonar_fields.txt")}
+    states = {row.state for row in found.values()}
+    assert {
+        "NODE_FAIL",
+        "DEADLINE",
+        "TIMEOUT",
+        "CANCELLED",
+        "OUT_OF_MEMORY",
+        "FAILED",
+    } <= states | {"OUT_OF_MEMORY"}
+    assert (found["5"].exit_code, found["5"].exit_signal) == (0, 11)
+    relative = captured("sacct/phase1_linux.relative_time_format.txt").decode()
+    assert "CANCELLED by 2001" in relative
+    payload = b"JobIDRaw|State\n21|CANCELLED by 2001\n"
+    assert read(payload).records == [SacctRow(SlurmId(21), state="CANCELLED", cancelled_by=2001)]
+
+
+def test_a_requeued_job_has_a_row_for_each_run() -> None:
+    """DBIndex tells them apart."""
+    runs = [r for r in rows("sacct/phase1_linux.all_fields_D.txt") if str(r.id) == "22"]
+    assert [run.state for run in runs] == ["REQUEUED", "COMPLETED"]
+    assert len({run.db_index for run in runs}) == 2
+
+
+def test_a_script_within_a_row() -> None:
+    """Its four lines are one text, and the row around it is whole."""
+    step = next(r for r in rows("sacct/phase1_linux.all_fields.txt") if str(r.id) == "19.0")
+    assert step.submit_line is not None
+    assert step.submit_line.count("\n") == 5
+    assert step.submit_line.startswith("srun python3 -c")
+    assert (step.total_cpu, step.state, step.exit_signal) == (0.171, "CANCELLED", 9)
+
+
+def test_local_times_agree_with_epoch_times() -> None:
+    """UTC and Oslo, both captured beside seconds since the epoch."""
+    epoch = read(captured("sacct/phase1_linux.epoch_time_format.txt")).records
+    oslo = read(captured("sacct/phase1_linux.oslo_tz_standard.txt"), zone=OSLO).records
+    utc = rows("sacct/phase1_linux.sonar_fields.txt")
+    times = [(row.id.raw, row.submit, row.start, row.end) for row in epoch]
+    assert times == [(row.id.raw, row.submit, row.start, row.end) for row in oslo]
+    assert times == [(row.id.raw, row.submit, row.start, row.end) for row in utc]
+
+
+def test_times_with_their_offset_need_no_zone() -> None:
+    """``%z`` with a column wide enough for it."""
+    with_offset = read(captured("sacct/tz_width40.txt")).records
+    utc = {row.id.raw: row for row in rows("sacct/phase1_linux.sonar_fields.txt")}
+    assert with_offset[0].start == utc["3"].start
+    assert with_offset[0].end == utc["3"].end
+
+
+def test_local_times_without_a_zone_are_rejected() -> None:
+    """Nobody guesses it."""
+    reading = read(captured("sacct/phase1_linux.sonar_fields.txt"))
+    assert reading.records == []
+    assert len(reading.rejected) == 88
+    assert "no zone to read it in" in reading.rejected[0].reason
+
+
+def test_times_without_a_date_are_rejected() -> None:
+    """``SLURM_TIME_FORMAT=relative`` leaves out what cannot be known again."""
+    reading = read(captured("sacct/phase1_linux.relative_time_format.txt"), zone=UTC)
+    assert reading.records == []
+    assert len(reading.rejected) == 32
+    assert reading.rejected[0].reason.startswith("submit: not a time: '10:32:28'")
+    assert reading.rejected[0].line == 2
+
+
+def test_sacct_without_parsable_is_refused() -> None:
+    """Its cells are cut off to the width of their columns."""
+    with pytest.raises(DataError, match="no delimiter between the names"):
+        read(captured("sacct/phase1_linux.default_table.txt"))
+
+
+def test_sstat_has_the_same_columns() -> None:
+    """Of steps that run; volumes of files are bytes there."""
+    first, second = rows("sstat/sstat_running_all.txt")
+    assert first.id == SlurmId(35, "batch")
+    assert (second.max_disk_read, second.max_rss, second.ntasks) == (17833762, 78168 * 1024, 2)
+    assert second.state is None
+
+
+HEADER = b"JobIDRaw|JobName|State|Submit|Start|End|ElapsedRaw|Suspended\n"
+
+
+def row_of(*cells: str) -> SacctRow:
+    """Read one row of local times in Oslo."""
+    reading = read(HEADER + "|".join(cells).encode() + b"\n", zone=OSLO)
+    assert reading.rejected == []
+    return reading.records[0]
+
+
+def oslo(text: str, fold: int = 0) -> int:
+    """Return the nanoseconds of a time in Oslo."""
+    moment = datetime.fromisoformat(text).replace(tzinfo=OSLO, fold=fold)
+    return int(moment.timestamp()) * SECOND
+
+
+START, END = "2026-10-25T02:30:00", "2026-10-25T02:50:00"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "elapsed", "folds"),
+    [
+        (START, END, 20 * 60, (0, 0)),
+        (START, END, 80 * 60, (0, 1)),
+        (START, "2026-10-25T03:10:00", 40 * 60, (1, 0)),
+        (START, "2026-10-25T03:10:00", 100 * 60, (0, 0)),
+        ("2026-10-25T01:50:00", START, 40 * 60, (0, 0)),
+        ("2026-10-25T01:50:00", START, 100 * 60, (0, 1)),
+        (END, START, 40 * 60, (0, 1)),
+    ],
+)
+def test_times_of_an_hour_that_comes_twice(
+    start: str, end: str, elapsed: int, folds: tuple[int, int]
+) -> None:
+    """The elapsed time says which of both it was; without it, their order does."""
+    row = row_of("1", "a", "COMPLETED", start, start, end, str(elapsed), "00:00:00")
+    assert (row.start, row.end) == (oslo(start, folds[0]), oslo(end, folds[1]))
+    assert row.submit is not None
+    assert row.submit <= oslo(start, folds[0])
+
+
+def test_time_that_a_job_was_suspended_counts_too() -> None:
+    """Elapsed is without it."""
+    row = row_of("1", "a", "COMPLETED", START, START, END, str(70 * 60), "00:10:00")
+    assert (row.start, row.end) == (oslo(START), oslo(END, 1))
+
+
+def test_times_that_no_choice_puts_in_order_are_left() -> None:
+    """Clocks of two machines may differ; the row is not lost."""
+    row = SacctRow(SlurmId(1), start=2 * SECOND, end=SECOND)
+    assert with_order(row, {"start": 3 * SECOND}) == row
+
+
+def test_old_versions_say_of_what_memory_is() -> None:
+    """300Mc and 2Gn; the sum needs the CPUs or nodes."""
+    payload = b"JobID|ReqMem|ReqCPUS|ReqNodes\n1|300Mc|4|2\n2|2Gn|4|2\n3|600M|4|2\n4||4|2\n"
+    found = read(payload).records
+    assert [(row.req_mem, row.req_mem_of) for row in found] == [
+        (300 * 2**20, "cpu"),
+        (2 * 2**30, "node"),
+        (600 * 2**20, "job"),
+        (None, None),
+    ]
+    assert [row.requested_memory for row in found] == [1200 * 2**20, 4 * 2**30, 600 * 2**20, None]
+
+
+def test_time_limits() -> None:
+    """No limit, the partition's, and minutes; or the readable column where it is the only one."""
+    payload = b"JobID|TimelimitRaw\n1|UNLIMITED\n2|Partition_Limit\n3|30\n4|\n"
+    assert [row.time_limit for row in read(payload).records] == [math.inf, None, 1800, None]
+    payload = b"JobID|Timelimit\n1|UNLIMITED\n2|1-00:00:00\n"
+    assert [row.time_limit for row in read(payload).records] == [math.inf, 86400]
+
+
+def test_any_delimiter() -> None:
+    """Found in the header where it is one character, given where it is more."""
+    assert read(b"JobID;JobName\n3;a|b\n").records == [SacctRow(SlurmId(3), job_name="a|b")]
+    payload = b"JobID::JobName\n3::a:b\n"
+    assert read(payload, delimiter="::").records == [SacctRow(SlurmId(3), job_name="a:b")]
+    trailing = b"JobID|JobName|\n3|a|\n"  # sacct -p
+    assert read(trailing).records == [SacctRow(SlurmId(3), job_name="a")]
+
+
+def test_a_table_without_a_jobs_number_is_refused() -> None:
+    """Nobody could say whose rows they are."""
+    with pytest.raises(DataError, match="no column with the number of the job"):
+        read(b"Cluster|Account|User\na|b|c\n")
+
+
+def test_a_stream_is_read_as_the_whole(tmp_path: Path) -> None:
+    """In chunks of any size."""
+    payload = captured("sacct/phase1_linux.all_fields_D.txt")
+    expected = read(payload, zone=UTC)
+    file = tmp_path / "sacct.txt"
+    file.write_bytes(payload)
+    with file.open("rb") as stream:
+        readings = list(SacctReader(zone=UTC).read_stream(stream))
+    assert [row for reading in readings for row in reading.records] == expected.records
+    table = SacctReader(zone=UTC)
+    whole: ParsedOutput[SacctRow] = ParsedOutput()
+    for start in range(0, len(payload), 1000):
+        whole.extend(table.feed(payload[start : start + 1000]))
+    whole.extend(table.flush())
+    assert whole == expected
+
+
+def test_every_field_has_a_way() -> None:
+    """No field of a row is always empty, and no way leads nowhere."""
+    ways = {field.name for field in sacct.fields(TimeReader())}
+    assert ways == set(SacctRow.__struct_fields__)
+
+
+CELLS = st.one_of(
+    st.sampled_from(
+        ["", "3", "3.0", "UNLIMITED", "00:14.493", "2026-10-25T02:30:00", "0:11", "1K"]
+    ),
+    st.text(max_size=8),
+)
+
+
+@given(
+    st.lists(st.sampled_from([*SONAR, "Comment", "x"]), min_size=1, max_size=6, unique=True),
+    st.lists(st.lists(CELLS, min_size=1, max_size=8), max_size=5),
+)
+def test_any_cells_are_rows_or_rejected(columns: list[str], table: list[list[str]]) -> None:
+    """Whatever stands in whatever columns."""
+    payload = "".join("|".join(cells) + "\n" for cells in table).encode("utf-8", "surrogatepass")
+    reading = read(payload, columns=[*columns, "JobID"], zone=OSLO)
+    for row in reading.records:
+        assert isinstance(row.id, SlurmId)
+        msgspec.json.encode(row)
+    assert all(bad.reason for bad in reading.rejected)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_rows_or_named_errors(payload: bytes) -> None:
+    """No bytes end in another error."""
+    with suppress(DataError):
+        reading = read(payload, zone=UTC)
+        assert isinstance(reading, ParsedOutput)
+    for reading in SacctReader(columns=SONAR, zone=UTC).read_stream(io.BytesIO(payload)):
+        assert isinstance(reading, ParsedOutput)

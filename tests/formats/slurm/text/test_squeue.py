@@ -1,0 +1,137 @@
+"""squeue's text: every captured job, whatever columns were asked for."""
+
+import io
+import math
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm.job_id import SlurmId
+from ccpipe.formats.slurm.reading import ParsedOutput
+from ccpipe.formats.slurm.records import LiveJob
+from ccpipe.formats.slurm.text import squeue
+from ccpipe.formats.slurm.text.squeue import SqueueReader, read
+from ccpipe.formats.slurm.timestamp import SECOND, TimeReader
+from tests.formats.slurm.captured import OSLO, UTC, captured, names
+
+TABLES = [*names("squeue/*_fields.txt"), *names("snapshots/squeue*")]
+
+
+def jobs(name: str) -> list[LiveJob]:
+    """Read a captured table, none of whose rows may be dropped."""
+    reading = read(captured(name), zone=UTC)
+    assert reading.rejected == []
+    return reading.records
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_captured_job_is_read(name: str) -> None:
+    """One for each line, but those within the one name that holds a newline."""
+    lines = captured(name).decode().splitlines()[1:]
+    assert len(jobs(name)) == sum(1 for line in lines if not line.startswith("line2\ttab"))
+
+
+def test_a_name_with_a_delimiter_and_one_with_a_newline() -> None:
+    """They are what the user wrote."""
+    by_id = {job.id.job: job for job in jobs("squeue/squeue_O_fields.txt")}
+    assert by_id[10].name == 'later job|pipe "q" é'
+    assert by_id[39].name == "line1\nline2\ttab"
+    assert (by_id[10].user, by_id[10].state) == ("alice", "PENDING")
+
+
+def test_a_name_and_a_comment_side_by_side() -> None:
+    """Where the one ends cannot be said; the job is not lost for it."""
+    by_id = {job.id.job: job for job in jobs("squeue/squeue_all_fields.txt")}
+    assert by_id[10].name == 'later job|pipe "q" é|a|b;c,d "quote" ünï'
+    assert by_id[10].comment is None
+    assert (by_id[10].time_limit, by_id[10].priority, by_id[10].gid) == (300, 10003, 2001)
+
+
+def test_arrays_and_heterogeneous_jobs() -> None:
+    """Both columns named JOBID are taken, whichever comes first."""
+    for name in ("squeue/squeue_O_fields.txt", "squeue/squeue_o_fields.txt"):
+        by_id = {job.id.job: job.id for job in jobs(name)}
+        assert by_id[36] == SlurmId(36, array_job=36, pending_tasks="0-9%2")
+        assert by_id[37] == SlurmId(37, het_job=37, het_offset=0)
+        assert by_id[38] == SlurmId(38, het_job=37, het_offset=1)
+
+
+def test_a_job_that_runs_and_one_that_waits() -> None:
+    """What is not there is None; what was asked for is not what is allocated."""
+    by_id = {job.id.job: job for job in jobs("squeue/squeue_O_fields.txt")}
+    running, waiting = by_id[22], by_id[41]
+    assert (running.state, running.node_list, running.run_time) == ("RUNNING", "c1", 76)
+    assert (running.start, running.end) == (1795171031 * SECOND, 1795172831 * SECOND)
+    assert running.alloc_tres == "cpu=1,mem=200M,node=1,billing=1"
+    assert running.req_tres is None
+    assert (waiting.state, waiting.node_list, waiting.start) == ("PENDING", None, None)
+    assert waiting.req_tres is not None
+    assert waiting.alloc_tres is None
+    assert (waiting.time_limit, waiting.min_memory) == (93840, 100 * 2**20)
+    assert (waiting.reason, waiting.reservation) == ("JobHeldUser", None)
+    assert by_id[11].time_limit == math.inf
+    assert (waiting.allocation, waiting.state_flags) == ((), ())
+
+
+def test_codes_of_states_are_words() -> None:
+    """``%t`` is as good as ``%T``."""
+    payload = b"JOBID|ST|NAME\n1|CG|a\n2|OOM|b\n"
+    assert [job.state for job in read(payload).records] == ["COMPLETING", "OUT_OF_MEMORY"]
+
+
+def test_columns_without_a_line_of_names() -> None:
+    """``squeue -h`` with a format of one's own."""
+    reading = read(b"7;2K;5-00:00:00;a;b\n", columns=["JOBID", "CPUS", "TIME_LIMIT", "NAME"],
+                   delimiter=";")  # fmt: skip
+    assert reading.records == [
+        LiveJob(SlurmId(7), cpus=2048, time_limit=5 * 86400, name="a;b"),
+    ]
+
+
+def test_squeues_own_table_is_refused() -> None:
+    """Names are cut off there, and nothing tells where cells end."""
+    for name in ("squeue/squeue_default.txt", "squeue/squeue_steps.txt"):
+        with pytest.raises(DataError, match="no delimiter between the names"):
+            read(captured(name))
+
+
+def test_a_stream_is_read_as_the_whole() -> None:
+    """In chunks."""
+    payload = captured("snapshots/squeue_all.1795171119.txt")
+    whole: ParsedOutput[LiveJob] = ParsedOutput()
+    for reading in SqueueReader(zone=UTC).read_stream(io.BytesIO(payload)):
+        whole.extend(reading)
+    assert whole == read(payload, zone=UTC)
+
+
+def test_every_way_leads_to_a_field() -> None:
+    """And each column to one way at most, so that none is read for nothing."""
+    ways = squeue.fields(TimeReader())
+    assert {way.name for way in ways} <= set(LiveJob.__struct_fields__)
+    assert len({(way.name, way.columns) for way in ways}) == len(ways)
+
+
+CELLS = st.sampled_from(["", "3", "36_[0-9%2]", "UNLIMITED", "N/A", "PD", "5:00"]) | st.text(
+    max_size=6
+)
+COLUMNS = ["JOBID", "STATE", "NAME", "TIME_LIMIT", "START_TIME", "PRIORITY", "NODELIST", "GROUP"]
+
+
+@given(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=6), st.lists(st.lists(CELLS)))
+def test_any_cells_are_jobs_or_rejected(columns: list[str], table: list[list[str]]) -> None:
+    """Whatever stands in whatever columns, each as often as it likes."""
+    payload = "".join("|".join(cells) + "\n" for cells in table).encode("utf-8", "surrogatepass")
+    reading = read(payload, columns=["JOBID", *columns], zone=OSLO)
+    assert all(isinstance(job.id, SlurmId) for job in reading.records)
+    assert all(bad.reason for bad in reading.rejected)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_jobs_or_named_errors(payload: bytes) -> None:
+    """No bytes end in another error."""
+    with suppress(DataError):
+        reading = SqueueReader(zone=UTC).read(payload)
+        assert isinstance(reading, ParsedOutput)

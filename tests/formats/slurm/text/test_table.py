@@ -1,0 +1,206 @@
+"""Rows are found where nothing quotes their cells: delimiters and newlines inside texts."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccpipe.errors import DataError
+from ccpipe.formats.slurm.text import table
+from ccpipe.formats.slurm.text.table import Header, RowSplitter, align, split_header, unique
+
+FITS = {"jobid": int, "elapsed": int, "end": int}
+HEADER = Header(("jobid", "jobname", "user", "elapsed"), "|", frozenset({"jobname"}), FITS)
+LAST = Header(("jobid", "elapsed", "jobname"), "|", frozenset({"jobname"}), FITS)
+NEIGHBOURS = Header(
+    ("jobid", "jobname", "comment", "elapsed"), "|", frozenset({"jobname", "comment"}), FITS
+)
+APART = Header(
+    ("jobid", "jobname", "user", "comment", "elapsed"), "|", frozenset({"jobname", "comment"}), FITS
+)
+
+
+def rows(payload: str, header: Header) -> list[tuple[str, ...]]:
+    """Split a whole table that has no bad row."""
+    block = RowSplitter(header).feed(payload.encode(), is_last=True)
+    assert block.rejected == []
+    return list(zip(*block.columns, strict=True))
+
+
+def test_plain_rows() -> None:
+    """As many cells as names."""
+    assert rows("1|a|u|0\n2|b|v|5\n", HEADER) == [("1", "a", "u", "0"), ("2", "b", "v", "5")]
+
+
+def test_the_last_line_needs_no_end() -> None:
+    """A program may be cut off right after it."""
+    assert rows("1|a|u|0\n2|b|v|5", HEADER) == rows("1|a|u|0\n2|b|v|5\n", HEADER)
+
+
+def test_a_newline_within_a_row() -> None:
+    """A line with too few delimiters goes on in the next."""
+    assert rows("1|a\nb|u|0\n2|c|v|5\n", HEADER)[0] == ("1", "a\nb", "u", "0")
+
+
+def test_newlines_in_the_last_column() -> None:
+    """A line that cannot begin a row belongs to the row before it."""
+    found = rows("1|0|a\nb\n\nc\n2|5|d\n", LAST)
+    assert found == [("1", "0", "a\nb\n\nc"), ("2", "5", "d")]
+
+
+def test_delimiters_in_a_text() -> None:
+    """They are the text's where the cells beside it are what their columns can hold."""
+    assert rows("1|a|b|c|u|0\n", HEADER) == [("1", "a|b|c", "u", "0")]
+    assert rows("1|0|a|b|\n", LAST) == [("1", "0", "a|b|")]
+
+
+def test_delimiters_and_newlines_at_once() -> None:
+    """Whatever the name looks like, the rows around it stay what they are."""
+    found = rows("1|a|u|0\n2|x|y\n|z|u|0\n3|b|u|0\n", HEADER)
+    assert found == [("1", "a", "u", "0"), ("2", "x|y\n|z", "u", "0"), ("3", "b", "u", "0")]
+
+
+def test_texts_side_by_side_are_not_cut_at_a_guess() -> None:
+    """Nobody can say where the name ends: it holds both, and the comment nothing."""
+    assert rows("1|a|b|c|0\n", NEIGHBOURS) == [("1", "a|b|c", "", "0")]
+
+
+def test_what_lies_between_two_texts_is_not_guessed() -> None:
+    """The user would be one of two: the row is rejected, by the names of its columns."""
+    block = RowSplitter(APART).feed(b"1|a|b|c|d|0\n2|a|u|c|0\n", is_last=True)
+    assert list(zip(*block.columns, strict=True)) == [("2", "a", "u", "c", "0")]
+    (rejected,) = block.rejected
+    assert rejected.line == 1
+    assert "more than one of the columns jobname, user, comment" in rejected.reason
+    assert rejected.original == b"1|a|b|c|d|0"
+
+
+def test_cells_between_two_texts_can_tell_them_apart() -> None:
+    """A number between them holds the one from the other."""
+    header = dataclasses.replace(APART, fits={**FITS, "user": int})
+    assert rows("1|a|b|7|c|0\n", header) == [("1", "a|b", "7", "c", "0")]
+
+
+def test_a_row_that_is_cut_off_costs_itself_only() -> None:
+    """The next full line is a row of its own."""
+    block = RowSplitter(HEADER).feed(b"1|a\n2|b|v|5\n", is_last=True)
+    assert list(zip(*block.columns, strict=True)) == [("2", "b", "v", "5")]
+    assert [(bad.line, bad.original) for bad in block.rejected] == [(1, b"1|a")]
+    assert block.rejected[0].reason == "2 fields where the header has 4"
+
+
+def test_a_message_among_the_rows_costs_itself_only() -> None:
+    """Where the last column is no text, the row before it is complete."""
+    payload = b"1|a|u|0\nsacct: error: slurmdbd is busy\n2|b|v|5\n"
+    block = RowSplitter(HEADER).feed(payload, is_last=True)
+    assert [row[0] for row in zip(*block.columns, strict=True)] == ["1", "2"]
+    assert [(bad.line, bad.reason) for bad in block.rejected] == [
+        (2, "1 fields where the header has 4")
+    ]
+    assert list(block.lines) == [1, 3]
+
+
+def test_delimiters_that_fit_nowhere() -> None:
+    """A number that is none keeps the row from being read."""
+    with pytest.raises(DataError, match="no text that the delimiters in excess could belong to"):
+        align("1|a|b|u|x", HEADER)
+
+
+def test_empty_lines_are_no_rows() -> None:
+    """Between rows and at the end."""
+    assert rows("1|a|u|0\n\n2|b|v|5\n\n", HEADER) == rows("1|a|u|0\n2|b|v|5\n", HEADER)
+
+
+def test_a_row_without_bound_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a line nor a row of many lines fills the memory."""
+    monkeypatch.setattr(table, "MAX_RECORD", 50)
+    splitter = RowSplitter(HEADER)
+    rejected = []
+    for _ in range(10):
+        rejected += splitter.feed(b"x" * 20).rejected
+    assert [(bad.line, len(bad.original)) for bad in rejected] == [(1, 50)]
+    block = splitter.feed(b"xx\n2|b|v|5\n3|", is_last=False)
+    assert block.rejected == []
+    block = splitter.feed(b"c|v|5\n", is_last=True)
+    assert list(zip(*block.columns, strict=True)) == [("2", "b", "v", "5"), ("3", "c", "v", "5")]
+    assert list(block.lines) == [2, 3]
+    block = RowSplitter(HEADER).feed(b"1|a\n" + b"b\n" * 100 + b"2|b|v|5\n", is_last=True)
+    assert list(zip(*block.columns, strict=True)) == [("2", "b", "v", "5")]
+    assert any("more than 50 bytes" in bad.reason for bad in block.rejected)
+
+
+def test_too_many_delimiters_are_refused_at_once() -> None:
+    """They would take long to place."""
+    with pytest.raises(DataError, match="delimiters more than the header has"):
+        align("|" * 5000, HEADER)
+
+
+def test_bytes_that_are_not_utf8_are_kept() -> None:
+    """A rejected row holds the bytes as they were printed."""
+    block = RowSplitter(HEADER).feed(b"1|a\xff|u|0\n2|\xff\n", is_last=True)
+    assert not block.is_utf8
+    assert block.rejected[0].original == b"2|\xff"
+
+
+WIDE = Header(
+    ("jobid", "jobname", "user", "account", "state", "elapsed"), "|", frozenset({"jobname"}), FITS
+)
+NAMES = st.text(st.sampled_from("ab|\n c"), max_size=8).filter(
+    lambda name: name.strip("\n") == name and name.count("|") < WIDE.last - 1
+)
+"""Not so many delimiters that a part of the row could be taken for a whole one."""
+ROWS = st.lists(st.tuples(st.integers(0, 999), NAMES, st.integers(0, 999)), max_size=8)
+
+
+@given(ROWS, st.integers(1, 40))
+def test_any_name_is_found_in_any_chunks(made: list[tuple[int, str, int]], size: int) -> None:
+    """One text, with numbers and a user around it, is found whatever it holds."""
+    payload = "".join(f"{job}|{name}|u|a|s|{elapsed}\n" for job, name, elapsed in made).encode()
+    splitter = RowSplitter(WIDE)
+    found: list[tuple[str, ...]] = []
+    chunks = [payload[start : start + size] for start in range(0, len(payload), size)]
+    for chunk in (*chunks, b""):
+        block = splitter.feed(chunk, is_last=not chunk)
+        assert block.rejected == []
+        found += zip(*block.columns, strict=True)
+    assert found == [(str(job), name, "u", "a", "s", str(elapsed)) for job, name, elapsed in made]
+
+
+@given(st.lists(st.binary(max_size=60), max_size=6), st.sampled_from([HEADER, LAST, APART]))
+def test_any_bytes_are_rows_or_rejected(chunks: list[bytes], header: Header) -> None:
+    """Every line but the empty ones is in a row or rejected; chunks do not matter."""
+    splitter = RowSplitter(header)
+    blocks = [splitter.feed(chunk) for chunk in chunks]
+    blocks.append(splitter.feed(b"", is_last=True))
+    whole = RowSplitter(header).feed(b"".join(chunks), is_last=True)
+    assert [row for block in blocks for row in zip(*block.columns, strict=True)] == list(
+        zip(*whole.columns, strict=True)
+    )
+    assert [bad for block in blocks for bad in block.rejected] == whole.rejected
+    kept = "".join(header.delimiter.join(row) for row in zip(*whole.columns, strict=True))
+    lost = kept.encode("utf-8", "surrogateescape") + b"".join(b.original for b in whole.rejected)
+    assert sorted(lost.replace(b"\n", b"")) == sorted(b"".join(chunks).replace(b"\n", b""))
+
+
+def test_the_delimiter_is_found_in_the_header() -> None:
+    """It is what no name holds; names are distinct, in lower case."""
+    assert split_header("JobIDRaw|State") == (("jobidraw", "state"), "|")
+    assert split_header("JobIDRaw;State") == (("jobidraw", "state"), ";")
+    assert split_header("JobIDRaw\x1fState") == (("jobidraw", "state"), "\x1f")
+    assert split_header("JobIDRaw@@State", "@@") == (("jobidraw", "state"), "@@")
+    assert split_header("CPUS(A/I/O/T) |S:C:T |NODELIST(REASON) ")[1] == "|"
+    assert split_header("JobID") == (("jobid",), "|")
+    assert unique(["jobid", "", "jobid"]) == ("jobid", "", "jobid#2")
+
+
+def test_a_header_aligned_by_blanks_has_no_delimiter() -> None:
+    """Without ``-P`` sacct cuts its cells off: it is not read."""
+    with pytest.raises(DataError, match="no delimiter between the names"):
+        split_header("JobID           JobName  Partition")
+
+
+def test_a_header_of_too_many_names_is_refused() -> None:
+    """No command prints so many."""
+    with pytest.raises(DataError, match="2001 columns"):
+        split_header("|" * 2000)

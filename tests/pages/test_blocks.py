@@ -1,0 +1,211 @@
+"""The blocks of the pages that are no command lines: each is read or run by the real code.
+
+Command lines run in ``test_commands_run``; what cannot run here is listed below, with the reason.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import pytest
+
+from ccpipe.bus.nats.accounts import SUBJECTS
+from ccpipe.config import Site, to_struct
+from ccpipe.config.site import Recipe
+from ccpipe.formats.lineprotocol import decode
+from ccpipe.message import Message, metric
+from ccpipe.node.agent.parts import AgentParts
+from ccpipe.registry import build
+from ccpipe.sinks.parquet import ParquetSink
+from ccpipe.sources.stored.parquet_tables import run_query
+from ccpipe.telemetry import Telemetry
+from tests.cli.command import environment
+from tests.pages.test_command_lines import FENCE, PAGES, command_lines
+from tests.paths import ROOT
+from tests.servers.postgres import Server
+from tests.sinks.postgres.conftest import server  # noqa: F401 - a fixture
+
+ELSEWHERE = {
+    "docs/processing.md": "test_processing_page",
+    "docs/python.md": "test_python_page",
+    "docs/tutorial.md": "test_tutorial",
+    "docs/wire.md": "test_wire_page",
+}
+"""Pages with tests of their own."""
+
+NOT_RUN = {
+    r"make (up|test) ": "installs everything; CI runs it",
+    r"git clone --quiet \.": "installs everything, which scripts time",
+    r"bridges/compose/prepare\.sh": "Docker; tests/deployment reads the files",
+    r"(kubectl|helm) ": "Kubernetes; tests/deployment validates the manifests",
+    r"export TZ=UTC; now=": "Slurm's commands; `make slurm` starts them",
+    r"PATH=\$HOME/peers": "programs of others",
+    r"\$ mosquitto_sub": "tests/e2e/mqtt reads the same topics",
+    r"server_name: ": "tests/e2e/mqtt configures a nats-server so",
+    r"(<dir>/|messages-)": "names of files",
+    r"# dead letter ": "tests/formats/test_dead_letters.py reads such letters",
+    r"SELECT cluster, job, ": "tests/sinks/postgres/test_sonar.py asks it",
+    r"SELECT \* FROM read_parquet": "tests/sinks/parquet/test_sink.py reads files so",
+    r"storage:": "Prometheus' own, which tests/servers/prometheus.py starts so",
+    r'"api-subjects":': "cc-backend's own, which tests/bridges start so",
+    r"\[project|# pyproject\.toml": "of a package; tests/pages/test_python_page.py installs one",
+}  # fmt: skip
+"""How blocks begin that nothing here reads, and why."""
+
+
+class Block(NamedTuple):
+    """A block of a page."""
+
+    page: str
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        """Say which it is."""
+        return f"{self.page}: {self.text.strip().splitlines()[0]:.40}"
+
+
+def blocks() -> Iterator[Block]:
+    """Yield the blocks that no other test is about."""
+    for path in PAGES:
+        page = str(path.relative_to(ROOT))
+        if page not in ELSEWHERE and "reference" not in path.parts:
+            for found in FENCE.finditer(path.read_text(encoding="utf-8")):
+                yield Block(page, found["language"], textwrap.dedent(found["text"]))
+
+
+def is_not_run(block: Block) -> bool:
+    """Return whether it is listed."""
+    return any(re.match(pattern, block.text) for pattern in NOT_RUN)
+
+
+BLOCKS = list(blocks())
+TOML = [block for block in BLOCKS if block.language == "toml" and not is_not_run(block)]
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+SQL = [block for block in BLOCKS if block.language == "sql" and not is_not_run(block)]
+LINES = [block for block in BLOCKS if re.match(r"[\w.]+,hostname=", block.text)]
+
+
+def test_every_block_is_read_or_run_or_listed_with_a_reason() -> None:
+    """A new kind of block, or a page's first one, asks for somebody who reads it."""
+    known = {*TOML, *PYTHON, *SQL, *LINES}
+    left = [
+        str(block)
+        for block in BLOCKS
+        if block not in known
+        and not is_not_run(block)
+        and block.language != "{toctree}"
+        and not list(command_lines(f"```sh\n{block.text}```\n"))
+        and "ccpipe" not in block.text  # what a command printed
+    ]
+    assert not left
+    unused = [p for p in NOT_RUN if not any(re.match(p, block.text) for block in BLOCKS)]
+    assert not unused
+    assert all((ROOT / f"tests/pages/{test}.py").is_file() for test in ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("block", TOML, ids=str)
+def test_configuration_is_accepted(block: Block, tmp_path: Path) -> None:
+    """No key is unknown; sources, translators, sinks and collectors are constructed of it."""
+    text = block.text.replace("/var/lib/ccpipe", str(tmp_path))
+    tree = tomllib.loads(text)
+    where = Path(block.page).name
+    if not {"source", "sink", "translate"} & tree.keys():
+        site = to_struct(tree, Site, where)
+        if site.publish != Site().publish:
+            AgentParts.of(site, None, Telemetry())
+        return
+    ends = {"source": {"use": "null"}, "sink": {"use": "null"}}
+    subjects = {"bus": {"subjects": SUBJECTS}} if "identity" in text else {}
+    recipe = to_struct(ends | subjects | tree, Recipe, where)
+    context: Mapping[str, Any] = {"site": recipe, "telemetry": Telemetry()}
+    build("sources", recipe.source, where=where, path="source", context=context)
+    for table in recipe.translate:
+        build("translators", table, where=where, path="translate", context=context)
+    build("sinks", recipe.sink, where=where, path="sink", context=context)
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_python_runs(block: Block, tmp_path: Path) -> None:
+    """Beside the files that it names, which are real ones."""
+    shutil.copy(ROOT / "tests/data/gridengine/accounting", tmp_path / "accounting")
+    shutil.copy(ROOT / "tests/data/sonar/recorded.json", tmp_path / "samples.json")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::ResourceWarning", "-c", block.text],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("block", LINES, ids=str)
+def test_lines_are_line_protocol(block: Block) -> None:
+    """And keep the rules of the specification."""
+    lines = decode(block.text.encode())
+    assert not lines.rejected
+    assert not [problem for line in lines for problem in line.problems()]
+
+
+def load(node: str) -> list[Message]:
+    """Return a metric that the queries ask for."""
+    tags = {"cluster": "fox", "hostname": node, "type": "node"}
+    return [metric("cpu_load", 1.5, time=time.time_ns(), tags=tags)]
+
+
+async def test_queries_of_parquet_files_have_an_answer(tmp_path: Path) -> None:
+    """As ``ccpipe query`` asks them."""
+    async with ParquetSink(dir=str(tmp_path)) as sink:
+        await sink.write(load("n1"))
+    asked = [block for block in SQL if block.page == "docs/duckdb.md"]
+    assert asked
+    for block in asked:
+
+        def ask(connection: duckdb.DuckDBPyConnection, text: str = block.text) -> list[Any]:
+            return connection.execute(text).fetchall()
+
+        [(_, node, value)] = run_query(tmp_path, ask)
+        assert (node, value) == ("n1", 1.5)
+
+
+async def test_sql_of_postgresql_is_accepted(server: Server) -> None:  # noqa: F811
+    """Queries have an answer; what is granted is enough for a bridge to write."""
+    database = await server.database()
+    async with server.sink(database) as sink:
+        await sink.write(load("n1"))
+    await server.ask(database, "CREATE ROLE writer")
+    for block in SQL:
+        if block.page == "docs/stores/postgres.md":
+            answers = [
+                await server.ask(database, statement)
+                for statement in block.text.split(";")
+                if statement.strip()
+            ]
+            if block.text.startswith("SELECT"):
+                assert [row[1:] for row in answers[0]] == [("n1", 1.5)]
+    granted = await server.ask(
+        database, "SELECT has_table_privilege('writer', 'samples', 'INSERT')"
+    )
+    assert granted == [(True,)]
+
+
+def test_programs_of_the_project_that_pages_name_are_there() -> None:
+    """Benchmarks, scripts and targets of ``make`` have moved before."""
+    texts = [path.read_text(encoding="utf-8") for path in PAGES]
+    texts += [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
+    text = " ".join("\n".join(texts).split())
+    modules = set(re.findall(r"python -m (benchmarks[\w.]*\w)", text))
+    assert len(modules) > 15
+    for module in modules:
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+    for script in re.findall(r"\bscripts/\w+\.\w+", text):
+        assert (ROOT / script).is_file(), script
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets

@@ -1,0 +1,97 @@
+"""Signals that end a pipe, sent for real: to this process, or to a child."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ccpipe.process.signals import stop_signals
+
+STUBBORN = """
+import asyncio
+from ccpipe.process.signals import stop_signals
+
+async def main():
+    async with stop_signals() as stop:
+        print("ready", flush=True)
+        await stop.wait()
+        print("stopping", flush=True)
+        await asyncio.sleep(30)
+
+asyncio.run(main())
+"""
+"""A program that does not end when it is asked to."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_sets_the_event(number: signal.Signals) -> None:
+    """The process goes on, so that the pipe can write what it holds."""
+    async with stop_signals() as stop:
+        assert not stop.is_set()
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(stop.wait(), 60)
+
+
+async def test_it_stops_by_itself_after_a_while() -> None:
+    """`after` seconds are as good as a signal."""
+    start = time.monotonic()
+    async with stop_signals(after=0.2) as stop:
+        await asyncio.wait_for(stop.wait(), 60)
+    assert time.monotonic() - start >= 0.2
+
+
+async def test_afterwards_signals_mean_what_they_did() -> None:
+    """Neither the signal handlers nor the timer outlive the context."""
+    async with stop_signals(after=0.1) as stop:
+        pass
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    await asyncio.sleep(0.2)
+    assert not stop.is_set()
+
+
+@pytest.mark.parametrize(
+    ("second", "ends"), [(signal.SIGINT, True), (signal.SIGTERM, False)], ids=["INT", "TERM"]
+)
+def test_only_a_second_sigint_kills(second: signal.Signals, *, ends: bool) -> None:
+    """Whoever presses Ctrl-C twice waits no longer; a service manager sends SIGKILL itself."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STUBBORN],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            child.send_signal(signal.SIGTERM)
+            assert child.stdout.readline() == "stopping\n"
+            child.send_signal(second)
+            if ends:
+                assert child.wait(10) != 0
+            else:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    child.wait(0.5)
+        finally:
+            child.kill()
+
+
+def test_one_ctrl_c_that_comes_twice_counts_once() -> None:
+    """The terminal sends it to every process, and what started us may pass it on as well."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            child.send_signal(signal.SIGINT)
+            assert child.stdout.readline() == "stopping\n"
+            child.send_signal(signal.SIGINT)
+            with pytest.raises(subprocess.TimeoutExpired):
+                child.wait(0.2)
+        finally:
+            child.kill()

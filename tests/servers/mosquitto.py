@@ -1,0 +1,47 @@
+"""A real Mosquitto for the tests."""
+
+import subprocess
+from pathlib import Path
+
+from ccpipe.bus.mqtt.session import MqttBroker
+from tests.conftest import free_port, program, until_listening
+
+
+class Mosquitto:
+    """A real broker on loopback, which keeps sessions and messages in a folder."""
+
+    def __init__(self, folder: Path, *lines: str) -> None:
+        """Configure it; `lines` are more of its configuration, by default to let everybody in."""
+        self.program = program("mosquitto", "mosquitto")
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"mqtt://127.0.0.1:{self.port}"
+        self.config = folder / "mosquitto.conf"
+        folder.mkdir(exist_ok=True)
+        settings = [
+            f"listener {self.port} 127.0.0.1",
+            "persistence true",
+            f"persistence_location {folder}/",
+            "autosave_on_changes true",
+            "autosave_interval 1",
+            "user root" if folder.owner() == "root" else "",
+            *(lines or ["allow_anonymous true"]),
+        ]
+        self.config.write_text("\n".join(settings) + "\n")
+
+    async def start(self) -> None:
+        """Start it and wait until it answers."""
+        with (self.folder / "log").open("ab") as file:
+            command = [str(self.program), "-c", str(self.config)]
+            self.process = subprocess.Popen(command, stdout=file, stderr=file)
+        await until_listening(self.port, self.process, self.folder / "log")
+
+    def stop(self) -> None:
+        """End it and wait until it is gone."""
+        self.process.terminate()
+        self.process.wait()
+
+    @property
+    def broker(self) -> MqttBroker:
+        """How to reach it."""
+        return MqttBroker(url=self.url)

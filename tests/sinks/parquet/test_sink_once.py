@@ -1,0 +1,172 @@
+"""``ParquetSink.write_once``: messages that are delivered again are in the files once."""
+
+import asyncio
+import tempfile
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.errors import UnavailableError
+from ccpipe.message import Message
+from ccpipe.pipeline import MessageIds
+from ccpipe.sinks.parquet import NULL, ParquetSink, files, housekeeping
+from ccpipe.sinks.parquet.housekeeping import clean_up, join_files, remove_old
+from tests.sinks.conftest import NOON, SECOND, metric
+from tests.sinks.kills import LINES, KilledBridges
+
+DAY = 86_400 * SECOND
+
+
+def delivery(*numbers: int) -> tuple[list[Message], MessageIds]:
+    """Return the records of some messages, over two days and clusters, and their ids."""
+    records = [
+        metric(float(n), time=NOON + row * DAY // 2, cluster=f"c{n % 2}")
+        for n in numbers
+        for row in range(LINES)
+    ]
+    ends = array("q", range(LINES, LINES * len(numbers) + 1, LINES))
+    times = array("q", [1000 + n for n in numbers])
+    return records, MessageIds(["c"] * len(numbers), array("q", numbers), times, ends)
+
+
+def stored(folder: Path) -> Counter[int]:
+    """Return how many lines of each message the files have."""
+    if not list(folder.rglob("*.parquet")):
+        return Counter()
+    table = duckdb.read_parquet(f"{folder}/**/*.parquet")
+    rows = table.aggregate("value, count(*)", "value").fetchall()
+    return Counter({int(value): count for value, count in rows})
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=8, unique=True), max_size=5),
+    st.booleans(),
+)
+def test_whatever_the_batches(batches: Sequence[Sequence[int]], again: bool) -> None:
+    """Halved, joined or in another order, to one bridge or several: each is stored once."""
+
+    async def run(folder: str) -> None:
+        sink = ParquetSink(dir=folder)
+        for numbers in batches:
+            sink = ParquetSink(dir=folder) if again else sink
+            await sink.write_once(*delivery(*numbers))
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(folder))
+        expected = dict.fromkeys({n for batch in batches for n in batch}, LINES)
+        assert stored(Path(folder)) == expected
+
+
+async def test_another_bridge_was_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another bridge wrote while we wrote the same is seen before our file gets its name."""
+    first, second = ParquetSink(dir=str(tmp_path)), ParquetSink(dir=str(tmp_path))
+    prepared = first._prepared
+    monkeypatch.setattr(first, "_prepared", lambda *arguments: overtaken(prepared(*arguments)))
+
+    def overtaken(file: Any) -> Any:
+        monkeypatch.undo()
+        asyncio.run(second.write_once(*delivery(2, 3)))
+        return file
+
+    await first.write_once(*delivery(1, 2))
+    assert stored(tmp_path) == dict.fromkeys((1, 2, 3), LINES)
+
+
+async def test_a_lock_that_somebody_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bridge that stands still with the lock costs the others a try, and leaves no file."""
+    monkeypatch.setattr(files.locked.__wrapped__, "__defaults__", (0.05,))  # type: ignore[attr-defined]
+    sink = ParquetSink(dir=str(tmp_path))
+    with files.locked(tmp_path), pytest.raises(UnavailableError, match="holds the lock"):
+        await sink.write_once(*delivery(1))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    await sink.write_once(*delivery(1))
+    assert stored(tmp_path) == {1: LINES}
+
+
+async def test_small_files_are_joined(tmp_path: Path) -> None:
+    """Rows, nanoseconds and messages stay what they were; the files become few."""
+    before = Counter[Any]()
+    async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
+        for number in range(2 * housekeeping.JOINED):
+            record = metric(float(number), time=NOON + number, n=str(number))
+            ids = MessageIds(["c"], array("q", [number]), array("q", [number]), array("q", [1]))
+            await sink.write_once([record], ids)
+            before[float(number), NOON + number, (("n", str(number)),)] += 1
+    (folder,) = tmp_path.glob("cluster=*/date=*")
+    while join_files(tmp_path, folder, "zstd"):
+        pass
+    assert len(list(folder.iterdir())) == 2
+    table = duckdb.read_parquet(f"{tmp_path}/**/*.parquet")
+    rows = table.select("value, epoch_us(time) * 1000 + ns, map_entries(tags)").fetchall()
+    after = Counter((v, t, tuple((e["key"], e["value"]) for e in tags)) for v, t, tags in rows)
+    assert after == before
+    ids = MessageIds(["c"] * 2, array("q", [3, 99]), array("q", [3, 99]), array("q", [1, 2]))
+    await ParquetSink(dir=str(tmp_path)).write_once([metric(3.0), metric(99.0)], ids)
+    assert stored(tmp_path) == dict.fromkeys([*range(2 * housekeeping.JOINED), 99], 1)
+
+
+async def test_a_kill_while_files_are_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files whose rows another one has, and that are still there, go with the next start."""
+    async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
+        for number in range(housekeeping.JOINED):
+            await sink.write([metric(float(number))])
+    (folder,) = tmp_path.glob("cluster=*/date=*")
+    with monkeypatch.context() as patch:
+        patch.setattr(housekeeping, "remove", lambda *_: None)
+        assert join_files(tmp_path, folder, "zstd")
+    assert stored(tmp_path) == dict.fromkeys(range(housekeeping.JOINED), 2)
+    clean_up(tmp_path)
+    assert stored(tmp_path) == dict.fromkeys(range(housekeeping.JOINED), 1)
+
+
+async def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    """A file with other columns is not joined."""
+    async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
+        for number in range(housekeeping.JOINED - 1):
+            await sink.write([metric(float(number))])
+    (folder,) = tmp_path.glob("cluster=*/date=*")
+    pq.write_table(pa.table({"mine": [1]}), folder / "mine.parquet")
+    assert not join_files(tmp_path, folder, "zstd")
+    assert len(list(folder.iterdir())) == housekeeping.JOINED
+
+
+async def test_retention(tmp_path: Path) -> None:
+    """Days that are older go, the others stay."""
+    for day in ("2020-01-01", "2999-01-01", NULL):
+        (tmp_path / "cluster=c" / f"date={day}").mkdir(parents=True)
+    remove_old(tmp_path, 86_400)
+    left = {path.name for path in tmp_path.glob("cluster=c/*")}
+    assert left == {"date=2999-01-01", f"date={NULL}"}
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
+async def test_killed_bridges(nats_server: NatsServer, tmp_path: Path, kills: int) -> None:
+    """The recipe as shipped: each line that was published is in the files exactly once."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    bridges = KilledBridges("parquet", nats_server, tmp_path, CCPIPE_SINK__DIR=str(folder))
+
+    async def found() -> Counter[int]:
+        while True:
+            try:
+                return stored(folder)
+            except duckdb.IOException:  # files were joined while it read
+                await asyncio.sleep(0.01)
+
+    rows = await bridges.run(kills, found)
+    clean_up(folder)
+    assert stored(folder) == dict.fromkeys(range(bridges.published), LINES)
+    assert len(rows) == bridges.published > 100

@@ -1,0 +1,26 @@
+"""Messages as a bridge delivers them, and which of them are stored."""
+
+from array import array
+from collections import Counter
+
+from ccpipe.message import Message
+from ccpipe.pipeline import MessageIds
+from tests.servers.postgres import Server
+from tests.sinks.conftest import metric
+
+LINES = 3
+"""Of each message."""
+
+
+def delivery(*numbers: int, consumer: str = "c") -> tuple[list[Message], MessageIds]:
+    """Return the records of some messages, and their ids."""
+    records = [metric(float(n), row=str(row)) for n in numbers for row in range(LINES)]
+    ends = array("q", range(LINES, LINES * len(numbers) + 1, LINES))
+    times = array("q", [1000 + n for n in numbers])
+    return records, MessageIds([consumer] * len(numbers), array("q", numbers), times, ends)
+
+
+async def stored(server: Server, database: str) -> Counter[int]:
+    """Return how many lines of each message are stored."""
+    rows = await server.ask(database, "SELECT value FROM messages")
+    return Counter(int(value) for (value,) in rows)

@@ -1,0 +1,74 @@
+"""Files of line protocol as a source that goes on where it was."""
+
+from pathlib import Path
+
+import pytest
+
+from ccpipe.errors import MissingInputError
+from ccpipe.sources.stored.checkpoint import BackfillSelection
+from ccpipe.sources.stored.files import FilesSource
+
+SECOND = 10**9
+LINES = "".join(f"m,hostname=n{n % 3} value={n} {n}\n" for n in range(1, 10))
+
+
+def written(folder: Path, *contents: str) -> list[Path]:
+    """Write files."""
+    paths = [folder / f"{number}.lp" for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_text(content)
+    return paths
+
+
+async def read(source: FilesSource, *, ack: bool = True) -> list[float]:
+    """Return the values of all lines."""
+    found: list[float] = []
+    async with source:
+        async for batch in source:
+            found += [float(message.value) for message in batch.records]
+            if ack:
+                await batch.ack()
+    return found
+
+
+async def test_all_files_are_read_in_their_order(tmp_path: Path) -> None:
+    """A line that is none costs itself."""
+    paths = written(tmp_path, "m value=1 1\nbroken\n", "m value=2 2\n")
+    assert await read(FilesSource(paths, name="x")) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("selection", "values"),
+    [
+        (BackfillSelection(3 * SECOND, 6 * SECOND), [3, 4, 5]),
+        (BackfillSelection(0, 99 * SECOND, frozenset({"n1"})), [1, 4, 7]),
+        (BackfillSelection(2 * SECOND, 8 * SECOND, frozenset({"n0", "n2"})), [2, 3, 5, 6]),
+    ],
+)
+async def test_only_what_is_selected_is_read(
+    tmp_path: Path, selection: BackfillSelection, values: list[int]
+) -> None:
+    """The end is not part of it; a line without a time is in no range."""
+    paths = written(tmp_path, LINES, "m,hostname=n1 value=99\n")
+    assert await read(FilesSource(paths, selection, name="x")) == values
+
+
+async def test_what_was_acknowledged_is_not_read_again(tmp_path: Path) -> None:
+    """Counted in lines over all files, valid or not; what was not acknowledged is."""
+    paths = written(tmp_path, "m value=1 1\nbroken\n", "m value=2 2\n")
+    checkpoint = tmp_path / "x.json"
+
+    def source() -> FilesSource:
+        return FilesSource(paths, name="x", checkpoint=checkpoint)
+
+    assert await read(source(), ack=False) == [1.0, 2.0]
+    assert await read(source()) == [1.0, 2.0]
+    assert await read(source()) == []
+    paths[1].write_text("m value=2 2\nm value=3 3\n")  # the file grew
+    assert 3.0 in await read(source())
+
+
+def test_a_file_that_is_missing_is_named_before_anything_is_read(tmp_path: Path) -> None:
+    """Not after the others were written."""
+    with pytest.raises(MissingInputError, match=r"gone\.lp"):
+        FilesSource([*written(tmp_path, LINES), tmp_path / "gone.lp"], name="x")

@@ -1,0 +1,71 @@
+"""The Parquet files of a folder as tables of DuckDB."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from ccpipe.message import Message, event, metric
+from ccpipe.sinks.parquet import ParquetSink
+from ccpipe.sources.stored.parquet_tables import TRIES, NoFilesError, run_query, tables
+
+NOON = 1_740_052_800 * 10**9
+TAGS = {"cluster": "fox", "hostname": "n1"}
+
+
+async def lake(folder: Path, *records: Message) -> Path:
+    """Write records into Parquet files."""
+    async with ParquetSink(dir=str(folder)) as sink:
+        await sink.write(list(records))
+    return folder
+
+
+async def test_metrics_events_and_jobs_are_tables(tmp_path: Path) -> None:
+    """A job is one row, of its start and its stop; text that is no job is none."""
+    start = '{"jobId":7,"cluster":"fox","startTime":1740052800,"user":"ann"}'
+    stop = start[:-1] + ',"stopTime":1740052860,"jobState":"completed"}'
+    await lake(
+        tmp_path,
+        metric("m", 1.5, time=NOON, tags=TAGS | {"unit": "W"}),
+        event("job", "start_job", start, time=NOON, tags=TAGS),
+        event("job", "stop_job", stop, time=NOON + 1, tags=TAGS),
+        event("job", "start_job", "{broken", time=NOON, tags=TAGS),
+    )
+    with tables(tmp_path) as connection:
+        ask = connection.execute
+        assert ask("SELECT name, value, unit, cluster FROM metrics").fetchall() == [
+            ("m", 1.5, "W", "fox")
+        ]
+        assert ask("SELECT count(*) FROM events").fetchall() == [(3,)]
+        assert ask('SELECT job_id, state, "user" FROM jobs').fetchall() == [(7, "completed", "ann")]
+
+
+def test_a_folder_without_files_is_missing_input(tmp_path: Path) -> None:
+    """With the exit code that says so."""
+    with pytest.raises(NoFilesError, match="no Parquet files yet") as caught:
+        run_query(tmp_path, lambda _: None)
+    assert caught.value.exit_code == 66
+
+
+async def test_a_query_begins_anew_where_files_went(tmp_path: Path) -> None:
+    """A bridge joins files at any time; one that fails each time is an error in the end."""
+    await lake(tmp_path, metric("m", 1.0, time=NOON, tags=TAGS))
+    tried = 0
+
+    def work(connection: duckdb.DuckDBPyConnection) -> int:
+        nonlocal tried
+        tried += 1
+        if tried < TRIES:
+            raise duckdb.IOException("No such file")
+        return len(connection.execute("FROM samples").fetchall())
+
+    assert run_query(tmp_path, work) == 1
+    tried = -TRIES
+    with pytest.raises(duckdb.IOException):
+        run_query(tmp_path, work)
+
+
+async def test_a_path_with_quotes_is_read(tmp_path: Path) -> None:
+    """It is a text of SQL."""
+    folder = await lake(tmp_path / "it's", metric("m", 1.0, time=NOON, tags=TAGS))
+    assert run_query(folder, lambda connection: connection.execute("FROM samples").fetchall())

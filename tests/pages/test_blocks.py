@@ -53,6 +53,7 @@ NOT_RUN = {
     r"(<dir>/|messages-)": "names of files",
     r"# dead letter ": "tests/formats/test_dead_letters.py reads such letters",
     r"SELECT cluster, job, ": "tests/sinks/postgres/test_sonar.py asks it",
+    r"(?s).*create_hypertable": "TimescaleDB, which no package here has",
     r"SELECT \* FROM read_parquet": "tests/sinks/parquet/test_sink.py reads files so",
     r"storage:": "Prometheus' own, which tests/servers/prometheus.py starts so",
     r'"api-subjects":': "cc-backend's own, which tests/bridges start so",

@@ -173,9 +173,10 @@ class _Decoder:
             elif self.reread >= 0:
                 position = self.scanner.read(self.lines, position, UNIT_NUMBERS[self.precision])
                 self.units |= self.scanner.units
-            blank = g.SKIP.match(payload, position)
-            assert blank is not None
-            position = blank.end()
+            if position < size:
+                blank = g.SKIP.match(payload, position)
+                assert blank is not None
+                position = blank.end()
             if position >= size:
                 break
             if len(self.lines.rejected) >= limit:
@@ -190,27 +191,29 @@ class _Decoder:
 
         This is for speed alone: ``line`` would read them the same way.
         """
-        payload = self.payload
+        payload, lines = self.payload, self.lines
         while position >= self.mixed:
             end = payload.rfind(b"\n", position, position + CHUNK) + 1
             if end - position < MIN_CHUNK:
                 self.mixed = len(payload)
                 break
-            if not add_plain_lines(self.lines, position, end, self.plain_time):
+            if not add_plain_lines(lines, position, end, self.plain_time):
                 self.mixed = end
                 break
             position = end
         start = position
         match = self.grammar.plain.match
         code_of, field_of = self.table.codes.get, self.table.field_codes.get
-        rows: list[tuple[int, int, float, int, int, int]] = []
+        add_series, add_field = lines.series.append, lines.fields.append
+        add_number, add_time = lines.numbers.append, lines.times.append
+        add_start, add_end = lines.starts.append, lines.ends.append
         last: bytes | None = b"none yet"
-        unit, time = None, NO_TIME
+        time = NO_TIME
         while found := match(payload, position):
             key, field, token, stamp = found.groups()
             number = float(token)
             code, field_code = code_of(key), field_of(field)
-            if code is None or field_code is None or math.isinf(number):
+            if code is None or field_code is None or not -math.inf < number < math.inf:
                 break
             if stamp != last:
                 try:
@@ -219,18 +222,20 @@ class _Decoder:
                     break
                 last = stamp
                 self.units |= _BIT[unit]
-            end = found.end(4 if stamp else 3)
-            rows.append((code, field_code, number, time, position, end))
+            add_series(code)
+            add_field(field_code)
+            add_number(number)
+            add_time(time)
+            add_start(position)
+            add_end(found.end(4 if stamp else 3))
             position = found.end()
             if position >= self.mixed:
                 break  # from here on many may be plain again
-        lines = self.lines
-        columns = lines.series, lines.fields, lines.numbers, lines.times, lines.starts, lines.ends
-        for column, cells in zip(columns, zip(*rows, strict=True), strict=bool(rows)):
-            column.extend(cells)  # type: ignore[attr-defined]
-        lines.types.frombytes(bytes(len(rows)))  # FLOAT is 0
-        lines.exact.frombytes(bytes(8 * len(rows)))
-        lines.bare_points |= bool(g.FIELD_WITH_BARE_POINT.search(self.payload, start, position))
+        if position > start:
+            count = len(lines.series) - len(lines.types)
+            lines.types.frombytes(bytes(count))  # FLOAT is 0
+            lines.exact.frombytes(bytes(8 * count))
+            lines.bare_points |= bool(g.FIELD_WITH_BARE_POINT.search(payload, start, position))
         return position
 
     def plain_time(self, stamp: bytes) -> int | None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -19,6 +20,8 @@ from ccpipe.formats.lineprotocol.kernel import KERNEL
 settings.register_profile("ccpipe", deadline=None, max_examples=150)
 settings.load_profile("ccpipe")
 
+# What a shell runs in its background is deaf to SIGINT, and so would be what tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 needs_kernel = pytest.mark.skipif(
     KERNEL is None and "CCPIPE_TESTS_STRICT" not in os.environ,

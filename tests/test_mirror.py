@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-import pytest
-
 from tests.paths import ROOT
 
 WITHOUT_TESTS = {
@@ -78,18 +76,25 @@ def is_of_a_module(test: PurePosixPath, known: set[PurePosixPath]) -> bool:
     )
 
 
-@pytest.mark.parametrize("module", [*modules()], ids=str)
-def test_each_module_has_a_test_file_of_its_name(module: PurePosixPath) -> None:
+def test_each_module_has_a_test_file_of_its_name() -> None:
     """Whoever changes a module finds its tests without a search."""
-    has_tests = (ROOT / "tests" / name_of(module)).is_file()
-    assert has_tests != (str(module) in WITHOUT_TESTS), name_of(module)
+    missing = [
+        f"{module}: tests/{name_of(module)}"
+        for module in modules()
+        if (ROOT / "tests" / name_of(module)).is_file() == (str(module) in WITHOUT_TESTS)
+    ]
+    assert missing == []
 
 
-@pytest.mark.parametrize("test", [*files()], ids=str)
-def test_each_test_file_has_a_module_or_a_reason(test: PurePosixPath) -> None:
+def test_each_test_file_has_a_module_or_a_reason() -> None:
     """And whoever reads a test finds what it is about."""
     known = {name_of(module) for module in modules()}
-    assert is_of_a_module(test, known) != (test.parts[0] in OF_NO_MODULE)
+    stray = [
+        str(test)
+        for test in files()
+        if is_of_a_module(test, known) == (test.parts[0] in OF_NO_MODULE)
+    ]
+    assert stray == []
 
 
 def test_no_folder_is_long() -> None:

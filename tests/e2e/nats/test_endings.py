@@ -199,7 +199,7 @@ async def test_a_bridge_does_not_wait_for_a_broker_to_drain_from(
             if moment != "after":
                 process.terminate()
             await ends(process)
-            assert "what it has is read later" in (tmp_path / "said").read_text()
+            assert "its messages will be read later" in (tmp_path / "said").read_text()
 
 
 async def test_a_bridge_for_a_time_ends_though_no_broker_ever_came(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def test_all_that_this_machine_lacks_is_one_line(caplog: pytest.LogCapture
     await take(waiting_sampler({**collectors, "counting": Counting()}), 2)
     lines = [(record.levelname, record.message) for record in caplog.records]
     text = "collectors disabled, as this machine has nothing for them: a, b, c"
-    assert [line for line in lines if "off, as" in line[1]] == [("INFO", text)]
+    assert [line for line in lines if "disabled, as" in line[1]] == [("INFO", text)]
     reasons = [message for level, message in lines if level == "DEBUG" and "is off" in message]
     assert "collector a is off: [Errno 2] gone: '/dev/a'" in reasons
 

@@ -27,9 +27,8 @@ PEERS = {
 }
 """Programs of others by their option."""
 PUBLISHERS = """\
-All run at the same time and publish without a stream. What limits ccpipe's: Python's objects for
-each line, and handing readings from threads to the event loop. Most of its memory is
-Python with asyncio and TLS, and nats-py."""
+All run at the same time and publish without a stream. What limits ccpipe's: system calls, and
+Python's objects for each metric. Most of its memory is Python with asyncio and TLS, and nats-py."""
 START = "What limits the first line: importing asyncio, TLS and nats-py."
 
 

@@ -68,19 +68,24 @@ class Kafka:
         """Prepare its folder; with certificates it also listens where it asks who we are."""
         java = str(program("java", "default-jre-headless"))
         self.java = [java, "-Xmx192m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
-        self.folder = folder
-        self.port, self.controller = free_port(), free_port()
+        self.folder, self._tls = folder, tls
         self.properties = folder / "server.properties"
-        self.properties.write_text(
-            PROPERTIES.format(port=self.port, controller=self.controller, folder=folder)
-        )
+        self._configure()
         users: list[str] = []
         if tls is not None:
-            self._secure(tls)
             said = f"[name={USER},password={PASSWORD}]"
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
                 users += ["--add-scram", f"{mechanism}={said}"]
         self.run("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", *users, "-c")
+
+    def _configure(self) -> None:
+        """Write its configuration, with ports that are free just now."""
+        self.port, self.controller = free_port(), free_port()
+        self.properties.write_text(
+            PROPERTIES.format(port=self.port, controller=self.controller, folder=self.folder)
+        )
+        if self._tls is not None:
+            self._secure(self._tls)
 
     def _secure(self, tls: Certificates) -> None:
         """Listen with TLS, with passwords and with both."""
@@ -108,7 +113,15 @@ class Kafka:
         subprocess.run(command, check=True, capture_output=True)
 
     async def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start it and wait until it answers; with other ports where somebody took one of ours."""
+        try:
+            await self._start()
+        except AssertionError:
+            self.stop()
+            self._configure()
+            await self._start()
+
+    async def _start(self) -> None:
         with (self.folder / "log").open("ab") as file:
             command = [*self.java, "kafka.Kafka", str(self.properties)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)

@@ -43,13 +43,15 @@ async def write(site: Site, letters: list[DeadLetter]) -> None:
 async def stored(server: NatsServer, stream: str = "ccpipe-fox%2Etest") -> list[tuple[str, bytes]]:
     """Return what a stream holds, in order: subjects and payloads."""
     client = await nats.connect(server.url)
-    jetstream = client.jetstream()
-    state = (await jetstream.stream_info(stream)).state
-    found = []
-    for sequence in range(state.first_seq, state.last_seq + 1):
-        message = await jetstream.get_msg(stream, sequence)
-        found.append((message.subject or "", message.data or b""))
-    await client.close()
+    try:
+        jetstream = client.jetstream()
+        state = (await jetstream.stream_info(stream)).state
+        found = []
+        for sequence in range(state.first_seq, state.last_seq + 1):
+            message = await jetstream.get_msg(stream, sequence)
+            found.append((message.subject or "", message.data or b""))
+    finally:
+        await client.close()
     return found
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import xxhash
 
+from ccpipe.bus.nats.protocol.frames import write_header
 from ccpipe.errors import EncodeError, RejectedError
 
 HEADER_ROOM = 1024
@@ -44,8 +45,9 @@ class Outgoing(NamedTuple):
             where it is larger than `limit`, the server's ``max_payload``.
 
         """
-        lines = "".join(map(_header_line, self.headers.items())) if self.headers else ""
-        header = f"NATS/1.0\r\n{lines}{MESSAGE_ID}: {self.id}\r\n\r\n".encode()
+        for name, value in self.headers.items():
+            _check_header(name, value)
+        header = write_header({**self.headers, MESSAGE_ID: self.id})
         size = len(header) + len(self.payload)
         if size > limit:
             raise RejectedError(f"a message of {size} bytes: the server's max_payload is {limit}")
@@ -72,8 +74,6 @@ def _checked(subject: str) -> str:
     return subject
 
 
-def _header_line(header: tuple[str, str]) -> str:
-    name, value = header
+def _check_header(name: str, value: str) -> None:
     if not name or ":" in name or _BREAK.search(name) or "\r" in value or "\n" in value:
         raise EncodeError(f"not a header: {name!r}: {value!r:.100}")
-    return f"{name}: {value}\r\n"

@@ -2,9 +2,9 @@
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import accumulate, compress, pairwise
+from itertools import accumulate, compress, count, pairwise
 from typing import Any, Literal, NamedTuple
 
 from ccpipe.bus.codecs import Codec, Packing, Received
@@ -107,7 +107,7 @@ class LineCodec(Codec):
             if len(payload) <= min(packing.size, packing.limit):
                 yield destination.subject, payload
                 return
-        encoded = _encoded(records, rows)
+        encoded = _encoded(records, destinations, {each.precision for each in rows})
         for destination, own in rows.items():
             lines = encoded if len(rows) == 1 else [encoded[row] for row in own]
             parts = _job_parts(records[row] for row in own) if destination in of_events else ()
@@ -189,20 +189,20 @@ def _rows_of_each(destinations: Sequence[_Destination]) -> dict[_Destination, Se
     return dict(rows)
 
 
-def _encoded(records: Sequence[Message], rows: dict[_Destination, Sequence[int]]) -> list[bytes]:
+def _encoded(
+    records: Sequence[Message],
+    destinations: Sequence[_Destination],
+    precisions: Collection[AnyPrecision],
+) -> list[bytes]:
     """Encode each record once, in the precision of its destination."""
-    own: dict[AnyPrecision, list[int]] = {}
-    for destination, some in rows.items():
-        own.setdefault(destination.precision, []).extend(some)
-    if len(own) == 1:
-        return encode_each(records, precision=next(iter(own)))
+    if len(precisions) == 1:
+        return encode_each(records, precision=next(iter(precisions)))
     encoded = [b""] * len(records)
-    for precision, some in own.items():
-        wanted = frozenset(some)
-        keep = [row in wanted for row in range(len(records))]
+    for precision in precisions:
+        keep = [each.precision == precision for each in destinations]
         part = records.take(keep) if isinstance(records, Lines) else compress(records, keep)
         lines = encode_each(part, precision=precision)
-        for row, line in zip(sorted(some), lines, strict=True):
+        for row, line in zip(compress(count(), keep), lines, strict=True):
             encoded[row] = line
     return encoded
 

@@ -191,6 +191,12 @@ def _table(results: list[Result], base: Result) -> list[str]:
     ]
 
 
+def _program(path: str) -> Path:
+    if not os.access(path, os.X_OK):
+        raise argparse.ArgumentTypeError(f"{path} is no program")
+    return Path(path)
+
+
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
@@ -198,10 +204,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="folder for results")
     for name, what in PEERS.items():
         flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, type=Path, metavar="PROGRAM", help=f"{what}, measured too")
+        parser.add_argument(flag, type=_program, metavar="PROGRAM", help=f"{what}, measured too")
     parser.add_argument(
         "--decoder",
-        type=Path,
+        type=_program,
         metavar="PROGRAM",
         action="append",
         default=[],
@@ -209,12 +215,6 @@ def main() -> None:
     )
     options = parser.parse_args()
     peers = {name: getattr(options, name) for name in PEERS}
-    for name, program in peers.items():
-        if program is not None and not os.access(program, os.X_OK):
-            parser.error(f"--{name.replace('_', '-')}: {program} is no program")
-    for program in options.decoder:
-        if not os.access(program, os.X_OK):
-            parser.error(f"--decoder: {program} is no program")
     results = measure(peers, options.decoder, quick=options.quick)
     text = markdown(results)
     print(text)

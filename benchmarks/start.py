@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from benchmarks.timing import thread_seconds
 from tests.conftest import free_port
 
 ROUNDS = 15
@@ -62,8 +63,7 @@ def until_first_line(command: tuple[str, ...]) -> float:
             while LINES.split(b",")[0] not in process.stdout.readline():
                 if process.poll() is not None:
                     raise RuntimeError(f"no line came from {command}")
-            tasks = Path(f"/proc/{process.pid}/task").iterdir()
-            return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+            return thread_seconds(process.pid)
         finally:
             process.kill()
 

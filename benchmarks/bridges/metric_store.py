@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nats
-import psutil
 
 from benchmarks.payloads import payload, realistic, series
 from benchmarks.servers import await_port, broker, running
-from benchmarks.timing import Result
+from benchmarks.timing import Result, process_seconds
 from tests.conftest import free_port
 
 LINES = 500  # in one message
@@ -32,12 +31,12 @@ def into_memory(program: Path, *, quick: bool) -> Result:
     count, rounds = (100_000, 1) if quick else (500_000, 3)
     lines = realistic(rounds * count + AT_ONCE)
     spent = []
-    with broker() as url, _store(program, url) as (process, address):
+    with broker() as url, _store(program, url) as (pid, address):
         asyncio.run(_publish(url, lines[:AT_ONCE], address))
         for start in range(AT_ONCE, len(lines), count):
-            begin = _cpu_seconds(process)
+            begin = process_seconds(pid)
             asyncio.run(_publish(url, lines[start : start + count], address))
-            spent.append(_cpu_seconds(process) - begin)
+            spent.append(process_seconds(pid) - begin)
     return Result("cc-metric-store: core NATS → its memory", count / min(spent))
 
 
@@ -77,13 +76,8 @@ def _wait_for(line: str, address: str) -> None:
     raise SystemExit(f"cc-metric-store has not stored: {line}")
 
 
-def _cpu_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
 @contextlib.contextmanager
-def _store(program: Path, url: str) -> Iterator[tuple[psutil.Process, str]]:
+def _store(program: Path, url: str) -> Iterator[tuple[int, str]]:
     port = free_port()
     names = {one.partition(",")[0] for one in series()}
     with tempfile.TemporaryDirectory() as folder:
@@ -104,4 +98,4 @@ def _store(program: Path, url: str) -> Iterator[tuple[psutil.Process, str]]:
         with running([str(program), "-config", str(path)]) as process:
             await_port(port)
             time.sleep(1)  # it subscribes after it listens
-            yield psutil.Process(process.pid), f"http://127.0.0.1:{port}"
+            yield process.pid, f"http://127.0.0.1:{port}"

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import nats
-import psutil
 
 from benchmarks.bridges.streams import EMPTY, subject, unread
 from benchmarks.servers import running
+from benchmarks.timing import process_seconds
 
 CONFIG = """
 [agent]
@@ -96,7 +96,6 @@ async def _cpu_seconds(
                 if time.monotonic() > deadline or process.poll() is not None:
                     return None
                 await asyncio.sleep(0.1)
-            times = psutil.Process(process.pid).cpu_times()
-            return float(times.user + times.system)
+            return process_seconds(process.pid)
     finally:
         await connection.close()

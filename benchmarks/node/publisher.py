@@ -17,13 +17,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from benchmarks.node.agent import filled
 from benchmarks.servers import broker, running
+from benchmarks.timing import thread_seconds
 from ccpipe.registry import entry_points
 
 INTERVAL = 2
@@ -83,13 +83,16 @@ def costs(collector: Path | None, seconds: int) -> list[Cost]:
                 for name, command in programs.items()
             }
             time.sleep(10)  # to start
-            before, begin = {name: cpu_seconds(pid) for name, pid in pids.items()}, time.monotonic()
+            before, begin = (
+                {name: thread_seconds(pid) for name, pid in pids.items()},
+                time.monotonic(),
+            )
             time.sleep(seconds)
             samples = (time.monotonic() - begin) / INTERVAL
             return [
                 Cost(
                     name,
-                    (cpu_seconds(pid) - before[name]) / samples * 1e3,
+                    (thread_seconds(pid) - before[name]) / samples * 1e3,
                     resident(pid) / 1e6,
                 )
                 for name, pid in pids.items()
@@ -147,17 +150,6 @@ def theirs(program: Path, folder: Path, url: str) -> list[str]:
 def devices() -> list[str]:
     """Return the network's interfaces, all of which ccpipe measures."""
     return [path.name for path in Path("/sys/class/net").iterdir()]
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the processor time of all threads of a process that are there."""
-    return sum(int(text.split()[0]) for text in _of_threads(pid, "schedstat")) / 1e9
-
-
-def _of_threads(pid: int, name: str) -> Iterator[str]:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):  # it has ended
-            yield (task / name).read_text()
 
 
 def resident(pid: int) -> int:

@@ -81,6 +81,7 @@ class Kafka:
     def _configure(self) -> None:
         """Write its configuration, with ports that are free just now."""
         self.port, self.controller = free_port(), free_port()
+        self.ports: dict[str, int] = {}
         self.properties.write_text(
             PROPERTIES.format(port=self.port, controller=self.controller, folder=self.folder)
         )
@@ -89,7 +90,7 @@ class Kafka:
 
     def _secure(self, tls: Certificates) -> None:
         """Listen with TLS, with passwords and with both."""
-        self.ports = {name: free_port() for name in ("ssl", "sasl_ssl", "sasl_plaintext")}
+        self.ports |= {name: free_port() for name in ("ssl", "sasl_ssl", "sasl_plaintext")}
         (self.folder / "server.pem").write_text(tls.key.read_text() + tls.cert.read_text())
         plain = f'{LOGIN}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
         scram = f"{LOGIN}.scram.ScramLoginModule required;"
@@ -125,7 +126,8 @@ class Kafka:
         with (self.folder / "log").open("ab") as file:
             command = [*self.java, "kafka.Kafka", str(self.properties)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
-        await until_listening(self.port, self.process, self.folder / "log")
+        for port in (self.port, *self.ports.values()):
+            await until_listening(port, self.process, self.folder / "log")
 
     def stop(self) -> None:
         """End it and wait until it is gone."""

@@ -1,4 +1,4 @@
-"""``docs/from-*.md``: the metrics, collectors and keys that they name exist, or do not."""
+"""Pages on moving from other programs: what they name exists, or does not, as they say."""
 
 import importlib
 import re
@@ -14,8 +14,8 @@ from ccpipe.telemetry import Telemetry
 from scripts import sonar_pages
 from tests.paths import ROOT
 
-COLLECTOR = (ROOT / "docs" / "from-cc-metric-collector.md").read_text(encoding="utf-8")
-SONAR = (ROOT / "docs" / "from-sonar.md").read_text(encoding="utf-8")
+COLLECTOR = (ROOT / "docs/clustercockpit/from-cc-metric-collector.md").read_text(encoding="utf-8")
+SONAR = (ROOT / "docs/sonar/from-sonar.md").read_text(encoding="utf-8")
 
 
 def section(page: str, heading: str) -> str:

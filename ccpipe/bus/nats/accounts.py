@@ -46,11 +46,12 @@ max_payload: 1MB
 
 jetstream {{
   store_dir: "/var/lib/nats"
-  # What a power cut may cost; "always" costs a disk write for each message (docs/nats.md).
+  # What a power cut may cost; "always" costs a disk write for each message: see
+  # docs/operations/nats.md.
   sync_interval: "10s"
 }}
 
-# With TLS nobody on the network can read or change what is published (docs/security.md).
+# With TLS nobody on the network can read or change what is published (docs/operations/security.md).
 # tls {{ cert_file: "/etc/nats/server.pem", key_file: "/etc/nats/server.key" }}
 
 # For probes and `curl`, on this machine only. It reveals no secrets.

@@ -97,7 +97,7 @@ class NatsSource(Source):
         has died; while it lives it says so. `drain` is how long to go on reading, after being
         told to stop, until the stream is empty. `queue` shares a plain subscription.
         `identity` is what says who published a record: its tags, or the subject, to which the tags
-        are then held; see ``docs/security.md``.
+        are then held; see ``docs/operations/security.md``.
         """
         for option, name in (("durable", durable), ("queue", queue)):
             if unfit := re.search(r"[\s.*>/\\]", name):

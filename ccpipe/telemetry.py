@@ -166,7 +166,7 @@ class Telemetry:
         self._due[type(part).__name__] = time.monotonic() + seconds
 
     def expect_nothing(self, part: object) -> None:
-        """Note that a part waits for others, and may do so for ever."""
+        """Note that a part waits for others, and may do so forever."""
         self._due.pop(type(part).__name__, None)
 
     def stuck(self) -> list[str]:

@@ -68,7 +68,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises
     ------
     MissingInputError
-        where it cannot be opened.
+        if it cannot be opened.
     ConfigError
         naming file and place, where it is not TOML.
 

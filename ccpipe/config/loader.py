@@ -138,7 +138,7 @@ def merge_tables(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, A
 
 
 def set_at_path(tree: dict[str, Any], path: list[str], value: Any, name: str) -> None:
-    """Set a value at a key path; raises ConfigError where something on the path is not a table."""
+    """Set a value at a key path; raises ConfigError if something on the path is not a table."""
     *stems, leaf = path
     for stem in stems:
         below = tree.get(stem, {})

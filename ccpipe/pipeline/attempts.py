@@ -56,7 +56,7 @@ class Attempts:
         TimedOutError
             at once where `splits` says that the caller then tries with less.
         UnavailableError
-            where the grace is over.
+            if the grace is over.
 
         """
         pause = min(FIRST_SECONDS, self.limits.backoff)
@@ -88,7 +88,7 @@ class Attempts:
         Raises
         ------
         TimedOutError
-            where it takes longer.
+            if it takes longer.
 
         """
         limit = asyncio.timeout_at(self._deadline(seconds, last))

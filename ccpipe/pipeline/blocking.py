@@ -12,8 +12,8 @@ T = TypeVar("T")
 async def call_blocking(function: Callable[[], T]) -> T:
     """Call a function in a thread of its own, for which the end of the process does not wait.
 
-    ``asyncio.to_thread`` would: its threads are joined at exit, so that one that blocks for ever
-    keeps the process for ever. Where the caller is cancelled, the call goes on and its result is
+    ``asyncio.to_thread`` would: its threads are joined at exit, so that one that blocks forever
+    keeps the process forever. Where the caller is cancelled, the call goes on and its result is
     dropped. The function must not use a buffered standard stream: a daemon thread that holds its
     lock aborts the interpreter at exit.
     """

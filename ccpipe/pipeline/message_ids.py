@@ -28,7 +28,7 @@ class MessageRange(NamedTuple):
     def overlaps(self, other: "MessageRange") -> bool:
         """Return whether a message may be in both.
 
-        Numbers alone would not do: they begin anew with a stream that was restored or made again.
+        Numbers alone would not do: they start over with a stream that was restored or made again.
         """
         return (
             self.consumer == other.consumer

@@ -78,9 +78,9 @@ async def run(
     Raises
     ------
     UnavailableError
-        where records could not be written within that time; they were not acknowledged.
+        if records could not be written within that time; they were not acknowledged.
     CcpipeError
-        where source or sink cannot work at all, or the parts do not fit together.
+        if source or sink cannot work at all, or the parts do not fit together.
 
     """
     stages = check_fit(source, translators, sink)
@@ -122,7 +122,7 @@ async def _is_entered(
     part: contextlib.AbstractAsyncContextManager[object],
     stop: asyncio.Event,
 ) -> bool:
-    """Enter a part, which may wait for a server without end; false where `stop` came before."""
+    """Enter a part, which may wait for a server without end; false if `stop` came before."""
     entering = asyncio.create_task(stack.enter_async_context(part), name="ccpipe-enter")
     stopping = asyncio.create_task(stop.wait(), name="ccpipe-stop")
     try:
@@ -459,7 +459,7 @@ class _Pipe:
 
 
 def _ids(items: Sequence[Item]) -> MessageIds | None:
-    """Return the messages of the items' records; None where none is known."""
+    """Return the messages of the items' records; None if none is known."""
     parts = []
     for item in items:
         batch = item.batch
@@ -473,7 +473,7 @@ _LOGGED = 10
 
 
 def _bad_records(error: RejectedError | EncodeError, total: int) -> list[int]:
-    """Return which records of a write the error is about; empty where it does not say."""
+    """Return which records of a write the error is about; empty if it does not say."""
     if total == 1:
         return [0]
     named = error.indices if isinstance(error, RejectedError) else None

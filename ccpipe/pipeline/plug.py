@@ -94,10 +94,10 @@ class Batch:
     ends_of: "Callable[[Any], array[int] | None] | None" = None
     """Where the records of each of its messages end; None for a batch of one message.
 
-    Called with what translators made of the records; returns None where that cannot be told.
+    Called with what translators made of the records; returns None if that cannot be told.
     """
     ids_of: Callable[[Any], MessageIds | None] | None = None
-    """The messages of its records, called as ``ends_of`` is; None where nobody knows them."""
+    """The messages of its records, called as ``ends_of`` is; None if nobody knows them."""
     commits: list[tuple["Translator", int]] = field(default_factory=list)
     """Translators to call with a feed's number before ``ack``; see ``Translator.commit``."""
 
@@ -158,7 +158,7 @@ class Source(_Part):
     """Whether no other process may share the work, as several bridges of one durable name do.
 
     ``run()`` sets it where a translator is stateful, before the source is entered. A source that
-    could share its work then raises ConfigError where another process takes part.
+    could share its work then raises ConfigError if another process takes part.
     """
     shares_by_node: bool = False
     """Whether of several processes that share the work each sees all messages of its nodes."""
@@ -167,7 +167,7 @@ class Source(_Part):
 
     @property
     def dead_letter_sink(self) -> DeadLetterSink | None:
-        """Where dead letters of its records belong; None where the source does not care."""
+        """Where dead letters of its records belong; None if the source does not care."""
         return None
 
     @abstractmethod
@@ -228,7 +228,7 @@ class Translator(ABC):
         Raises
         ------
         UnavailableError
-            where that could not be noted: the batch is then not acknowledged.
+            if that could not be noted: the batch is then not acknowledged.
 
         """
 
@@ -277,9 +277,9 @@ class Sink(_Part):
         Raises
         ------
         UnavailableError
-            where the same write may succeed later.
+            if the same write may succeed later.
         RejectedError, EncodeError
-            where it never will.
+            if it never will.
 
         """
 

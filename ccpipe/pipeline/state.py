@@ -48,7 +48,7 @@ class StateTable(Generic[K, V]):
         return iter(self._rows)
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key; None where there is none."""
+        """Return the value of a key; None if there is none."""
         return self._rows.get(key)
 
     def items(self) -> Iterator[tuple[K, V]]:
@@ -64,7 +64,7 @@ class StateTable(Generic[K, V]):
             self.pop(next(iter(self._rows)))
 
     def pop(self, key: K) -> V | None:
-        """Remove a key and return its value; None where there is none."""
+        """Remove a key and return its value; None if there is none."""
         if key not in self._rows:
             return None
         self._note(key)
@@ -76,12 +76,12 @@ class StateTable(Generic[K, V]):
             self._changed[key] = None
 
     def changes(self) -> Iterator[tuple[K, V | None]]:
-        """Yield keys that changed, in order, with their values; None where one was removed."""
+        """Yield keys that changed, in order, with their values; None if one was removed."""
         for key in self._changed:
             yield key, self._rows.get(key)
 
     def clear_changes(self) -> None:
-        """Begin anew: what has changed is written."""
+        """Start over: what has changed is written."""
         self._changed.clear()
 
     def load(self, rows: Iterator[tuple[K, V]]) -> None:
@@ -138,7 +138,7 @@ class StateStore:
         Raises
         ------
         ConfigError
-            where the file cannot be used, is no such file, or another process uses it.
+            if the file cannot be used, is no such file, or another process uses it.
 
         """
         if self.path is None or self._file is not None:
@@ -193,7 +193,7 @@ class StateStore:
         Raises
         ------
         UnavailableError
-            where the disk fails or is full.
+            if the disk fails or is full.
 
         """
         if self._file is None:

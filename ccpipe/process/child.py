@@ -75,9 +75,9 @@ def run(
     Raises
     ------
     OSError
-        where the program cannot be executed.
+        if the program cannot be executed.
     ChildProcessError
-        where it takes too long, prints too much or ends with an error; an OSError, too.
+        if it takes too long, prints too much or ends with an error; an OSError, too.
 
     """
     process = subprocess.Popen(  # noqa: S603 - the site's own configuration names it

@@ -1,7 +1,7 @@
 """Run a program that ends when its parent dies: a program of its own, run by its path.
 
 ``die_with_parent.py PARENT COMMAND [ARGUMENT …]`` asks the kernel for a SIGTERM at the death of its
-parent and becomes the command. Done between fork and exec (``preexec_fn``), it could wait for ever
+parent and becomes the command. Done between fork and exec (``preexec_fn``), it could wait forever
 for a lock that another thread held at the fork.
 """
 

@@ -79,7 +79,7 @@ class LineCodec(Codec):
         return Batch(lines, origin=message.subject)
 
     def _joined(self, messages: Sequence[Any]) -> Batch | None:
-        """Decode payloads together; None where one of them must be seen for itself."""
+        """Decode payloads together; None if one of them must be seen for itself."""
         if len(messages) == 1:
             return None
         joined = join([message.payload for message in messages])

@@ -28,9 +28,9 @@ async def ask(
     Raises
     ------
     DeniedError
-        where the broker does not let us ask.
+        if the broker does not let us ask.
     UnavailableError
-        where there is no connection.
+        if there is no connection.
 
     """
     if not bus.is_connected:

@@ -30,7 +30,7 @@ class BusLetters:
         Raises
         ------
         UnavailableError, DeniedError
-            where JetStream does not answer or does not let us.
+            if JetStream does not answer or does not let us.
 
         """
         sequence = 1

@@ -72,7 +72,7 @@ class FileLetters:
     """The letters of a file; those that were replayed are listed in a file beside it."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file at `path`; raises UsageError where it cannot be opened."""
+        """Read the file at `path`; raises UsageError if it cannot be opened."""
         self.path = path
         self.journal = path.with_name(f"{path.name}.replayed")
         self.damaged = self.replayed = 0

@@ -47,7 +47,7 @@ class DeadLetterReplay:
         Raises
         ------
         UnavailableError, DeniedError
-            where the broker fails; what was replayed until then is removed.
+            if the broker fails; what was replayed until then is removed.
 
         """
         window: list[tuple[StoredLetter, list[Outgoing]]] = []
@@ -85,7 +85,7 @@ class DeadLetterReplay:
         Raises
         ------
         DataError
-            where it cannot be read.
+            if it cannot be read.
 
         """
         if letter.cut_from:

@@ -86,7 +86,7 @@ def decode(
     Raises
     ------
     UsageError
-        where `precision` or `dialect` is none of those above.
+        if `precision` or `dialect` is none of those above.
 
     """
     if precision not in UNIT_NUMBERS:
@@ -239,7 +239,7 @@ class _Decoder:
         return position
 
     def plain_time(self, stamp: bytes) -> int | None:
-        """Return a timestamp's nanoseconds; None where it is out of range."""
+        """Return a timestamp's nanoseconds; None if it is out of range."""
         try:
             unit, time = self.timestamp(stamp, 0)
         except _Broken:

@@ -123,7 +123,7 @@ async def test_once_publishes_metrics_and_envelopes(nats_server: NatsServer) -> 
 
 
 async def test_once_without_a_broker_ends_within_seconds() -> None:
-    """It says which server does not answer, with EX_UNAVAILABLE, instead of waiting for ever."""
+    """It says which server does not answer, with EX_UNAVAILABLE, instead of waiting forever."""
     server = f"nats://127.0.0.1:{free_port()}"
     started = time.monotonic()
     code, _, said = await run("--once", "--server", server)

@@ -67,6 +67,20 @@ def test_every_page_that_code_names_is_there() -> None:
     assert {name for name, _ in missing} == {"docs/index.html"}, missing  # of the site
 
 
+def test_every_file_of_the_project_that_a_page_names_is_there() -> None:
+    """Tests, modules, recipes and scripts, where a page names them without a link."""
+    named = {
+        (name, page)
+        for page in (ROOT / "docs").rglob("*.md")
+        for name in re.findall(
+            r"`((?:tests|ccpipe|bridges|scripts|benchmarks)/[\w./-]+\w)(?=[`:])",
+            page.read_text(encoding="utf-8"),
+        )
+    }
+    assert len(named) > 50
+    assert not [(name, page) for name, page in named if not (ROOT / name).exists()]
+
+
 def test_every_room_of_the_tables_in_contributing_is_there() -> None:
     """Whoever adds something finds the folder and the file to copy from."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

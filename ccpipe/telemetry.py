@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
+
+import msgspec
 
 from ccpipe.errors import ConfigError
 
@@ -34,23 +35,21 @@ class Connected(Protocol):
         """Whether there is a server at the other end."""
 
 
-@dataclass(slots=True)
-class Counter:
+class Counter(msgspec.Struct):
     """A count for each part; it only grows."""
 
     name: str
     what: str
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = {}
     """By part."""
 
 
-@dataclass(slots=True)
-class Gauge:
+class Gauge(msgspec.Struct):
     """A level, or one for each part."""
 
     name: str
     what: str
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = {}
     """By part; under the empty string where there are none."""
 
     def set(self, value: float, part: str = "") -> None:

@@ -143,7 +143,7 @@ def _page(entry: metadata.EntryPoint) -> Iterator[str]:
 
 
 def source(collector: str, metric: str) -> str:
-    """Return where a metric is read; raises LookupError where the table does not say."""
+    """Return where a metric is read; raises LookupError if the table does not say."""
     for pattern, place in SOURCES[collector].items():
         if fnmatchcase(metric, pattern):
             return place

@@ -139,7 +139,7 @@ def test_ready_is_to_make_progress(telemetry: Telemetry, server: TelemetryServer
     telemetry.expect("late", -1)  # named by its class, as parts are
     telemetry.expect(telemetry, 60)
     status, body = get(server.port, "/ready")
-    assert (status, body) == (503, "not ready: no progress of str\n")
+    assert (status, body) == (503, "not ready: no progress in str\n")
     assert get(server.port, "/health")[0] == 200
     telemetry.expect("late", 60)
     assert get(server.port, "/ready")[0] == 200

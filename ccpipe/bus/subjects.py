@@ -88,7 +88,7 @@ def _filled(
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Say whether a subject falls under a pattern with NATS's wildcards ``*`` and ``>``."""
+    """Return whether a subject falls under a pattern with NATS's wildcards ``*`` and ``>``."""
     wanted, given = pattern.split("."), subject.split(".")
     for position, word in enumerate(wanted):
         if word == ">":
@@ -99,7 +99,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Say whether all subjects of one pattern fall under another one."""
+    """Return whether all subjects of one pattern fall under another one."""
     wanted, given = pattern.split("."), other.split(".")
     for position, word in enumerate(wanted):
         if word == ">":
@@ -130,7 +130,7 @@ class Subjects(msgspec.Struct, frozen=True):
         Raises
         ------
         ConfigError
-            where a template has an unknown name or placeholder, or is no subject.
+            if a template has an unknown name or placeholder, or is no subject.
 
         """
         given = dict(_flat(site.bus.subjects)) | dict(_flat(own or {}))
@@ -144,7 +144,7 @@ class Subjects(msgspec.Struct, frozen=True):
         Raises
         ------
         EncodeError
-            where the tag ``method`` or ``function`` is missing that the subject names.
+            if the tag ``method`` or ``function`` is missing that the subject names.
 
         """
         kind, tags = message.kind, message.tags

@@ -14,7 +14,7 @@ def tls_context(ca_file: str, cert_file: str, key_file: str, where: str) -> ssl.
     Raises
     ------
     ConfigError
-        where a file cannot be read.
+        if a file cannot be read.
 
     """
     try:

@@ -50,7 +50,7 @@ def run(words: list[str]) -> None:
     Raises
     ------
     UsageError
-        where the words do not fit it.
+        if the words do not fit it.
 
     """
     try:

@@ -148,17 +148,17 @@ async def _ask(
     output: Output,
 ) -> None:
     """Ask the nodes, show what they say, and raise what went wrong with any of them."""
-    from ccpipe.bus.nats.ask import ask, request
     from ccpipe.bus.nats.connection import Connection
+    from ccpipe.bus.nats.control_requests import control_request, send_requests
     from ccpipe.telemetry import Telemetry
 
     site = where.site()
     timeout = seconds(wait, "--wait") or 0
     names = list(dict.fromkeys(node for text in nodes or () for node in expand(text))) or [""]
-    requests = [request(name, node=node, value=value, tags=tags) for node in names]
+    requests = [control_request(name, node=node, value=value, tags=tags) for node in names]
     connection = Connection(site.bus, name="control", telemetry=Telemetry(), forever=False)
     async with connection as bus:
-        answers = await ask(bus, site, requests, seconds=timeout)
+        answers = await send_requests(bus, site, requests, seconds=timeout)
     refusals = [answer for answer in answers if _is_refusal(answer)]
     _show([answer for answer in answers if output != "table" or answer not in refusals], output)
     silent = [node for node in names if node not in {answer.hostname for answer in answers}]

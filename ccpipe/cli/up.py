@@ -212,7 +212,7 @@ class Child:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock the data folder; raises UsageError where another has it, else CreateError."""
+    """Lock the data folder; raises UsageError if another has it, else CreateError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")

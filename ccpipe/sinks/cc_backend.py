@@ -49,12 +49,12 @@ class CcBackendSink(HttpSink):
         Raises
         ------
         UnavailableError
-            where cc-backend does not answer; what it has taken by then does no harm again.
+            if cc-backend does not answer; what it has taken by then does no harm again.
         RejectedError
             for what is no start or stop of a job, and for what cc-backend refuses: among these
             the stop of a job that it does not know.
         DeniedError
-            where it refuses us.
+            if it refuses us.
 
         """
         for number, record in enumerate(records):
@@ -72,7 +72,7 @@ class CcBackendSink(HttpSink):
             judge(answer.status, f"{self.url}/api/clusters/: {answer}")
 
     def is_receipt(self, answer: Response) -> bool:
-        """Say whether cc-backend has it, in its JSON: by this request or an earlier one."""
+        """Return whether cc-backend has it, in its JSON: by this request or an earlier one."""
         if answer.status in (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR):
             return any(phrase in answer.text for phrase in _THERE_ALREADY)
         return super().is_receipt(answer) and answer.text.startswith("{")

@@ -48,12 +48,12 @@ class CcMetricStoreSink(HttpSink):
         Raises
         ------
         UnavailableError
-            where the store does not answer.
+            if the store does not answer.
         RejectedError
             for what it would misfile, naming the records, and for what it refuses itself, such as
             a time before those that it holds.
         DeniedError
-            where the token is none of its own or has expired.
+            if the token is none of its own or has expired.
 
         """
         lines = to_lines(records).fill_missing_times(time.time_ns())
@@ -67,7 +67,7 @@ class CcMetricStoreSink(HttpSink):
         await self._post(b"")
 
     def is_receipt(self, answer: Response) -> bool:
-        """Say whether it is an empty 200, as the store answers; a page is somebody else's."""
+        """Return whether it is an empty 200, as the store answers; a page is somebody else's."""
         return super().is_receipt(answer) and not answer.text
 
     async def _post(self, body: bytes) -> None:

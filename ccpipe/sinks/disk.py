@@ -12,9 +12,9 @@ def check_folder(folder: Path) -> None:
     Raises
     ------
     ConfigError
-        where something else than a folder is in the way.
+        if something else than a folder is in the way.
     DeniedError
-        where permissions are missing.
+        if permissions are missing.
 
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if _exists(path))

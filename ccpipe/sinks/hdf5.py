@@ -119,7 +119,7 @@ class Hdf5Sink(Sink):
         Raises
         ------
         UnavailableError
-            where the disk is full or broken.
+            if the disk is full or broken.
         RejectedError
             for records that are no samples, naming them.
 
@@ -250,7 +250,7 @@ def _latest_gathered(gathered: Path) -> float:
 
 
 def _latest_row(path: Path) -> float:
-    """Return the time of the latest row of a file; 0 where it has none or cannot be read."""
+    """Return the time of the latest row of a file; 0 if it has none or cannot be read."""
     try:
         with open_profile(path) as profile:
             tables = profile.tables if isinstance(profile, Profile) else ()
@@ -285,7 +285,7 @@ def _values(gathered: Path) -> Iterator[Value]:
 
 
 def _name(tags: Mapping[str, str]) -> NodeStepName:
-    """Return the name of a step's file; raises DataError where the tags make none."""
+    """Return the name of a step's file; raises DataError if the tags make none."""
     job, step, node = (tags.get(tag, "") for tag in ("jobid", "stepid", "hostname"))
     if job.isascii() and job.isdecimal():
         name = NodeStepName(int(job), step, node)

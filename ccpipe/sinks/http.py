@@ -115,7 +115,7 @@ class HttpSink(Sink):
         Raises
         ------
         ConfigError
-            where these contradict each other.
+            if these contradict each other.
 
         """
         address = urlsplit(url)
@@ -153,11 +153,11 @@ class HttpSink(Sink):
         Raises
         ------
         UnavailableError
-            where it does not answer.
+            if it does not answer.
         ConfigError
-            where a file cannot be read or the address does not accept records.
+            if a file cannot be read or the address does not accept records.
         DeniedError
-            where the store refuses us.
+            if the store refuses us.
 
         """
         async with self._open() as self._session:
@@ -199,7 +199,7 @@ class HttpSink(Sink):
         Raises
         ------
         UnavailableError, RejectedError, DeniedError
-            where the store does not answer, or with anything but ``stored``; see ``judge``.
+            if the store does not answer, or with anything but ``stored``; see ``judge``.
 
         """
         if self.gzip and body:
@@ -210,7 +210,7 @@ class HttpSink(Sink):
             judge(answer.status, f"{self.url}{path}: {answer}")
 
     def is_receipt(self, answer: Response) -> bool:
-        """Say whether an answer means that the store has the records."""
+        """Return whether an answer means that the store has the records."""
         return answer.status in self.stored
 
     async def request(
@@ -226,9 +226,9 @@ class HttpSink(Sink):
         Raises
         ------
         TimedOutError
-            where no answer comes in time.
+            if no answer comes in time.
         UnavailableError
-            where none can come.
+            if none can come.
 
         """
         assert self._session is not None, "a sink is entered before it is written to"

@@ -49,7 +49,7 @@ class HttpPostSink(HttpSink):
         Raises
         ------
         ConfigError
-            where the options contradict each other.
+            if the options contradict each other.
 
         """
         super().__init__(url=url, **http)
@@ -67,7 +67,7 @@ class HttpPostSink(HttpSink):
         UnavailableError, RejectedError, DeniedError
             as the receiver answers.
         EncodeError
-            where a record cannot be written.
+            if a record cannot be written.
 
         """
         if self.format == "line":
@@ -86,5 +86,5 @@ class HttpPostSink(HttpSink):
         await self.request("HEAD", "")
 
     def is_receipt(self, answer: Response) -> bool:
-        """Say whether it is a success, and no page for people."""
+        """Return whether it is a success, and no page for people."""
         return super().is_receipt(answer) and (self.html or "<html" not in answer.text.lower())

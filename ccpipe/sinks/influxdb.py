@@ -70,7 +70,7 @@ class InfluxdbSink(HttpSink):
         Raises
         ------
         ConfigError
-            where there is neither database nor bucket, or both.
+            if there is neither database nor bucket, or both.
 
         """
         if bool(database) == bool(bucket):
@@ -93,13 +93,13 @@ class InfluxdbSink(HttpSink):
         Raises
         ------
         UnavailableError
-            where the store does not answer or is overloaded.
+            if the store does not answer or is overloaded.
         RejectedError
-            where it refuses records, such as a number where it has texts.
+            if it refuses records, such as a number where it has texts.
         DeniedError
-            where the store refuses us.
+            if the store refuses us.
         EncodeError
-            where a message cannot be written as a line.
+            if a message cannot be written as a line.
 
         """
         lines = to_lines(records)

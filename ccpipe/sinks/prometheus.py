@@ -65,12 +65,12 @@ class PrometheusSink(HttpSink):
         Raises
         ------
         UnavailableError
-            where the store does not answer or is overloaded.
+            if the store does not answer or is overloaded.
         RejectedError
             for texts, naming them, and for samples that the store refuses, such as those that
             are older than it takes.
         DeniedError
-            where the store refuses us.
+            if the store refuses us.
 
         """
         lines = numbers("Prometheus", records)
@@ -85,7 +85,7 @@ class PrometheusSink(HttpSink):
         await self._post(self.encoder.encode(Lines()))
 
     def is_receipt(self, answer: Response) -> bool:
-        """Say whether it is 204 as of Prometheus, or 200 as of Mimir, without a page."""
+        """Return whether it is 204 as of Prometheus, or 200 as of Mimir, without a page."""
         return super().is_receipt(answer) and not answer.text
 
     async def _post(self, body: bytes) -> None:

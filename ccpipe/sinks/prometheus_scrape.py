@@ -62,7 +62,7 @@ class PrometheusScrapeSink(Sink):
         Raises
         ------
         ConfigError
-            where the address is none, or `max_series` is less than 1.
+            if the address is none, or `max_series` is less than 1.
 
         """
         self.host, self.port = listen_address("listen", listen)
@@ -76,7 +76,7 @@ class PrometheusScrapeSink(Sink):
         self._table: SeriesTable | None = None
 
     async def __aenter__(self) -> Self:
-        """Listen; raises ConfigError where that is impossible."""
+        """Listen; raises ConfigError if that is impossible."""
         from aiohttp import web
 
         app = web.Application()

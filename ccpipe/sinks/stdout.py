@@ -48,11 +48,11 @@ class StdoutSink(Sink):
         Raises
         ------
         BrokenPipeError
-            where the reader has closed the pipe: that ends the command, without an error.
+            if the reader has closed the pipe: that ends the command, without an error.
         UnavailableError
-            where the output fails: a full disk behind ``>``.
+            if the output fails: a full disk behind ``>``.
         EncodeError
-            where the format cannot carry a record.
+            if the format cannot carry a record.
 
         """
         if self.format == "json":

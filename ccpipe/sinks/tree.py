@@ -85,7 +85,7 @@ class TreeSink(Sink):
         Raises
         ------
         UnavailableError
-            where the disk is full or broken.
+            if the disk is full or broken.
         RejectedError
             naming the envelopes that have no file or cannot be encoded, of one reason at a time;
             nothing was written then.

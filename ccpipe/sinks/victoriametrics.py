@@ -53,13 +53,13 @@ class VictoriaMetricsSink(HttpSink):
         Raises
         ------
         UnavailableError
-            where the store does not answer, is overloaded or has no space.
+            if the store does not answer, is overloaded or has no space.
         RejectedError
             for texts, naming them, and for what the store itself refuses.
         DeniedError
-            where the store refuses us.
+            if the store refuses us.
         EncodeError
-            where a message cannot be written as a line.
+            if a message cannot be written as a line.
 
         """
         lines = numbers("VictoriaMetrics", records)

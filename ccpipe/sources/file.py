@@ -67,7 +67,7 @@ class FileSource(Source):
         Raises
         ------
         ConfigError
-            where there is no path, or the rate is negative.
+            if there is no path, or the rate is negative.
 
         """
         if not paths:
@@ -97,9 +97,9 @@ class FileSource(Source):
         Raises
         ------
         MissingInputError
-            where a file cannot be opened.
+            if a file cannot be opened.
         DataError
-            where the rest of a file cannot be read.
+            if the rest of a file cannot be read.
 
         """
         for path in self.paths:

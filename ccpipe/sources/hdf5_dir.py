@@ -84,7 +84,7 @@ class Hdf5Dir(Source):
         Raises
         ------
         ConfigError
-            where the size is not positive.
+            if the size is not positive.
 
         """
         if batch_size < 1:

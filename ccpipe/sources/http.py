@@ -91,7 +91,7 @@ class HttpSource(Source):
         Raises
         ------
         ConfigError
-            where the address is none or an option contradicts another.
+            if the address is none or an option contradicts another.
 
         """
         self.host, self.port = listen_address("listen", listen)
@@ -114,7 +114,7 @@ class HttpSource(Source):
         server_tls_context(self.cert_file, self.key_file)
 
     async def __aenter__(self) -> Self:
-        """Listen; raises ConfigError where that is impossible."""
+        """Listen; raises ConfigError if that is impossible."""
         self._credentials = Credentials.read(self.users_file, self.token_file)
         app = web.Application()
         for path in ("/ping", "/health"):

@@ -40,7 +40,7 @@ class NullSource(Source):
         self._stopped = False
 
     # A source that holds a connection opens it in `__aenter__` and closes it in `__aexit__`;
-    # the pipe uses them where they are. It raises UnavailableError where trying again may help
+    # the pipe uses them where they are. It raises UnavailableError if trying again may help
     # and DeniedError where it will not.
 
     async def __aiter__(self) -> AsyncIterator[Batch]:

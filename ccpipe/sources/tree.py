@@ -73,7 +73,7 @@ class TreeSource(Source):
         Raises
         ------
         ConfigError
-            where a day is none, and for a state without ``follow``.
+            if a day is none, and for a state without ``follow``.
 
         """
         if state and not follow:
@@ -119,7 +119,7 @@ class TreeSource(Source):
         Raises
         ------
         MissingInputError
-            where there is no such folder, or, after all others, where files cannot be read.
+            if there is no such folder, or, after all others, where files cannot be read.
 
         """
         if not self.root.is_dir():

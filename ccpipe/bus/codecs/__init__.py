@@ -59,7 +59,7 @@ class Codec(Protocol):
         Raises
         ------
         EncodeError, RejectedError
-            where a record cannot be written or is beyond the broker's limit.
+            if a record cannot be written or is beyond the broker's limit.
 
         """
         ...

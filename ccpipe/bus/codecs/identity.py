@@ -35,7 +35,7 @@ class HeldToSubject(Codec):
         Raises
         ------
         ConfigError
-            where a template among `names` leaves out the node, so that it could not be held.
+            if a template among `names` leaves out the node, so that it could not be held.
 
         """
         self.codec = codec

@@ -79,14 +79,14 @@ class LineCodec(Codec):
         return Batch(lines, origin=message.subject)
 
     def _joined(self, messages: Sequence[Any]) -> Batch | None:
-        """Decode payloads together; None where one of them must be seen for itself."""
+        """Decode payloads together; None if one of them must be seen for itself."""
         if len(messages) == 1:
             return None
         joined = join([message.payload for message in messages])
         if joined is None:
             return None
         payload, ends = joined
-        lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=1)
+        lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=0)
         if lines.rejected or _misses_times(lines):
             return None
         batch = Batch(lines, origin=messages[0].subject)

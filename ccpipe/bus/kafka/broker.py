@@ -102,7 +102,7 @@ def topic_and_key(subject: str, prefix: str = "") -> tuple[str, bytes]:
     Raises
     ------
     EncodeError
-        where Kafka does not allow the topic.
+        if Kafka does not allow the topic.
 
     """
     escaped, _, key = subject.partition(" ")

@@ -86,7 +86,7 @@ class KafkaSink(Sink):
         self._producer: AIOKafkaProducer | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect, where there is a cluster; raises DeniedError where it refuses us."""
+        """Connect, where there is a cluster; raises DeniedError if it refuses us."""
         with contextlib.suppress(UnavailableError):
             await self._started()
         return self

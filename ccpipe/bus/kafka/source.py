@@ -195,7 +195,7 @@ class KafkaSource(Source):
         return consumer
 
     async def _refuse_others(self) -> None:
-        """Check that the group has no member; raises ConfigError where it has."""
+        """Check that the group has no member; raises ConfigError if it has."""
         async with administration(self.broker) as admin:
             [described] = await admin.describe_consumer_groups([self.group])
         if described.groups[0][_MEMBERS]:

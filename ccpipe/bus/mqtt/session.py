@@ -117,9 +117,9 @@ class Session:
         Raises
         ------
         UnavailableError
-            where no broker answers.
+            if no broker answers.
         DeniedError
-            where it refuses our credentials.
+            if it refuses our credentials.
 
         """
         try:
@@ -170,9 +170,9 @@ class Session:
         Raises
         ------
         UnavailableError
-            where the connection is lost before that.
+            if the connection is lost before that.
         DeniedError, RejectedError
-            where the broker refuses one of them; only MQTT 5 says so.
+            if the broker refuses one of them; only MQTT 5 says so.
 
         """
         for start in range(0, len(messages), IN_FLIGHT):

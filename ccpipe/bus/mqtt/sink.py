@@ -76,7 +76,7 @@ class MqttSink(Sink):
         self._session: Session | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect, where there is a broker; raises DeniedError where it refuses us."""
+        """Connect, where there is a broker; raises DeniedError if it refuses us."""
         with contextlib.suppress(UnavailableError):
             await self._connected()
         return self

@@ -106,7 +106,7 @@ def ensure_keys(folder: Path, role: str, names: Iterable[str]) -> None:
 
 
 def users_of(folder: Path) -> list[User]:
-    """Return everybody who has a seed; raises ConfigError where one cannot be read."""
+    """Return everybody who has a seed; raises ConfigError if one cannot be read."""
     return [
         User(role, path.stem, public_nkey(str(path), read_secret("seed", str(path))))
         for role in ROLES
@@ -202,7 +202,7 @@ def write_site(folder: Path, cluster: str) -> list[User]:
     Raises
     ------
     ConfigError
-        where a file cannot be read or written.
+        if a file cannot be read or written.
 
     """
     users = users_of(folder)

@@ -19,7 +19,7 @@ class Answer(msgspec.Struct):
     """The broker's answer to one message."""
 
     stream: str = ""
-    """That has stored it; empty where none has."""
+    """That has stored it; empty if none has."""
     error: dict[str, Any] | None = None
     """Why the stream refused it: an error of JetStream's API."""
 
@@ -62,7 +62,7 @@ class Acknowledgements:
         self._waiting: dict[str, Waiting] = {}  # by the reply subject
 
     async def open(self) -> None:
-        """Subscribe, once; raises UnavailableError where there is no connection just now."""
+        """Subscribe, once; raises UnavailableError if there is no connection just now."""
         if not self._inbox:
             self._inbox = self._new_inbox()
             await self._subscribe(f"{self._inbox}.*", self._receive)

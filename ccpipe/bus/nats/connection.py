@@ -1,4 +1,4 @@
-"""The connection to NATS: made once, kept for ever, its troubles counted and told."""
+"""The connection to NATS: made once, kept forever, its troubles counted and told."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ EACH = 5000
 class Connection:
     """One connection, as an async context manager.
 
-    It reconnects for ever and takes its subscriptions along. Slow consumers, missing permissions
+    It reconnects forever and takes its subscriptions along. Slow consumers, missing permissions
     and lost connections are counted in ``telemetry.bus_errors`` and logged.
     """
 
@@ -100,9 +100,9 @@ class Connection:
         Raises
         ------
         UnavailableError
-            where there is none at this moment.
+            if there is none at this moment.
         DeniedError
-            where it refused our credentials when it was opened.
+            if it refused our credentials when it was opened.
 
         """
         if self._opening is not None and self._opening.done():
@@ -116,9 +116,9 @@ class Connection:
         Raises
         ------
         UnavailableError
-            where no server answers and `forever` is false.
+            if no server answers and `forever` is false.
         DeniedError
-            where the server refuses our credentials.
+            if the server refuses our credentials.
 
         """
         deadline = math.inf if self.forever else time.monotonic() + CONNECT_SECONDS
@@ -134,7 +134,7 @@ class Connection:
         return self
 
     async def _attempt(self, deadline: float) -> bool:
-        """Connect; false where other servers are meant by now: a `ccpipe up` that just started."""
+        """Connect; false if other servers are meant by now: a `ccpipe up` that just started."""
         attempt = asyncio.create_task(self._connect(), name="ccpipe-connect")
         try:
             while not attempt.done():
@@ -204,7 +204,7 @@ class Connection:
         Raises
         ------
         UnavailableError
-            where the connection was lost just now; the subscription is made once it is back.
+            if the connection was lost just now; the subscription is made once it is back.
 
         """
 
@@ -247,7 +247,7 @@ class Connection:
         Raises
         ------
         UnavailableError
-            where there is no connection: what is sent then would only pile up.
+            if there is no connection: what is sent then would only pile up.
 
         """
         if not self._client.is_connected:
@@ -285,7 +285,7 @@ class Connection:
             await self._client.send(commands.encode())
 
     async def answers(self, seconds: float) -> bool:
-        """Say whether the server has seen what was published and answers a ping in time."""
+        """Return whether the server has seen what was published and answers a ping in time."""
         if self._client.is_connected:
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                 async with asyncio.timeout(seconds):

@@ -55,7 +55,7 @@ def client_options(bus: Bus) -> dict[str, Any]:
 
 
 def requires_tls(bus: Bus) -> bool:
-    """Say whether nothing may be sent before TLS."""
+    """Return whether nothing may be sent before TLS."""
     if bus.tls != "auto" or bus.ca_file or bus.cert_file:
         return True
     return any(server.startswith(("tls://", "wss://")) for server in bus.servers)

@@ -50,7 +50,7 @@ def explain(error: Exception, doing: str) -> UnavailableError | DeniedError:
 
 
 def storage_problem(code: int | None, description: str) -> str:
-    """Say which resource of the server is exhausted, and its cure; empty where none is."""
+    """Say which resource of the server is exhausted, and its cure; empty if none is."""
     if _DISK.search(description):
         return f"the disk of JetStream fails ({description}): {CURE}"
     if code == STORE_FAILED and _LIMIT.search(description):

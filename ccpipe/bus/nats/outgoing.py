@@ -40,9 +40,9 @@ class Outgoing(NamedTuple):
         Raises
         ------
         EncodeError
-            where the subject or a header would end the command.
+            if the subject or a header would end the command.
         RejectedError
-            where it is larger than `limit`, the server's ``max_payload``.
+            if it is larger than `limit`, the server's ``max_payload``.
 
         """
         for name, value in self.headers.items():

@@ -1,7 +1,7 @@
 """What the server does not permit us, reported to whoever waits for it.
 
 The server answers a publish that it refuses with a line for the connection, not with a reply: who
-waits for a reply would wait for nothing, and try again for ever.
+waits for a reply would wait for nothing, and try again forever.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Permissions:
         return True
 
     def forget(self) -> None:
-        """Begin anew, with a new connection."""
+        """Start over, with a new connection."""
         self._inbox = ""
 
     def require_replies(self) -> None:

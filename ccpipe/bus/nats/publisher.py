@@ -38,7 +38,7 @@ class Publisher:
         Raises
         ------
         ForbiddenError
-            where the server does not permit it; what it permits of them was published.
+            if the server does not permit it; what it permits of them was published.
         UnavailableError, RejectedError, EncodeError, DeniedError
             as ``Sink.write`` does.
 

@@ -32,7 +32,7 @@ def server_program() -> str:
     Raises
     ------
     MissingExtra
-        where there is none.
+        if there is none.
 
     """
     own = Path(sysconfig.get_path("scripts")) / "nats-server"

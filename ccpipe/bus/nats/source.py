@@ -56,7 +56,7 @@ SETTLE_SECONDS = 1.0
 
 
 class _Refused(NamedTuple):
-    """A message that is not decoded; see ``pipeline.plug.Rejected``."""
+    """A message that is not decoded; see ``pipeline.interfaces.Rejected``."""
 
     original: bytes
     reason: str

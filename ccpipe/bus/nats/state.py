@@ -20,9 +20,9 @@ async def streams_and_consumers(
     Raises
     ------
     UnavailableError
-        where JetStream is off or does not answer.
+        if JetStream is off or does not answer.
     DeniedError
-        where we may not see them.
+        if we may not see them.
 
     """
     jetstream = bus.jetstream()

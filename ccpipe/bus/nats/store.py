@@ -40,9 +40,9 @@ async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str])
     Raises
     ------
     NoStreamError
-        where nobody says that a stream has a message.
+        if nobody says that a stream has a message.
     ForbiddenError
-        where the server does not permit us to publish on some subjects; what is on others is
+        if the server does not permit us to publish on some subjects; what is on others is
         stored.
     UnavailableError, RejectedError, EncodeError, DeniedError
         as ``Sink.write`` does.

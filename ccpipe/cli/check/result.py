@@ -32,7 +32,7 @@ class Finding(msgspec.Struct, frozen=True):
     status: Status
     text: str
     value: float | None = None
-    """None where it could not be measured."""
+    """None if it could not be measured."""
     unit: str = ""
     """``s``, ``B`` or ``c``; empty for a count."""
     warning: float | None = None

@@ -136,7 +136,7 @@ def _finest(row: Metric, options: Mapping[str, Any]) -> str:
 
 
 def _includes(option: bool | Sequence[str], name: str) -> bool:
-    """Say whether an option enables a metric: for all, or by patterns of their names."""
+    """Return whether an option enables a metric: for all, or by patterns of their names."""
     return option if isinstance(option, bool) else proc.matches(name, option)
 
 

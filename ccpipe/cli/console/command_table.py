@@ -79,7 +79,7 @@ class CommandEntry(NamedTuple):
 
 
 def command(name: str) -> CommandEntry | None:
-    """Return a command by its name; None where there is none."""
+    """Return a command by its name; None if there is none."""
     start = f'["{name}",'
     with TABLE.open(encoding="utf-8") as lines:
         for line in lines:

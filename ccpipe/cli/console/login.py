@@ -42,9 +42,9 @@ class Login:
         Raises
         ------
         MissingInputError
-            where there is no such context.
+            if there is no such context.
         ConfigError, UsageError
-            where configuration or context cannot be read.
+            if configuration or context cannot be read.
 
         """
         flags = dict(read_context(self.context)) if self.context is not None else {}

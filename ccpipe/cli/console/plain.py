@@ -19,9 +19,9 @@ READERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def read(name: str, words: Sequence[str]) -> dict[str, Any] | None:
-    """Return what is given to a command, by the long names of its options; None where not plain.
+    """Return what is given to a command, by the long names of its options; None if not plain.
 
-    Options that may be repeated are lists; a flag is true, or false where it begins with ``no-``.
+    Options that may be repeated are lists; a flag is true, or false if it begins with ``no-``.
     """
     known = command(name)
     assert known is not None
@@ -46,7 +46,7 @@ def read(name: str, words: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _put_text(found: dict[str, Any], option: CommandOption, text: str) -> bool:
-    """Keep what a text says; false where that is not plain."""
+    """Keep what a text says; false if that is not plain."""
     kind = option.value.removesuffix("...")
     if kind not in READERS or (kind == "PATH" and not text):
         return False

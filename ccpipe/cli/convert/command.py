@@ -150,7 +150,7 @@ class Converter(Protocol):
         Raises
         ------
         DataError
-            where the rest of the file cannot be read.
+            if the rest of the file cannot be read.
 
         """
         ...

@@ -12,10 +12,10 @@ from ccpipe.bus.nats.outgoing import HEADER_ROOM, Outgoing, digest
 from ccpipe.bus.nats.publisher import Publisher
 from ccpipe.bus.nats.store import IN_FLIGHT
 from ccpipe.bus.subjects import KEPT, Subjects, matches
-from ccpipe.cli.dead.letters import Letters
+from ccpipe.cli.dead.dead_letters import DeadLetterStore
 from ccpipe.config import Site
 from ccpipe.errors import DataError
-from ccpipe.formats.dead_letters import StoredLetter
+from ccpipe.formats.dead_letters import StoredDeadLetter
 from ccpipe.terminal import Progress, note, plural, printable
 
 
@@ -41,16 +41,16 @@ class DeadLetterReplay:
         self.replayed = self.invalid = 0
         self._progress = Progress()
 
-    async def run(self, letters: AsyncIterator[StoredLetter], store: Letters) -> None:
+    async def run(self, letters: AsyncIterator[StoredDeadLetter], store: DeadLetterStore) -> None:
         """Replay letters; one that is still invalid is reported and stays where it is.
 
         Raises
         ------
         UnavailableError, DeniedError
-            where the broker fails; what was replayed until then is removed.
+            if the broker fails; what was replayed until then is removed.
 
         """
-        window: list[tuple[StoredLetter, list[Outgoing]]] = []
+        window: list[tuple[StoredDeadLetter, list[Outgoing]]] = []
         async for letter in letters:
             try:
                 window.append((letter, self.messages(letter)))
@@ -65,7 +65,7 @@ class DeadLetterReplay:
         self._progress.clear()
 
     async def _publish(
-        self, window: Sequence[tuple[StoredLetter, list[Outgoing]]], store: Letters
+        self, window: Sequence[tuple[StoredDeadLetter, list[Outgoing]]], store: DeadLetterStore
     ) -> None:
         if not window:
             return
@@ -76,7 +76,7 @@ class DeadLetterReplay:
         if self.rate:
             await asyncio.sleep(len(window) / self.rate)
 
-    def messages(self, letter: StoredLetter) -> list[Outgoing]:
+    def messages(self, letter: StoredDeadLetter) -> list[Outgoing]:
         """Return what a letter is published as: on its old subject, else on that of its records.
 
         A line without a timestamp gets the time at which it was kept. The ids differ from those
@@ -85,7 +85,7 @@ class DeadLetterReplay:
         Raises
         ------
         DataError
-            where it cannot be read.
+            if it cannot be read.
 
         """
         if letter.cut_from:

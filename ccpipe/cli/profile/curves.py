@@ -39,7 +39,7 @@ def find_curves(tables: Sequence[Table], data: Sequence[str]) -> list[Curve]:
     Raises
     ------
     DataError
-        where no table has any of the fields
+        if no table has any of the fields
 
     """
     wanted = {name.lower() for name in data}
@@ -72,7 +72,7 @@ def curves(
     Raises
     ------
     DataError
-        where no table has any of the fields
+        if no table has any of the fields
 
     """
     rows = [

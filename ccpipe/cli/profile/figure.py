@@ -29,13 +29,13 @@ def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
     Raises
     ------
     DataError
-        where no table has any of the fields, all are constant, or they are too many
+        if no table has any of the fields, all are constant, or they are too many
     MissingExtra
         without matplotlib
     UsageError
         for a name of a file that says no known format
     CreateError
-        where the file cannot be written
+        if the file cannot be written
 
     """
     if path.suffix.lower() not in FORMATS:

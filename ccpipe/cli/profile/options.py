@@ -61,7 +61,7 @@ class Tables:
         UsageError
             without a file, and for a rule that is not known
         DataError
-            where no table is what was asked for
+            if no table is what was asked for
 
         """
         from ccpipe.formats.slurm_profile import CORRECTIONS, open_profile, select
@@ -139,7 +139,7 @@ def write_output(pieces: Iterator[bytes], path: Path | None) -> None:
     Raises
     ------
     CreateError
-        where the file cannot be written
+        if the file cannot be written
 
     """
     if path is None:

@@ -34,7 +34,7 @@ def find_recipe(path: Path) -> Path:
     Raises
     ------
     MissingInputError
-        where a name is that of no recipe.
+        if a name is that of no recipe.
 
     """
     name = str(path)

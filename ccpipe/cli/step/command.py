@@ -139,7 +139,7 @@ def _gather_steps(site: Site, *, publish: bool, **options: Any) -> None:
 
 
 def _spool(site: Site) -> Path | None:
-    """Return the daemon's spool, beside that of the publisher; None where there is to be none."""
+    """Return the daemon's spool, beside that of the publisher; None if there is to be none."""
     options = site.publish.spool
     if not options.enabled:
         return None

@@ -88,7 +88,7 @@ def _watts(sums: Mapping[str, float]) -> float:
 
 
 def _sums(collect: Callable[[int], Iterable[Message]]) -> dict[str, float] | None:
-    """Return each metric added up over devices; None where they cannot be read."""
+    """Return each metric added up over devices; None if they cannot be read."""
     sums: dict[str, float] = {}
     try:
         for message in collect(time.time_ns()):

@@ -57,7 +57,7 @@ def write_report(
     Raises
     ------
     CreateError
-        where the file cannot be written
+        if the file cannot be written
 
     """
     row = describe(info, step, code, seconds)
@@ -78,7 +78,7 @@ def add_report(
     Raises
     ------
     CreateError
-        where the file cannot be written
+        if the file cannot be written
 
     """
     row = describe(info, step, None, seconds)

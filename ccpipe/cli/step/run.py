@@ -69,7 +69,7 @@ class StepRun:
         Raises
         ------
         CcpipeError
-            where the profile cannot be written
+            if the profile cannot be written
 
         """
         self._profile.init()

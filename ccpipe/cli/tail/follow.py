@@ -40,9 +40,9 @@ async def follow(options: Options) -> None:
     Raises
     ------
     UsageError
-        where the options do not fit together.
+        if the options do not fit together.
     UnavailableError, DeniedError
-        where no server answered in the time that was given, or it refuses us.
+        if no server answered in the time that was given, or it refuses us.
 
     """
     options.check()

@@ -47,7 +47,7 @@ class StoredReader:
         Raises
         ------
         UnavailableError, DeniedError
-            where JetStream does not answer, or we may not ask.
+            if JetStream does not answer, or we may not ask.
 
         """
         if self.jobs is not None:

@@ -31,7 +31,7 @@ class ModelFeed:
         self._dead = Subjects.of(site).patterns(["dead"], "*")
 
     async def run(self) -> None:
-        """Listen until cancelled; raises DeniedError where the server refuses us."""
+        """Listen until cancelled; raises DeniedError if the server refuses us."""
         async with self.bus:
             await self._replay_jobs()
             for place, pattern in enumerate(self.patterns):

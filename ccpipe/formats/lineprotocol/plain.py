@@ -21,9 +21,9 @@ MIN_CHUNK = 500
 def add_plain_lines(
     lines: Lines, start: int, end: int, time_of: Callable[[bytes], int | None]
 ) -> bool:
-    """Add the lines of a part of the payload, which ends in LF; false where one is not plain.
+    """Add the lines of a part of the payload, which ends in LF; false if one is not plain.
 
-    `time_of` returns nanoseconds for a timestamp, None where it is out of range.
+    `time_of` returns nanoseconds for a timestamp, None if it is out of range.
     """
     part = lines.payload[start:end]
     # One flat list of words; the line ends stay with the third ones, which shows that they are it.

@@ -25,7 +25,7 @@ IS_NUMBER = [kind in (ValueType.FLOAT, ValueType.INT, ValueType.UINT) for kind i
 
 
 def is_number(value: Value) -> TypeGuard[float]:
-    """Say whether a value is a number; a boolean is none."""
+    """Return whether a value is a number; a boolean is none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -35,7 +35,7 @@ def cells(value: Value) -> tuple[float, int, ValueType]:
     Raises
     ------
     EncodeError
-        where line protocol cannot carry the value: a number that is not finite, an integer beyond
+        if line protocol cannot carry the value: a number that is not finite, an integer beyond
         64 bits, a text with half a surrogate pair.
 
     """

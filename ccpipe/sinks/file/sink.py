@@ -78,7 +78,7 @@ class FileSink(Sink):
         Raises
         ------
         ConfigError
-            where `keep` is negative.
+            if `keep` is negative.
 
         """
         if keep < 0:
@@ -109,7 +109,7 @@ class FileSink(Sink):
         Raises
         ------
         ConfigError, DeniedError
-            where it cannot be written.
+            if it cannot be written.
 
         """
         check_folder(self.path.parent)
@@ -152,9 +152,9 @@ class FileSink(Sink):
         Raises
         ------
         UnavailableError
-            where the disk is full or broken.
+            if the disk is full or broken.
         EncodeError
-            where the format cannot carry a record.
+            if the format cannot carry a record.
 
         """
         try:

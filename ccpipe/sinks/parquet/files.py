@@ -130,7 +130,7 @@ def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     Raises
     ------
     UnavailableError
-        where somebody else holds it for so long.
+        if somebody else holds it for so long.
 
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

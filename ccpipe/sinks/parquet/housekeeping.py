@@ -73,7 +73,7 @@ class Housekeeping:
     """Works beside the writes of one sink, in one thread at a time."""
 
     def __init__(self, folder: Path, compression: str, retention: float, *, compact: bool) -> None:
-        """Look after the files below `folder`; keep days for `retention` seconds, 0 is for ever."""
+        """Look after the files below `folder`; keep days for `retention` seconds, 0 is forever."""
         self.folder = folder
         self.compression = compression
         self.retention = retention
@@ -126,7 +126,7 @@ class Housekeeping:
 def join_files(
     root: Path, folder: Path, compression: str, stopped: threading.Event | None = None
 ) -> bool:
-    """Join some small files of a folder to one; false where there are too few.
+    """Join some small files of a folder to one; false if there are too few.
 
     The new file gets its name before the others go. Its metadata names them, so that they go
     later where this process is killed in between.

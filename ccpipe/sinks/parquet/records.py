@@ -81,7 +81,7 @@ def payloads_of(records: Sequence[Message]) -> Sequence[Lines]:
     Raises
     ------
     EncodeError
-        where a message could not be written as a line either.
+        if a message could not be written as a line either.
 
     """
     return records.parts if isinstance(records, Payloads) else [to_lines(records)]

@@ -84,7 +84,7 @@ class ParquetSink(Sink):
         Raises
         ------
         ConfigError
-            where pyarrow was built without that compression.
+            if pyarrow was built without that compression.
 
         """
         if compression != "none" and not pa.Codec.is_available(compression):
@@ -104,7 +104,7 @@ class ParquetSink(Sink):
         Raises
         ------
         ConfigError, DeniedError
-            where it cannot.
+            if it cannot.
 
         """
         check_folder(self.folder)
@@ -115,7 +115,7 @@ class ParquetSink(Sink):
         Raises
         ------
         DeniedError, UnavailableError
-            where that cannot be.
+            if that cannot be.
 
         """
         try:
@@ -136,11 +136,11 @@ class ParquetSink(Sink):
         Raises
         ------
         UnavailableError
-            where the disk is full or fails; no file of this batch stays then.
+            if the disk is full or fails; no file of this batch stays then.
         RejectedError
-            where a cluster's name is too long for a folder.
+            if a cluster's name is too long for a folder.
         EncodeError
-            where a message could not be written as a line either.
+            if a message could not be written as a line either.
 
         """
         await self._write(records, None)

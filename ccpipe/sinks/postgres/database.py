@@ -30,7 +30,7 @@ class Database:
     """One database, and at most one connection to it."""
 
     def __init__(self, url: str, password_file: str, timeout: float, tables: Sequence[str]) -> None:
-        """Take an address; raises ConfigError where it is none, or holds a password.
+        """Take an address; raises ConfigError if it is none, or holds a password.
 
         `tables` are those that are written to.
         """
@@ -58,11 +58,11 @@ class Database:
         Raises
         ------
         UnavailableError
-            where it does not answer.
+            if it does not answer.
         ConfigError
-            where the password cannot be read or there is no such database.
+            if the password cannot be read or there is no such database.
         DeniedError
-            where the server refuses us.
+            if the server refuses us.
 
         """
         try:

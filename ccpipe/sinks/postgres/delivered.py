@@ -42,7 +42,7 @@ async def overlapping(connection: Any, runs: Sequence[MessageRange]) -> list[Mes
 
 
 async def is_noted(connection: Any, runs: Sequence[MessageRange]) -> bool:
-    """Note runs as stored; false where another bridge has stored some of them meanwhile.
+    """Note runs as stored; false if another bridge has stored some of them meanwhile.
 
     Who notes waits for others who do, and sees what they have committed: of two transactions with
     the same message one gets false, and must be rolled back.
@@ -53,7 +53,7 @@ async def is_noted(connection: Any, runs: Sequence[MessageRange]) -> bool:
 
 
 Write = Callable[[bytearray | None], Awaitable[bool]]
-"""Writes the records with a 1, or all for None; false where that must begin anew."""
+"""Writes the records with a 1, or all for None; false if that must start over."""
 
 
 class Once:
@@ -70,7 +70,7 @@ class Once:
             self._noted = 0
 
     async def is_written(self, connection: Any, ids: MessageIds | None, write: Write) -> bool:
-        """Write what is not stored; false where nothing was and it must begin anew."""
+        """Write what is not stored; false if nothing was and it must start over."""
         transaction = connection.transaction(isolation="read_committed")
         await transaction.start()
         try:

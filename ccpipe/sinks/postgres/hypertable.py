@@ -45,7 +45,7 @@ _IS_ONE = """
 
 
 async def is_hypertable(connection: Any) -> bool:
-    """Say whether `samples` is one."""
+    """Return whether `samples` is one."""
     view = "SELECT to_regclass('timescaledb_information.hypertables') IS NOT NULL"
     return bool(await connection.fetchval(view) and await connection.fetchval(_IS_ONE))
 

@@ -104,7 +104,7 @@ class PostgresSink(PostgresStore):
         return False
 
     async def copy(self, connection: Any, records: Lines, keep: bytearray | None) -> bool:
-        """Copy lines; false where series have other numbers by now."""
+        """Copy lines; false if series have other numbers by now."""
         if not await self._ensure_generation(connection):
             return False
         lines = records if keep is None else records.take(keep)

@@ -33,7 +33,7 @@ class Partitions:
     """Which partitions are there, as far as one bridge knows."""
 
     def __init__(self, retention: float) -> None:
-        """Keep days for `retention` seconds; 0 is for ever."""
+        """Keep days for `retention` seconds; 0 is forever."""
         self.retention = retention
         self.is_hypertable = False
         """Whether TimescaleDB makes and names them."""

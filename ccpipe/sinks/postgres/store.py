@@ -13,7 +13,7 @@ from ccpipe.sinks.postgres.database import Database
 from ccpipe.sinks.postgres.delivered import Once
 
 TRIES = 5
-"""How often a write begins anew at once because another bridge, or a truncation, came between."""
+"""How often a write starts over at once because another bridge, or a truncation, came between."""
 
 
 class PostgresStore(Sink):
@@ -50,7 +50,7 @@ class PostgresStore(Sink):
         Raises
         ------
         ConfigError
-            where the address is none, or holds a password.
+            if the address is none, or holds a password.
 
         """
         self.database = Database(url, password_file, float(timeout), self.tables)
@@ -95,13 +95,13 @@ class PostgresStore(Sink):
         Raises
         ------
         UnavailableError
-            where the server does not answer, has no space or is read-only.
+            if the server does not answer, has no space or is read-only.
         RejectedError
             for records with the character NUL, which PostgreSQL keeps in no text.
         DeniedError
-            where the server refuses us.
+            if the server refuses us.
         EncodeError
-            where a message could not be written as a line either.
+            if a message could not be written as a line either.
 
         """
         await self._write(records, None)

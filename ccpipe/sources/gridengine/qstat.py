@@ -56,7 +56,7 @@ class Qstat(Source):
         Raises
         ------
         ConfigError
-            where there is no command.
+            if there is no command.
 
         """
         if not command:
@@ -125,7 +125,7 @@ class Qstat(Source):
         return NodeState(name, states, cpusAllocated=used, jobsRunning=host.jobs_running)
 
     async def _run(self) -> bytes:
-        """Run the command; raises DataError where it fails, TimeoutError where it takes long."""
+        """Run the command; raises DataError if it fails, TimeoutError where it takes long."""
         process = await asyncio.create_subprocess_exec(
             *self.command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )

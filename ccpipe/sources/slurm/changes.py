@@ -60,13 +60,13 @@ class Changes:
         """Rows of jobs that slurmdbd knows the end of only, by number and submission."""
 
     def open(self) -> None:
-        """Read the file; raises ConfigError where it cannot be used."""
+        """Read the file; raises ConfigError if it cannot be used."""
         self._state.open()
         self._last_poll = self._progress.get("poll") or 0
 
     @property
     def complete_until(self) -> int | None:
-        """Until when all ends were reported, in nanoseconds; None where that is not known."""
+        """Until when all ends were reported, in nanoseconds; None if that is not known."""
         return self._progress.get("complete")
 
     def forget(self) -> None:

@@ -47,7 +47,7 @@ SQUEUE_COLUMNS = tuple(_SQUEUE.values())
 
 
 class Commands:
-    """Runs sacct, squeue, scontrol and sinfo; each raises UnavailableError where it fails."""
+    """Runs sacct, squeue, scontrol and sinfo; each raises UnavailableError if it fails."""
 
     def __init__(self, *, folder: str, timeout: float) -> None:
         """Find the programs in a folder, or on the ``PATH`` where it is empty."""

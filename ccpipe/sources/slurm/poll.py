@@ -41,7 +41,7 @@ class Poll:
     jobs: Iterable[LiveJob] = ()
     """To be read once."""
     listed: frozenset[int] | None = None
-    """Numbers of all jobs that slurmctld knows; None where it could not be asked."""
+    """Numbers of all jobs that slurmctld knows; None if it could not be asked."""
     details: dict[int, Detail] = field(default_factory=dict)
     cluster: Cluster | None = None
     has_accounting: bool = True

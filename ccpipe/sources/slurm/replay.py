@@ -37,7 +37,7 @@ class PollReplay:
         Raises
         ------
         ConfigError
-            where there is none.
+            if there is none.
 
         """
         self._files: dict[int, list[tuple[str, Path]]] = {}

@@ -105,7 +105,7 @@ class Slurm(Source):
         Raises
         ------
         ConfigError
-            where a number makes no sense, or there is nothing to replay.
+            if a number makes no sense, or there is nothing to replay.
 
         """
         if batch_size < 1 or speed < 0:

@@ -84,7 +84,7 @@ class BackfillSource(Source):
         Raises
         ------
         ConfigError
-            where the checkpoint is of another backfill.
+            if the checkpoint is of another backfill.
 
         """
         self.reader = reader
@@ -131,7 +131,7 @@ async def from_parquet(folder: Path, nodes: frozenset[str]) -> AsyncGenerator[St
     Raises
     ------
     UnavailableError
-        where files went while they were read, since a bridge joined them: begin again.
+        if files went while they were read, since a bridge joined them: begin again.
 
     """
     import duckdb
@@ -172,7 +172,7 @@ async def from_postgres(
     Raises
     ------
     UnavailableError
-        where the database cannot be read.
+        if the database cannot be read.
 
     """
     try:

@@ -47,7 +47,7 @@ class BackfillCheckpoint:
         Raises
         ------
         ConfigError
-            where it is the checkpoint of another backfill.
+            if it is the checkpoint of another backfill.
 
         """
         self.path = path

@@ -43,9 +43,9 @@ class FilesSource(FileSource):
         Raises
         ------
         MissingInputError
-            where a file is not there.
+            if a file is not there.
         ConfigError
-            where the checkpoint is of another backfill.
+            if the checkpoint is of another backfill.
 
         """
         super().__init__(paths=[str(path) for path in paths], format=format, rate=rate)

@@ -22,7 +22,7 @@ except ImportError as missing:
     raise MissingExtra(missing.name or "duckdb", "query") from None
 
 TRIES = 5
-"""How often a query begins anew where files were joined while it read them."""
+"""How often a query starts over where files were joined while it read them."""
 
 _SAMPLES = """
     CREATE OR REPLACE VIEW samples AS
@@ -84,7 +84,7 @@ def run_query(folder: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer])
     Raises
     ------
     NoFilesError
-        where there are none.
+        if there are none.
 
     """
     for trial in range(TRIES):

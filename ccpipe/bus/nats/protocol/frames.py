@@ -31,7 +31,7 @@ class Delivery(NamedTuple):
     """Bytes that are not UTF-8 are written ``\\xff``."""
     payload: bytes
     header: bytes = b""
-    """As it came, with its first line; empty where there is none."""
+    """As it came, with its first line; empty if there is none."""
     reply: str = ""
     flaw: str = ""
     """Which rule of the protocol the message breaks; empty for nearly all."""
@@ -96,7 +96,7 @@ _INT64_DIGITS = 19
 
 
 def write_header(headers: Mapping[str, str]) -> bytes:
-    """Return a header as it comes from the server; empty where there is nothing in it."""
+    """Return a header as it comes from the server; empty if there is nothing in it."""
     lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     return "".join(["NATS/1.0\r\n", *lines, "\r\n"]).encode() if lines else b""
 
@@ -139,7 +139,7 @@ def split_in_python(store: bytearray, start: int, end: int) -> tuple[list[Frame]
     Raises
     ------
     BrokenFrame
-        where the bytes are not the protocol.
+        if the bytes are not the protocol.
 
     """
     data = bytes(memoryview(store)[start:end])
@@ -180,7 +180,7 @@ def message_line(line: bytes) -> tuple[bytes, int, bytes, int, int]:
     Raises
     ------
     BrokenFrame
-        where the line is not that of a message.
+        if the line is not that of a message.
 
     """
     kind, *words = line.split(b" ")  # and nowhere else: a subject may hold any other byte

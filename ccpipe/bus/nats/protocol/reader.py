@@ -103,7 +103,7 @@ class ProtocolReader:
         Raises
         ------
         ProtocolError
-            where the server sent what is not its protocol: nats-py connects anew.
+            if the server sent what is not its protocol: nats-py connects anew.
 
         """
         if self._inlet is None:
@@ -138,11 +138,11 @@ class ProtocolReader:
         self._left.append((0, error))
 
     def is_current(self, inlet: "_Inlet") -> bool:
-        """Say whether what comes from an inlet still counts."""
+        """Return whether what comes from an inlet still counts."""
         return self._inlet is inlet
 
     def _is_received(self, sid: int, messages: Any) -> bool:
-        """Hand messages over to one of `receivers`; false where nats-py has to do it."""
+        """Hand messages over to one of `receivers`; false if nats-py has to do it."""
         subscription = self._client._subs.get(sid)
         if subscription is None:
             return True  # nobody's any more

@@ -10,7 +10,7 @@ from ccpipe.bus.nats.protocol.splitter import KERNEL
 def stored_in_python(replies: list[str]) -> "tuple[array[int], array[int]] | None":
     """Return each message's number and the time at which it was stored; see ``stored_as``.
 
-    None where one of the subjects is a publisher's.
+    None if one of the subjects is a publisher's.
     """
     numbers, times = array("q"), array("q")
     for found in map(stored_as, replies):

@@ -61,7 +61,7 @@ class Observer:
     """Measures for how long each process has not changed its count of beats."""
 
     def __init__(self, max_gap: float) -> None:
-        """Begin anew where `max_gap` seconds pass without a look: nobody is blamed for a gap.
+        """Start over where `max_gap` seconds pass without a look: nobody is blamed for a gap.
 
         Then this process was stalled, or the broker was away and nobody could write.
         """
@@ -115,7 +115,7 @@ def _subject(subjects: Subjects, durable: str) -> str:
 
 
 async def _find(jetstream: JetStreamContext, stream: str, subject: str) -> Version | None:
-    """Return the table as it was written last; None where nobody has written it."""
+    """Return the table as it was written last; None if nobody has written it."""
     try:
         message = await jetstream.get_last_msg(stream, subject)
     except nats.js.errors.NotFoundError:
@@ -139,12 +139,12 @@ class Claims:
         self._subjects = f"{escape(subjects.cluster)}.replicas.*"
 
     async def read(self, jetstream: JetStreamContext) -> Version:
-        """Return the table, empty where nobody has written it; makes its stream.
+        """Return the table, empty if nobody has written it; makes its stream.
 
         Raises
         ------
         UnavailableError, DeniedError
-            where JetStream does not answer, or not to us.
+            if JetStream does not answer, or not to us.
 
         """
         found = await _find(jetstream, self._stream, self._subject)
@@ -154,7 +154,7 @@ class Claims:
         return found
 
     async def write(self, jetstream: JetStreamContext, table: ClaimTable, sequence: int) -> bool:
-        """Write the table on top of what was read; false where another process was faster.
+        """Write the table on top of what was read; false if another process was faster.
 
         Raises
         ------

@@ -30,7 +30,7 @@ async def streams_of(jetstream: JetStreamContext, patterns: Sequence[str]) -> di
     Raises
     ------
     UnavailableError, DeniedError
-        where JetStream does not answer, or we may not ask.
+        if JetStream does not answer, or we may not ask.
 
     """
     try:
@@ -92,7 +92,7 @@ class StreamHistory:
         Raises
         ------
         UnavailableError, DeniedError
-            where that cannot begin.
+            if that cannot begin.
 
         """
         try:

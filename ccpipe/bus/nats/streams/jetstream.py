@@ -49,7 +49,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def max_age(self) -> float | None:
-        """For how long it keeps a message, in seconds; None for ever."""
+        """For how long it keeps a message, in seconds; None forever."""
         return self.config.get("max_age", 0) / NANOSECONDS or None
 
     @property
@@ -68,7 +68,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     def away(self) -> float | None:
         """For how long a bridge may be away and miss nothing, in seconds, at the rate until now.
 
-        None where nothing limits it, or no message has come to tell the rate.
+        None if nothing limits it, or no message has come to tell the rate.
         """
         limits = [self.max_age] if self.max_age else []
         if self.max_bytes and self.rate:
@@ -126,7 +126,7 @@ async def call(
     Raises
     ------
     UnavailableError, DeniedError
-        where it fails; `doing` says what was attempted.
+        if it fails; `doing` says what was attempted.
 
     """
     try:
@@ -153,7 +153,7 @@ async def names_of(jetstream: JetStreamContext, subject: str) -> list[str]:
 
 
 async def stream_of(jetstream: JetStreamContext, name: str) -> Stream | None:
-    """Return a stream by its name; None where there is none."""
+    """Return a stream by its name; None if there is none."""
     return await _info(jetstream, f"STREAM.INFO.{name}", Stream, f"looking at the stream {name}")
 
 
@@ -169,7 +169,7 @@ async def time_of_last(jetstream: JetStreamContext, stream: str, subject: str) -
 
 
 async def consumer_of(jetstream: JetStreamContext, stream: str, name: str) -> Consumer | None:
-    """Return a consumer by its name; None where there is none."""
+    """Return a consumer by its name; None if there is none."""
     subject = f"CONSUMER.INFO.{stream}.{name}"
     return await _info(jetstream, subject, Consumer, f"inspecting the consumer {name}")
 

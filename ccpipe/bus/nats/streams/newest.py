@@ -10,12 +10,12 @@ from ccpipe.bus.nats.streams.jetstream import names_of, stream_of, time_of_last
 async def newest(bus: Connection, patterns: Iterable[str]) -> float | None:
     """Return the age of the newest message that a stream stores on subjects, in seconds.
 
-    Subjects may have wildcards; None where there is no message. Both times are the broker's.
+    Subjects may have wildcards; None if there is no message. Both times are the broker's.
 
     Raises
     ------
     UnavailableError, DeniedError
-        where JetStream does not answer, or not to us.
+        if JetStream does not answer, or not to us.
 
     """
     jetstream = bus.jetstream()

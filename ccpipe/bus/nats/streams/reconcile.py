@@ -46,7 +46,7 @@ async def survey(bus: Connection, site: Site) -> Survey:
     Raises
     ------
     UnavailableError, DeniedError
-        where JetStream does not answer, or not to us.
+        if JetStream does not answer, or not to us.
 
     """
     jetstream = bus.jetstream()
@@ -116,9 +116,9 @@ async def apply(bus: Connection, site: Site, found: Survey, *, drop: bool) -> No
     Raises
     ------
     ConfigError
-        where messages that are stored would not fit, unless `drop`.
+        if messages that are stored would not fit, unless `drop`.
     UnavailableError, DeniedError
-        where JetStream does not answer, or not to us.
+        if JetStream does not answer, or not to us.
 
     """
     jetstream = bus.jetstream()

@@ -31,9 +31,9 @@ async def replay(
     Raises
     ------
     UnavailableError
-        where JetStream does not answer.
+        if JetStream does not answer.
     DeniedError
-        where we may not read it.
+        if we may not read it.
 
     """
     jetstream = bus.jetstream()

@@ -203,7 +203,7 @@ class Replicas:
     async def _exchange(self, wanted: list[str]) -> dict[str, float] | None:
         """Change the table; return what is ours, with seconds to wait before it is read.
 
-        None where an exclusive process must wait.
+        None if an exclusive process must wait.
         """
         jetstream = self.bus.jetstream()
         while True:
@@ -226,7 +226,7 @@ class Replicas:
         return {name: silent_of.get(name, 0.0) for name in table.of(self.name) if name in wanted}
 
     def _is_alone(self, table: ClaimTable, dead: set[str]) -> bool:
-        """Say whether nobody else is there, or raise ConfigError where somebody is seen alive."""
+        """Return whether nobody else is there, or raise ConfigError if somebody is seen alive."""
         others = set(table.members) - dead - {self.name}
         before, self._before = self._before, table
         if before and any(

@@ -48,9 +48,9 @@ async def ensure_stream(
     Raises
     ------
     UnavailableError
-        where JetStream does not answer (yet).
+        if JetStream does not answer (yet).
     DeniedError
-        where we may not see or make a stream.
+        if we may not see or make a stream.
 
     """
     dead = patterns == [subjects.dead()]
@@ -84,7 +84,7 @@ async def _ensure_downstream(jetstream: JetStreamContext, config: api.StreamConf
 
 
 async def find_home(jetstream: JetStreamContext, pattern: str) -> Stream | None:
-    """Return the stream that stores all subjects of a pattern; None where none does.
+    """Return the stream that stores all subjects of a pattern; None if none does.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.St
 
 
 def has_upstream(bus: Bus) -> bool:
-    """Say whether our stream gets its messages from other streams, and stores no subject itself."""
+    """Return whether our stream only copies other streams."""
     return bool(bus.stream_sources or bus.stream_mirror)
 
 
@@ -260,7 +260,7 @@ async def ensure_consumer(
     UnavailableError, DeniedError
         as ``ensure_stream`` does.
     ConfigError
-        where a consumer of that name exists and reads other subjects in another way.
+        if a consumer of that name exists and reads other subjects in another way.
 
     """
     config = api.ConsumerConfig(
@@ -297,7 +297,7 @@ async def refuse_others(
     Raises
     ------
     ConfigError
-        where it does.
+        if it does.
     UnavailableError, DeniedError
         as ``ensure_stream`` does.
 

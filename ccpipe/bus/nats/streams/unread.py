@@ -55,7 +55,7 @@ class UnreadWatch:
             stream = await stream_of(jetstream, name)
             own = await consumer_of(jetstream, name, self._durable)
             if stream is None or own is None:
-                self._before, self._counted = None, 0  # made again: its numbers begin anew
+                self._before, self._counted = None, 0  # made again: its numbers start over
                 return
             self._count(stream, own)
             self._warn(stream, own)

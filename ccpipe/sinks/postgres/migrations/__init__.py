@@ -64,7 +64,7 @@ async def migrate(connection: Any) -> None:
     Raises
     ------
     ConfigError
-        where they are those of a newer ccpipe.
+        if they are those of a newer ccpipe.
 
     """
     known = migrations()

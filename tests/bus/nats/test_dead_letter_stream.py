@@ -1,8 +1,8 @@
 """Dead letters on the bus, read back and removed."""
 
 from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.dead_letter_stream import DeadLetterStream
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.letters import BusLetters
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.pipeline import DeadLetter
@@ -19,7 +19,7 @@ async def test_what_was_kept_is_read_in_order(site: Site) -> None:
     """With everything that the headers say."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         await NatsDeadLetterSink(bus, site).write(LETTERS)
-        found = [letter async for letter in BusLetters(bus, Subjects.of(site)).read()]
+        found = [letter async for letter in DeadLetterStream(bus, Subjects.of(site)).read()]
     assert [(x.original, x.reason, x.origin, x.line, x.offset) for x in found] == [
         (x.original, x.reason, x.origin, x.line, x.offset) for x in LETTERS
     ]
@@ -31,11 +31,11 @@ async def test_what_was_removed_is_gone_for_everybody(site: Site) -> None:
     """Also where two remove the same letter."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         await NatsDeadLetterSink(bus, site).write(LETTERS)
-        letters = BusLetters(bus, Subjects.of(site))
+        letters = DeadLetterStream(bus, Subjects.of(site))
         found = [letter async for letter in letters.read()]
         await letters.remove(found[:2])
         await letters.remove(found[1:2])
-        left = [letter async for letter in BusLetters(bus, Subjects.of(site)).read()]
+        left = [letter async for letter in DeadLetterStream(bus, Subjects.of(site)).read()]
     assert [letter.original for letter in left] == [b"c"]
 
 
@@ -46,5 +46,5 @@ async def test_headers_of_others_are_not_trusted(site: Site) -> None:
         headers = {"Ccpipe-Line": "9" * 5000, "Ccpipe-Offset": "-1"}
         await bus.publish(Subjects.of(site).dead(), b"x", headers=headers)
         await bus.flush()
-        found = [letter async for letter in BusLetters(bus, Subjects.of(site)).read()]
+        found = [letter async for letter in DeadLetterStream(bus, Subjects.of(site)).read()]
     assert [(x.original, x.line, x.offset) for x in found[1:]] == [(b"x", 0, 0)]

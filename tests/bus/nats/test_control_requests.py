@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.subjects import REQUESTED_BY
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
@@ -53,8 +53,8 @@ async def test_it_ends_when_every_named_node_has_answered(site: Site, bus: Conne
     nodes = Nodes(bus, "n1", "n2")
     await bus.subscribe(GET, nodes.receive)
     start = time.monotonic()
-    requests = [request("interval", node="n1"), request("interval", node="n2")]
-    answers = await ask(bus, site, requests, seconds=20)
+    requests = [control_request("interval", node="n1"), control_request("interval", node="n2")]
+    answers = await send_requests(bus, site, requests, seconds=20)
     assert time.monotonic() - start < 30
     assert sorted(str(answer.value) for answer in answers) == ["n1", "n2"]
     assert "@" in nodes.received[0].headers[REQUESTED_BY]
@@ -63,8 +63,8 @@ async def test_it_ends_when_every_named_node_has_answered(site: Site, bus: Conne
 async def test_a_node_that_is_silent_is_not_among_the_answers(site: Site, bus: Connection) -> None:
     """The others' answers are returned when the time is up."""
     await bus.subscribe(GET, Nodes(bus, "n1").receive)
-    requests = [request("interval", node="n1"), request("interval", node="n2")]
-    answers = await ask(bus, site, requests, seconds=0.5)
+    requests = [control_request("interval", node="n1"), control_request("interval", node="n2")]
+    answers = await send_requests(bus, site, requests, seconds=0.5)
     assert [answer.hostname for answer in answers] == ["n1"]
 
 
@@ -72,7 +72,7 @@ async def test_a_request_to_all_waits_for_every_answer(site: Site, bus: Connecti
     """Nobody knows how many nodes there are, so that it lasts as long as it may."""
     await bus.subscribe(GET, Nodes(bus, "n1", "n2", "n3").receive)
     start = time.monotonic()
-    answers = await ask(bus, site, [request("interval")], seconds=0.5)
+    answers = await send_requests(bus, site, [control_request("interval")], seconds=0.5)
     assert time.monotonic() - start >= 0.5
     assert sorted(str(answer.value) for answer in answers) == ["n1", "n2", "n3"]
 
@@ -80,18 +80,20 @@ async def test_a_request_to_all_waits_for_every_answer(site: Site, bus: Connecti
 async def test_it_ends_at_once_where_nobody_listens(site: Site, bus: Connection) -> None:
     """The broker reports that the subject has no subscriber."""
     start = time.monotonic()
-    assert await ask(bus, site, [request("interval", node="n1")], seconds=20) == []
+    assert (
+        await send_requests(bus, site, [control_request("interval", node="n1")], seconds=20) == []
+    )
     assert time.monotonic() - start < 30
 
 
 def test_a_request_with_a_value_is_a_put() -> None:
     """Without a value it is a GET; without a node it has no hostname."""
     before = time.time_ns()
-    put = request("freq", node="n1", value="2000", tags={"type": "socket", "type-id": "0"})
+    put = control_request("freq", node="n1", value="2000", tags={"type": "socket", "type-id": "0"})
     assert put.tags == {"hostname": "n1", "type": "socket", "type-id": "0", "method": "PUT"}
     assert (put.name, put.value, put.field) == ("freq", "2000", "control")
     assert before <= (put.time or 0) <= time.time_ns()
-    get = request("freq")
+    get = control_request("freq")
     assert (get.tags, get.value) == ({"type": "node", "method": "GET"}, "")
 
 
@@ -100,4 +102,4 @@ async def test_whoever_is_not_connected_cannot_ask(site: Site) -> None:
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         pass
     with pytest.raises(UnavailableError, match="not connected"):
-        await ask(bus, site, [request("interval")], seconds=1)
+        await send_requests(bus, site, [control_request("interval")], seconds=1)

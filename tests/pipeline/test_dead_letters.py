@@ -2,7 +2,7 @@
 
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.pipeline import DeadLetter, run
-from ccpipe.pipeline.letters import AT_ONCE, portions
+from ccpipe.pipeline.dead_letters import AT_ONCE, chunks
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import ListDeadLetterSink, ListSink, ListSource, play
 
@@ -25,6 +25,6 @@ def test_a_payload_of_bad_lines_makes_a_bounded_number_of_letters() -> None:
 def test_letters_are_written_some_at_a_time() -> None:
     """Each once, in their order."""
     letters = [DeadLetter(b"%d" % n, "no") for n in range(2 * AT_ONCE + 1)]
-    found = list(portions(letters))
+    found = list(chunks(letters))
     assert [len(portion) for portion in found] == [AT_ONCE, AT_ONCE, 1]
     assert [letter for portion in found for letter in portion] == letters

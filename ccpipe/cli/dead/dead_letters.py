@@ -11,18 +11,18 @@ from cyclopts import Parameter
 
 from ccpipe.errors import UnavailableError, UsageError
 from ccpipe.formats import dead_letters
-from ccpipe.formats.dead_letters import Damaged, StoredLetter
+from ccpipe.formats.dead_letters import Damaged, StoredDeadLetter
 from ccpipe.terminal import note
 
 
-class Letters(Protocol):
+class DeadLetterStore(Protocol):
     """Where letters are kept."""
 
-    def read(self) -> AsyncIterator[StoredLetter]:
+    def read(self) -> AsyncIterator[StoredDeadLetter]:
         """Yield the letters, the oldest first."""
         ...
 
-    async def remove(self, letters: Sequence[StoredLetter]) -> None:
+    async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
         """Remove letters that were replayed, or remember that they were."""
         ...
 
@@ -44,7 +44,9 @@ class Filter:
     count: int | None = None
     """Maximum number of dead letters."""
 
-    async def apply(self, letters: AsyncIterator[StoredLetter]) -> AsyncIterator[StoredLetter]:
+    async def apply(
+        self, letters: AsyncIterator[StoredDeadLetter]
+    ) -> AsyncIterator[StoredDeadLetter]:
         """Yield the letters that match; raises UsageError for a count below 1."""
         if self.count is not None and self.count < 1:
             raise UsageError("--count must be at least 1")
@@ -56,7 +58,7 @@ class Filter:
                 if found == self.count:
                     return
 
-    def _matches(self, letter: StoredLetter) -> bool:
+    def _matches(self, letter: StoredDeadLetter) -> bool:
         return (
             (not self.id or letter.id in self.id)
             and (self.reason is None or _holds(letter.reason, self.reason))
@@ -68,11 +70,11 @@ def _holds(text: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(text, f"*{pattern}*")
 
 
-class FileLetters:
+class FileDeadLetters:
     """The letters of a file; those that were replayed are listed in a file beside it."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file at `path`; raises UsageError where it cannot be opened."""
+        """Read the file at `path`; raises UsageError if it cannot be opened."""
         self.path = path
         self.journal = path.with_name(f"{path.name}.replayed")
         self.damaged = self.replayed = 0
@@ -92,7 +94,7 @@ class FileLetters:
         """Close the file."""
         self._file.close()
 
-    async def read(self) -> AsyncIterator[StoredLetter]:
+    async def read(self) -> AsyncIterator[StoredDeadLetter]:
         """Yield the letters that were not replayed; what is damaged is reported."""
         for each in self._read():
             if isinstance(each, Damaged):
@@ -103,13 +105,13 @@ class FileLetters:
             else:
                 yield each
 
-    def _read(self) -> Iterator[StoredLetter | Damaged]:
+    def _read(self) -> Iterator[StoredDeadLetter | Damaged]:
         try:
             yield from dead_letters.read(self._file)
         except OSError as error:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
-    async def remove(self, letters: Sequence[StoredLetter]) -> None:
+    async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
         """Remember that letters were replayed; raises UnavailableError."""
         from ccpipe.sinks.append_file import AppendFile
         from ccpipe.sinks.dead_letter_file import MODE

@@ -9,13 +9,13 @@ from nats.js import api
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.explain import explain
 from ccpipe.bus.subjects import Subjects
-from ccpipe.formats.dead_letters import StoredLetter
+from ccpipe.formats.dead_letters import StoredDeadLetter
 
 NO_MESSAGE = 10057
 """JetStream's error code for a message that is not there."""
 
 
-class BusLetters:
+class DeadLetterStream:
     """The letters of a cluster, over a connection that somebody else opens and closes."""
 
     def __init__(self, bus: Connection, subjects: Subjects) -> None:
@@ -24,13 +24,13 @@ class BusLetters:
         self.subject = subjects.dead()
         self._stream = ""
 
-    async def read(self) -> AsyncIterator[StoredLetter]:
+    async def read(self) -> AsyncIterator[StoredDeadLetter]:
         """Yield the letters, the oldest first; those that come meanwhile too.
 
         Raises
         ------
         UnavailableError, DeniedError
-            where JetStream does not answer or does not let us.
+            if JetStream does not answer or does not let us.
 
         """
         sequence = 1
@@ -47,7 +47,7 @@ class BusLetters:
         except (nats.errors.Error, TimeoutError) as error:
             raise explain(error, "reading dead letters") from None
 
-    async def remove(self, letters: Sequence[StoredLetter]) -> None:
+    async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
         """Remove letters that were read; raises UnavailableError or DeniedError."""
         for letter in letters:
             try:
@@ -57,9 +57,9 @@ class BusLetters:
                     raise explain(error, "removing dead letters") from None
 
 
-def _letter(message: api.RawStreamMsg) -> StoredLetter:
+def _letter(message: api.RawStreamMsg) -> StoredDeadLetter:
     headers = message.headers or {}
-    return StoredLetter(
+    return StoredDeadLetter(
         id=str(message.seq),
         time=int(message.time.timestamp() * 1e6) * 1000 if message.time else 0,
         reason=headers.get("Ccpipe-Reason", ""),

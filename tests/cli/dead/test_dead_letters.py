@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.cli.dead.letters import FileLetters, Filter
+from ccpipe.cli.dead.dead_letters import FileDeadLetters, Filter
 from ccpipe.errors import UnavailableError, UsageError
-from ccpipe.formats.dead_letters import StoredLetter, encode
+from ccpipe.formats.dead_letters import StoredDeadLetter, encode
 
 LETTERS = [
-    StoredLetter("1", 5, "no such table", b"a", "fox.metrics.n1"),
-    StoredLetter("2", 6, "not a line", b"b", "fox.metrics.n2"),
-    StoredLetter("3", 7, "not a line", b"c", "fox.sonar.job"),
+    StoredDeadLetter("1", 5, "no such table", b"a", "fox.metrics.n1"),
+    StoredDeadLetter("2", 6, "not a line", b"b", "fox.metrics.n2"),
+    StoredDeadLetter("3", 7, "not a line", b"c", "fox.sonar.job"),
 ]
 
 
-async def letters() -> AsyncIterator[StoredLetter]:
+async def letters() -> AsyncIterator[StoredDeadLetter]:
     """Yield the letters."""
     for letter in LETTERS:
         yield letter
@@ -47,9 +47,9 @@ async def test_a_count_of_none_is_refused() -> None:
         [letter async for letter in Filter(count=0).apply(letters())]
 
 
-async def read(path: Path) -> tuple[list[bytes], FileLetters]:
+async def read(path: Path) -> tuple[list[bytes], FileDeadLetters]:
     """Read a file's letters."""
-    kept = FileLetters(path)
+    kept = FileDeadLetters(path)
     found = [letter.original async for letter in kept.read()]
     kept.close()
     return found, kept
@@ -67,7 +67,7 @@ async def test_what_was_replayed_is_not_read_again(tmp_path: Path) -> None:
     path = tmp_path / "dead.lp"
     write(path, [b"a", b"b"])
     content = path.read_bytes()
-    kept = FileLetters(path)
+    kept = FileDeadLetters(path)
     first = await anext(kept.read())
     await kept.remove([first])
     kept.close()
@@ -92,8 +92,8 @@ async def test_a_file_that_is_missing_and_a_journal_that_cannot_be_read(tmp_path
     """The first is a wrong argument; without the second, letters would be replayed twice."""
     path = tmp_path / "dead.lp"
     with pytest.raises(UsageError, match="No such file"):
-        FileLetters(path)
+        FileDeadLetters(path)
     write(path, [b"a"])
     (tmp_path / "dead.lp.replayed").mkdir()
     with pytest.raises(UnavailableError, match="replayed"):
-        FileLetters(path)
+        FileDeadLetters(path)

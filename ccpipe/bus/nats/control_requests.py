@@ -17,7 +17,7 @@ from ccpipe.message import Kind, Message
 from ccpipe.pipeline import wait_for_event
 
 
-async def ask(
+async def send_requests(
     bus: Connection, site: Site, requests: Sequence[Message], *, seconds: float
 ) -> list[Message]:
     """Send requests over an open connection; return the log lines that answer them.
@@ -28,9 +28,9 @@ async def ask(
     Raises
     ------
     DeniedError
-        where the broker does not let us ask.
+        if the broker does not let us ask.
     UnavailableError
-        where there is no connection.
+        if there is no connection.
 
     """
     if not bus.is_connected:
@@ -84,7 +84,7 @@ def _denials(bus: Connection) -> float:
     return bus.telemetry.bus_errors.values.get("permissions", 0)
 
 
-def request(
+def control_request(
     name: str, *, node: str = "", value: str | None = None, tags: Mapping[str, str] | None = None
 ) -> Message:
     """Build a request to a node, or to all where none is named; one with a `value` is a PUT.

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 
 from ccpipe.errors import DeniedError, RejectedError
 
-_REFUSED = re.compile(r'Permissions Violation for (Publish|Subscription) to "(.*?)"', re.IGNORECASE)
+_REFUSED = r'(?i)Permissions Violation for (Publish|Subscription) to "(.*?)"'
 
 
 class ForbiddenError(RejectedError):
@@ -35,7 +35,7 @@ class Permissions:
 
     def report(self, text: str, inbox_prefix: str) -> bool:
         """Take note of what the server says in an error; return whether it is one."""
-        if (found := _REFUSED.search(text)) is None:
+        if (found := re.search(_REFUSED, text)) is None:
             return True
         what, subject = found[1].lower(), found[2]
         if what == "publish":

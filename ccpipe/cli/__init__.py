@@ -19,7 +19,7 @@ HELP_FLAGS = ("--help", "-h")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 """What ``CCPIPE_LOGLEVEL`` may name."""
 
-GARBAGE_THRESHOLD = 20_000
+GARBAGE_THRESHOLD = 50_000
 """New objects after which Python looks for cycles among them: imports make no garbage, and its own
 700 would cost an eighth of the time until a command begins."""
 

@@ -41,10 +41,11 @@ FOLDERS = {
     "step",
     "tail",
     "top",
+    "version",
 }
 """Commands that are packages."""
 
-PLAIN = {"publish": "ccpipe.cli.publish.plain", "tail": "ccpipe.cli.tail.plain"}
+PLAIN = {name: f"ccpipe.cli.{name}.plain" for name in ("publish", "tail", "version")}
 """What reads plain lines of some commands, which is faster and takes less memory."""
 
 HELP = """\

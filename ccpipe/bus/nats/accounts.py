@@ -49,6 +49,8 @@ jetstream {{
   # What a power cut may cost; "always" costs a disk write for each message: see
   # docs/operations/nats.md.
   sync_interval: "10s"
+  # Without it, a server before 2.12 lets any node delete messages (docs/security.md).
+  strict: true
 }}
 
 # With TLS nobody on the network can read or change what is published (docs/operations/security.md).
@@ -156,7 +158,10 @@ def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[s
     if user.role == "node":
         own = ("metrics", "events.*", "log.*", "sonar.*")
         return {
-            "publish": [f"{cluster}.{subject}.{user.name}" for subject in own],
+            "publish": [
+                *(f"{cluster}.{subject}.{user.name}" for subject in own),
+                "$JS.API.STREAM.NAMES",  # whether there is a stream yet
+            ],
             "subscribe": [inbox, f"{cluster}.control.*"],
             "allow_responses": True,
         }

@@ -1,15 +1,14 @@
 """Where a running ``ccpipe up`` of this user can be reached, for the user's other commands."""
 
-import json
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from ccpipe.config import state_folder
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
+class RunningServer(msgspec.Struct, frozen=True):
     """Where a ``ccpipe up`` on this machine can be reached; holds the password."""
 
     url: str
@@ -27,7 +26,7 @@ class RunningServer:
             return False
         path = _announcement()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_private(path, json.dumps(asdict(self)))
+        write_private(path, msgspec.json.encode(self).decode())
         return True
 
     def withdraw(self) -> None:
@@ -39,9 +38,9 @@ class RunningServer:
 def running() -> RunningServer | None:
     """Return this user's running ``ccpipe up``, if there is one."""
     try:
-        found = RunningServer(**json.loads(_announcement().read_text(encoding="utf-8")))
+        found = msgspec.json.decode(_announcement().read_bytes(), type=RunningServer)
         os.kill(found.pid, 0)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError):
         return None
     return found
 

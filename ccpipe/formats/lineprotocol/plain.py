@@ -4,7 +4,6 @@ A plain line is a known series, one float under a known field key, and a timesta
 spaces between. All of them pass through a few loops that run in C.
 """
 
-import re
 from collections.abc import Callable
 from itertools import accumulate
 from math import inf
@@ -17,7 +16,6 @@ CHUNK = 2**16
 """Bytes that are read at once."""
 MIN_CHUNK = 500
 """Bytes that are faster read line by line."""
-_STAMP = re.compile(STAMP.pattern + rb"\n")
 
 
 def add_plain_lines(
@@ -49,7 +47,8 @@ def add_plain_lines(
         return False
     times: dict[bytes, int] = {}
     for stamp in set(stamps):
-        time = time_of(stamp[:-1]) if _STAMP.fullmatch(stamp) else None
+        digits = stamp.removesuffix(b"\n")
+        time = time_of(digits) if digits != stamp and STAMP.fullmatch(digits) else None
         if time is None:
             return False
         times[stamp] = time

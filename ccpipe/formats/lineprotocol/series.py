@@ -304,7 +304,7 @@ def write_series(name: str, tags: Mapping[str, str]) -> bytes:
 
 def check_name(text: str) -> None:
     """Reject what cannot be a name or a tag; raises EncodeError."""
-    if not text or text[-1] == "\\" or _UNWRITABLE.search(text):
+    if not text or text[-1] == "\\" or re.search(_UNWRITABLE, text):
         raise EncodeError(f"{text!r:.80} cannot be a name or a tag in line protocol")
 
 
@@ -336,7 +336,7 @@ def escape_key(text: str) -> str:
 
 _KEY_SPECIAL = re.compile(r"[,= ]")
 _MEASUREMENT_SPECIAL = re.compile(r"[, ]")
-_UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_UNWRITABLE = r"[\x00-\x1f\x7f\ud800-\udfff]"
 
 
 def _join(name: str, sorted_tags: Mapping[str, str], plain: bool) -> bytes:

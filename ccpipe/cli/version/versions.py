@@ -1,12 +1,9 @@
-"""``ccpipe version``: versions of ccpipe, Python and libraries, for bug reports."""
+"""Versions of ccpipe, Python and libraries, and which kernels are in use."""
 
 import platform
 import re
 import sys
 from importlib import metadata
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from ccpipe import __version__
 from ccpipe.cli.console.output import TableOrJson, print_json, print_table
@@ -16,21 +13,8 @@ DEVELOPMENT = ("docs", "fuzz", "test")
 """Extras that only work on ccpipe itself needs."""
 
 
-def version(*, output: Annotated[TableOrJson, Parameter(alias="-o")] = "table") -> None:
-    """Show the versions of ccpipe, Python and libraries.
-
-    Shows also whether the compiled kernels are in use, and the command to install
-    each missing library.
-
-    Examples: ccpipe version
-              ccpipe version -o json
-              ccpipe version -o json | jq -r .kernel
-
-    Parameters
-    ----------
-    output
-        Output format.
-    """
+def show(output: TableOrJson = "table") -> None:
+    """Show the versions, and the command to install each missing library."""
     facts = {
         "ccpipe": __version__,
         "kernel": kernel(),

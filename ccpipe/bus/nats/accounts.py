@@ -49,7 +49,7 @@ jetstream {{
   # What a power cut may cost; "always" costs a disk write for each message: see
   # docs/operations/nats.md.
   sync_interval: "10s"
-  # Without it, a server before 2.12 lets any node delete messages (docs/security.md).
+  # Without it, a server before 2.12 lets any node delete messages (docs/operations/security.md).
   strict: true
 }}
 

@@ -1,4 +1,4 @@
-"""``ccpipe query``: ask the Parquet files with SQL."""
+"""``ccpipe query``: query the Parquet files with SQL."""
 
 import csv
 import sys

@@ -110,8 +110,8 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
     joined = sorted(path for path in files if path.endswith("-joined.parquet"))
     if not files:
         raise NoFilesError(
-            f"{folder}: no Parquet files yet; `ccpipe up` completes one every minute, "
-            "--dir names another folder"
+            f"{folder}: no Parquet files yet; `ccpipe up` writes one every minute, "
+            "--dir selects another folder"
         )
     if joined:
         replaced = connection.execute(_REPLACED.format(joined=_list(joined))).fetchall()

@@ -24,7 +24,7 @@ from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.conftest import eventually, free_port
 from tests.paths import ROOT
-from tests.servers.nats.daemon import nats_daemon
+from tests.servers.nats.daemon import accepts, nats_daemon
 
 CONF = ROOT / "nats.conf"
 NOW = 1_740_000_000 * 10**9
@@ -58,9 +58,12 @@ async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
         bus = Bus(servers=[f"nats://127.0.0.1:{port}"], user=role, password_file=str(secret))
         return Site(cluster="fritz", hostname="n1", bus=bus)
 
-    yield site
-    server.terminate()
-    await server.wait()
+    try:
+        await accepts(port)
+        yield site
+    finally:
+        server.terminate()
+        await server.wait()
 
 
 def denials(telemetry: Telemetry) -> float:

@@ -87,7 +87,7 @@ class LineCodec(Codec):
         if joined is None:
             return None
         payload, ends = joined
-        lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=1)
+        lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=0)
         if lines.rejected or _misses_times(lines):
             return None
         batch = Batch(lines, origin=messages[0].subject)

@@ -300,9 +300,11 @@ async def _server_without_password(folder: Path, port: int) -> AsyncIterator[Non
 
     words = [server_program(), "-a", "127.0.0.1", "-p", f"{port}", "-js", "-sd", f"{folder}"]
     process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
-    yield
-    process.terminate()
-    await process.wait()
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 class _Refusing(Sink):

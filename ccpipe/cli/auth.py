@@ -1,4 +1,4 @@
-"""``ccpipe auth``: who may do what on the broker."""
+"""``ccpipe auth``: permissions on the broker."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""``ccpipe init``: the files that a site starts with."""
+"""``ccpipe init``: the initial files of a site."""
 
 import json
 from pathlib import Path
@@ -88,7 +88,7 @@ def _read(path: Path) -> str:
 
 
 def _write(target: Path, files: dict[Path, str]) -> None:
-    """Write files that do not exist yet; none where one of them does."""
+    """Write files that do not exist yet; none if one of them exists."""
     existing = [str(target / path) for path in files if (target / path).exists()]
     if existing:
         verb = "exists" if len(existing) == 1 else "exist"

@@ -110,7 +110,7 @@ def _printer(output: Output, site: "Site") -> Sink:
 
 
 class EnvelopePrinter(Sink):
-    """Prints envelopes on stdout, one a line, as they would be published."""
+    """Prints envelopes on stdout, one per line, as they would be published."""
 
     takes = Envelopes
 

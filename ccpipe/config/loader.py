@@ -50,7 +50,7 @@ def load(
     Raises
     ------
     ConfigError
-        naming file, key path and, for an unknown key, the most similar one.
+        naming the file, the key path and, for an unknown key, the most similar one.
 
     """
     tree: dict[str, Any] = merge_tables(dict(below or {}), read_toml(path) if path else {})

@@ -54,9 +54,9 @@ class Attempts:
         Raises
         ------
         TimedOutError
-            at once where `splits` says that the caller then tries with less.
+            immediately if `splits`: the caller then retries with fewer records.
         UnavailableError
-            if the grace is over.
+            if the grace period is over.
 
         """
         pause = min(FIRST_SECONDS, self.limits.backoff)

@@ -273,7 +273,7 @@ class Sink(_Part):
 
     @abstractmethod
     async def write(self, records: Any) -> None:
-        """Make the records safe, or raise; never retry, log, count or wait without end.
+        """Store the records, or raise; must not retry, log, count or wait indefinitely.
 
         Raises
         ------

@@ -68,17 +68,17 @@ async def run(
 ) -> None:
     """Carry everything from `source` through `translators` to `sink`, until the source ends.
 
-    Setting `stop` asks the source to end; what it has handed over by then is still written, for
-    ``limits.grace`` seconds if the sink fails. It is the same where the source itself fails. What
-    could not be written and has no upstream that hands it over again becomes dead letters.
+    Setting `stop` asks the source to end; what it has handed over by then is still written, for up
+    to ``limits.grace`` seconds if the sink fails. The same applies if the source itself fails.
+    Records that could not be written and have no upstream to redeliver them become dead letters.
 
-    `dead_letter_sink` and `limits` are the source's and the sink's own where none are given.
-    `translators` may be ``Stages`` where they are to be replaced while the pipe runs.
+    `dead_letter_sink` and `limits` default to those of the source and the sink. `translators` may
+    be ``Stages`` if they are to be replaced while the pipe runs.
 
     Raises
     ------
     UnavailableError
-        if records could not be written within that time; they were not acknowledged.
+        if records could not be written within the grace period; they are not acknowledged.
     CcpipeError
         if the source or the sink fails permanently, or the parts do not fit together.
 

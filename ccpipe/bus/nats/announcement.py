@@ -1,4 +1,4 @@
-"""Where a running ``ccpipe up`` of this user can be reached, for the user's other commands."""
+"""Where a running ``ccpipe up`` can be reached, for other commands of the same user."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from ccpipe.config import state_folder
 
 
 class RunningServer(msgspec.Struct, frozen=True):
-    """Where a ``ccpipe up`` on this machine can be reached; holds the password."""
+    """Address of a ``ccpipe up`` running on this machine; includes the password."""
 
     url: str
     pid: int
@@ -17,9 +17,10 @@ class RunningServer(msgspec.Struct, frozen=True):
     folder: str
 
     def announce(self) -> bool:
-        """Announce it to commands of the same user, in a file that only the user can read.
+        """Announce the server in a file that only the user can read.
 
-        Where another one runs that was announced before, that one stays; return whether it is us.
+        If a server announced earlier is still running, it stays; return whether this one was
+        announced.
         """
         other = running()
         if other is not None and other.pid != self.pid:
@@ -30,7 +31,7 @@ class RunningServer(msgspec.Struct, frozen=True):
         return True
 
     def withdraw(self) -> None:
-        """Withdraw the announcement, unless another one has replaced it."""
+        """Remove the announcement, unless another server has replaced it."""
         if running() == self:
             _announcement().unlink(missing_ok=True)
 
@@ -50,7 +51,7 @@ def _announcement() -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file that only its owner can read, atomically."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123

@@ -1,4 +1,4 @@
-"""Asking nodes and setting things on them: the other side of ``node/agent/responder.py``."""
+"""Sends control requests to nodes: the counterpart of ``node/agent/responder.py``."""
 
 import asyncio
 import getpass
@@ -22,13 +22,13 @@ async def send_requests(
 ) -> list[Message]:
     """Send requests over an open connection; return the log lines that answer them.
 
-    It ends as soon as every node that is named has answered, or nobody listens; where a request
-    names no node, after `seconds`. Nodes that did not answer are simply not among the answers.
+    Returns as soon as every named node has answered, or no subscriber exists; if a request names
+    no node, after `seconds`. Nodes that did not answer are missing from the result.
 
     Raises
     ------
     DeniedError
-        if the broker does not let us ask.
+        if the broker does not permit control requests.
     UnavailableError
         if there is no connection.
 

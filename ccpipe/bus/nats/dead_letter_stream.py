@@ -1,4 +1,4 @@
-"""Dead letters on the bus: what ``<cluster>.dead`` holds, read back and removed."""
+"""Reads back and removes the dead letters stored from ``<cluster>.dead``."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -12,11 +12,11 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.formats.dead_letters import StoredDeadLetter
 
 NO_MESSAGE = 10057
-"""JetStream's error code for a message that is not there."""
+"""JetStream's error code for a message that does not exist."""
 
 
 class DeadLetterStream:
-    """The letters of a cluster, over a connection that somebody else opens and closes."""
+    """The dead letters of a cluster, over a connection opened and closed by the caller."""
 
     def __init__(self, bus: Connection, subjects: Subjects) -> None:
         """Read the stream that stores ``<cluster>.dead``."""
@@ -25,12 +25,12 @@ class DeadLetterStream:
         self._stream = ""
 
     async def read(self) -> AsyncIterator[StoredDeadLetter]:
-        """Yield the letters, the oldest first; those that come meanwhile too.
+        """Yield the dead letters, the oldest first; includes those that arrive meanwhile.
 
         Raises
         ------
         UnavailableError, DeniedError
-            if JetStream does not answer or does not let us.
+            if JetStream does not answer or denies access.
 
         """
         sequence = 1
@@ -43,17 +43,17 @@ class DeadLetterStream:
                 sequence = (message.seq or sequence) + 1
                 yield _letter(message)
         except nats.js.errors.NotFoundError:
-            return  # no stream, or no further letter
+            return  # no stream, or no further dead letter
         except (nats.errors.Error, TimeoutError) as error:
             raise explain(error, "reading dead letters") from None
 
     async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Remove letters that were read; raises UnavailableError or DeniedError."""
+        """Remove dead letters that were read; raises UnavailableError or DeniedError."""
         for letter in letters:
             try:
                 await self.jetstream.delete_msg(self._stream, int(letter.id))
             except (nats.errors.Error, TimeoutError) as error:
-                if getattr(error, "err_code", None) != NO_MESSAGE:  # somebody else removed it
+                if getattr(error, "err_code", None) != NO_MESSAGE:  # already removed
                     raise explain(error, "removing dead letters") from None
 
 
@@ -72,7 +72,7 @@ def _letter(message: api.RawStreamMsg) -> StoredDeadLetter:
 
 
 def _number(text: str | None) -> int:
-    """Read a header that our own sink wrote; anybody may publish on the subject."""
+    """Parse a header written by our own sink; anyone may publish on the subject."""
     return int(text) if text and text.isdecimal() and len(text) <= _DIGITS else 0
 
 

@@ -1,4 +1,4 @@
-"""``ccpipe dead``: what nothing accepted, and the way back onto the bus."""
+"""``ccpipe dead``: list, show and replay dead letters."""
 
 import contextlib
 import sys
@@ -36,7 +36,7 @@ Examples: ccpipe dead list --reason 'no such database'
 
 EXCERPT = 60
 ROWS = 200
-"""Rows of a table that are formatted together: memory is bounded."""
+"""Rows of a table formatted together, so that memory is bounded."""
 
 File = Annotated[Path | None, Parameter(allow_leading_hyphen=False)]
 
@@ -168,9 +168,9 @@ async def replay(
         try:
             await work.run(chosen, letters)
         finally:
-            note(f"{plural(work.replayed, 'letter')} replayed, {work.invalid} still invalid")
+            note(f"{plural(work.replayed, 'dead letter')} replayed, {work.invalid} still invalid")
         if work.invalid:
-            raise DataError(f"{plural(work.invalid, 'letter')} still invalid, reported above")
+            raise DataError(f"{plural(work.invalid, 'dead letter')} still invalid, reported above")
         _report(letters)
 
 
@@ -185,7 +185,7 @@ async def _connected(where: Where) -> AsyncIterator[Connection]:
 async def _letters(
     file: Path | None, where: Where, bus: Connection | None = None
 ) -> AsyncIterator[DeadLetterStore]:
-    """Open the file, or the bus where there is none."""
+    """Open the file, or the bus if there is none."""
     if file is not None:
         letters = FileDeadLetters(file)
         with contextlib.closing(letters):
@@ -198,13 +198,13 @@ async def _letters(
 
 
 def _report(letters: DeadLetterStore, text: str = "") -> None:
-    """Print what was found, and what of a file is damaged or was replayed; raises DataError."""
+    """Print the totals, with damaged and replayed dead letters of a file; raises DataError."""
     if isinstance(letters, FileDeadLetters) and letters.replayed:
         text += f"{', ' if text else ''}{letters.replayed} replayed before"
     if text:
         note(text)
     if isinstance(letters, FileDeadLetters) and letters.damaged:
-        raise DataError(f"{plural(letters.damaged, 'damaged place')}, reported above")
+        raise DataError(f"{plural(letters.damaged, 'damaged dead letter')}, reported above")
 
 
 def _plain(letter: StoredDeadLetter) -> dict[str, str | int]:

@@ -1,4 +1,4 @@
-"""The dead letters that a command is about: those of a file or of the bus, filtered."""
+"""Dead letters selected by a command: of a file or of the bus, filtered."""
 
 import contextlib
 import fnmatch
@@ -16,21 +16,21 @@ from ccpipe.terminal import note
 
 
 class DeadLetterStore(Protocol):
-    """Where letters are kept."""
+    """Where dead letters are stored."""
 
     def read(self) -> AsyncIterator[StoredDeadLetter]:
-        """Yield the letters, the oldest first."""
+        """Yield the dead letters, the oldest first."""
         ...
 
     async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Remove letters that were replayed, or remember that they were."""
+        """Remove replayed dead letters, or record that they were replayed."""
         ...
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which letters a command is about."""
+    """Selects dead letters."""
 
     id: Annotated[list[str] | None, Parameter(negative=())] = None
     """Dead letters with this ID; can be repeated."""
@@ -47,7 +47,7 @@ class Filter:
     async def apply(
         self, letters: AsyncIterator[StoredDeadLetter]
     ) -> AsyncIterator[StoredDeadLetter]:
-        """Yield the letters that match; raises UsageError for a count below 1."""
+        """Yield the matching dead letters; raises UsageError for a count below 1."""
         if self.count is not None and self.count < 1:
             raise UsageError("--count must be at least 1")
         found = 0
@@ -71,7 +71,7 @@ def _holds(text: str, pattern: str) -> bool:
 
 
 class FileDeadLetters:
-    """The letters of a file; those that were replayed are listed in a file beside it."""
+    """Dead letters in a file; replayed ones are recorded in a file beside it."""
 
     def __init__(self, path: Path) -> None:
         """Read the file at `path`; raises UsageError if it cannot be opened."""
@@ -95,7 +95,7 @@ class FileDeadLetters:
         self._file.close()
 
     async def read(self) -> AsyncIterator[StoredDeadLetter]:
-        """Yield the letters that were not replayed; what is damaged is reported."""
+        """Yield dead letters that were not replayed; report damaged ones."""
         for each in self._read():
             if isinstance(each, Damaged):
                 self.damaged += 1
@@ -112,7 +112,7 @@ class FileDeadLetters:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
     async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Remember that letters were replayed; raises UnavailableError."""
+        """Record replayed dead letters; raises UnavailableError."""
         from ccpipe.sinks.append_file import AppendFile
         from ccpipe.sinks.dead_letter_file import MODE
 

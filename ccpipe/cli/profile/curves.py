@@ -24,7 +24,7 @@ class Curve(NamedTuple):
     unit: str
     """Empty where there is none."""
     elapsed: Any
-    """Seconds since the step began, of the samples that have the field."""
+    """Seconds since the start of the step, of the samples that have the field."""
     values: Any
 
     @property

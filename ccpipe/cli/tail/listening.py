@@ -22,11 +22,11 @@ CATEGORIES = {
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """The subjects that are subscribed to."""
+    """The subscribed subjects."""
 
     patterns: list[str]
     of_cluster: list[str]
-    """Those of a requested cluster: their messages need no tag ``cluster``."""
+    """Subjects of a requested cluster: their messages need no tag ``cluster``."""
 
 
 def listen_to(
@@ -57,7 +57,7 @@ def listen_to(
 
 
 class SubjectKinds:
-    """Tells by its subject and its beginning what a payload holds."""
+    """Determines the type of a payload from its subject and first byte."""
 
     def __init__(self, site: Site) -> None:
         """Take the site's subjects."""
@@ -70,5 +70,5 @@ class SubjectKinds:
 
     @staticmethod
     def is_sonar(payload: bytes) -> bool:
-        """Return whether it is JSON, which line protocol never begins as."""
+        """Return whether it is JSON, which no line starts like."""
         return payload.lstrip()[:1] == b"{"

@@ -1,4 +1,4 @@
-"""The options of ``tail``, whoever has read the command line."""
+"""The options of ``tail``, independent of the command-line parser."""
 
 import re
 import time
@@ -73,7 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> list[Kind]:
-        """The kinds that are shown: those given, else all that the format has room for."""
+        """The kinds shown: those given, else all that the format supports."""
         if self.kind:
             return self.kind
         is_for_lines = self.output in ("line", "csv") and not self.raw
@@ -98,7 +98,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def point_in_time(text: str) -> float:
-    """Read a time of day, a date or both, of the local zone where none is given; seconds."""
+    """Parse a time of day, a date or both, by default in local time; returns seconds."""
     today = datetime.now().astimezone().date().isoformat()
     for form in (text, f"{today} {text}"):
         try:

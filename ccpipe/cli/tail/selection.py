@@ -1,4 +1,4 @@
-"""What of the messages is shown: the filters of ``tail``."""
+"""Filters of ``tail``."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class MessageFilter:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether anything may be left out."""
+        """Whether the filter may exclude anything."""
         given = self.options
         return any([given.kind, given.node, given.name, given.cluster, given.job])
 

@@ -10,7 +10,7 @@ from ccpipe.cli.console.output import TableOrJson, print_json, print_table
 from ccpipe.formats.kernel import kernels
 
 DEVELOPMENT = ("docs", "fuzz", "test")
-"""Extras that only work on ccpipe itself needs."""
+"""Extras needed only for development."""
 
 
 def show(output: TableOrJson = "table") -> None:

@@ -76,9 +76,12 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
     void unescape(const char*, const char*, cbool influx, string& out) except +
 
 
-cdef extern from "write.hpp" namespace "ccpipe" nogil:
+cdef extern from "write.hpp" namespace "ccpipe":
     cdef cppclass Writer:
-        string out
+        void reserve(size_t) except +
+        const char* data()
+        size_t size()
+        void truncate(size_t)
         void raw(const char*, size_t) except +
         void raw(char) except +
         cbool name(const char*, size_t, cbool is_measurement) except +
@@ -100,6 +103,7 @@ cdef extern from "samples.hpp" namespace "ccpipe" nogil:
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int* overflow) except? -1
+    Py_ssize_t PyObject_LengthHint(object, Py_ssize_t default) except -1
 
 
 cdef Py_ssize_t RELEASE = 64 * 1024  # bytes from which the interpreter lock is released

@@ -15,6 +15,8 @@ from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from ccpipe.formats.lineprotocol.kernel.scan cimport Row, Seed
+
 import array as arrays
 import os
 
@@ -30,18 +32,6 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
     enum Type:
         TEXT
     ctypedef int32_t (*Resolve)(void* table, What what, const char* raw, size_t size) noexcept
-    struct Seed:
-        uint64_t a
-        uint64_t b
-    struct Row:
-        int64_t start
-        int64_t end
-        int64_t time
-        int64_t exact
-        double number
-        int32_t series
-        int32_t field
-        uint8_t type
     struct Text:
         int64_t start
         int64_t end

@@ -239,8 +239,17 @@ async def test_a_command_that_started_first_finds_it(
 ) -> None:
     """`ccpipe tail` may wait in one shell for the `ccpipe up` of another, at any port."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # A broker of somebody else's may be at the usual port.
+    program = (
+        "import sys\n"
+        "from ccpipe.bus.nats import connection\n"
+        "from ccpipe.cli import main\n"
+        f"connection.DEFAULT_SERVER = 'nats://127.0.0.1:{free_port()}'\n"
+        "sys.argv[1:] = ['tail', '--count', '1', '--for', '90s']\n"
+        "main()\n"
+    )
     tail = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "tail", "--count", "1", "--for", "90s",
+        sys.executable, "-c", program,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
     )  # fmt: skip
     assert tail.stderr is not None

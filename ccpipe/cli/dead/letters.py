@@ -9,7 +9,7 @@ from typing import Annotated, Protocol
 
 from cyclopts import Parameter
 
-from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.errors import CreateError, MissingInputError, UnavailableError, UsageError
 from ccpipe.formats import dead_letters
 from ccpipe.formats.dead_letters import Damaged, StoredLetter
 from ccpipe.terminal import note
@@ -72,21 +72,21 @@ class FileLetters:
     """The letters of a file; those that were replayed are listed in a file beside it."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file at `path`; raises UsageError where it cannot be opened."""
+        """Read the file at `path`; raises MissingInputError where it cannot be."""
         self.path = path
         self.journal = path.with_name(f"{path.name}.replayed")
         self.damaged = self.replayed = 0
         try:
             self._file = path.open("rb")
         except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from None
+            raise MissingInputError(f"{path}: {error.strerror}") from None
         self._done: set[str] = set()
         try:
             with contextlib.suppress(FileNotFoundError):
                 self._done = set(self.journal.read_text(encoding="ascii").split())
         except (OSError, UnicodeDecodeError) as error:
             self.close()
-            raise UnavailableError(f"{self.journal}: {error}") from None
+            raise MissingInputError(f"{self.journal}: {error}") from None
 
     def close(self) -> None:
         """Close the file."""
@@ -110,7 +110,7 @@ class FileLetters:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
     async def remove(self, letters: Sequence[StoredLetter]) -> None:
-        """Remember that letters were replayed; raises UnavailableError."""
+        """Remember that letters were replayed; raises CreateError."""
         from ccpipe.sinks.append_file import AppendFile
         from ccpipe.sinks.dead_letter_file import MODE
 
@@ -118,6 +118,6 @@ class FileLetters:
         try:
             journal.append("".join(f"{letter.id}\n" for letter in letters).encode())
         except OSError as error:
-            raise UnavailableError(f"{self.journal}: {error.strerror}") from None
+            raise CreateError(f"{self.journal}: {error.strerror}") from None
         finally:
             journal.close()

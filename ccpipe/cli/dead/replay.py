@@ -46,8 +46,9 @@ class DeadLetterReplay:
 
         Raises
         ------
-        UnavailableError, DeniedError
-            where the broker fails; what was replayed until then is removed.
+        UnavailableError, DeniedError, CreateError
+            where the broker or the list of what was replayed fails; what was replayed until then is
+            removed.
 
         """
         window: list[tuple[StoredLetter, list[Outgoing]]] = []

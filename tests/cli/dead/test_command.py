@@ -161,10 +161,11 @@ async def test_a_letter_of_which_a_part_was_kept_is_not_replayed(site: Site) -> 
 
 
 def test_a_missing_file_and_a_missing_broker_are_named(tmp_path: Path, unused_port: int) -> None:
-    """With the exit codes of a wrong argument and of what is unavailable."""
+    """With the exit codes of missing input and of what is unavailable."""
     missing = ccpipe("dead", "list", tmp_path / "none.lp")
-    assert missing.code == 64
+    assert missing.code == 66
     assert "none.lp: No such file or directory" in missing.err
-    assert ccpipe("dead", "list", "--count", 0, tmp_path).code == 64
+    (tmp_path / "some.lp").touch()
+    assert ccpipe("dead", "list", "--count", 0, tmp_path / "some.lp").code == 64
     away = ccpipe("dead", "list", "--server", f"nats://127.0.0.1:{unused_port}")
     assert away.code == 69

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,9 @@ def check_urls(servers: Sequence[str]) -> None:
 
 
 def without_secrets(server: str) -> str:
-    """Return the address of a server without what its URL may hold before ``@``."""
+    """Return the address of a server without what its URL may hold besides."""
     scheme = next((each for each in SCHEMES if server.startswith(f"{each}://")), "")
-    host = server.rpartition("@")[2].removeprefix(f"{scheme}://")
+    host = re.split("[/?#]", server.rpartition("@")[2].removeprefix(f"{scheme}://"))[0]
     return f"{scheme or 'nats'}://{host}"
 
 

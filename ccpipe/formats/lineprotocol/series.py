@@ -25,6 +25,11 @@ MEMORY_PARTS = 8
 MIN_BYTES = 32 * 2**20
 """What they may take in any case."""
 
+MEAN_BYTES = 1024
+"""What the encoding of a series may take on average, far more than those of real sites do."""
+LONG_BYTES = 64 * 2**20
+"""What they may take in any case, so that a few long ones do no harm."""
+
 
 @functools.cache
 def max_bytes() -> int:
@@ -175,10 +180,8 @@ class SeriesTable:
 
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or a fresh one when it is full."""
-        if (
-            self.codes.has_room(self.cap, self.max_bytes)
-            and len(self.field_codes) < self.max_fields
-        ):
+        room = min(self.max_bytes, LONG_BYTES + MEAN_BYTES * len(self))
+        if self.codes.has_room(self.cap, room) and len(self.field_codes) < self.max_fields:
             return self
         return SeriesTable(self.grammar, self.cap)
 

@@ -11,21 +11,18 @@ import dataclasses
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Interval, Site, state_folder
 from ccpipe.errors import CcpipeError
 from ccpipe.formats.lineprotocol.messages import Messages
-from ccpipe.formats.sonar import Envelope
-from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message
 from ccpipe.node.agent import systemd
 from ccpipe.node.agent.controls import controls
@@ -33,19 +30,18 @@ from ccpipe.node.agent.log import LogSource
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.agent.profiles import with_profile
 from ccpipe.node.agent.responder import Responder
-from ccpipe.node.agent.spooling import SpoolingSink, SpoolReplay, open_replay
-from ccpipe.node.collectors.sonar.envelope import Errors
-from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
+from ccpipe.node.agent.spooling import SpoolReplay, open_replay, spooling
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.pipeline import Limits, Sink, Stages, run
 from ccpipe.process.signals import stop_signals
 from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from ccpipe.formats.sonar import Envelope
+
 log = logging.getLogger(__name__)
 
-SONAR = Limits(age=0.0, memory=128 * 2**10)
-"""An envelope counts as a kilobyte here: this holds the envelopes of about ten hours."""
 LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
 
 ONCE_SECONDS = 30.0
@@ -74,25 +70,31 @@ class Agent:
         self.telemetry = telemetry
         self.parts = AgentParts.of(with_profile(read()), path, telemetry)
         self.metrics = Sampler(**self.parts.of_metrics(), once=once, telemetry=telemetry)
-        # A single sample is two readings a second apart, not minutes.
-        brief = {"interval": 1.0, "intervals": {}, "jitter": 0.0} if once else {}
-        self.sonar = Sampler(
-            **(self.parts.of_sonar() | brief),
-            once=once,
-            at_start=("sonar_sysinfo",),
-            gives=Envelopes,
-            make_error=self._envelope,
-        )
+        self.sonar: Sampler | None = None
+        """Of envelopes, from when one of them is enabled."""
+        self._sonar_enabled = asyncio.Event()
         self.stages = Stages(self.parts.translators, Messages)
         self._reload_asked = asyncio.Event()
         self._responder: Responder | None = None
         self._log = LogSource(site=self.site, level=self.site.publish.log, telemetry=telemetry)
         self._usual_level = logging.getLogger().level
+        if self.parts.sonar:
+            self._enable_sonar(self.parts)
 
     @property
     def site(self) -> Site:
         """The configuration in force."""
         return self.parts.site
+
+    def _enable_sonar(self, parts: AgentParts) -> None:
+        from ccpipe.node.agent.sonar import envelope_sampler
+
+        self.sonar = envelope_sampler(parts, once=self.once)
+        self._sonar_enabled.set()
+
+    @property
+    def _samplers(self) -> list[Sampler]:
+        return [self.metrics, *([self.sonar] if self.sonar else [])]
 
     def dead_letter_file(self) -> Path:
         """Return the file for lines that could not be delivered."""
@@ -136,7 +138,11 @@ class Agent:
         if self.site.publish.control.enabled:
             known = controls(
                 site=lambda: self.site,
-                collectors=lambda: {**self.metrics.states(), **self.sonar.states()},
+                collectors=lambda: {
+                    name: state
+                    for sampler in self._samplers
+                    for name, state in sampler.states().items()
+                },
                 sysinfo=self._sysinfo,
                 set_interval=self.set_interval,
             )
@@ -149,51 +155,47 @@ class Agent:
     async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
         """Run the pipes of metrics and envelopes; where one fails, both end."""
         line = LineCodec(precision=self.site.publish.precision)
-        sonar = SonarCodec(profile=self.site.publish.sonar.profile)
         lines = NatsSink(codec=line, site=self.site, telemetry=self.telemetry).using(bus)
-        envelopes = NatsSink(codec=sonar, site=self.site, telemetry=self.telemetry).using(bus)
         async with contextlib.AsyncExitStack() as stack:
-            if replay := await self._spool(stack, lines):
-                through = SpoolingSink(lines, replay), SpoolingSink(envelopes, replay)
-                await self._carry_to(*through, stop)
-            else:
-                await self._carry_to(lines, envelopes, stop)
-
-    async def _carry_to(self, lines: Sink, envelopes: Sink, stop: asyncio.Event) -> None:
-        dead = self.dead_letter_file()
-        pipes = [
-            asyncio.create_task(pipe)
-            for pipe in (
-                run(
-                    self.metrics,
-                    lines,
-                    translators=self.stages,
-                    dead_letter_sink=DeadLetterFile(dead, max_bytes=NODE_BYTES),
-                    limits=lines.limits,
-                    telemetry=self.telemetry,
-                    stop=stop,
-                ),
-                run(
-                    self.sonar,
-                    envelopes,
-                    dead_letter_sink=DeadLetterFile(
-                        dead.with_name(f"{dead.name}.sonar"), max_bytes=NODE_BYTES
-                    ),
-                    limits=SONAR,
-                    telemetry=Telemetry(),  # its own: counts and readiness are those of metrics
-                    stop=stop,
-                ),
+            replay = await self._spool(stack, lines)
+            await _until_one_fails(
+                self._carry_metrics(spooling(lines, replay), stop),
+                self._carry_envelopes(bus, replay, stop),
+                stop,
             )
-        ]
-        try:
-            await asyncio.wait(pipes, return_when=asyncio.FIRST_EXCEPTION)
-            stop.set()
-            await asyncio.wait(pipes)
-        finally:
-            for pipe in pipes:
-                pipe.cancel()
-        for error in [error for pipe in pipes if (error := pipe.exception())][:1]:
-            raise error
+
+    async def _carry_metrics(self, sink: Sink, stop: asyncio.Event) -> None:
+        await run(
+            self.metrics,
+            sink,
+            translators=self.stages,
+            dead_letter_sink=DeadLetterFile(self.dead_letter_file(), max_bytes=NODE_BYTES),
+            limits=sink.limits,
+            telemetry=self.telemetry,
+            stop=stop,
+        )
+
+    async def _carry_envelopes(
+        self, bus: Connection, replay: SpoolReplay | None, stop: asyncio.Event
+    ) -> None:
+        """Run their pipe from when they are enabled, which a reload may do."""
+        if not self.once:
+            await _first_of(self._sonar_enabled, stop)
+        if self.sonar is None:
+            return
+        from ccpipe.node.agent.sonar import LIMITS, envelope_sink
+
+        dead = self.dead_letter_file()
+        await run(
+            self.sonar,
+            spooling(envelope_sink(self.site, bus, self.telemetry), replay),
+            dead_letter_sink=DeadLetterFile(
+                dead.with_name(f"{dead.name}.sonar"), max_bytes=NODE_BYTES
+            ),
+            limits=LIMITS,
+            telemetry=Telemetry(),  # its own: counts and readiness are those of metrics
+            stop=stop,
+        )
 
     async def _spool(self, stack: contextlib.AsyncExitStack, sink: NatsSink) -> SpoolReplay | None:
         """Open the spool and begin to replay it; None if there is none."""
@@ -301,7 +303,10 @@ class Agent:
         if parts.translators is not self.parts.translators:
             self.stages.replace(parts.translators)
         self.metrics.reload(**metrics)
-        self.sonar.reload(**sonar)
+        if self.sonar:
+            self.sonar.reload(**sonar)
+        elif parts.sonar:
+            self._enable_sonar(parts)
         self._set_log_level(parts.site.publish.log)
         self.parts = parts
         if self._responder is not None:
@@ -313,7 +318,7 @@ class Agent:
         systemd.notify("READY=1")
         period = systemd.watchdog()
         while True:
-            late = time.monotonic() - min(self.metrics.expected, self.sonar.expected)
+            late = time.monotonic() - min(sampler.expected for sampler in self._samplers)
             if period is not None and late < _SLACK:
                 systemd.notify("WATCHDOG=1")
             systemd.notify(f"STATUS={self._status(bus)}")
@@ -325,15 +330,10 @@ class Agent:
         written = self.telemetry.total(self.telemetry.written)
         return f"{states.count('on')} collectors, {written} lines published, {where} {bus.url}"
 
-    def _sysinfo(self) -> Iterator[Envelope]:
-        site = self.site
-        described = SonarSysinfo(cluster=site.cluster, node=site.hostname, lstopo=False)
-        return described.collect(time.time_ns())
+    def _sysinfo(self) -> Iterator["Envelope"]:
+        from ccpipe.node.agent.sonar import sysinfo
 
-    def _envelope(self, slot: int, text: str) -> Envelope:
-        errors = Errors()
-        errors.note(text)
-        return errors.envelope(slot, self.site.cluster, self.site.hostname)
+        return sysinfo(self.site)
 
 
 class _LogSink(Sink):
@@ -399,6 +399,32 @@ def _at(value: Any, key: str) -> Any:
 async def _notify_stopping(stop: asyncio.Event) -> None:
     await stop.wait()
     systemd.notify("STOPPING=1")
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of several events is set."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+async def _until_one_fails(
+    first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None], stop: asyncio.Event
+) -> None:
+    """Run two pipes; where one fails, stop the other one and raise its error."""
+    pipes = [asyncio.create_task(first), asyncio.create_task(second)]
+    try:
+        await asyncio.wait(pipes, return_when=asyncio.FIRST_EXCEPTION)
+        stop.set()
+        await asyncio.wait(pipes)
+    finally:
+        for pipe in pipes:
+            pipe.cancel()
+    for error in [error for pipe in pipes if (error := pipe.exception())][:1]:
+        raise error
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from ccpipe.config import Interval, Site, to_struct
+from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError
 from ccpipe.node.linux import proc
 from ccpipe.node.sampling.thread import Collector, CollectorGroup
 from ccpipe.pipeline import Translator
-from ccpipe.registry import build, construct, entry_points, find, options_of
+from ccpipe.registry import build, construct, find, options_of
 from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
@@ -193,9 +194,6 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
 
     They share a walk over all processes with the collector `processes`.
     """
-    from ccpipe.node.collectors.sonar.sample import SonarSample
-    from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
-
     if not proc.is_there():
         return {}
     options = site.publish.sonar
@@ -210,6 +208,8 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
     known = before.sonar if before else {}
     sonar: dict[str, Any] = {}
     if options.sample:
+        from ccpipe.node.collectors.sonar.sample import SonarSample
+
         table = getattr(made.get("processes"), "table", None)
         sample = known.get("sonar_sample")
         was = before.site.publish.sonar if before else None
@@ -219,6 +219,8 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
             sample.table = table
         sonar["sonar_sample"] = sample
     if options.sysinfo:
+        from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
+
         sonar["sonar_sysinfo"] = known.get("sonar_sysinfo") or SonarSysinfo(
             cluster=site.cluster, node=site.hostname
         )

@@ -91,6 +91,11 @@ class SpoolingSink(Sink):
         return not is_metric or b" event=" in message.payload
 
 
+def spooling(sink: NatsSink, replay: "SpoolReplay | None") -> Sink:
+    """Return what spools for `replay`; the sink itself where there is no spool."""
+    return sink if replay is None else SpoolingSink(sink, replay)
+
+
 class SpoolReplay:
     """Empties the spool onto the bus, in order and at a limited rate."""
 

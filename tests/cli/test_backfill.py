@@ -236,7 +236,7 @@ def test_what_cannot_be(tmp_path: Path, arguments: tuple[str, ...], code: int) -
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    """A folder without files is missing input; what is no address, and a server that is down, is named."""
+    """A folder without files is missing input; a bad address and a dead server are named."""
     arguments = ("--to", recipe(tmp_path))
     assert ccpipe("backfill", tmp_path / "no", "--from", "parquet", *arguments).code == 66
     assert ccpipe("backfill", "here", "--from", "postgres", *arguments).code == 78

@@ -16,7 +16,7 @@ import re
 
 
 class Rule(enum.StrEnum):
-    """The rules that a line can break, in words for its author."""
+    """The rules that a line can break, worded for its author."""
 
     MEASUREMENT = "the line does not begin with a measurement"
     TAG_KEY = "expected a tag key after the comma"
@@ -41,7 +41,7 @@ class Rule(enum.StrEnum):
 
 
 MAX_KEY = 65535
-"""Bytes that measurement and tags may have together (InfluxDB's own limit for a series key)."""
+"""Maximum length of measurement and tags in bytes (InfluxDB's own limit for a series key)."""
 
 
 _FLOAT = rb"-?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+"
@@ -59,7 +59,7 @@ class Grammar:
         measurement = rb"(?:[^" + bare + rb",\\]++|\\[, ]?)++"
         key = rb"(?:[^" + bare + rb",=\\]++|\\[,= ]?)++"
         string = rb'"(?:[^"\\]++|\\.)*+"'
-        # Whether a token is a number or a boolean is checked when it is read.
+        # Whether a token is a number or a boolean is checked when it is parsed.
         token = rb"[-.0-9tTfF][^, \r\n]*+"
         field = key + rb"=(?:" + string + rb"|" + token + rb")"
         self.measurement = re.compile(measurement)
@@ -68,7 +68,7 @@ class Grammar:
         self.string = re.compile(string, re.DOTALL)
         self.token = re.compile(token)
         self.field = re.compile(rb"(" + key + rb")=(" + string + rb"|" + token + rb")", re.DOTALL)
-        # A line of one float; whether its first word is a valid series, only a table can tell.
+        # A line of one float; only a table can tell whether its first word is a valid series.
         self.plain = re.compile(
             rb"([^" + bare + rb"\\]++) ++([^" + bare + rb",=\\]++)=(" + _FLOAT + rb")"
             rb"(?: ++(-?[0-9]++))?+ *+\r?+(?:\n|\Z)"

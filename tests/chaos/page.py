@@ -37,8 +37,8 @@ _TAIL = """
   last tenth of a second ([guarantees.md](guarantees.md#delivery)). Whether a kill hits such a
   moment is chance: these numbers differ from run to run. Stores that deduplicate, PostgreSQL and
   Parquet, keep one copy. So does a stream that a bridge publishes into, for messages of at least
-  50 lines and within two minutes ([wire.md](../reference/wire.md#streams-and-message-ids) lists the
-  exceptions).
+  50 lines and within two minutes ([wire.md](../reference/wire.md#streams-and-message-ids) lists
+  the exceptions).
 - **published** lines were confirmed by the broker, or were in the spool of a node.
 - **dead letters** are malformed lines and lines outside a time window; replay them with
   `ccpipe dead` ([dead-letters.md](dead-letters.md)).

@@ -25,7 +25,6 @@ from ccpipe.formats.lineprotocol.precision import (
     check_precision,
     unit_of,
 )
-from ccpipe.formats.lineprotocol.repair import repair
 from ccpipe.formats.lineprotocol.series import DuplicateTag, SeriesTable
 from ccpipe.formats.lineprotocol.values import ValueType, signed
 
@@ -144,7 +143,7 @@ def decode(
     Raises
     ------
     UsageError
-        where `precision` or `dialect` is none of those above.
+        if `precision` or `dialect` is none of those above.
 
     """
     if precision not in UNIT_NUMBERS:
@@ -266,7 +265,7 @@ class _Decoder:
         return position
 
     def plain_time(self, stamp: bytes) -> int | None:
-        """Return a timestamp's nanoseconds; None where it is out of range."""
+        """Return a timestamp's nanoseconds; None if it is out of range."""
         try:
             unit, time = self.timestamp(stamp, 0)
         except _Broken:
@@ -405,6 +404,8 @@ class _Decoder:
         )
 
     def repaired(self, original: bytes, start: int) -> bool:
+        from ccpipe.formats.lineprotocol.repair import repair  # for mistakes only
+
         line = repair(original)
         found = line and self.grammar.line.fullmatch(line)
         if not found:

@@ -181,10 +181,7 @@ class SeriesTable:
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or a fresh one when it is full."""
         room = min(self.max_bytes, LONG_BYTES + MEAN_BYTES * len(self))
-        if (
-            self.codes.has_room(self.cap, room)
-            and len(self.field_codes) < self.max_fields
-        ):
+        if self.codes.has_room(self.cap, room) and len(self.field_codes) < self.max_fields:
             return self
         return SeriesTable(self.grammar, self.cap)
 

@@ -19,10 +19,10 @@ from ccpipe.config.renamed import OPTIONS, PARTS
 from ccpipe.errors import ConfigError, UsageError
 
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
-"""Names of the entry-point groups, without the prefix ``ccpipe.``."""
+"""Entry-point groups, without the prefix ``ccpipe.``."""
 
 NESTED = {"codec": "codecs"}
-"""Options that are parts themselves, and their group."""
+"""Options that are themselves parts, with the group of each."""
 
 
 def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
@@ -32,7 +32,7 @@ def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
 
 
 def find(group: str, name: str, where: str) -> type[Any]:
-    """Load the class with a name.
+    """Load the class registered under a name.
 
     Raises
     ------
@@ -112,9 +112,9 @@ def construct(
 
 
 def constructors(cls: type[Any]) -> Iterator[Callable[..., None]]:
-    """Yield the constructors whose arguments are those of a class.
+    """Yield the constructors that define the options of a class.
 
-    One that takes ``**options`` passes them to that of the next class that it inherits from.
+    A constructor with ``**options`` passes them to that of its next base class.
     """
     for ancestor in cls.__mro__:
         if constructor := vars(ancestor).get("__init__"):

@@ -196,7 +196,7 @@ class Agent:
             raise error
 
     async def _spool(self, stack: contextlib.AsyncExitStack, sink: NatsSink) -> SpoolReplay | None:
-        """Open the spool and begin to replay it; None where there is none."""
+        """Open the spool and begin to replay it; None if there is none."""
         options = self.site.publish.spool
         if self.once or not options.enabled:
             return None
@@ -287,7 +287,7 @@ class Agent:
         Raises
         ------
         ConfigError
-            where the interval is invalid.
+            if the interval is invalid.
 
         """
         publish = msgspec.structs.replace(self.site.publish, interval=Interval(seconds))
@@ -297,7 +297,7 @@ class Agent:
     def _apply(self, parts: AgentParts) -> None:
         metrics, sonar = parts.of_metrics(), parts.of_sonar()
         for settings in (metrics, sonar):
-            Sampler(**settings)  # raises here where they are invalid, before anything changes
+            Sampler(**settings)  # raises here if they are invalid, before anything changes
         if parts.translators is not self.parts.translators:
             self.stages.replace(parts.translators)
         self.metrics.reload(**metrics)

@@ -104,7 +104,7 @@ class Spool:
         Raises
         ------
         ConfigError
-            where it cannot be used, or another process uses it.
+            if it cannot be used, or another process uses it.
 
         """
         folder = self.path.parent
@@ -213,7 +213,7 @@ class Spool:
         Raises
         ------
         UnavailableError
-            where the disk fails or is full, or events alone fill the spool: nothing was added.
+            if the disk fails or is full, or events alone fill the spool: nothing was added.
 
         """
         now = time.time_ns()

@@ -32,7 +32,7 @@ REPORT_SECONDS = 60.0
 async def open_replay(
     sink: NatsSink, path: Path, dead_letter_sink: DeadLetterSink, telemetry: Telemetry
 ) -> "SpoolReplay | None":
-    """Open the spool at `path`, as ``[publish.spool]`` says; None where it cannot be used.
+    """Open the spool at `path`, as ``[publish.spool]`` says; None if it cannot be used.
 
     What it holds is replayed through the connection of `sink`.
     """
@@ -86,7 +86,7 @@ class SpoolingSink(Sink):
         await self.replay.append([(message, self._is_event(message)) for message in messages])
 
     def _is_event(self, message: Outgoing) -> bool:
-        """Say whether a message may hold events; sites publish them on subjects of metrics too."""
+        """Return whether a message may hold events."""
         is_metric = any(matches(pattern, message.subject) for pattern in self._metrics)
         return not is_metric or b" event=" in message.payload
 

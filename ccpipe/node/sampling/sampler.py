@@ -141,7 +141,7 @@ class Sampler(Source):
         Raises
         ------
         ConfigError
-            where an interval is below a millisecond, or the jitter is not below every interval.
+            if an interval is below a millisecond, or the jitter is not below every interval.
 
         """
         self.gives = gives
@@ -439,7 +439,7 @@ class WrongRecordError(TypeError):
 
 
 def _checked(records: list[Any], gives: RecordType) -> list[Any]:
-    """Return a collector's records; raises WrongRecordError where one is something else."""
+    """Return a collector's records; raises WrongRecordError if one is something else."""
     wanted = Message if gives.name == "lines" else Envelope
     for record in records:
         if not isinstance(record, wanted):

@@ -74,7 +74,7 @@ def from_event(message: Message) -> LoggedEvent:
     Raises
     ------
     DataError
-        where its payload holds no line.
+        if its payload holds no line.
 
     """
     try:

@@ -13,8 +13,8 @@ from ccpipe.bus.nats.accounts import (
     users_of,
     write_site,
 )
-from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Delivery
+from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.protocol.frames import stored_as
 from ccpipe.bus.nats.sink import NatsSink
@@ -179,7 +179,9 @@ async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
         Responder(node, site, controls),
     ):
         await node.flush()
-        answers = await ask(asking, operator, [request("interval", node="n1")], seconds=20)
+        answers = await send_requests(
+            asking, operator, [control_request("interval", node="n1")], seconds=20
+        )
     assert [answer.value for answer in answers] == ["10s"]
     assert denials(telemetry) == 0
 
@@ -190,7 +192,7 @@ async def test_a_viewer_and_a_node_send_no_requests(site_of: SiteOf) -> None:
         site = site_of(role, name)
         async with connected(site.bus) as bus:
             with pytest.raises(DeniedError):
-                await ask(bus, site, [request("interval", node="n1")], seconds=20)
+                await send_requests(bus, site, [control_request("interval", node="n1")], seconds=20)
 
 
 def test_keys_are_kept_and_private(tmp_path: Path) -> None:

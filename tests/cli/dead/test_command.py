@@ -98,12 +98,12 @@ async def test_letters_of_the_bus_are_replayed_once(site: Site, nats_server: Nat
     done = await dead(site, "replay")
     assert done.code == 65
     assert "4: " in done.err
-    assert "3 letters replayed, 1 still invalid" in done.err
+    assert "3 dead letters replayed, 1 still invalid" in done.err
     assert await stored(nats_server) == [
         (letter.origin, letter.original + b"\n") for letter in GOOD
     ]
     again = await dead(site, "replay")
-    assert "0 letters replayed, 1 still invalid" in again.err
+    assert "0 dead letters replayed, 1 still invalid" in again.err
     assert len(await stored(nats_server)) == 3
 
 
@@ -116,12 +116,12 @@ async def test_letters_of_a_file_are_replayed_once(
     await sink.write([*GOOD, TIMELESS, ENVELOPE])
     first = await dead(site, "replay", path, "--count", 2)
     assert first.code == 0
-    assert first.err.endswith("2 letters replayed, 0 still invalid\n")
+    assert first.err.endswith("2 dead letters replayed, 0 still invalid\n")
     await sink.write([DeadLetter(LINE % 9, "later", "load")])
-    assert "4 letters replayed" in (await dead(site, "replay", path)).err
+    assert "4 dead letters replayed" in (await dead(site, "replay", path)).err
     done = await dead(site, "replay", path)
     assert done.code == 0
-    assert "0 letters replayed, 0 still invalid\n6 replayed before\n" in done.err
+    assert "0 dead letters replayed, 0 still invalid\n6 replayed before\n" in done.err
     found = await stored(nats_server)
     assert [payload for _, payload in found][:3] == [letter.original + b"\n" for letter in GOOD]
     subjects = [subject for subject, _ in found]
@@ -166,10 +166,11 @@ async def test_a_letter_of_which_a_part_was_kept_is_not_replayed(site: Site) -> 
 
 
 def test_a_missing_file_and_a_missing_broker_are_named(tmp_path: Path, unused_port: int) -> None:
-    """With the exit codes of a wrong argument and of what is unavailable."""
+    """With the exit codes of missing input and of what is unavailable."""
     missing = ccpipe("dead", "list", tmp_path / "none.lp")
-    assert missing.code == 64
+    assert missing.code == 66
     assert "none.lp: No such file or directory" in missing.err
-    assert ccpipe("dead", "list", "--count", 0, tmp_path).code == 64
+    (tmp_path / "some.lp").touch()
+    assert ccpipe("dead", "list", "--count", 0, tmp_path / "some.lp").code == 64
     away = ccpipe("dead", "list", "--server", f"nats://127.0.0.1:{unused_port}")
     assert away.code == 69

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 import nats
 import pytest
 
-from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.bus.nats.protocol.reader import RobustClient
 from ccpipe.bus.nats.publisher import Publisher
@@ -206,7 +206,9 @@ async def test_a_request_with_a_hostile_reply_subject_stalls_no_node(
             for reply, header in ((b"r.\xff", b""), (b"\xff", b""), (b"r", b"abc"))
         ]
         await publish(nats_server.url, requests)
-        answers = await ask(other, site, [request("controls", node="n1")], seconds=20)
+        answers = await send_requests(
+            other, site, [control_request("controls", node="n1")], seconds=20
+        )
     assert [answer.name for answer in answers] == ["controls"]
     count = telemetry.registry.get_sample_value("ccpipe_bus_errors_total", {"part": "malformed"})
     assert count == 3

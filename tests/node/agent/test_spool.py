@@ -194,7 +194,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_the_file_shrinks_when_it_is_empty(tmp_path: Path) -> None:
-    """A long night without a broker does not cost the disk for ever."""
+    """A long night without a broker does not cost the disk forever."""
     spool = opened(tmp_path / "spool.db", size=2**23)
     spool.append(messages(*range(100), size=50_000))
     spool.remove(spool.oldest(100))

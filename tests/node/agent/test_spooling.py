@@ -79,9 +79,10 @@ class Node:
 
 
 async def test_while_the_broker_answers_nothing_touches_the_disk(
-    nats_server: NatsServer, tmp_path: Path
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages go straight."""
+    monkeypatch.setattr(spooling, "DIRECT_SECONDS", 60.0)
     node = Node(nats_server, tmp_path / "spool.db")
     async with node.running() as sink:
         await sink.write([line(1)])

@@ -5,17 +5,16 @@ against their annotations. Arguments named in `context` (``site``, ``telemetry``
 ccpipe.
 """
 
-import difflib
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata
 from typing import Any
 
 import msgspec
 
 from ccpipe.config import split_list, to_struct
 from ccpipe.config.renamed import OPTIONS, PARTS
+from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError, UsageError
 
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
@@ -23,12 +22,6 @@ GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
 
 NESTED = {"codec": "codecs"}
 """Options that are themselves parts, with the group of each."""
-
-
-def entry_points(group: str) -> dict[str, metadata.EntryPoint]:
-    """Return the installed entry points of a group, by name."""
-    found = metadata.entry_points(group=f"ccpipe.{group}")
-    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)}
 
 
 def find(group: str, name: str, where: str) -> type[Any]:
@@ -47,6 +40,8 @@ def find(group: str, name: str, where: str) -> type[Any]:
     if name not in known:
         if new := PARTS.get((group, name)):
             raise ConfigError(f"{where}: the {group[:-1]} {name!r} was replaced by {new}")
+        import difflib  # for mistakes only
+
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
         raise ConfigError(f"{where}: unknown {group[:-1]} {name!r}; {hint}")

@@ -83,9 +83,12 @@ async def _explain(agent: "Agent", output: Output) -> None:
 async def _print(agent: "Agent", output: Output, after: float | None) -> None:
     from ccpipe.sinks.dead_letter_file import DeadLetterFile
 
+    source = agent.sonar if output == "sonar" else agent.metrics
+    if source is None:
+        raise UsageError("--output sonar: publish.sonar disables both envelopes")
     sink = _printer(output, agent.site)
     await run_pipe(
-        agent.sonar if output == "sonar" else agent.metrics,
+        source,
         sink,
         name="publisher",
         telemetry=agent.telemetry,

@@ -16,6 +16,7 @@ from ccpipe.errors import (
     RejectedError,
     TimedOutError,
     UnavailableError,
+    system_reason,
 )
 from ccpipe.sinks.postgres.migrations import may_write, migrate
 
@@ -139,7 +140,8 @@ class Database:
         temporary.
         """
         state = getattr(error, "sqlstate", None) or ""
-        reason = f"{self.place}: {str(error) or type(error).__name__}"
+        text = system_reason(error) if isinstance(error, OSError) else str(error)
+        reason = f"{self.place}: {text or type(error).__name__}"
         if state.startswith("28") or state == "42501":  # authorization, privileges
             return DeniedError(reason)
         # not representable in the database's encoding, or times outside a hypertable's range

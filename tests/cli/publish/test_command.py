@@ -86,6 +86,15 @@ async def test_sonars_envelopes_are_printed_on_request() -> None:
     assert kinds == ["sample", "sysinfo"]
 
 
+async def test_sonars_envelopes_that_are_disabled_cannot_be_printed(tmp_path: Path) -> None:
+    """Instead of waiting without end for the first one."""
+    config = tmp_path / "ccpipe.toml"
+    config.write_text("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
+    code, printed, said = await run("--dry-run", "-o", "sonar", "--config", str(config))
+    assert (code, printed) == (64, "")
+    assert "publish.sonar" in said
+
+
 async def test_sonars_envelopes_are_printed_as_their_reader_needs_them(tmp_path: Path) -> None:
     """Which is what is published: slurm-monitor fails on a process group without ``job``."""
     config = tmp_path / "ccpipe.toml"

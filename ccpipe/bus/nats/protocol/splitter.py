@@ -23,7 +23,7 @@ class FrameSplitter:
     def __init__(self) -> None:
         """Start empty."""
         self._size = SMALL
-        self._store = bytearray(SMALL)
+        self._store = bytearray()
         self._start = self._end = 0
         self._needed = 1  # bytes of the current frame, as far as known
 

@@ -75,6 +75,10 @@ class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             raise ValueError("url must not hold a password; use user and password_file")
         if bool(self.user) != bool(self.password_file):
             raise ValueError("user and password_file go together")
+        if (self.ca_file or self.cert_file) and address.scheme != "mqtts":
+            raise ValueError(
+                "ca_file and cert_file need mqtts://, without which nothing is encrypted"
+            )
 
 
 class Persistence(msgspec.Struct, frozen=True):

@@ -12,9 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
+
+import msgspec
 
 from ccpipe.errors import ConfigError
 
@@ -35,23 +36,21 @@ class Connected(Protocol):
         """Whether a server is connected at the other end."""
 
 
-@dataclass(slots=True)
-class Counter:
+class Counter(msgspec.Struct):
     """A counter for each part; it never decreases."""
 
     name: str
     what: str
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = {}
     """By part."""
 
 
-@dataclass(slots=True)
-class Gauge:
+class Gauge(msgspec.Struct):
     """A gauge, or one for each part."""
 
     name: str
     what: str
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = {}
     """By part; the key is the empty string if there is only one value."""
 
     def set(self, value: float, part: str = "") -> None:

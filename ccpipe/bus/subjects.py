@@ -17,7 +17,8 @@ import functools
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ccpipe.config import Site
 from ccpipe.errors import ConfigError, EncodeError
@@ -56,7 +57,7 @@ _CATEGORY = {
     Kind.CONTROL: "control",
 }
 
-_UNSAFE = re.compile(r"[\s\x00-\x20\x7f.*>%/\\\ud800-\udfff]")
+_UNSAFE = r"[\s\x00-\x20\x7f.*>%/\\\ud800-\udfff]"
 
 
 def escape(name: str) -> str:
@@ -65,7 +66,7 @@ def escape(name: str) -> str:
     A cluster may be called ``fox.educloud.no``, and a dot separates tokens. Different names stay
     different.
     """
-    return _UNSAFE.sub(_percent, name) or "%"
+    return re.sub(_UNSAFE, _percent, name) or "%"
 
 
 def _percent(found: re.Match[str]) -> str:
@@ -114,8 +115,7 @@ def minimal(patterns: Iterable[str]) -> list[str]:
     return [p for p in wanted if not any(q != p and covers(q, p) for q in wanted)]
 
 
-@dataclass(frozen=True, slots=True)
-class Subjects:
+class Subjects(msgspec.Struct, frozen=True):
     """The subjects of one cluster."""
 
     cluster: str

@@ -20,7 +20,7 @@ HELP_FLAGS = ("--help", "-h")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 """Values of ``CCPIPE_LOGLEVEL``."""
 
-GARBAGE_THRESHOLD = 20_000
+GARBAGE_THRESHOLD = 50_000
 """Garbage collection threshold: imports create no garbage, and the default slows down startup."""
 
 

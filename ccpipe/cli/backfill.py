@@ -140,7 +140,9 @@ def _stored(
     if from_ == "parquet":
         return from_parquet(Path(place), nodes)
     if not place.startswith(("postgresql://", "postgres://")):
-        raise ConfigError(f"{place!r} is not a postgresql:// address")
+        from ccpipe.config.dump import mask
+
+        raise ConfigError(f"{mask(place, 'url')!r} is not a postgresql:// address")
     return from_postgres(place, password_file, nodes)
 
 

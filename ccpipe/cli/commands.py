@@ -41,10 +41,11 @@ FOLDERS = {
     "step",
     "tail",
     "top",
+    "version",
 }
 """Commands implemented as packages."""
 
-PLAIN = {"publish": "ccpipe.cli.publish.plain", "tail": "ccpipe.cli.tail.plain"}
+PLAIN = {name: f"ccpipe.cli.{name}.plain" for name in ("publish", "tail", "version")}
 """Fast parsers for simple command lines, which need less time and memory."""
 
 HELP = """\

@@ -11,7 +11,7 @@ from ccpipe.errors import CreateError, UsageError
 from ccpipe.terminal import listed
 
 CONFIG = """\
-# What all of a site's ccpipe commands share. All keys: {pages}/configuration.md
+# What all of a site's ccpipe commands share. All keys: {pages}/reference/configuration.md
 cluster = {cluster}
 
 [bus]

@@ -170,7 +170,7 @@ def _report(found: "Survey") -> None:
         if stream.config.get("num_replicas", 1) == 1 and stream.config.get("storage") == "file":
             note(
                 f"{printable(stream.name)} has one copy: a power cut of the server can cost what "
-                "came within its sync_interval (docs/nats.md)"
+                "came within its sync_interval (docs/operations/nats.md)"
             )
     for difference in found.differences:
         note(printable(str(difference)), "yellow")
@@ -188,7 +188,7 @@ def _report_undivided(found: "Survey", site: "Site") -> None:
     for key, template in undivided(Subjects.of(site)).items():
         note(
             f"all nodes publish {key} on {printable(template)}, which stays in one partition: put "
-            f"{{hostname}} into bus.subjects.{key} (docs/scale.md)", "yellow",
+            f"{{hostname}} into bus.subjects.{key} (docs/operations/scale.md)", "yellow",
         )  # fmt: skip
 
 

@@ -51,13 +51,13 @@ def _read_special(kind: type[Any], value: Any) -> Any:
     raise ValueError(f"not a {kind.__name__}: {value!r:.80}")
 
 
-_MEASURE = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([A-Za-z]*)")
+_MEASURE = r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([A-Za-z]*)"
 
 
 def _measure(kind: type[Duration | Size], value: Any) -> Duration | Size:
     what = "an interval" if kind is Interval else f"a {kind.__name__.lower()}"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        found = _MEASURE.fullmatch(str(value).strip())
+        found = re.fullmatch(_MEASURE, str(value).strip())
         if not found or found[2] not in kind.UNITS:
             raise ValueError(f"not {what}: {value!r:.80} (expected e.g. {kind.EXAMPLES})")
         value = float(found[1]) * kind.UNITS[found[2]]

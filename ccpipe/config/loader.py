@@ -25,7 +25,7 @@ T = TypeVar("T")
 ENVIRONMENT = "CCPIPE_"
 """Prefix of environment variables; ``__`` enters a table: ``CCPIPE_BUS__SERVERS=nats://a,nats://b``."""
 
-_NOT_CONFIGURATION = re.compile(
+_NOT_CONFIGURATION = (
     r"CCPIPE_(?:CONFIG|KERNEL|LOGLEVEL|TESTS_STRICT"
     # read by nats.conf
     r"|(?:NODE|BRIDGE|VIEWER|OPERATOR)_PASSWORD"
@@ -73,7 +73,7 @@ def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, list[str], str
     ``__`` or resembles a setting counts as a setting, so that a typo is still an error.
     """
     for name, text in environ.items():
-        if not name.startswith(ENVIRONMENT) or _NOT_CONFIGURATION.fullmatch(name):
+        if not name.startswith(ENVIRONMENT) or re.fullmatch(_NOT_CONFIGURATION, name):
             continue
         stems = name.removeprefix(ENVIRONMENT).lower().split("__")
         if len(stems) == 1 and stems[0] not in field_types(Recipe):

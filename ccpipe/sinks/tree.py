@@ -164,6 +164,6 @@ def _is_torn(line: bytes) -> bool:
         return False
     try:
         msgspec.json.decode(line, type=msgspec.Raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return True
     return False

@@ -14,7 +14,7 @@ from ccpipe.bus.nats.announcement import write_private
 from ccpipe.bus.nats.credentials import public_nkey
 from ccpipe.bus.subjects import escape
 from ccpipe.config import read_secret
-from ccpipe.errors import ConfigError, MissingExtra
+from ccpipe.errors import ConfigError, CreateError, MissingExtra
 
 DOMAINS = "domains"
 """The file that lists JetStream domains that bridges may use."""
@@ -46,11 +46,14 @@ max_payload: 1MB
 
 jetstream {{
   store_dir: "/var/lib/nats"
-  # What a power cut may cost; "always" costs a disk write for each message (docs/nats.md).
+  # What a power cut may cost; "always" costs a disk write for each message: see
+  # docs/operations/nats.md.
   sync_interval: "10s"
+  # Without it, a server before 2.12 lets any node delete messages (docs/operations/security.md).
+  strict: true
 }}
 
-# With TLS nobody on the network can read or change what is published (docs/security.md).
+# With TLS nobody on the network can read or change what is published (docs/operations/security.md).
 # tls {{ cert_file: "/etc/nats/server.pem", key_file: "/etc/nats/server.key" }}
 
 # For probes and `curl`, on this machine only. It reveals no secrets.
@@ -155,7 +158,10 @@ def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[s
     if user.role == "node":
         own = ("metrics", "events.*", "log.*", "sonar.*")
         return {
-            "publish": [f"{cluster}.{subject}.{user.name}" for subject in own],
+            "publish": [
+                *(f"{cluster}.{subject}.{user.name}" for subject in own),
+                "$JS.API.STREAM.NAMES",  # whether there is a stream yet
+            ],
             "subscribe": [inbox, f"{cluster}.control.*"],
             "allow_responses": True,
         }
@@ -202,7 +208,9 @@ def write_site(folder: Path, cluster: str) -> list[User]:
     Raises
     ------
     ConfigError
-        if a file cannot be read or written.
+        if a seed cannot be read.
+    CreateError
+        if a file cannot be written.
 
     """
     users = users_of(folder)
@@ -213,5 +221,5 @@ def write_site(folder: Path, cluster: str) -> list[User]:
         if not site.exists():
             write_private(site, site_configuration(cluster))
     except OSError as error:
-        raise ConfigError(f"{folder}: {error.strerror}") from None
+        raise CreateError(f"{error.filename or folder}: {error.strerror}") from None
     return users

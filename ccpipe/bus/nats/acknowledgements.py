@@ -103,6 +103,6 @@ def _read(delivery: Delivery) -> Answer | None:
         return NO_STREAM
     try:
         answer = _decode(delivery.payload)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return answer if answer.stream or answer.error else None

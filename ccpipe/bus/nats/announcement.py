@@ -1,15 +1,14 @@
 """Where a running ``ccpipe up`` can be reached, for other commands of the same user."""
 
-import json
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from ccpipe.config import state_folder
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
+class RunningServer(msgspec.Struct, frozen=True):
     """Address of a ``ccpipe up`` running on this machine; includes the password."""
 
     url: str
@@ -28,7 +27,7 @@ class RunningServer:
             return False
         path = _announcement()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_private(path, json.dumps(asdict(self)))
+        write_private(path, msgspec.json.encode(self).decode())
         return True
 
     def withdraw(self) -> None:
@@ -40,9 +39,9 @@ class RunningServer:
 def running() -> RunningServer | None:
     """Return this user's running ``ccpipe up``, if there is one."""
     try:
-        found = RunningServer(**json.loads(_announcement().read_text(encoding="utf-8")))
+        found = msgspec.json.decode(_announcement().read_bytes(), type=RunningServer)
         os.kill(found.pid, 0)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError):
         return None
     return found
 

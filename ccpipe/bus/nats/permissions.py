@@ -9,9 +9,10 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
+from ccpipe.bus.subjects import matches
 from ccpipe.errors import DeniedError, RejectedError
 
-_REFUSED = re.compile(r'Permissions Violation for (Publish|Subscription) to "(.*?)"', re.IGNORECASE)
+_REFUSED = r'(?i)Permissions Violation for (Publish|Subscription) to "(.*?)"'
 
 
 class ForbiddenError(RejectedError):
@@ -30,18 +31,24 @@ class Permissions:
     def __init__(self) -> None:
         """Start without any."""
         self._watching: dict[str, list[Callable[[str], None]]] = {}
-        self._asked: set[str] = set()  # subjects on which a refusal is an expected answer
+        self._asked: set[str] = set()  # patterns of subjects whose refusal is an expected answer
         self._inbox = ""  # subjects that we may not subscribe to
 
     def report(self, text: str, inbox_prefix: str) -> bool:
         """Record a permission error; return whether the error is one."""
-        if (found := _REFUSED.search(text)) is None:
+        if (found := re.search(_REFUSED, text)) is None:
             return True
         what, subject = found[1].lower(), found[2]
         if what == "publish":
-            for refuse in list(self._watching.get(subject, ())):
+            watching = [
+                refuse
+                for pattern, those in self._watching.items()
+                if matches(pattern, subject)
+                for refuse in those
+            ]
+            for refuse in watching:
                 refuse(subject)
-            return subject not in self._asked
+            return not any(matches(pattern, subject) for pattern in self._asked)
         if subject.startswith(f"{inbox_prefix}."):
             self._inbox = subject
         return True
@@ -59,8 +66,8 @@ class Permissions:
             )
 
     @contextlib.asynccontextmanager
-    async def replying(self, subject: str, *, asks: bool = False) -> AsyncIterator[None]:
-        """Publish and wait for the reply; raises ForbiddenError as soon as it is refused.
+    async def replying(self, pattern: str, *, asks: bool = False) -> AsyncIterator[None]:
+        """Publish on subjects and wait for replies; raises ForbiddenError once one is refused.
 
         With `asks`, the purpose is to find out what is permitted: a refusal is neither logged nor
         counted.
@@ -73,16 +80,16 @@ class Permissions:
             limit.reschedule(asyncio.get_running_loop().time())
 
         if asks:
-            self._asked.add(subject)
+            self._asked.add(pattern)
         try:
-            with self.watching([subject], refuse):
+            with self.watching([pattern], refuse):
                 async with limit:
                     yield
         except TimeoutError:
             if not refused:
                 raise
         finally:
-            self._asked.discard(subject)
+            self._asked.discard(pattern)
         if refused:
             raise ForbiddenError(refused)
 
@@ -97,7 +104,10 @@ class Permissions:
 
     @contextlib.contextmanager
     def watching(self, subjects: Collection[str], refuse: Callable[[str], None]) -> Iterator[None]:
-        """Publish; `refuse` is called with each subject refused meanwhile."""
+        """Publish; `refuse` is called with each subject refused meanwhile.
+
+        `subjects` may have wildcards.
+        """
         for subject in subjects:
             self._watching.setdefault(subject, []).append(refuse)
         try:

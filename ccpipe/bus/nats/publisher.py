@@ -80,7 +80,7 @@ class Publisher:
         from ccpipe.bus.nats.streams.jetstream import names_of  # only with JetStream: it takes 1 MB
 
         try:
-            async with self.bus.permissions.replying(self._api_of_names, asks=True):
+            async with self.bus.permissions.replying(self._api_of_streams, asks=True):
                 is_stored = bool(await names_of(self.bus.jetstream(FIND_SECONDS), subject))
         except (ForbiddenError, UnavailableError, DeniedError):
             return  # a missing stream shows when the first message is not acknowledged
@@ -99,12 +99,12 @@ class Publisher:
 
         patterns = [missing.subject, *self.subjects.patterns(self.names)]
         try:
-            async with self.bus.permissions.replying(self._api_of_names):
+            async with self.bus.permissions.replying(self._api_of_streams):
                 await ensure_stream(self.bus.jetstream(), self.config, self.subjects, patterns)
         except ForbiddenError:
             reason = f"{missing.reason}, and we may not make one: a bridge does when it starts"
             raise NoStreamError(missing.subject, reason) from None
 
     @property
-    def _api_of_names(self) -> str:
-        return f"{self.bus.api_prefix}.STREAM.NAMES"
+    def _api_of_streams(self) -> str:
+        return f"{self.bus.api_prefix}.STREAM.>"

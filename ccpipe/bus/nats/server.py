@@ -144,7 +144,7 @@ listen: "127.0.0.1:{self.port}"
 server_name: "{self._name}"
 log_file: {quoted["log_file"]}
 logfile_size_limit: 10MB
-jetstream {{ store_dir: {quoted["store_dir"]}, sync_interval: {quoted["sync"]} }}
+jetstream {{ store_dir: {quoted["store_dir"]}, sync_interval: {quoted["sync"]}, strict: true }}
 authorization {{ user: {USER}, password: {quoted["password"]} }}
 """
 

@@ -97,7 +97,7 @@ class NatsSource(Source):
         `drain` is how long to continue reading after a stop, until the stream is empty. `queue`
         shares a plain subscription. `identity` says how the publisher of a record is identified:
         by the record's tags, or by the subject, with which the tags must then agree; see
-        ``docs/security.md``.
+        ``docs/operations/security.md``.
         """
         for option, name in (("durable", durable), ("queue", queue)):
             if unfit := re.search(r"[\s.*>/\\]", name):
@@ -115,9 +115,7 @@ class NatsSource(Source):
         self.ack_wait = float(ack_wait)
         self.drain = float(drain)
         self.bus = Connection(site.bus, name=durable or "bridge", telemetry=telemetry)
-        self._waiting: deque[tuple[list[Delivery], int]] = (
-            deque()
-        )  # arrived together, and their bytes
+        self._waiting: deque[tuple[list[Delivery], int]] = deque()  # each with its bytes
         self._waiting_count = self._waiting_bytes = 0
         self._taken: list[Delivery] = []  # being decoded and handed over
         self._handed_over: dict[int, list[str]] = {}  # reply subjects for acknowledgement, by batch

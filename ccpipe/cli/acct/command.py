@@ -92,7 +92,7 @@ def sums(
 
     Reads any number of accounting files in all variants, classic or JSON lines,
     compressed or not. Invalid lines are reported on stderr and skipped; the exit
-    code is then 65. docs/acct.md maps the flags of qacct to those of this
+    code is then 65. docs/gridengine/acct.md maps the flags of qacct to those of this
     command. For Slurm jobs see ccpipe acct sacct --help.
 
     Examples:

@@ -177,7 +177,7 @@ class _Tail:
 
         try:
             found = list(payloads.envelopes(delivery.payload))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.report_bad(f"{delivery.subject}: not JSON: {printable(str(error))}")
             return
         kept = [envelope for envelope in found if self.selection.envelope(envelope)]

@@ -33,7 +33,7 @@ class JobNodes:
             return False
         try:
             start = msgspec.json.decode(str(event.value), type=_Start)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return False
         if start.job not in self.jobs:
             return False

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ccpipe.bus.subjects import Subjects, matches
 from ccpipe.config import Site
@@ -20,8 +21,7 @@ CATEGORIES = {
 """The subjects that carry each kind."""
 
 
-@dataclass(frozen=True)
-class Listening:
+class Listening(msgspec.Struct, frozen=True):
     """The subscribed subjects."""
 
     patterns: list[str]
@@ -42,7 +42,7 @@ def listen_to(
     """
     for subject in subjects:
         tokens = subject.split(".")
-        if not all(tokens) or ">" in tokens[:-1] or re.search(r"\s", subject):
+        if not all(tokens) or ">" in tokens[:-1] or any(map(str.isspace, subject)):
             raise UsageError(f"not a subject: {subject!r}")
     if subjects:
         return Listening(list(dict.fromkeys(subjects)), [])

@@ -18,7 +18,7 @@ _PLACE = {"time", "cluster", "node", "type"}
 
 
 def envelopes(payload: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the envelopes of a payload; raises ValueError if it is not Sonar's JSON."""
+    """Yield the envelopes of a payload; raises ValueError or RecursionError for other bytes."""
     for piece in [payload] if payload.count(b"\n") < 2 else payload.splitlines():  # noqa: PLR2004
         if piece.strip():
             yield msgspec.json.decode(piece, type=dict[str, Any])

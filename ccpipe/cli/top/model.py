@@ -304,7 +304,7 @@ class Model:
     def _add_job(self, cluster: str, function: str, text: str) -> None:
         try:
             event = msgspec.json.decode(text, type=_JobEvent)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return
         key = (cluster, event.job)
         if function == "start_job" and (key in self.jobs or len(self.jobs) < MAX_JOBS):

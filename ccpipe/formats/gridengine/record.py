@@ -13,7 +13,7 @@ Amount = Annotated[int, msgspec.Meta(gt=-(2**63), lt=2**63 - 1)] | float | str
 
 
 class Variant(enum.StrEnum):
-    """The format of a record; see docs/gridengine.md."""
+    """The format of a record; see docs/gridengine/jobs.md."""
 
     CLASSIC_43 = "classic-43"
     """Colons, SGE 5.3 to 6.1."""

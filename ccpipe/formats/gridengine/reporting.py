@@ -1,7 +1,7 @@
 """The reporting file's ``job_log`` lines: events in the life of a job, the start among them.
 
-Source: the Grid Engine reporting manual page; docs/gridengine.md describes how real files differ
-(missing ``delivered``, empty projects, colons in messages).
+Source: the Grid Engine reporting manual page; docs/gridengine/jobs.md describes how real
+files differ (missing ``delivered``, empty projects, colons in messages).
 """
 
 import re

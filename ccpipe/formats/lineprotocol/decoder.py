@@ -25,7 +25,6 @@ from ccpipe.formats.lineprotocol.precision import (
     check_precision,
     unit_of,
 )
-from ccpipe.formats.lineprotocol.repair import repair
 from ccpipe.formats.lineprotocol.series import DuplicateTag, SeriesTable
 from ccpipe.formats.lineprotocol.values import ValueType, signed
 
@@ -405,6 +404,8 @@ class _Decoder:
         )
 
     def repaired(self, original: bytes, start: int) -> bool:
+        from ccpipe.formats.lineprotocol.repair import repair  # for mistakes only
+
         line = repair(original)
         found = line and self.grammar.line.fullmatch(line)
         if not found:

@@ -21,9 +21,14 @@ MAX_SERIES = 2**26
 MAX_FIELDS = 1_000_000
 """Number of fields after which a fresh table replaces a full one."""
 MEMORY_PARTS = 8
-"""Fraction of the process's memory limit that the encodings of a table may take."""
+"""Divisor of the process's memory limit for the encodings of a table."""
 MIN_BYTES = 32 * 2**20
 """Lower bound of that limit, in bytes."""
+
+MEAN_BYTES = 1024
+"""What the encoding of a series may take on average, far more than those of real sites do."""
+LONG_BYTES = 64 * 2**20
+"""What they may take in any case, so that a few long ones do no harm."""
 
 
 @functools.cache
@@ -175,10 +180,8 @@ class SeriesTable:
 
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or a fresh one when it is full."""
-        if (
-            self.codes.has_room(self.cap, self.max_bytes)
-            and len(self.field_codes) < self.max_fields
-        ):
+        room = min(self.max_bytes, LONG_BYTES + MEAN_BYTES * len(self))
+        if self.codes.has_room(self.cap, room) and len(self.field_codes) < self.max_fields:
             return self
         return SeriesTable(self.grammar, self.cap)
 
@@ -303,8 +306,8 @@ def write_series(name: str, tags: Mapping[str, str]) -> bytes:
 
 
 def check_name(text: str) -> None:
-    """Check a name or tag; raises EncodeError."""
-    if not text or text[-1] == "\\" or _UNWRITABLE.search(text):
+    """Reject what cannot be a name or a tag; raises EncodeError."""
+    if not text or text[-1] == "\\" or re.search(_UNWRITABLE, text):
         raise EncodeError(f"{text!r:.80} cannot be a name or a tag in line protocol")
 
 
@@ -336,7 +339,7 @@ def escape_key(text: str) -> str:
 
 _KEY_SPECIAL = re.compile(r"[,= ]")
 _MEASUREMENT_SPECIAL = re.compile(r"[, ]")
-_UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_UNWRITABLE = r"[\x00-\x1f\x7f\ud800-\udfff]"
 
 
 def _join(name: str, sorted_tags: Mapping[str, str], plain: bool) -> bytes:

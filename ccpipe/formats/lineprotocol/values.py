@@ -48,7 +48,7 @@ def cells(value: Value) -> tuple[float, int, ValueType]:
             return float(value), value, ValueType.INT
         case float() if math.isfinite(value):
             return value, 0, ValueType.FLOAT
-        case str() if not _SURROGATE.search(value):
+        case str() if not re.search(_SURROGATE, value):
             return math.nan, 0, ValueType.TEXT
         case _:
             raise EncodeError(f"{value!r:.80} cannot be a value in line protocol")
@@ -59,4 +59,4 @@ def signed(unsigned: int) -> int:
     return unsigned - 2**64 if unsigned > INT64_MAX else unsigned
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = "[\ud800-\udfff]"

@@ -164,6 +164,11 @@ class SpoolReplay:
         self._measure()
         self.publisher.bus.require_connected()
         batch = await asyncio.to_thread(self.spool.oldest, min(IN_FLIGHT, max(1, self.rate)))
+        if damaged := [each for each in batch if not each.is_whole]:
+            for each in damaged:
+                await self._write_dead_letter(each, "damaged in the spool")
+            await asyncio.to_thread(self.spool.remove, damaged)
+            return
         try:
             await self.publisher.publish([each.message for each in batch])
         except DataError:
@@ -175,14 +180,16 @@ class SpoolReplay:
         await asyncio.sleep(len(batch) / self.rate)
 
     async def _publish_one(self, spooled: Spooled) -> None:
-        """Publish one message; one that the broker rejects permanently becomes a dead letter."""
-        message = spooled.message
+        """Publish one message; what the broker will never take becomes a dead letter."""
         try:
-            await self.publisher.publish([message])
+            await self.publisher.publish([spooled.message])
         except DataError as error:
-            letter = DeadLetter(message.payload, str(error), message.subject)
-            await self.dead_letter_sink.write([letter])
-            self.telemetry.count(self.telemetry.dead, "spool")
+            await self._write_dead_letter(spooled, str(error))
+
+    async def _write_dead_letter(self, spooled: Spooled, reason: str) -> None:
+        message = spooled.message
+        await self.dead_letter_sink.write([DeadLetter(message.payload, reason, message.subject)])
+        self.telemetry.count(self.telemetry.dead, "spool")
 
     def _measure(self) -> None:
         self.telemetry.spooled_messages.set(self.spool.messages)

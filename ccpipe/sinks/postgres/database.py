@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from ccpipe.config import read_secret
+from ccpipe.config.dump import mask
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,
@@ -41,7 +42,7 @@ class Database:
         except ValueError:  # the port is not a number
             is_address = False
         if not is_address:
-            raise ConfigError(f"url: {url!r} is not a postgresql:// address")
+            raise ConfigError(f"url: {mask(url, 'url')!r} is not a postgresql:// address")
         if address.password or "password" in parse_qs(address.query):
             raise ConfigError("url: must not contain a password; use password_file")
         self.url = url

@@ -1,6 +1,6 @@
 """Accounting records to jobs: the records of one job, put together.
 
-docs/gridengine.md says what a job's records give; the rules are here:
+docs/gridengine/jobs.md says what a job's records give; the rules are here:
 
 - The key is (job number, array task): every task of an array is a job.
 - Records of PE tasks wait for the record of their master, which usually comes last. One that

@@ -81,7 +81,7 @@ def from_event(message: Message) -> LoggedEvent:
         content = str(message.value).encode()
         log = msgspec.json.decode(content, type=JobLog)
         return LoggedEvent(log, msgspec.json.decode(content, type=_Place).origin)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise DataError(f"an event without a job_log line: {error}") from None
 
 

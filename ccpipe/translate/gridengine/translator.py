@@ -254,7 +254,7 @@ class AccountingJobs(Translator):
             return
         try:
             start = msgspec.json.decode(str(message.value), type=_Start)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return  # whoever is to store it reports it
         if start.cluster == self.mapping.cluster:
             at = start.startTime * SECOND

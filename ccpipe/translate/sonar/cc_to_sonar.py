@@ -1,4 +1,4 @@
-"""ClusterCockpit's messages to Sonar's envelopes; the mapping is in docs/sonar-metrics.md."""
+"""ClusterCockpit's messages to Sonar's envelopes; the mapping is in docs/sonar/metrics.md."""
 
 import time
 from collections import OrderedDict

@@ -125,7 +125,7 @@ async def _find(jetstream: JetStreamContext, stream: str, subject: str) -> Versi
         raise explain(error, f"reading {subject}") from None
     try:
         table = msgspec.json.decode(message.data or b"", type=ClaimTable)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UnavailableError(f"{subject}: cannot be read: {error}") from None
     return Version(table, message.seq or 0)
 

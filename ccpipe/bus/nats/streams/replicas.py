@@ -183,7 +183,8 @@ class Replicas:
                 if any(pattern in self.patterns for pattern in subjects.patterns([key])):
                     log.warning(
                         "all nodes publish on %s, which stays in one partition: only one bridge of "
-                        "%s reads it; put {hostname} into bus.subjects.%s (docs/scale.md)",
+                        "%s reads it; put {hostname} into bus.subjects.%s "
+                        "(docs/operations/scale.md)",
                         template, self.durable, key,
                     )  # fmt: skip
         return stream

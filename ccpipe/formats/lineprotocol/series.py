@@ -21,7 +21,7 @@ MAX_SERIES = 2**26
 MAX_FIELDS = 1_000_000
 """Number of fields after which a fresh table replaces a full one."""
 MEMORY_PARTS = 8
-"""Fraction of the process's memory limit that the encodings of a table may take."""
+"""Divisor of the process's memory limit for the encodings of a table."""
 MIN_BYTES = 32 * 2**20
 """Lower bound of that limit, in bytes."""
 

@@ -18,14 +18,14 @@ from ccpipe.entry_points import entry_points
 from ccpipe.errors import ConfigError, UsageError
 
 GROUPS = ("collectors", "sources", "codecs", "translators", "sinks")
-"""Names of the entry-point groups, without the prefix ``ccpipe.``."""
+"""Entry-point groups, without the prefix ``ccpipe.``."""
 
 NESTED = {"codec": "codecs"}
-"""Options that are parts themselves, and their group."""
+"""Options that are themselves parts, with the group of each."""
 
 
 def find(group: str, name: str, where: str) -> type[Any]:
-    """Load the class with a name.
+    """Load the class registered under a name.
 
     Raises
     ------
@@ -107,9 +107,9 @@ def construct(
 
 
 def constructors(cls: type[Any]) -> Iterator[Callable[..., None]]:
-    """Yield the constructors whose arguments are those of a class.
+    """Yield the constructors that define the options of a class.
 
-    One that takes ``**options`` passes them to that of the next class that it inherits from.
+    A constructor with ``**options`` passes them to that of its next base class.
     """
     for ancestor in cls.__mro__:
         if constructor := vars(ancestor).get("__init__"):

@@ -34,7 +34,7 @@ def note(text: str, colour: str = "dim") -> None:
 
 
 class _Stdout(io.FileIO):
-    """File descriptor 1; what cannot be written raises OutputError."""
+    """File descriptor 1; write errors raise OutputError."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -53,8 +53,8 @@ def open_stdout() -> IO[bytes]:
 def prepare_streams() -> None:
     """Make stdout and stderr of a command safe to write to.
 
-    A closed one (``>&-``) must not be given to the next file or socket that is opened. Failures of
-    stdout raise OutputError; a locale that lacks a character gets an escape instead of a traceback.
+    A closed one (``>&-``) is replaced, so that the next file or socket does not get its
+    descriptor. Errors of stdout raise OutputError; characters missing in the locale are escaped.
     """
     for number, name in enumerate(("stdout", "stderr"), 1):
         if getattr(sys, name) is None:
@@ -97,19 +97,19 @@ class Progress:
 
 
 def plural(count: int, word: str) -> str:
-    """Write a count with a noun: ``1 line``, ``12 345 lines``."""
+    """Format a count with a noun: ``1 line``, ``12 345 lines``."""
     return f"{count:,}".replace(",", " ") + f" {word}" + ("" if count == 1 else "s")
 
 
 def listed(words: Iterable[str], maximum: int = 3) -> str:
-    """Write the first few words of a list: ``a, b, c and 4 more``."""
+    """Join the first few words of a list: ``a, b, c and 4 more``."""
     words = list(words)
     more = f" and {len(words) - maximum} more" if len(words) > maximum else ""
     return ", ".join(words[:maximum]) + more
 
 
 def lasting(seconds: float) -> str:
-    """Write how long something lasts in the largest fitting unit: ``45 s``, ``50 min``, ``3 d``."""
+    """Format a duration in the largest fitting unit: ``45 s``, ``50 min``, ``3 d``."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -117,7 +117,7 @@ def lasting(seconds: float) -> str:
 
 
 def in_bytes(size: float) -> str:
-    """Write a size with three digits: ``512 B``, ``1.5 GiB``."""
+    """Format a size with three digits: ``512 B``, ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1000:  # noqa: PLR2004 - three digits
             return f"{size:.3g} {unit}"
@@ -126,7 +126,7 @@ def in_bytes(size: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape what is not printable, so that no text can control the terminal."""
+    """Escape non-printable characters, so that no text can control the terminal."""
     return (
         text
         if text.isprintable()

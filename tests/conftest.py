@@ -1,13 +1,16 @@
 """What all tests share: real programs, found or reported missing by name."""
 
 import asyncio
+import contextlib
+import itertools
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -55,11 +58,30 @@ def program(name: str, package: str) -> Path:
     return Path(path)
 
 
+def _own_ports() -> Iterator[int]:
+    """Return this worker's ports, again and again, from somewhere on.
+
+    They lie below those that the kernel gives to whoever does not ask for one, and no two workers
+    share any: what is free when a test chooses it is free when its server listens.
+    """
+    end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    own = range(end // 3 + worker, end, workers)
+    first = random.SystemRandom().randrange(len(own))
+    return itertools.cycle((*own[first:], *own[:first]))
+
+
+_PORTS = _own_ports()
+
+
 def free_port() -> int:
-    """Return a loopback port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a loopback port that nobody listens at, and that nobody else will choose."""
+    for port in _PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("unreachable: the ports come again and again")
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""``ccpipe backfill``: write what one store has into another."""
+"""``ccpipe backfill``: copy data from one store to another."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -123,7 +123,7 @@ def _source(
     format: Format | Literal["auto"],  # noqa: A002 - as recipes call it
     **options: Any,
 ) -> Source:
-    """Return what reads a store, or files; raises UsageError for a selection of nothing."""
+    """Return a reader for a store or for files; raises UsageError for an empty selection."""
     if selection.start >= selection.end:
         raise UsageError("there is nothing between --start and --end")
     if stored is None:
@@ -142,14 +142,14 @@ def _stored(
 
 
 def _said(start: datetime | None, end: datetime | None) -> Iterator[str]:
-    """Yield the times that the user said, for the checkpoint."""
+    """Yield the given times as text, for the checkpoint."""
     for word, time in (("from", start), ("until", end)):
         if time is not None:
             yield f"{word} {time.isoformat()}"
 
 
 def _nanoseconds(time: datetime | None) -> int | None:
-    """Return a time; one without an offset is local."""
+    """Parse a time; one without an offset is local."""
     if time is None:
         return None
     return int(time.timestamp()) * 10**9 + time.microsecond * 1000

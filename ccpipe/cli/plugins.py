@@ -21,7 +21,7 @@ from ccpipe.registry import GROUPS, constructors, options_of
 from ccpipe.terminal import paint
 
 CONTEXT = {"site": None, "telemetry": None}
-"""Arguments that ccpipe itself supplies; they are not options."""
+"""Arguments supplied by ccpipe; they are not options."""
 
 
 class PluginOption(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class PluginOption(msgspec.Struct, frozen=True):
     name: str
     type: str
     default: Any
-    """None for an option that is optional and has no value by default."""
+    """None for an option without a default."""
     required: bool
 
 
@@ -42,7 +42,7 @@ class Plugin(msgspec.Struct, frozen=True):
     cls: str = msgspec.field(name="class")
     origin: str = msgspec.field(name="from")
     problem: str = ""
-    """Why it cannot be used here; empty if it can."""
+    """Why it cannot be used; empty if it can."""
     help: str = ""
     options: list[PluginOption] = []
 
@@ -85,7 +85,7 @@ def everything() -> list[tuple[str, EntryPoint]]:
 
 
 def wanted(name: str) -> list[tuple[str, EntryPoint]]:
-    """Return the parts of a name, which may be ``group.name``; raises UsageError."""
+    """Return the parts with a name, which may be ``group.name``; raises UsageError."""
     found = [(g, e) for g, e in everything() if name in (e.name, f"{g}.{e.name}")]
     if not found:
         known = [entry.name for _, entry in everything()]
@@ -96,7 +96,7 @@ def wanted(name: str) -> list[tuple[str, EntryPoint]]:
 
 
 def read(group: str, entry: EntryPoint) -> Plugin:
-    """Load a part; if that fails, say why."""
+    """Load a part; record the reason if that fails."""
     distribution = Distribution.at(entry.folder)
     origin = f"{distribution.name} {distribution.version}"
     part = Plugin(group, entry.name, entry.value, origin)
@@ -132,7 +132,7 @@ def describe(part: Plugin) -> None:
 
 
 def _help(cls: type[Any]) -> str:
-    """Join the docstrings of a class and of the constructors that its options are those of."""
+    """Join the docstrings of a class and of the constructors that define its options."""
     texts = [inspect.getdoc(cls)]
     texts += [inspect.cleandoc(each.__doc__ or "") for each in constructors(cls)]
     inherited = (inspect.cleandoc(object.__init__.__doc__ or ""), "")

@@ -61,9 +61,9 @@ class Lake:
         Raises
         ------
         MissingExtra
-            where DuckDB is not installed.
+            if DuckDB is not installed.
         UsageError
-            where `folder` is something else.
+            if `folder` is something else.
 
         """
         try:
@@ -82,9 +82,9 @@ class Lake:
         Raises
         ------
         UsageError
-            where the time range is empty or too long, or has too many nodes.
+            if the time range is empty or too long, or has too many nodes.
         UnavailableError
-            where the files cannot be read, or not in time.
+            if the files cannot be read, or not in time.
 
         """
         if not 0 < query.stop - query.start <= MAX_DAYS * 86400 or query.start < 0:

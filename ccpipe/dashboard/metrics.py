@@ -33,7 +33,7 @@ def known_metrics() -> dict[str, Known]:
 
 
 def is_averaged(unit: str) -> bool:
-    """Say whether values of a unit are averaged over the parts of a node."""
+    """Return whether values of a unit are averaged over the parts of a node."""
     try:
         return bool(unit) and parse_unit(unit).measure in AVERAGED
     except DataError:

@@ -205,7 +205,7 @@ class Nodes:
         self._value_field = -1
 
     def _resolve(self, series: Series) -> int:
-        """Return the slot of a series that is new in its table; 0 where it is not shown."""
+        """Return the slot of a series that is new in its table; 0 if it is not shown."""
         name, tags, key = series
         host = tags.get("hostname")
         if not host:

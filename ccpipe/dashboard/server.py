@@ -89,7 +89,7 @@ class DashboardServer:
     def __init__(
         self, feed: DashboardFeed, *, listen: str, token: str = "", lake: Lake | None = None
     ) -> None:
-        """Listen at `listen` (``host:port``); raises ConfigError where that cannot be.
+        """Listen at `listen` (``host:port``); raises ConfigError if that cannot be.
 
         Other machines may be listened to only with a `token`.
         """
@@ -111,7 +111,7 @@ class DashboardServer:
         return f"http://{host}:{self.port}/"
 
     async def __aenter__(self) -> Self:
-        """Listen; raises ConfigError where the address is taken."""
+        """Listen; raises ConfigError if the address is taken."""
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_QUERY)
         app.router.add_get("/health", self._health)
         app.router.add_get("/api/about", self._about)
@@ -286,7 +286,7 @@ def _hostname(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a name or address is this machine's own."""
+    """Return whether a name or address is this machine's own."""
     if host == "localhost":
         return True
     try:

@@ -106,9 +106,9 @@ def decode(row: bytes) -> Message:
     Raises
     ------
     NotARow
-        where it does not have the columns.
+        if it does not have the columns.
     DataError
-        where a column cannot be what it holds.
+        if a column cannot be what it holds.
 
     """
     cells = read_cells(row)

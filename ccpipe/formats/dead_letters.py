@@ -34,7 +34,7 @@ class _Head(msgspec.Struct, frozen=True, omit_defaults=True):
     offset: int = 0
 
 
-class StoredLetter(msgspec.Struct, frozen=True):
+class StoredDeadLetter(msgspec.Struct, frozen=True):
     """A dead letter as it is kept somewhere."""
 
     id: str
@@ -75,7 +75,7 @@ def encode(
     return b"%b%b\n%b\n" % (PREFIX, msgspec.json.encode(head), original)
 
 
-def read(file: BinaryIO) -> Iterator[StoredLetter | Damaged]:
+def read(file: BinaryIO) -> Iterator[StoredDeadLetter | Damaged]:
     """Yield the letters of a file in their order, and what of it is damaged; memory is bounded."""
     position = file.tell()
     while first := file.readline(MAX_HEAD_SIZE):
@@ -90,7 +90,7 @@ def read(file: BinaryIO) -> Iterator[StoredLetter | Damaged]:
             position = file.tell()
 
 
-def _letter(file: BinaryIO, position: int, first: bytes) -> StoredLetter | None:
+def _letter(file: BinaryIO, position: int, first: bytes) -> StoredDeadLetter | None:
     if not first.startswith(PREFIX):
         return None
     try:
@@ -103,7 +103,7 @@ def _letter(file: BinaryIO, position: int, first: bytes) -> StoredLetter | None:
     original = body[:-1]
     if len(body) != head.size + 1 or body[-1:] != b"\n" or _sum(original) != head.sum:
         return None
-    return StoredLetter(
+    return StoredDeadLetter(
         id=f"{position}-{_sum(first + original)}",
         time=head.time,
         reason=head.reason,

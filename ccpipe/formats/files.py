@@ -88,9 +88,9 @@ def open_stream(path: Path) -> Iterator[ReadableStream]:
     Raises
     ------
     MissingInputError
-        where the file cannot be opened.
+        if the file cannot be opened.
     UsageError
-        where the path looks like an option.
+        if the path looks like an option.
     MissingExtra
         for ``.zst`` without the library.
 
@@ -132,7 +132,7 @@ def read_blocks(
     Raises
     ------
     DataError
-        where a line is longer than `max_length`, or compressed data are damaged.
+        if a line is longer than `max_length`, or compressed data are damaged.
 
     """
     rest, is_open = b"", False
@@ -168,7 +168,7 @@ def read_piece(stream: ReadableStream, size: int = BLOCK) -> bytes:
     Raises
     ------
     DataError
-        where the rest cannot be read, or a compressed file is truncated or damaged.
+        if the rest cannot be read, or a compressed file is truncated or damaged.
 
     """
     try:

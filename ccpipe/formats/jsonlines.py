@@ -75,7 +75,7 @@ def decode(line: bytes) -> Message:
     Raises
     ------
     DataError
-        where it is anything else.
+        if it is anything else.
 
     """
     try:

@@ -20,7 +20,7 @@ def load_kernel(package: str, name: str = "_kernel") -> ModuleType | None:
     Raises
     ------
     ConfigError
-        where ``CCPIPE_KERNEL`` holds another word, or asks for a kernel that was not built.
+        if ``CCPIPE_KERNEL`` holds another word, or asks for a kernel that was not built.
 
     """
     wanted = os.environ.get("CCPIPE_KERNEL", "")

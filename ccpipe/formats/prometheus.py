@@ -61,7 +61,7 @@ class RemoteWrite:
         Raises
         ------
         EncodeError
-            where a row has no time: see ``Lines.fill_missing_times``.
+            if a row has no time: see ``Lines.fill_missing_times``.
 
         """
         return bytes(self._compress(self.write_request(lines)))

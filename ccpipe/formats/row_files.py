@@ -37,7 +37,7 @@ def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Messages
     Raises
     ------
     DataError
-        where the file does not begin with the header, a line is longer than ``MAX_LINE_SIZE``, or
+        if the file does not begin with the header, a line is longer than ``MAX_LINE_SIZE``, or
         the rest cannot be read.
 
     """
@@ -47,7 +47,7 @@ def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Messages
 
 
 def _end_of_line(text: bytes, start: int) -> int:
-    """Return where the line ends that begins at `start`, after its LF; 0 where it has none."""
+    """Return where the line ends that begins at `start`, after its LF; 0 if it has none."""
     return text.find(b"\n", start) + 1
 
 

@@ -107,7 +107,7 @@ def is_stop_of(start: Message, stop: Message) -> bool:
         return False
     try:
         one, other = _identify(start), _identify(stop)
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return False
     return one == other and one.jobState != ""
 

@@ -30,10 +30,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: int = 0
     """How often the job was put back into the queue before, where the scheduler counts that."""
     array_id: int = 0
-    """Shared by all tasks of an array; 0 where the job is no such task."""
+    """Shared by all tasks of an array; 0 if the job is no such task."""
     array_task: int | None = None
     het_id: int = 0
-    """Shared by all parts of a heterogeneous job; 0 where the job is no such part."""
+    """Shared by all parts of a heterogeneous job; 0 if the job is no such part."""
     het_offset: int | None = None
     state: str = ""
     """``PENDING``, ``RUNNING`` (also while suspended), or how it ended: one of ``STATES``."""

@@ -50,7 +50,7 @@ class Outbox:
         Raises
         ------
         ConfigError, UnavailableError
-            where the state cannot be read or written.
+            if the state cannot be read or written.
 
         """
         now = self.clock()
@@ -77,7 +77,7 @@ class Outbox:
         Raises
         ------
         UnavailableError
-            where that cannot be written.
+            if that cannot be written.
 
         """
         for number in [number for number in self._made if number <= feed]:

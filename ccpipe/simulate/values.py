@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ccpipe.node.sampling.metrics import Metric
 
 RING = 4096
-"""Values of a ring: eleven hours of samples every ten seconds. A counter then begins anew, as
+"""Values of a ring: eleven hours of samples every ten seconds. A counter then starts over, as
 after a reboot."""
 MASK = RING - 1
 

@@ -49,10 +49,12 @@ async def websocket_port(tmp_path: Path) -> AsyncIterator[int]:
     )
     log = tmp_path / "log"
     server = await asyncio.create_subprocess_exec(server_program(), "-c", str(conf), "-l", str(log))
-    await eventually(lambda: log.exists() and "Server is ready" in log.read_text())
-    yield websocket
-    server.terminate()
-    await server.wait()
+    try:
+        await eventually(lambda: log.exists() and "Server is ready" in log.read_text())
+        yield websocket
+    finally:
+        server.terminate()
+        await server.wait()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from ccpipe.message import event, metric
 from ccpipe.process.die_with_parent import die_with_parent
 from tests.conftest import eventually
 from tests.paths import ROOT
+from tests.servers.nats.daemon import accepts
 from tests.servers.victoriametrics import VictoriaMetrics, sample
 
 NOW = 1_740_000_000
@@ -117,7 +118,7 @@ async def test_three_broken_lines_of_a_thousand_cost_three_lines(
 
 async def _publish(client: Client, subject: str, payload: bytes) -> None:
     """Publish into the stream, as soon as the bridge has made it."""
-    for _ in range(200):
+    for _ in range(1200):
         try:
             await client.jetstream().publish(subject, payload)
         except nats.js.errors.NoStreamResponseError:
@@ -135,12 +136,12 @@ async def test_told_to_end_it_writes_what_it_holds(
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", b"".join(lines(10)))
     jetstream = client.jetstream()
-    for _ in range(200):
-        with contextlib.suppress(nats.js.errors.NotFoundError):  # the consumer is made in a moment
-            if (await jetstream.consumer_info("ccpipe-local", "test")).num_ack_pending:
-                break
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(nats.js.errors.NotFoundError):  # it is made in a moment
+                if (await jetstream.consumer_info("ccpipe-local", "test")).num_ack_pending:
+                    break
+            await asyncio.sleep(0.05)
     code, _, _ = await ended(bridge)
     assert code == 0
     assert len(stored(tmp_path)) == 10
@@ -157,22 +158,27 @@ async def test_a_dry_run_prints_and_takes_nothing_away(
     await _publish(client, "local.metrics", lines(1)[0])
     await eventually(lambda: len(stored(tmp_path)) == 1)
     await ended(real)
-    dry = await start(str(recipe), "--dry-run", "--for", "3s", url=nats_server.url)
+    dry = await start(str(recipe), "--dry-run", url=nats_server.url)
     payload = encode([event("job", "stop_job", "{}", time=NOW * 10**9, tags=TAGS)])
-    printed = b""
-    assert dry.stdout is not None
-    for _ in range(60):
-        await client.publish("local.events.job", payload)
-        try:
-            printed = await asyncio.wait_for(dry.stdout.readline(), 0.05)
-            break
-        except TimeoutError:
-            continue
-    code, _, _ = await ended(dry, ask=False)
+    printed = await first_line(dry, client, "local.events.job", payload)
+    code, _, _ = await ended(dry)
     await client.close()
     assert code == 0
     assert printed == payload
     assert len(stored(tmp_path)) == 1
+
+
+async def first_line(
+    process: asyncio.subprocess.Process, client: Client, subject: str, payload: bytes
+) -> bytes:
+    """Publish again and again, since nobody knows when it listens, until it has printed a line."""
+    assert process.stdout is not None
+    reading = asyncio.create_task(process.stdout.readline())
+    async with asyncio.timeout(60):
+        while not reading.done():
+            await client.publish(subject, payload)
+            await asyncio.wait({reading}, timeout=0.05)
+    return reading.result()
 
 
 @pytest.mark.parametrize(
@@ -206,24 +212,18 @@ async def test_health_is_answered_while_it_runs(
     bridge = await start(
         str(recipe), url=nats_server.url, CCPIPE_TELEMETRY__LISTEN=f"127.0.0.1:{unused_port}"
     )
-    answers = {}
+    await accepts(unused_port)
     for path in ("/health", "/ready", "/metrics"):
-        for _ in range(200):
-            try:
+        answer = b""
+        async with asyncio.timeout(60):
+            while not answer.startswith(b"HTTP/1.0 200 "):
                 reader, writer = await asyncio.open_connection("127.0.0.1", unused_port)
-            except OSError:
-                await asyncio.sleep(0.05)
-                continue
-            writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-            answers[path] = await reader.read()
-            writer.close()
-            await writer.wait_closed()
-            if b" 200 " in answers[path].splitlines()[0]:
-                break
-            await asyncio.sleep(0.05)
+                writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+                answer = await reader.read()
+                writer.close()
+                await writer.wait_closed()
     await ended(bridge)
-    assert all(b" 200 " in answer.splitlines()[0] for answer in answers.values())
-    assert b"ccpipe_queued_bytes" in answers["/metrics"]
+    assert b"ccpipe_queued_bytes" in answer
 
 
 async def test_without_a_server_it_waits_and_still_ends_when_told(

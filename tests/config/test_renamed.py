@@ -17,7 +17,7 @@ ENDS: dict[str, Any] = {"source": {"use": "null"}, "sink": {"use": "null"}}
 
 
 def has_key(kind: Any, path: list[str]) -> bool:
-    """Say whether a Struct has a key."""
+    """Return whether a Struct has a key."""
     for step in path:
         fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
         if step not in fields:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.accounts import ensure_keys, users_of
-from ccpipe.bus.nats.ask import ask, request
 from ccpipe.bus.nats.connection import Connection, Delivery
+from ccpipe.bus.nats.control_requests import control_request, send_requests
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import server_program
 from ccpipe.bus.nats.sink import NatsSink
@@ -24,7 +24,7 @@ from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.conftest import eventually, free_port
 from tests.paths import ROOT
-from tests.servers.nats.daemon import nats_daemon
+from tests.servers.nats.daemon import accepts, nats_daemon
 
 CONF = ROOT / "nats.conf"
 NOW = 1_740_000_000 * 10**9
@@ -58,9 +58,12 @@ async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
         bus = Bus(servers=[f"nats://127.0.0.1:{port}"], user=role, password_file=str(secret))
         return Site(cluster="fritz", hostname="n1", bus=bus)
 
-    yield site
-    server.terminate()
-    await server.wait()
+    try:
+        await accepts(port)
+        yield site
+    finally:
+        server.terminate()
+        await server.wait()
 
 
 def denials(telemetry: Telemetry) -> float:
@@ -133,8 +136,8 @@ async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
         await eventually(lambda: len(node._subscriptions) > 0)
         await node.flush()
         for _ in range(3):
-            answers = await ask(
-                operator, site_of("operator"), [request("interval", node="n1")], seconds=10
+            answers = await send_requests(
+                operator, site_of("operator"), [control_request("interval", node="n1")], seconds=10
             )
             assert [answer.value for answer in answers] == ["10s"]
     assert denials(telemetry) == 0
@@ -149,7 +152,9 @@ async def test_nobody_else_may_send_control_requests(site_of: SiteOf, role: str)
             with pytest.raises(
                 DeniedError, match="does not permit this user to send control requests"
             ):
-                await ask(bus, site, [request("interval", node="n1", value=value)], seconds=10)
+                await send_requests(
+                    bus, site, [control_request("interval", node="n1", value=value)], seconds=10
+                )
 
 
 async def test_an_operator_hears_nothing_but_answers(site_of: SiteOf) -> None:

@@ -1,4 +1,4 @@
-"""``docs/python.md``: every block runs, those about the broker against a real nats-server."""
+"""``docs/guide/python.md``: every block runs, those about the broker against a real nats-server."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import nats
 import pytest
+from nats.aio.client import Client
 
 import ccpipe
 from ccpipe.bus.nats.server import NatsServer
@@ -17,7 +18,7 @@ from ccpipe.process.die_with_parent import die_with_parent
 from tests.cli.command import environment
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/guide/python.md").read_text(encoding="utf-8")
 DEFAULT_URL = "nats://127.0.0.1:4222"
 LINE = b"water_temp,cluster=fritz,hostname=cooling1,type=node value=21.5 1740027951\n"
 
@@ -94,7 +95,7 @@ async def test_publish(nats_server: NatsServer, tmp_path: Path) -> None:
     subscription = await client.subscribe("fritz.metrics")
     await client.flush()
     await ended(await start(block("Publish"), tmp_path, nats_server.url))
-    payload = (await subscription.next_msg(10)).data
+    payload = (await subscription.next_msg(60)).data
     stored = (await client.jetstream().stream_info("ccpipe-fritz")).state.messages
     await client.close()
     assert payload.startswith(b"water_temp,cluster=fritz,hostname=cooling1,type=node value=21.5 ")
@@ -119,7 +120,7 @@ async def test_subscribe_durably(nats_server: NatsServer, tmp_path: Path) -> Non
         process = await start(block("Subscribe", 1), tmp_path, nats_server.url)
         assert process.stdout is not None
         if value == b"1":
-            for _ in range(200):
+            for _ in range(1200):
                 try:
                     await client.jetstream().publish("fritz.metrics", LINE.replace(b"21.5", value))
                     break
@@ -127,11 +128,18 @@ async def test_subscribe_durably(nats_server: NatsServer, tmp_path: Path) -> Non
                     await asyncio.sleep(0.05)
         printed = await asyncio.wait_for(process.stdout.readline(), 60)
         assert printed == b"water_temp %b.0\n" % value
-        await asyncio.sleep(0.5)  # until it is acknowledged
+        await acknowledged(client, "ccpipe-fritz", "print")
         process.terminate()
         await process.wait()
         await client.jetstream().publish("fritz.metrics", LINE.replace(b"21.5", b"2"))
     await client.close()
+
+
+async def acknowledged(client: Client, stream: str, durable: str) -> None:
+    """Wait until all that a stream gave a consumer is acknowledged."""
+    async with asyncio.timeout(60):
+        while (await client.jetstream().consumer_info(stream, durable)).num_ack_pending:
+            await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -40,12 +40,13 @@ def test_a_program_may_be_given_input_and_need_not_read_it() -> None:
 def test_time_is_bounded_for_the_whole_process_group(tmp_path: Path) -> None:
     """After the timeout all of it is killed, also what the program started."""
     pids = tmp_path / "pids"
-    script = f"sleep 600 & echo $! >> {pids}; echo $$ >> {pids}; sleep 600"
-    with pytest.raises(ChildProcessError, match=r"took more than 0\.5 s"):
-        run(["sh", "-c", script], timeout=0.5)
-    started = [int(pid) for pid in pids.read_text().split()]
-    assert len(started) == 2
-    wait_until_ended(*started)
+    script = f"sleep 600 & echo $! $$ > {pids}; sleep 600"
+    for seconds in (0.5, 5, 50):  # a loaded machine may not begin the script in half a second
+        with pytest.raises(ChildProcessError, match=f"took more than {seconds} s"):
+            run(["sh", "-c", script], timeout=seconds)
+        if pids.exists() and len(started := pids.read_text().split()) == 2:
+            break
+    wait_until_ended(*map(int, started))
 
 
 def test_a_program_that_closes_its_output_and_stays_is_killed() -> None:

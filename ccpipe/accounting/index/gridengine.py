@@ -65,9 +65,9 @@ def update(path: Path, folder: Path, files: Files) -> str:
     Raises
     ------
     DataError
-        where another file begins with the same record: one of them is a copy.
+        if another file begins with the same record: one of them is a copy.
     UnavailableError
-        where the index cannot be written.
+        if the index cannot be written.
 
     """
     identity = identify(path)

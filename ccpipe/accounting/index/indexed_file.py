@@ -64,7 +64,7 @@ def read_note(index: Path) -> Indexed:
 def identify(path: Path, count: int = 1) -> str | None:
     """Return an id that stays the same when a file grows, is renamed or compressed.
 
-    It is a hash of its first lines that are no comments; None where they are not there yet.
+    It is a hash of its first lines that are no comments; None if they are not there yet.
     """
     first = []
     with open_stream(path) as stream, contextlib.suppress(DataError):
@@ -87,7 +87,7 @@ def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
     Raises
     ------
     DataError
-        where that is another file than `path`, and it still begins alike: one of them is a copy.
+        if that is another file than `path`, and it still begins alike: one of them is a copy.
 
     """
     known = read_note(target) if target.exists() else None
@@ -103,7 +103,7 @@ def replaced(target: Path, schema: pa.Schema, **encoding: Any) -> Iterator[pq.Pa
     Raises
     ------
     UnavailableError
-        where it cannot be written.
+        if it cannot be written.
 
     """
     partial = target.with_suffix(f".{os.getpid()}.partial")

@@ -38,7 +38,7 @@ def encode(records: Iterable[Message], *, precision: Precision | Literal["auto"]
         for what line protocol cannot carry: NaN, infinity, integers beyond 64 bits, control
         characters in names, tags ending in a backslash. It names the record.
     UsageError
-        where `precision` is none of those above.
+        if `precision` is none of those above.
 
     """
     check_precision(precision)

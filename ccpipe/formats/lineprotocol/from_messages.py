@@ -15,7 +15,7 @@ def to_lines(messages: Iterable[Message]) -> Lines:
     Raises
     ------
     EncodeError
-        where a message could not be written as a line either.
+        if a message could not be written as a line either.
 
     """
     if isinstance(messages, Lines):

@@ -10,7 +10,7 @@ from ccpipe.formats.lineprotocol.kernel import KERNEL
 def join(payloads: list[bytes]) -> "tuple[bytes, array[int]] | None":
     """Join payloads, each ending in LF; return that and where each ends.
 
-    None where they cannot be decoded together: a string may hold line ends, and an open one would
+    None if they cannot be decoded together: a string may hold line ends, and an open one would
     swallow the payloads that follow, as would an open escape. So there is no quotation mark in
     any of them, and no backslash at the end.
     """

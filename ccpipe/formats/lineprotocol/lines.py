@@ -115,7 +115,7 @@ class Lines(Sequence[Message]):
         self.texts = Texts(payload, self.table.grammar.unescape)
         self.rejected: list[RejectedLine] = []
         self.precision: Precision | None = None
-        """The unit of all timestamps in the payload; None where they differ or one is missing."""
+        """The unit of all timestamps in the payload; None if they differ or one is missing."""
         self.bare_points = False
         """Whether numbers in the payload may begin or end with their point: ``.5``, ``1.``; some
         stores misread these."""
@@ -193,7 +193,7 @@ class Lines(Sequence[Message]):
 
     @property
     def only_field(self) -> int | None:
-        """The number of the field of all rows; None where they differ, or there is no row."""
+        """The number of the field of all rows; None if they differ, or there is no row."""
         if self.digest is not None:
             return self.digest[1] if self.digest[1] >= 0 else None
         first = self.fields[:1]
@@ -234,7 +234,7 @@ class Lines(Sequence[Message]):
         Raises
         ------
         EncodeError
-            where the value is not a finite number, or an integer or the time is beyond 64 bits.
+            if the value is not a finite number, or an integer or the time is beyond 64 bits.
 
         """
         if not INT64_MIN <= time <= INT64_MAX:
@@ -287,7 +287,7 @@ class Lines(Sequence[Message]):
         return self
 
     def passthrough(self) -> bytes | None:
-        """Return the bytes of the valid lines, without the bad ones; None where they will not do.
+        """Return the bytes of the valid lines, without the bad ones; None if they will not do.
 
         They are the payload itself where it holds nothing else.
 
@@ -359,7 +359,7 @@ class Lines(Sequence[Message]):
         return part
 
     def _cuts_a_line(self, rows: slice) -> bool:
-        """Say whether a slice takes some rows of a line and leaves others."""
+        """Return whether a slice takes some rows of a line and leaves others."""
         start, stop, step = rows.indices(len(self))
         if step != 1:
             return True

@@ -4,7 +4,6 @@ A plain line is a known series, one float under a known field key, and a timesta
 spaces between. All of them pass through a few loops that run in C.
 """
 
-import re
 from collections.abc import Callable
 from itertools import accumulate
 from math import inf
@@ -17,15 +16,14 @@ CHUNK = 2**16
 """Bytes that are read at once."""
 MIN_CHUNK = 500
 """Bytes that are faster read line by line."""
-_STAMP = re.compile(STAMP.pattern + rb"\n")
 
 
 def add_plain_lines(
     lines: Lines, start: int, end: int, time_of: Callable[[bytes], int | None]
 ) -> bool:
-    """Add the lines of a part of the payload, which ends in LF; false where one is not plain.
+    """Add the lines of a part of the payload, which ends in LF; false if one is not plain.
 
-    `time_of` returns nanoseconds for a timestamp, None where it is out of range.
+    `time_of` returns nanoseconds for a timestamp, None if it is out of range.
     """
     part = lines.payload[start:end]
     # One flat list of words; the line ends stay with the third ones, which shows that they are it.
@@ -49,7 +47,8 @@ def add_plain_lines(
         return False
     times: dict[bytes, int] = {}
     for stamp in set(stamps):
-        time = time_of(stamp[:-1]) if _STAMP.fullmatch(stamp) else None
+        digits = stamp.removesuffix(b"\n")
+        time = time_of(digits) if digits != stamp and STAMP.fullmatch(digits) else None
         if time is None:
             return False
         times[stamp] = time

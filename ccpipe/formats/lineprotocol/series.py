@@ -82,7 +82,7 @@ class Encodings(dict[bytes, int]):
         return code
 
     def has_room(self, count: int, size: int) -> bool:
-        """Say whether there are fewer than `count` encodings in less than `size` bytes."""
+        """Return whether there are fewer than `count` encodings in less than `size` bytes."""
         return len(self) < count and self.bytes < size
 
     def alias(self, raw: bytes, code: int) -> None:
@@ -188,9 +188,9 @@ class SeriesTable:
         Raises
         ------
         UnicodeDecodeError
-            where the bytes are not UTF-8.
+            if the bytes are not UTF-8.
         DuplicateTag
-            where a tag occurs twice and the grammar forbids that.
+            if a tag occurs twice and the grammar forbids that.
 
         """
         if _is_canonical(raw):
@@ -216,7 +216,7 @@ class SeriesTable:
         return code
 
     def add_field(self, raw: bytes) -> int:
-        """Return the number of a field key; raises UnicodeDecodeError where it is not UTF-8."""
+        """Return the number of a field key; raises UnicodeDecodeError if it is not UTF-8."""
         return self.field_code_of(KEY_ESCAPE.sub(rb"\1", raw).decode(), raw)
 
     def field_code_of(self, name: str, raw: bytes | None = None) -> int:
@@ -234,7 +234,7 @@ class SeriesTable:
 
 
 def _is_canonical(raw: bytes) -> bool:
-    """Say whether grammatical bytes are the only ones that mean their series."""
+    """Return whether grammatical bytes are the only ones that mean their series."""
     if b"\\" in raw or not raw.isascii():
         return False
     keys = [pair.partition(b"=")[0] for pair in raw.split(b",")[1:]]
@@ -294,7 +294,7 @@ def write_series(name: str, tags: Mapping[str, str]) -> bytes:
     Raises
     ------
     EncodeError
-        where a name is empty or has what cannot be escaped: control characters, or a backslash
+        if a name is empty or has what cannot be escaped: control characters, or a backslash
         at its end.
 
     """
@@ -304,12 +304,12 @@ def write_series(name: str, tags: Mapping[str, str]) -> bytes:
 
 def check_name(text: str) -> None:
     """Reject what cannot be a name or a tag; raises EncodeError."""
-    if not text or text[-1] == "\\" or _UNWRITABLE.search(text):
+    if not text or text[-1] == "\\" or re.search(_UNWRITABLE, text):
         raise EncodeError(f"{text!r:.80} cannot be a name or a tag in line protocol")
 
 
 def escape(text: str) -> bytes:
-    """Encode a tag key, tag value or field key; raises EncodeError where that is impossible."""
+    """Encode a tag key, tag value or field key; raises EncodeError if that is impossible."""
     return _escape_cached(text) if len(text) <= _SHORT else _escape(text)
 
 
@@ -336,7 +336,7 @@ def escape_key(text: str) -> str:
 
 _KEY_SPECIAL = re.compile(r"[,= ]")
 _MEASUREMENT_SPECIAL = re.compile(r"[, ]")
-_UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_UNWRITABLE = r"[\x00-\x1f\x7f\ud800-\udfff]"
 
 
 def _join(name: str, sorted_tags: Mapping[str, str], plain: bool) -> bytes:

@@ -24,7 +24,7 @@ def kept_in_python(column: "array[Number]", flags: bytes) -> "array[Number]":
 
 
 def keeps_lines_whole(starts: "array[int]", flags: bytes) -> bool:
-    """Say whether of each line all rows are kept or none; its rows begin at the same byte."""
+    """Return whether of each line all rows are kept or none; its rows begin at the same byte."""
     whole: bool | None = KERNEL.keeps_lines_whole(starts, flags) if KERNEL is not None else None
     return keeps_lines_whole_in_python(starts, flags) if whole is None else whole
 

@@ -198,7 +198,7 @@ class Agent:
         )
 
     async def _spool(self, stack: contextlib.AsyncExitStack, sink: NatsSink) -> SpoolReplay | None:
-        """Open the spool and begin to replay it; None where there is none."""
+        """Open the spool and begin to replay it; None if there is none."""
         options = self.site.publish.spool
         if self.once or not options.enabled:
             return None
@@ -289,7 +289,7 @@ class Agent:
         Raises
         ------
         ConfigError
-            where the interval is invalid.
+            if the interval is invalid.
 
         """
         publish = msgspec.structs.replace(self.site.publish, interval=Interval(seconds))
@@ -299,7 +299,7 @@ class Agent:
     def _apply(self, parts: AgentParts) -> None:
         metrics, sonar = parts.of_metrics(), parts.of_sonar()
         for settings in (metrics, sonar):
-            Sampler(**settings)  # raises here where they are invalid, before anything changes
+            Sampler(**settings)  # raises here if they are invalid, before anything changes
         if parts.translators is not self.parts.translators:
             self.stages.replace(parts.translators)
         self.metrics.reload(**metrics)
@@ -414,7 +414,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 async def _until_one_fails(
     first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None], stop: asyncio.Event
 ) -> None:
-    """Run two pipes; where one fails, stop the other one and raise its error."""
+    """Run two pipes; if one fails, stop the other one and raise its error."""
     pipes = [asyncio.create_task(first), asyncio.create_task(second)]
     try:
         await asyncio.wait(pipes, return_when=asyncio.FIRST_EXCEPTION)

@@ -28,7 +28,7 @@ def controls(
     set_interval: Callable[[float], Awaitable[None]],
     root: str = "/",
 ) -> dict[str, Control]:
-    """Return what may be read and set, by name; ``docs/control.md`` describes each.
+    """Return what may be read and set, by name; ``docs/node/control.md`` describes each.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class LogSource(logging.Handler, Source):
     def __init__(
         self, *, site: Site, level: Level = "info", telemetry: Telemetry | None = None
     ) -> None:
-        """Take records from `level` on; raises ConfigError where that is no level."""
+        """Take records from `level` on; raises ConfigError if that is no level."""
         super().__init__()
         self._telemetry = telemetry or Telemetry()
         self.change(level)
@@ -85,7 +85,7 @@ class LogSource(logging.Handler, Source):
         self._stopped = False
 
     def change(self, level: str) -> None:
-        """Take records from another level on; raises ConfigError where that is no level."""
+        """Take records from another level on; raises ConfigError if that is no level."""
         if level not in _NUMBERS:
             raise ConfigError(f"log is {level!r}, not one of {', '.join(_NUMBERS)}")
         self.setLevel(_NUMBERS[level])

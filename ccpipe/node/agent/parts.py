@@ -170,7 +170,7 @@ _COMMON = ("interval", "enabled")
 
 
 def is_enabled(site: Site, name: str, where: str) -> bool:
-    """Return whether a collector is enabled; raises ConfigError where that is no boolean."""
+    """Return whether a collector is enabled; raises ConfigError if that is no boolean."""
     default = name != PORTABLE or not proc.is_there()
     given = site.publish.collectors.get(name, {}).get("enabled", default)
     return to_struct(given, bool, where, f"publish.collectors.{name}.enabled")

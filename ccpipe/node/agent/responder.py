@@ -59,7 +59,7 @@ class Request(NamedTuple):
 
     message: Message
     problem: str = ""
-    """Why it is invalid; empty where it is valid."""
+    """Why it is invalid; empty if it is valid."""
 
     @property
     def method(self) -> str:
@@ -79,7 +79,7 @@ def read(payload: bytes, *, cluster: str, hostname: str, method: str = "") -> li
     """Read a message's requests to this node; any bytes give requests, perhaps with a problem.
 
     The list is empty where the message is for other nodes only. `method` is the only one that the
-    message's subject may carry; empty where it may carry both.
+    message's subject may carry; empty if it may carry both.
     """
     if len(payload) > MAX_BYTES:
         return [_unreadable(f"a request of {len(payload)} bytes is more than {MAX_BYTES}")]
@@ -171,7 +171,7 @@ class Responder:
     def _receive(self, method: str, delivery: Delivery) -> None:
         """Queue a request; where too many wait, refuse it at once.
 
-        `method` is that of the subject; empty where it serves both.
+        `method` is that of the subject; empty if it serves both.
         """
         site = self.site
         requests = read(

@@ -9,6 +9,7 @@ be a twentieth of their memory.
 """
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -19,9 +20,12 @@ from typing import TYPE_CHECKING
 
 from ccpipe.bus.nats.outgoing import Outgoing
 from ccpipe.errors import ConfigError, UnavailableError
+from ccpipe.node.agent.damaged_spool import is_damage, is_whole, read_damaged, set_aside
 
 if TYPE_CHECKING:
     import sqlite3
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 """Of the file's layout."""
@@ -41,6 +45,15 @@ CREATE TABLE IF NOT EXISTS message (
 )
 """
 
+_INSERT = (
+    "INSERT INTO message (time, is_event, size, id, subject, payload) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_RECOVER = (
+    "INSERT INTO message (number, time, is_event, size, id, subject, payload) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+"""With its number, which may be that of a message that is being published."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
@@ -49,6 +62,11 @@ class Spooled:
     number: int
     """Its place in the order."""
     message: Outgoing
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is what was added: SQLite does not notice bytes that changed on the disk."""
+        return is_whole(self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +99,12 @@ class Spool:
     def open(self) -> None:
         """Open the file if there is one; ``append`` creates it.
 
-        One that is damaged is set aside under another name.
+        One that is damaged is set aside under another name; what can be read of it is kept.
 
         Raises
         ------
         ConfigError
-            where it cannot be used, or another process uses it.
+            if it cannot be used, or another process uses it.
 
         """
         folder = self.path.parent
@@ -106,18 +124,46 @@ class Spool:
         try:
             try:
                 self._connect()
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
+            except sqlite3.Error as error:
+                if not is_damage(error):
                     raise
-                self._close_file()
-                self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
-                for suffix in ("-wal", "-shm"):
-                    self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-                self._connect()
+                self._replace_damaged(error)
         except (OSError, sqlite3.Error) as error:
             self._close_file()
             reason = "another process uses it" if "locked" in str(error) else error
             raise ConfigError(f"spool: {self.path}: {reason}") from None
+
+    def _recover(self, error: "sqlite3.Error") -> None:
+        """Begin anew while open; where that fails, the next transaction tries again."""
+        import sqlite3
+
+        try:
+            self._replace_damaged(error)
+        except (OSError, sqlite3.Error) as failure:
+            log.warning("the spool %s cannot be made again: %s", self.path, failure)
+            self._close_file()
+
+    def _replace_damaged(self, error: "sqlite3.Error") -> None:
+        """Set the file aside and begin a new one with what can be read of it."""
+        self._close_file()
+        aside = set_aside(self.path)
+        self._connect()
+        assert self._file is not None
+        found = lost = 0
+        self._file.execute("BEGIN IMMEDIATE")
+        for row in read_damaged(aside):
+            if row is None:
+                lost += 1
+            else:
+                found += 1
+                self._file.execute(_RECOVER, row)
+        self._file.execute("COMMIT")
+        self._count()
+        log.error(
+            "the spool %s is damaged (%s): %d messages were recovered, %s; it is kept as %s",
+            self.path, error, found,
+            f"at most {lost} were lost" if found else "the others could not be read", aside,
+        )  # fmt: skip
 
     def _connect(self) -> None:
         import sqlite3
@@ -136,6 +182,10 @@ class Spool:
             raise ConfigError(f"spool: {self.path} is of version {version}, not {VERSION}")
         self._file.execute(_TABLE)
         self._file.execute(f"PRAGMA user_version = {VERSION}")
+        self._count()
+
+    def _count(self) -> None:
+        assert self._file is not None
         ((self.messages, self.bytes),) = self._file.execute(
             "SELECT count(*), coalesce(sum(size), 0) FROM message"
         )
@@ -163,7 +213,7 @@ class Spool:
         Raises
         ------
         UnavailableError
-            where the disk fails or is full, or events alone fill the spool: nothing was added.
+            if the disk fails or is full, or events alone fill the spool: nothing was added.
 
         """
         now = time.time_ns()
@@ -172,11 +222,7 @@ class Spool:
             for message, event in messages
         ]
         with self._transaction() as file:
-            file.executemany(
-                "INSERT INTO message (time, is_event, size, id, subject, payload) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                rows,
-            )
+            file.executemany(_INSERT, rows)
             self.messages += len(rows)
             self.bytes += sum(row[2] for row in rows)
             dropped = self._drop_old(file, now) + self._drop_beyond_size(file)
@@ -270,6 +316,8 @@ class Spool:
                 with contextlib.suppress(sqlite3.Error):
                     self._file.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
+                    if is_damage(error):
+                        self._recover(error)
                     raise UnavailableError(f"spool: {self.path}: {error}") from None
                 raise
 

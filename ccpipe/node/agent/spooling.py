@@ -32,7 +32,7 @@ REPORT_SECONDS = 60.0
 async def open_replay(
     sink: NatsSink, path: Path, dead_letter_sink: DeadLetterSink, telemetry: Telemetry
 ) -> "SpoolReplay | None":
-    """Open the spool at `path`, as ``[publish.spool]`` says; None where it cannot be used.
+    """Open the spool at `path`, as ``[publish.spool]`` says; None if it cannot be used.
 
     What it holds is replayed through the connection of `sink`.
     """
@@ -86,13 +86,13 @@ class SpoolingSink(Sink):
         await self.replay.append([(message, self._is_event(message)) for message in messages])
 
     def _is_event(self, message: Outgoing) -> bool:
-        """Say whether a message may hold events; sites publish them on subjects of metrics too."""
+        """Return whether a message may hold events."""
         is_metric = any(matches(pattern, message.subject) for pattern in self._metrics)
         return not is_metric or b" event=" in message.payload
 
 
 def spooling(sink: NatsSink, replay: "SpoolReplay | None") -> Sink:
-    """Return what spools for `replay`; the sink itself where there is no spool."""
+    """Return what spools for `replay`; the sink itself if there is no spool."""
     return sink if replay is None else SpoolingSink(sink, replay)
 
 
@@ -169,6 +169,11 @@ class SpoolReplay:
         self._measure()
         self.publisher.bus.require_connected()
         batch = await asyncio.to_thread(self.spool.oldest, min(IN_FLIGHT, max(1, self.rate)))
+        if damaged := [each for each in batch if not each.is_whole]:
+            for each in damaged:
+                await self._write_dead_letter(each, "damaged in the spool")
+            await asyncio.to_thread(self.spool.remove, damaged)
+            return
         try:
             await self.publisher.publish([each.message for each in batch])
         except DataError:
@@ -181,13 +186,15 @@ class SpoolReplay:
 
     async def _publish_one(self, spooled: Spooled) -> None:
         """Publish one message; what the broker will never take becomes a dead letter."""
-        message = spooled.message
         try:
-            await self.publisher.publish([message])
+            await self.publisher.publish([spooled.message])
         except DataError as error:
-            letter = DeadLetter(message.payload, str(error), message.subject)
-            await self.dead_letter_sink.write([letter])
-            self.telemetry.count(self.telemetry.dead, "spool")
+            await self._write_dead_letter(spooled, str(error))
+
+    async def _write_dead_letter(self, spooled: Spooled, reason: str) -> None:
+        message = spooled.message
+        await self.dead_letter_sink.write([DeadLetter(message.payload, reason, message.subject)])
+        self.telemetry.count(self.telemetry.dead, "spool")
 
     def _measure(self) -> None:
         self.telemetry.spooled_messages.set(self.spool.messages)

@@ -43,12 +43,12 @@ class Control:
 
 
 def device(tags: Tags, kind: str, known: Mapping[str, object]) -> str | None:
-    """Return the id of the device that a request means; None where it means the whole node.
+    """Return the id of the device that a request means; None if it means the whole node.
 
     Raises
     ------
     UsageError
-        where it names a device of another kind, or one that is not among the `known`.
+        if it names a device of another kind, or one that is not among the `known`.
 
     """
     asked, name = tags.get("type") or "node", tags.get("type-id", "")
@@ -83,7 +83,7 @@ _QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{0,15})?)\s*([A-Za-z]*)", re.ASCII)
 
 
 def reading(path: Path) -> int:
-    """Return the number in a file; raises OSError where it cannot be read, DataError."""
+    """Return the number in a file; raises OSError if it cannot be read, DataError."""
     return proc.counters(str(path), [proc.text(path).strip()], minimum=1)[0]
 
 
@@ -96,7 +96,7 @@ def set_files(wanted: Mapping[Path, str], tolerance: float = 0) -> None:
     Raises
     ------
     OSError
-        where a file cannot be written, or the kernel keeps another value; those that were written
+        if a file cannot be written, or the kernel keeps another value; those that were written
         by then have their old values again, as far as the kernel lets us.
 
     """

@@ -15,7 +15,7 @@ def keyed_counters(path: Path, keys: Sequence[str]) -> list[int]:
     Raises
     ------
     DataError
-        where only some of them are there, or one is not a counter
+        if only some of them are there, or one is not a counter
 
     """
     lines = (proc.word(path) or "").splitlines()
@@ -30,7 +30,7 @@ def folders_of(pid: int, root: str = "/") -> dict[str, Path]:
     Raises
     ------
     OSError
-        where the process ended
+        if the process ended
 
     """
     top = Path(root, "sys/fs/cgroup")

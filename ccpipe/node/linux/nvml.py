@@ -26,9 +26,9 @@ class Driver:
         Raises
         ------
         OSError
-            where there is no driver, or it does not answer.
+            if there is no driver, or it does not answer.
         MissingExtra
-            where there is a driver but no ``nvidia-ml-py``.
+            if there is a driver but no ``nvidia-ml-py``.
 
         """
         nvml = self._library()

@@ -72,7 +72,7 @@ class OpenProcesses:
         Raises
         ------
         OSError
-            where there is no ``/proc``
+            if there is no ``/proc``
 
         """
         known, now = self._known, {}
@@ -101,7 +101,7 @@ class OpenProcesses:
         return found
 
     def _renew(self, name: str, one: OpenProcess | None, text: bytes) -> OpenProcess | None:
-        """Return a process that is new, or whose line changed; None where there is none."""
+        """Return a process that is new, or whose line changed; None if there is none."""
         path = f"{self._path}/{name}/stat"
         stat = _CLOSED
         if one is None and self._open < self._limit:
@@ -127,7 +127,7 @@ class OpenProcesses:
         return one
 
     def transferred(self, one: OpenProcess) -> tuple[int, int] | None:
-        """Return the bytes that a process read and wrote by calls; None where that is unknown."""
+        """Return the bytes that a process read and wrote by calls; None if that is unknown."""
         text = b""
         try:
             if one.io_file == _CLOSED and self._open < self._limit:

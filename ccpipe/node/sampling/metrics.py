@@ -22,7 +22,7 @@ class Metric(NamedTuple):
     types: tuple[str, ...] = ("node",)
     """Values of the tag ``type``."""
     stype: str = ""
-    """Value of the tag ``stype``; empty where there is none."""
+    """Value of the tag ``stype``; empty if there is none."""
     part: str = ""
     """The same for parts of the device, where these are reported too; else empty."""
 

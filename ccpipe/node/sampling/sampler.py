@@ -143,7 +143,7 @@ class Sampler(Source):
         Raises
         ------
         ConfigError
-            where an interval is below a millisecond, or the jitter is not below every interval.
+            if an interval is below a millisecond, or the jitter is not below every interval.
 
         """
         self.gives = gives
@@ -442,7 +442,7 @@ class WrongRecordError(TypeError):
 
 
 def _checked(records: list[Any], wanted: type[Any]) -> list[Any]:
-    """Return a collector's records; raises WrongRecordError where one is something else."""
+    """Return a collector's records; raises WrongRecordError if one is something else."""
     for record in records:
         if not isinstance(record, wanted):
             raise WrongRecordError(f"expected {wanted.__name__}, got {record!r:.80}")

@@ -1,6 +1,6 @@
 """Accounting records to jobs: the records of one job, put together.
 
-docs/gridengine.md says what a job's records give; the rules are here:
+docs/gridengine/jobs.md says what a job's records give; the rules are here:
 
 - The key is (job number, array task): every task of an array is a job.
 - Records of PE tasks wait for the record of their master, which usually comes last. One that
@@ -38,7 +38,7 @@ SETTLE = 600 * 10**9
 """Nanoseconds within which the last records of a deleted job may still come."""
 
 Key = tuple[int, int]
-"""Job number and array task; 0 where there is no array."""
+"""Job number and array task; 0 if there is no array."""
 
 
 class JobRecords(msgspec.Struct, frozen=True):
@@ -53,12 +53,12 @@ class JobRecords(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """Job number and array task; 0 where there is no array."""
+        """Job number and array task; 0 if there is no array."""
         return self.last.job_number, self.last.task_number
 
     @property
     def start(self) -> int | None:
-        """When its first run started; None where none did."""
+        """When its first run started; None if none did."""
         starts = [record.start_time for record in (*self.earlier, self.last) if record.start_time]
         return min(starts, default=None)
 
@@ -230,7 +230,7 @@ class Assembler:
         yield from self._let_go()
 
     def first_start(self, key: Key, submitted: int | None) -> int | None:
-        """Return when the first run of a waiting job started; None where that is not known."""
+        """Return when the first run of a waiting job started; None if that is not known."""
         waiting = self._waiting.get(key)
         if waiting is None or not is_same_job(waiting.submitted, submitted):
             return None

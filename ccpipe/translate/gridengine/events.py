@@ -1,6 +1,6 @@
 """Grid Engine's jobs as neutral jobs, job events and metrics.
 
-docs/gridengine.md says which field becomes what.
+docs/gridengine/jobs.md says which field becomes what.
 """
 
 import math

@@ -74,14 +74,14 @@ def from_event(message: Message) -> LoggedEvent:
     Raises
     ------
     DataError
-        where its payload holds no line.
+        if its payload holds no line.
 
     """
     try:
         content = str(message.value).encode()
         log = msgspec.json.decode(content, type=JobLog)
         return LoggedEvent(log, msgspec.json.decode(content, type=_Place).origin)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise DataError(f"an event without a job_log line: {error}") from None
 
 

@@ -191,14 +191,14 @@ class AccountingJobs(Translator):
         return msgspec.structs.replace(message, time=latest)
 
     def _record(self, message: Message) -> list[Message] | None:
-        """Take a record; None where it came before."""
+        """Take a record; None if it came before."""
         record = from_event(message)
         if self.assembler.is_repeated(record.origin):
             return None
         return self._ended(self.assembler.add(record))
 
     def _log(self, message: Message) -> list[Message] | None:
-        """Take a ``job_log`` line; None where it came before."""
+        """Take a ``job_log`` line; None if it came before."""
         reported = job_log.from_event(message)
         if self.assembler.is_repeated(reported.origin):
             return None
@@ -254,7 +254,7 @@ class AccountingJobs(Translator):
             return
         try:
             start = msgspec.json.decode(str(message.value), type=_Start)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return  # whoever is to store it reports it
         if start.cluster == self.mapping.cluster:
             at = start.startTime * SECOND

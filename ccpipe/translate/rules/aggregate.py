@@ -112,7 +112,7 @@ class Aggregate(Translator):
         Raises
         ------
         ConfigError
-            where `per` is missing, or the topology lacks the whole that the parts belong to.
+            if `per` is missing, or the topology lacks the whole that the parts belong to.
 
         """
         if (per is None) != (of == "stype"):
@@ -290,7 +290,7 @@ _FUNCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def _finite(function: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
-    """Return a function of values; None where the result is not a finite number."""
+    """Return a function of values; None if the result is not a finite number."""
     try:
         result = function(values)
         return result if math.isfinite(result) else None

@@ -24,7 +24,7 @@ async def test_wrong_credentials_end_it_at_once(nats_server: NatsServer) -> None
 
 
 async def test_no_server_is_said_when_nobody_waits(unused_port: int) -> None:
-    """Commands that cannot wait for ever name the address that does not answer."""
+    """Commands that cannot wait forever name the address that does not answer."""
     bus = Bus(servers=[f"nats://127.0.0.1:{unused_port}"])
     with pytest.raises(UnavailableError, match=str(unused_port)):
         async with Connection(bus, name="t", telemetry=Telemetry(), forever=False):

@@ -93,12 +93,12 @@ async def test_letters_of_the_bus_are_replayed_once(site: Site, nats_server: Nat
     done = await dead(site, "replay")
     assert done.code == 65
     assert "4: " in done.err
-    assert "3 letters replayed, 1 still invalid" in done.err
+    assert "3 dead letters replayed, 1 still invalid" in done.err
     assert await stored(nats_server) == [
         (letter.origin, letter.original + b"\n") for letter in GOOD
     ]
     again = await dead(site, "replay")
-    assert "0 letters replayed, 1 still invalid" in again.err
+    assert "0 dead letters replayed, 1 still invalid" in again.err
     assert len(await stored(nats_server)) == 3
 
 
@@ -111,12 +111,12 @@ async def test_letters_of_a_file_are_replayed_once(
     await sink.write([*GOOD, TIMELESS, ENVELOPE])
     first = await dead(site, "replay", path, "--count", 2)
     assert first.code == 0
-    assert first.err.endswith("2 letters replayed, 0 still invalid\n")
+    assert first.err.endswith("2 dead letters replayed, 0 still invalid\n")
     await sink.write([DeadLetter(LINE % 9, "later", "load")])
-    assert "4 letters replayed" in (await dead(site, "replay", path)).err
+    assert "4 dead letters replayed" in (await dead(site, "replay", path)).err
     done = await dead(site, "replay", path)
     assert done.code == 0
-    assert "0 letters replayed, 0 still invalid\n6 replayed before\n" in done.err
+    assert "0 dead letters replayed, 0 still invalid\n6 replayed before\n" in done.err
     found = await stored(nats_server)
     assert [payload for _, payload in found][:3] == [letter.original + b"\n" for letter in GOOD]
     subjects = [subject for subject, _ in found]

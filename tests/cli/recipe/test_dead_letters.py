@@ -9,7 +9,7 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats import dead_letters
 from ccpipe.formats.gridengine import Accounting, encode_classic
 from tests.cli.command import Ended, ccpipe
-from tests.conftest import eventually
+from tests.conftest import eventually, free_port
 from tests.servers.nats.daemon import nats_daemon
 
 GOOD = [
@@ -111,7 +111,7 @@ async def test_a_broker_that_forbids_them_leaves_them_to_a_file(tmp_path: Path) 
 async def test_a_broker_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
     """The letter is kept, and the file does not count as read, until the broker has it."""
     (tmp_path / "nats").mkdir()
-    server = NatsServer(tmp_path / "nats")
+    server = NatsServer(tmp_path / "nats", port=free_port())
     waiting = asyncio.create_task(
         asyncio.to_thread(bridge, tmp_path, "null", CCPIPE_BUS__SERVERS=server.url)
     )

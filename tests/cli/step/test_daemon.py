@@ -7,13 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ccpipe.cli.step.daemon import StepDaemon, own_folder
 from ccpipe.errors import UnavailableError
-from ccpipe.formats.slurm_profile import open_profile
+from ccpipe.formats.slurm_profile import ProfileError, open_profile
 from ccpipe.node.gather.profile import SeriesSelection
 from tests.cli.command import ccpipe, command, environment
 from tests.node.linux.test_slurm_cgroups import put
@@ -22,12 +23,21 @@ STEP = "memory/slurm_c1/uid_0/job_9/step_0"
 SECONDS = 0.1
 
 
-def wait_for(path: Path) -> None:
-    """Wait until a file is there."""
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
     deadline = time.monotonic() + 60
-    while not path.exists():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def series(path: Path) -> set[tuple[str, str | None]]:
+    """Return series and task of the tables that a profile has, also while it is written."""
+    try:
+        with open_profile(path) as profile:
+            return {(table.series, table.task) for table in profile.tables}
+    except (OSError, ProfileError):
+        return set()
 
 
 def test_a_step_has_a_report_and_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,18 +59,17 @@ def test_a_step_has_a_report_and_a_profile(tmp_path: Path, monkeypatch: pytest.M
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
         put(tmp_path, f"{STEP}/task_3", process.pid)
         path = profiles / Path(f"/proc/{process.pid}").owner() / "9_0_c1.h5"
-        wait_for(path)
-        time.sleep(5 * SECONDS)
+        wait_for(lambda: ("Tasks", "3") in series(path))
         put(tmp_path, f"{STEP}/task_3")
         process.kill()
-    wait_for(report)
+    wait_for(report.exists)
     stop.set()
     thread.join(30)
     row = json.loads(report.read_text())
     assert (row["JobID"], row["NodeList"], row["MaxRSSTask"]) == ("9.0", "c1", "3")
     assert "State" not in row
     with open_profile(path) as profile:
-        assert {(table.series, table.task) for table in profile.tables} >= {("Tasks", "3")}
+        assert ("Tasks", "3") in {(table.series, table.task) for table in profile.tables}
         assert not profile.damage
 
 
@@ -70,7 +79,7 @@ def test_it_runs_until_it_is_told_to_end() -> None:
         command("step", "--daemon"), env=environment(), stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    assert "looking for steps" in process.stderr.readline()
+    assert "watching for Slurm steps" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     process.stderr.close()

@@ -10,6 +10,7 @@ from ccpipe.cli.tail.idle_hint import IdleHint
 from ccpipe.config import Bus
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.telemetry import Telemetry
+from tests.conftest import free_port
 
 LINES = decode(b"m,cluster=fritz,hostname=e1 value=1\nn,cluster=fritz,hostname=e2 value=2\n")
 
@@ -24,7 +25,7 @@ async def test_each_state_is_explained_once(
 ) -> None:
     """Not connected, nothing received, nothing that matches, nothing more."""
     (tmp_path / "nats").mkdir()
-    server = NatsServer(tmp_path / "nats")
+    server = NatsServer(tmp_path / "nats", port=free_port())
     bus = Connection(Bus(servers=[server.url]), name="test", telemetry=Telemetry())
     hint = IdleHint(bus, ["fritz.metrics"])
 

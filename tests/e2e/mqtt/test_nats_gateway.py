@@ -17,6 +17,7 @@ from ccpipe.process import child
 from ccpipe.telemetry import Telemetry
 from tests.bus.mqtt.reader import Reader, metrics, remember, subscribed
 from tests.conftest import eventually, free_port
+from tests.servers.nats.daemon import accepts
 
 
 class Gateway:
@@ -42,17 +43,12 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     made = Gateway(tmp_path)
     command = [server_program(), "--config", str(made.config)]
     process = await child.start(command, output=asyncio.subprocess.DEVNULL)
-    for _ in range(600):
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", made.mqtt_port)
-        except OSError:
-            await asyncio.sleep(0.05)
-        else:
-            writer.close()
-            await writer.wait_closed()
-            break
-    yield made
-    await child.end(process, 5)
+    try:
+        for port in (made.mqtt_port, made.nats_port):
+            await accepts(port)
+        yield made
+    finally:
+        await child.end(process, 5)
 
 
 async def test_from_mqtt_to_nats(gateway: Gateway) -> None:

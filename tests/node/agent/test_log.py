@@ -300,9 +300,11 @@ async def _server_without_password(folder: Path, port: int) -> AsyncIterator[Non
 
     words = [server_program(), "-a", "127.0.0.1", "-p", f"{port}", "-js", "-sd", f"{folder}"]
     process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
-    yield
-    process.terminate()
-    await process.wait()
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 class _Refusing(Sink):
@@ -320,7 +322,7 @@ class _Refusing(Sink):
 
 
 async def test_a_dead_letter_of_a_log_line_is_not_logged_onto_the_bus() -> None:
-    """Or each would make the next, for ever."""
+    """Or each would make the next, forever."""
     sink, telemetry, source = _Refusing(), Telemetry(), LogSource(site=SITE)
     async with running(source, sink, limits=Limits(age=0), telemetry=telemetry):
         await eventually(lambda: source in _handlers())

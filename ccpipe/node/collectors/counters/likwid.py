@@ -118,7 +118,7 @@ class Likwid:
         Raises
         ------
         OSError
-            where no groups are configured, or LIKWID cannot count here.
+            if no groups are configured, or LIKWID cannot count here.
 
         """
         if not self._groups:
@@ -218,7 +218,7 @@ class _Reader:
         self.end()
 
     def counts(self) -> bool:
-        """Return whether it was counting before now; raises OSError where it never will."""
+        """Return whether it was counting before now; raises OSError if it never will."""
         if not self._counts:
             try:
                 self._line(0)
@@ -237,7 +237,7 @@ class _Reader:
         return PermissionError(errno.EACCES, f"LIKWID cannot count here: {reason}")
 
     def ask(self) -> dict[str, list[float | None]]:
-        """Return what was measured since the last question; raises OSError where it has ended."""
+        """Return what was measured since the last question; raises OSError if it has ended."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()

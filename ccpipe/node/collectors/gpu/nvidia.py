@@ -124,9 +124,9 @@ class Nvidia:
         Raises
         ------
         OSError
-            where there is no driver, or it does not answer.
+            if there is no driver, or it does not answer.
         MissingExtra
-            where there is a driver but no ``nvidia-ml-py``.
+            if there is a driver but no ``nvidia-ml-py``.
 
         """
         nvml, count = self._driver.cards()
@@ -191,7 +191,7 @@ def supported(nvml: Any, reading: Callable[[Any, Any], _Values], card: Any) -> _
     Raises
     ------
     NVMLError
-        where the card is lost: nothing more needs to be asked of it.
+        if the card is lost: nothing more needs to be asked of it.
 
     """
     try:

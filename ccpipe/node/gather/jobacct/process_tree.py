@@ -51,7 +51,7 @@ class TreeUsage(NamedTuple):
     virtual: int
     faults: int
     io: tuple[int, int] | None
-    """Bytes read and written by calls; None where no process may be read."""
+    """Bytes read and written by calls; None if no process may be read."""
     weighed: int
     """Milliseconds since the last poll whose frequency is known."""
     weighted_frequency: int
@@ -117,7 +117,7 @@ class ProcessTree:
         Raises
         ------
         OSError
-            where there is no ``/proc``
+            if there is no ``/proc``
 
         """
         table = self._processes.walk()

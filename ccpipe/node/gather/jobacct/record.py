@@ -71,7 +71,7 @@ class Rusage(NamedTuple):
     """Processor time in microseconds."""
     system: int
     max_rss: int = 0
-    """Bytes of the largest process; 0 where it is not known."""
+    """Bytes of the largest process; 0 if it is not known."""
     major_faults: int = 0
 
 
@@ -97,7 +97,7 @@ class JobacctInfo(msgspec.Struct):
 
     @property
     def cpu_frequency(self) -> int | None:
-        """Mean frequency in kHz, weighted by processor time; None where it is not known."""
+        """Mean frequency in kHz, weighted by processor time; None if it is not known."""
         return self.weighted_frequency // self.cpu_time_weighed if self.cpu_time_weighed else None
 
     def update(self, resource: str, value: int, *, out: bool = False, peak: int = 0) -> None:

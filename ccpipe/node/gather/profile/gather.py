@@ -143,7 +143,7 @@ class ProfileGather:
         Raises
         ------
         ProfileGatherError
-            where a step runs already, or the file cannot be created
+            if a step runs already, or the file cannot be created
         MissingExtra
 
         """

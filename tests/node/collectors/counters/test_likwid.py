@@ -31,8 +31,8 @@ def root(tmp_path: Path) -> str:
 
 def begin(collector: Likwid) -> Likwid:
     """Start the process that counts and wait until it does; raises what the collector raises."""
+    assert list(collector.collect(0)) == []
     while collector._reader is None or not collector._reader.counts():
-        assert list(collector.collect(0)) == []
         time.sleep(0.01)
     return collector
 

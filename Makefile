@@ -60,14 +60,15 @@ types:
 imports:
 	$(BIN)/lint-imports
 
-# Most tests wait for real programs: three workers keep two cores busy.
+# Most tests wait for real programs: three workers keep two cores busy. Neighbours stay together,
+# so that the servers of a module start once.
 pytest:
-	$(BIN)/pytest -n 3
+	$(BIN)/pytest -n 3 --dist worksteal
 
 # What takes a quarter of a minute and more.
 .PHONY: long
 long: install-test debian
-	$(BIN)/pytest -n 2 -m long
+	$(BIN)/pytest -n 2 --dist worksteal -m long
 
 # Jobs of all kinds on a real Slurm, which this starts and ends; needs root.
 .PHONY: slurm

@@ -1,5 +1,6 @@
 """The compiled parts, which ccpipe runs without where it must, and files shipped beside the code.
 
+With ``CCPIPE_REQUIRE_KERNELS`` in the environment, a part that cannot be compiled is an error.
 Everything else about the package stands in pyproject.toml.
 """
 
@@ -9,11 +10,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
+REQUIRED = bool(os.environ.get("CCPIPE_REQUIRE_KERNELS"))
 FLAGS = os.environ.get("CCPIPE_KERNEL_FLAGS", "").split()  # sanitizers: fuzz/sanitize.sh
 KERNELS = {
     "bus/nats/protocol/_frames": (),
@@ -84,24 +87,33 @@ def kernels() -> list[Extension]:
         extensions: list[Extension] = cythonize(
             [kernel(path) for path in KERNELS], language_level=3
         )
-    except Exception as error:  # noqa: BLE001 - twins in Python do the same work
+    except Exception as error:  # twins in Python do the same work
+        if REQUIRED:
+            raise
         print(f"ccpipe: the compiled kernels are left out: {error}")  # noqa: T201
         return []
     for extension in extensions:
-        extension.optional = True  # cythonize() forgets it
+        extension.optional = not REQUIRED  # cythonize() forgets it
     return extensions
+
+
+def remove_built() -> None:
+    """Remove kernels of an earlier editable install: one that fails now must not stay as it was."""
+    for path in KERNELS:
+        Path("ccpipe", f"{path}{EXTENSION_SUFFIXES[0]}").unlink(missing_ok=True)
 
 
 class BuildWithShippedFiles(build_py):
     """Copies what a site needs into the wheel: ``ccpipe/cli/recipe/shipped.py`` finds it.
 
-    An editable install needs no copy.
+    An editable install needs no copy, and compiles the kernels into the tree after this.
     """
 
     def run(self) -> None:
         """Build as usual, then copy."""
         super().run()
         if self.editable_mode:
+            remove_built()
             return
         top = Path(__file__).parent
         target = Path(self.build_lib, "ccpipe", "shipped")

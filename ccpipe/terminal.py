@@ -33,11 +33,29 @@ def note(text: str, colour: str = "dim") -> None:
     print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
 
 
+def data_for_stdout(data: bytes) -> bytes:
+    """Return data as it is; for a terminal with everything escaped that could control it."""
+    if not os.isatty(1):
+        return data
+    lines = (line.decode(errors="backslashreplace") for line in data.split(b"\n"))
+    return "\n".join(map(printable, lines)).encode()
+
+
 class _Stdout(io.FileIO):
     """File descriptor 1; write errors raise OutputError."""
 
+    def __init__(self, *, is_data: bool) -> None:
+        """Write text of a command, or data that may come from anybody."""
+        super().__init__(1, "w", closefd=False)
+        self._is_data = is_data
+
     def write(self, data: Any, /) -> int:
         try:
+            if self._is_data and self.isatty():
+                rest = memoryview(data_for_stdout(bytes(data)))
+                while rest:
+                    rest = rest[super().write(rest) or 0 :]
+                return len(data)
             return super().write(data) or 0
         except BrokenPipeError:
             raise  # the reader has exited: `ccpipe tail | head`
@@ -45,9 +63,12 @@ class _Stdout(io.FileIO):
             raise OutputError(f"standard output: {error.strerror}") from None
 
 
-def open_stdout() -> IO[bytes]:
-    """Return stdout for bytes, with a separate buffer that is not flushed at exit."""
-    return io.BufferedWriter(_Stdout(1, "w", closefd=False))
+def open_stdout(*, is_data: bool = True) -> IO[bytes]:
+    """Return stdout for bytes, with a separate buffer that is not flushed at exit.
+
+    Data is escaped for a terminal, as ``data_for_stdout`` does.
+    """
+    return io.BufferedWriter(_Stdout(is_data=is_data))
 
 
 def prepare_streams() -> None:
@@ -65,7 +86,7 @@ def prepare_streams() -> None:
             setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115
     encoding = sys.stdout.encoding
     sys.stdout = io.TextIOWrapper(
-        open_stdout(),
+        open_stdout(is_data=False),
         encoding=encoding,
         errors="backslashreplace",
         line_buffering=sys.stdout.isatty(),

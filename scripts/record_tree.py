@@ -10,6 +10,7 @@ names of processes are left out, and so is every mount but the root, and how tha
 tell of people.
 """
 
+import io
 import lzma
 import re
 import sys
@@ -72,7 +73,10 @@ def changes(before: dict[str, str], now: dict[str, str]) -> Iterator[str]:
 def main(readings: int, seconds: float, root: Path = Path("/")) -> None:
     """Write the packed tree to standard output."""
     before: dict[str, str] = {}
-    with lzma.open(sys.stdout.buffer, "wt", preset=9, encoding="utf-8") as packed:
+    with (
+        lzma.LZMAFile(sys.stdout.buffer, "w", preset=9) as file,
+        io.TextIOWrapper(file, encoding="utf-8") as packed,
+    ):
         for number in range(readings):
             if number:
                 time.sleep(seconds)

@@ -20,7 +20,7 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 
-settings.register_profile("ccpipe", deadline=None, max_examples=150)
+settings.register_profile("ccpipe", deadline=None, max_examples=100)
 settings.load_profile("ccpipe")
 
 # What a shell runs in its background is deaf to SIGINT, and so would be what tests start.

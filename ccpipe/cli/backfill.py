@@ -12,6 +12,7 @@ from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts
 from ccpipe.cli.console.options import Where
 from ccpipe.cli.recipe.dead_letters import dead_letter_sink
 from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.errors import ConfigError, DataError, UsageError
 from ccpipe.formats.nodelist import expand
 from ccpipe.pipeline import Source
@@ -43,7 +44,7 @@ async def backfill(
     sink. With a checkpoint, an interrupted run can be resumed.
 
     Examples:
-      ccpipe backfill parquet --from parquet --to bridges/victoriametrics.toml
+      ccpipe backfill parquet --from parquet --to victoriametrics
       ccpipe backfill messages-*.csv.gz --from file --to a.toml --node 'n[1-9]'
       ccpipe backfill postgresql://db/m --from postgres --to b.toml --rate 5000
 
@@ -54,7 +55,8 @@ async def backfill(
     from_
         Kind of source.
     to
-        The recipe whose [[translate]] and [sink] are used.
+        Recipe whose [[translate]] and [sink] are used: a TOML file, or a name as for
+        `ccpipe bridge`.
     start
         First timestamp, such as 2025-02-20T12:00:00+01:00; default: the earliest.
     end
@@ -75,8 +77,9 @@ async def backfill(
     if rate < 0:
         raise UsageError(f"--rate {rate}: must not be negative")
     telemetry = Telemetry()
-    recipe = load_recipe(to, where)
-    _, between, sink = recipe_parts(recipe, to, telemetry)
+    path = find_recipe(to)
+    recipe = load_recipe(path, where)
+    _, between, sink = recipe_parts(recipe, path, telemetry)
     progress = Progress()
     begin, finish = _nanoseconds(start), _nanoseconds(end)
     async with contextlib.AsyncExitStack() as stack:
@@ -137,7 +140,9 @@ def _stored(
     if from_ == "parquet":
         return from_parquet(Path(place), nodes)
     if not place.startswith(("postgresql://", "postgres://")):
-        raise ConfigError(f"{place!r} is not a postgresql:// address")
+        from ccpipe.config.dump import mask
+
+        raise ConfigError(f"{mask(place, 'url')!r} is not a postgresql:// address")
     return from_postgres(place, password_file, nodes)
 
 

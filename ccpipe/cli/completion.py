@@ -19,6 +19,11 @@ _ZSH_MESSAGE = re.compile(r"^ +'\*:(?:[^':\\]|\\.|'\\'')*' \\\n", re.MULTILINE)
 """What describes arguments that nothing completes; with it, zsh lists options but inserts none."""
 
 
+_ZSH_ARGUMENTS = "_arguments -C "
+"""Begins what is known of a command that has commands of its own. Behind one of these, options are
+those of that one: without ``-A``, zsh takes a name that both have for the outer command's."""
+
+
 def completion(shell: Shell | None = None, /) -> None:
     """Print the completion script for a shell.
 
@@ -40,5 +45,6 @@ def completion(shell: Shell | None = None, /) -> None:
 
     script = app.generate_completion(shell=shell).rstrip()
     if shell == "zsh":
+        script = script.replace(_ZSH_ARGUMENTS, f"{_ZSH_ARGUMENTS}-A '-*' ")
         script = _ZSH_MESSAGE.sub("", script) + "\n" + ZSH_START
     print(script)

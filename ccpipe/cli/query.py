@@ -10,7 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from ccpipe.config import state_folder
-from ccpipe.errors import UsageError
+from ccpipe.errors import MissingInputError, UsageError
 from ccpipe.terminal import paint, plural, printable
 
 Output = Literal["table", "json", "csv"]
@@ -61,6 +61,11 @@ def query(
 
     try:
         names, rows = run_query(folder, answer)
+    except MissingInputError as error:
+        if dir_ is None:
+            hint = "`ccpipe up` writes one every minute; --dir selects another folder"
+            raise MissingInputError(f"{error} yet: {hint}") from None
+        raise
     except duckdb.Error as error:
         raise UsageError(str(error).strip()) from None
     _WRITERS[output](names, rows)

@@ -67,9 +67,9 @@ class CcBackendSink(HttpSink):
         """List the clusters, which needs the same token."""
         answer = await self.request("GET", "/api/clusters/")
         if answer.status == HTTPStatus.NOT_FOUND:
-            raise RejectedError(f"{self.url}/api/clusters/: {answer}")
+            raise RejectedError(f"{self._shown}/api/clusters/: {answer}")
         if answer.status != HTTPStatus.OK:
-            judge(answer.status, f"{self.url}/api/clusters/: {answer}")
+            judge(answer.status, f"{self._shown}/api/clusters/: {answer}")
 
     def is_receipt(self, answer: Response) -> bool:
         """Return whether the JSON confirms the job, sent by this request or an earlier one."""

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 from urllib.parse import urlsplit
 
 from ccpipe.config import Duration, read_secret
+from ccpipe.config.dump import mask
 from ccpipe.errors import (
     ConfigError,
     DeniedError,
@@ -120,7 +121,7 @@ class HttpSink(Sink):
         """
         address = urlsplit(url)
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise ConfigError(f"url: {url!r} is not an http:// or https:// address")
+            raise ConfigError(f"url: {mask(url, 'url')!r} is not an http:// or https:// address")
         if address.username or address.password:
             raise ConfigError("url: must not contain a password; use user and password_file")
         if bool(user) != bool(password_file):
@@ -130,6 +131,8 @@ class HttpSink(Sink):
         if key_file and not cert_file:
             raise ConfigError("key_file: cert_file is missing")
         self.url = url.rstrip("/")
+        self._shown = mask(self.url, "url")
+        """The address for messages: a parameter of it may be a secret."""
         self.timeout = aiohttp.ClientTimeout(total=float(timeout))
         self.gzip = gzip
         self.user, self.password_file, self.token_file = user, password_file, token_file
@@ -207,7 +210,7 @@ class HttpSink(Sink):
             headers = {**(headers or {}), "Content-Encoding": "gzip"}
         answer = await self.request("POST", path, body, params, headers)
         if not self.is_receipt(answer):
-            judge(answer.status, f"{self.url}{path}: {answer}")
+            judge(answer.status, f"{self._shown}{path}: {answer}")
 
     def is_receipt(self, answer: Response) -> bool:
         """Return whether a response confirms that the store has the records."""
@@ -243,13 +246,13 @@ class HttpSink(Sink):
             ) as answer:
                 text = (await answer.content.read(EXCERPT)).decode(errors="replace").strip()
         except TimeoutError:
-            raise TimedOutError(f"{self.url}{path}: no answer in time") from None
+            raise TimedOutError(f"{self._shown}{path}: no answer in time") from None
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError):
                 error = error.os_error
             reason = system_reason(error) if isinstance(error, OSError) else str(error)
-            reason = reason or type(error).__name__
-            raise UnavailableError(f"{self.url}{path}: {reason}") from None
+            reason = mask(reason) or type(error).__name__
+            raise UnavailableError(f"{self._shown}{path}: {reason}") from None
         return Response(answer.status, answer.reason or "", text)
 
     def _open(self) -> aiohttp.ClientSession:

@@ -14,6 +14,7 @@ from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.pipeline.blocking import call_blocking
+from ccpipe.terminal import data_for_stdout
 
 
 class StdoutSink(Sink):
@@ -61,7 +62,7 @@ class StdoutSink(Sink):
             payload = lineprotocol.encode(records, precision=self.precision)
         try:
             # A slow reader must not block the event loop, nor a stopped one the exit.
-            await call_blocking(functools.partial(_write, payload))
+            await call_blocking(functools.partial(_write, data_for_stdout(payload)))
         except BrokenPipeError:
             raise
         except OutputError as error:

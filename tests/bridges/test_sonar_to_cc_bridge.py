@@ -5,6 +5,7 @@ import contextlib
 import json
 import random
 import signal
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from ccpipe.formats.sonar import (
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command, environment
+from tests.conftest import eventually, free_port
 from tests.paths import ROOT
 
 RECIPE = (ROOT / "bridges/sonar-to-cc.toml").read_text()
@@ -123,6 +125,15 @@ async def collect(site: Site, found: list[tuple[str, int, int]]) -> None:
             await batch.ack()
 
 
+def is_ready(listen: str) -> bool:
+    """Say whether a bridge is at work."""
+    try:
+        urllib.request.urlopen(f"http://{listen}/ready", timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 async def test_each_run_starts_once_and_stops_once_however_the_bridge_is_killed(
     tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:
@@ -155,14 +166,13 @@ async def test_each_run_starts_once_and_stops_once_however_the_bridge_is_killed(
         for start, _ in runs(number)
         for function in ("start_job", "stop_job")
     )
+    env["CCPIPE_TELEMETRY__LISTEN"] = f"127.0.0.1:{free_port()}"
     last = await asyncio.create_subprocess_exec(*arguments, env=env, preexec_fn=die_with_parent)
-    for _ in range(300):
-        if set(found) >= set(expected):
-            break
-        await asyncio.sleep(0.1)
+    await eventually(lambda: set(found) >= set(expected))
+    await eventually(lambda: is_ready(env["CCPIPE_TELEMETRY__LISTEN"]))
     await asyncio.sleep(3)  # what comes twice comes within this time
     last.terminate()
-    assert await asyncio.wait_for(last.wait(), 20) == 0
+    assert await asyncio.wait_for(last.wait(), 60) == 0
     collecting.cancel()
     await asyncio.wait({collecting})
     assert Counter(found) == expected

@@ -36,3 +36,7 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
     assert ccpipe("auth", "init", tmp_path / "keys").code == 64
     (tmp_path / "file").touch()
     assert ccpipe("auth", "init", tmp_path / "file" / "keys", "--node", "a").code == 73
+    (tmp_path / "others" / "nats.conf").mkdir(parents=True)
+    shown = ccpipe("auth", "init", tmp_path / "others", "--node", "a")
+    assert shown.code == 73
+    assert "nats.conf" in shown.err

@@ -24,6 +24,8 @@ LINES = [
     ("ccpipe convert --from=gr", "ccpipe convert --from=gridengine"),
     ("ccpipe validate some-", "ccpipe validate some-lines.lp"),
     ("ccpipe acct sacct --clus", "ccpipe acct sacct --cluster"),
+    ("ccpipe acct sacct -u x --jobs --clus", "ccpipe acct sacct -u x --jobs --cluster"),
+    ("ccpipe acct some-lines.lp -o csv --own", "ccpipe acct some-lines.lp -o csv --owner"),
 ]
 """What is typed before Tab, and what then stands there."""
 PROMPT = "READY> "

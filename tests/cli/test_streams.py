@@ -85,8 +85,11 @@ async def test_who_reads_which_partition_is_shown(nats_server: NatsServer) -> No
     assert {name: owned[name] for name in owners} == owners
 
 
-async def test_a_broker_that_is_away_is_named(unused_port: int) -> None:
+async def test_a_broker_that_is_away_is_named(
+    unused_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As everywhere; nothing waits for it."""
+    monkeypatch.setattr("ccpipe.bus.nats.connection.CONNECT_SECONDS", 0.2)
     for command in (show, apply_):
         with pytest.raises(UnavailableError, match=str(unused_port)):
             await command(where=Where(server=f"nats://127.0.0.1:{unused_port}"))

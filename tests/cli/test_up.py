@@ -58,6 +58,20 @@ class Up:
             [(count,)] = database.execute(query, [pattern]).fetchall()
         return int(count)
 
+    async def acknowledged(self) -> None:
+        """Wait until the bridge has acknowledged all that it was given before now."""
+        here = running()
+        assert here is not None
+        client = await nats.connect(here.url)
+        [consumer] = await client.jetstream().consumers_info("ccpipe-local")
+        last = consumer.delivered
+        assert last is not None
+        async with asyncio.timeout(60):
+            while (consumer.ack_floor or last).stream_seq < last.stream_seq:
+                await asyncio.sleep(0.1)
+                [consumer] = await client.jetstream().consumers_info("ccpipe-local")
+        await client.close()
+
     async def stop(self) -> str:
         """Send SIGTERM; return what it had to say on stderr."""
         self.process.send_signal(signal.SIGTERM)
@@ -114,7 +128,7 @@ async def test_nothing_is_lost_when_server_and_bridge_are_killed(up: Up) -> None
         victim.send_signal(signal.SIGKILL)
         await up.replacement(word, victim)
         await up.stores_more()
-    await asyncio.sleep(6)  # longer than ack_wait: what the killed bridge held comes again
+    await up.acknowledged()  # what the killed bridge held comes again
     said = await up.stop()
     read, written = published(said)
     assert read == written == up.stored()
@@ -225,8 +239,17 @@ async def test_a_command_that_started_first_finds_it(
 ) -> None:
     """`ccpipe tail` may wait in one shell for the `ccpipe up` of another, at any port."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # A broker of somebody else's may be at the usual port.
+    program = (
+        "import sys\n"
+        "from ccpipe.bus.nats import connection\n"
+        "from ccpipe.cli import main\n"
+        f"connection.DEFAULT_SERVER = 'nats://127.0.0.1:{free_port()}'\n"
+        "sys.argv[1:] = ['tail', '--count', '1', '--for', '90s']\n"
+        "main()\n"
+    )
     tail = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "ccpipe", "tail", "--count", "1", "--for", "90s",
+        sys.executable, "-c", program,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
     )  # fmt: skip
     assert tail.stderr is not None

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -39,14 +40,34 @@ def kernel_paths() -> set[str]:
     }
 
 
+def copy_sources(folder: Path) -> Path:
+    """Copy the sources into a folder, without what was built from them."""
+    unwanted = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "__pycache__")
+    return Path(shutil.copytree(ROOT, folder / "source", ignore=unwanted))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_kernel_that_does_not_compile_leaves_no_older_one(tmp_path: Path) -> None:
+    """An editable install goes on with its twin; where kernels are required, it fails."""
+    source = copy_sources(tmp_path)
+    older = source / f"ccpipe/formats/slurm/kernel/_kernel{EXTENSION_SUFFIXES[0]}"
+    older.touch()
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed")
+    install = (*pip, "--prefix", tmp_path / "prefix", "--editable", source)
+    run(*install, CC="false", CXX="false")
+    assert not list(source.rglob("*.so"))
+    with pytest.raises(AssertionError, match="returned non-zero exit status"):
+        run(*install, CC="false", CXX="false", CCPIPE_REQUIRE_KERNELS="1")
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_what_is_installed_from_it_runs_recipes_by_name(
     tmp_path: Path, nats_server: NatsServer
 ) -> None:
     """In an environment of its own: recipes, units, nats.conf and pages came with it."""
-    unwanted = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "*.so", "__pycache__")
-    source = shutil.copytree(ROOT, tmp_path / "source", ignore=unwanted)
+    source = copy_sources(tmp_path)
     run(sys.executable, "-m", "build", "--outdir", tmp_path, source)
     [archive] = tmp_path.glob("ccpipe-*.tar.gz")
     with tarfile.open(archive) as file:

@@ -10,7 +10,7 @@ from ccpipe.config import Recipe
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs/operations/limits.md").read_text(encoding="utf-8")
-LIMITS, PARSERS = PAGE.split("## Parsers of outside bytes")
+LIMITS, PARSERS = PAGE.split("## Parsers of external input")
 CONSTANTS = re.findall(
     r"^\| [^|]+ \| ([^|]+) \| `([\w.]+):(\w+)` \| [^|]+ \| `[^`]+` \|$", PAGE, re.MULTILINE
 )

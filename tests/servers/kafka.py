@@ -118,7 +118,6 @@ class Kafka:
         try:
             await self._start()
         except AssertionError:
-            self.stop()
             self._configure()
             await self._start()
 
@@ -126,8 +125,12 @@ class Kafka:
         with (self.folder / "log").open("ab") as file:
             command = [*self.java, "kafka.Kafka", str(self.properties)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
-        for port in (self.port, *self.ports.values()):
-            await until_listening(port, self.process, self.folder / "log")
+        try:
+            for port in (self.port, *self.ports.values()):
+                await until_listening(port, self.process, self.folder / "log")
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """End it and wait until it is gone."""

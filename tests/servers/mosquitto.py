@@ -34,7 +34,11 @@ class Mosquitto:
         with (self.folder / "log").open("ab") as file:
             command = [str(self.program), "-c", str(self.config)]
             self.process = subprocess.Popen(command, stdout=file, stderr=file)
-        await until_listening(self.port, self.process, self.folder / "log")
+        try:
+            await until_listening(self.port, self.process, self.folder / "log")
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """End it and wait until it is gone."""

@@ -69,8 +69,15 @@ class Server:
                 stdout=file,
                 stderr=file,
             )
+        try:
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait(self) -> None:
         ready = [str(self.programs / "pg_isready"), "-q", "-h127.0.0.1", f"-p{self.port}"]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while subprocess.run(ready, check=False).returncode:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, "the server does not answer"

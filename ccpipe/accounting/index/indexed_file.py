@@ -1,4 +1,4 @@
-"""What all indexes share: which file each is of, and that it is replaced as a whole."""
+"""Shared by all indexes: the identity of the indexed file, and atomic replacement."""
 
 import contextlib
 import hashlib
@@ -25,7 +25,7 @@ class Indexed(NamedTuple):
 
     file: Path
     path: Path
-    """Where it was."""
+    """Its path when it was indexed."""
     identity: str
     size: int
     """Bytes that are indexed, after decompression."""
@@ -45,7 +45,7 @@ def note_of(path: Path, identity: str, *, size: int, lines: int, is_packed: bool
 
 
 def read_note(index: Path) -> Indexed:
-    """Read the metadata of an index; raises DataError if the file is not one."""
+    """Read the metadata of an index; raises DataError if the file is not an index."""
     try:
         found = pq.read_metadata(index).metadata or {}
         note = {key.decode(): value.decode() for key, value in found.items()}
@@ -77,12 +77,12 @@ def identify(path: Path, count: int = 1) -> str | None:
 
 
 def is_file_of(path: Path, identity: str, count: int = 1) -> bool:
-    """Return whether a file is there and has this id, of so many lines."""
+    """Return whether a file exists and has this id, of a number of lines."""
     return path.is_file() and identify(path, count) == identity
 
 
 def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
-    """Return what an index that is there says of its file.
+    """Return the metadata of an existing index.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
 
 @contextlib.contextmanager
 def replaced(target: Path, schema: pa.Schema, **encoding: Any) -> Iterator[pq.ParquetWriter]:
-    """Write an index that takes the place of the one before when it is whole.
+    """Write an index that replaces the previous one when it is complete.
 
     Raises
     ------

@@ -14,6 +14,7 @@ import msgspec
 
 from ccpipe.bus.tls import tls_context
 from ccpipe.config import Duration, read_secret
+from ccpipe.config.dump import mask
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,
@@ -69,11 +70,15 @@ class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """Check the address; raises ValueError, which names the key path."""
         address = urlsplit(self.url)
         if address.scheme not in _PORTS or not address.hostname:
-            raise ValueError(f"{self.url!r} is not an mqtt:// or mqtts:// address")
+            raise ValueError(f"{mask(self.url, 'url')!r} is not an mqtt:// or mqtts:// address")
         if address.username or address.password:
             raise ValueError("url must not hold a password; use user and password_file")
         if bool(self.user) != bool(self.password_file):
             raise ValueError("user and password_file go together")
+        if (self.ca_file or self.cert_file) and address.scheme != "mqtts":
+            raise ValueError(
+                "ca_file and cert_file need mqtts://, without which nothing is encrypted"
+            )
 
 
 class Persistence(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from ccpipe.bus.nats.announcement import write_private
 from ccpipe.bus.nats.credentials import public_nkey
 from ccpipe.bus.subjects import escape
 from ccpipe.config import read_secret
-from ccpipe.errors import ConfigError, MissingExtra
+from ccpipe.errors import ConfigError, CreateError, MissingExtra
 
 DOMAINS = "domains"
 """The file that lists JetStream domains that bridges may use."""
@@ -208,7 +208,9 @@ def write_site(folder: Path, cluster: str) -> list[User]:
     Raises
     ------
     ConfigError
-        if a file cannot be read or written.
+        if a seed cannot be read.
+    CreateError
+        if a file cannot be written.
 
     """
     users = users_of(folder)
@@ -219,5 +221,5 @@ def write_site(folder: Path, cluster: str) -> list[User]:
         if not site.exists():
             write_private(site, site_configuration(cluster))
     except OSError as error:
-        raise ConfigError(f"{folder}: {error.strerror}") from None
+        raise CreateError(f"{error.filename or folder}: {error.strerror}") from None
     return users

@@ -142,7 +142,7 @@ class Connection:
                 if servers_of(self._bus) != self.servers:
                     return False
                 if self._denied:
-                    raise DeniedError(f"{self.url}: {self._denied}; {explain_denial(self._bus)}")
+                    raise DeniedError(f"{self.url}: {self._denied}")
                 if time.monotonic() > deadline:
                     raise UnavailableError(f"no NATS server answers at {self.url}")
             await attempt
@@ -346,7 +346,7 @@ class Connection:
         elif problem := tls_problem(error):
             kind, self._denied, text = "tls", problem, problem
         elif isinstance(error, nats.errors.AuthorizationError) or "authorization" in text.lower():
-            kind, self._denied = "authorization", text
+            kind, self._denied = "authorization", f"{text}; {explain_denial(self._bus)}"
         else:
             kind = "connection"
         self.telemetry.count(self.telemetry.bus_errors, kind)

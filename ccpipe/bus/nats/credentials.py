@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,9 @@ def check_urls(servers: Sequence[str]) -> None:
 
 
 def without_secrets(server: str) -> str:
-    """Return the address of a server without the part of its URL before ``@``."""
+    """Return the scheme, host and port of a server's URL, which hold no secret."""
     scheme = next((each for each in SCHEMES if server.startswith(f"{each}://")), "")
-    host = server.rpartition("@")[2].removeprefix(f"{scheme}://")
+    host = re.split("[/?#]", server.rpartition("@")[2].removeprefix(f"{scheme}://"))[0]
     return f"{scheme or 'nats'}://{host}"
 
 

@@ -19,7 +19,7 @@ from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.dead_letters import StoredDeadLetter
 from ccpipe.formats.rfc3339 import rfc3339
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import note, plural, printable
+from ccpipe.terminal import data_for_stdout, note, plural, printable
 
 dead = App(
     name="dead",
@@ -96,6 +96,8 @@ async def show(
 ) -> None:
     """Print the original bytes of dead letters, each followed by a newline.
 
+    On a terminal, what is not printable is escaped.
+
     Correct the lines, then send them with `ccpipe send`.
 
     Examples:
@@ -114,7 +116,7 @@ async def show(
         async for letter in which.apply(letters.read()):
             if reasons:
                 note(f"{letter.id}: {printable(letter.origin or '?')}: {printable(letter.reason)}")
-            sys.stdout.buffer.write(letter.original + b"\n")
+            sys.stdout.buffer.write(data_for_stdout(letter.original + b"\n"))
             sys.stdout.buffer.flush()
         _report(letters)
 
@@ -163,7 +165,8 @@ async def replay(
         if dry_run:
             async for letter in chosen:
                 for message in work.messages(letter):
-                    sys.stdout.buffer.write(message.subject.encode() + b" " + message.payload)
+                    text = message.subject.encode() + b" " + message.payload
+                    sys.stdout.buffer.write(data_for_stdout(text))
             return
         try:
             await work.run(chosen, letters)

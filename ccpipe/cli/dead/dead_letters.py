@@ -9,7 +9,7 @@ from typing import Annotated, Protocol
 
 from cyclopts import Parameter
 
-from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.errors import CreateError, MissingInputError, UnavailableError, UsageError
 from ccpipe.formats import dead_letters
 from ccpipe.formats.dead_letters import Damaged, StoredDeadLetter
 from ccpipe.terminal import note
@@ -74,21 +74,21 @@ class FileDeadLetters:
     """Dead letters in a file; replayed ones are recorded in a file beside it."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file at `path`; raises UsageError if it cannot be opened."""
+        """Read the file at `path`; raises MissingInputError if it cannot be opened."""
         self.path = path
         self.journal = path.with_name(f"{path.name}.replayed")
         self.damaged = self.replayed = 0
         try:
             self._file = path.open("rb")
         except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from None
+            raise MissingInputError(f"{path}: {error.strerror}") from None
         self._done: set[str] = set()
         try:
             with contextlib.suppress(FileNotFoundError):
                 self._done = set(self.journal.read_text(encoding="ascii").split())
         except (OSError, UnicodeDecodeError) as error:
             self.close()
-            raise UnavailableError(f"{self.journal}: {error}") from None
+            raise MissingInputError(f"{self.journal}: {error}") from None
 
     def close(self) -> None:
         """Close the file."""
@@ -112,7 +112,7 @@ class FileDeadLetters:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
     async def remove(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Record replayed dead letters; raises UnavailableError."""
+        """Record replayed dead letters; raises CreateError."""
         from ccpipe.sinks.append_file import AppendFile
         from ccpipe.sinks.dead_letter_file import MODE
 
@@ -120,6 +120,6 @@ class FileDeadLetters:
         try:
             journal.append("".join(f"{letter.id}\n" for letter in letters).encode())
         except OSError as error:
-            raise UnavailableError(f"{self.journal}: {error.strerror}") from None
+            raise CreateError(f"{self.journal}: {error.strerror}") from None
         finally:
             journal.close()

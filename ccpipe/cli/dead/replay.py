@@ -46,8 +46,9 @@ class DeadLetterReplay:
 
         Raises
         ------
-        UnavailableError, DeniedError
-            if the broker fails; those replayed until then are removed.
+        UnavailableError, DeniedError, CreateError
+            if the broker or the record of replayed ones fails; those replayed until then are
+            removed.
 
         """
         window: list[tuple[StoredDeadLetter, list[Outgoing]]] = []

@@ -15,7 +15,7 @@ from ccpipe.cli.console.output import Format, encoder
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
-from ccpipe.terminal import note, printable
+from ccpipe.terminal import data_for_stdout, note, printable
 
 
 class RateLimiter:
@@ -142,10 +142,11 @@ class TailView:
             self.left_out += lines
             return
         self.shown += lines
-        self._write(payload if payload.endswith(b"\n") else payload + b"\n")
+        self._stream.write(data_for_stdout(payload.removesuffix(b"\n") + b"\n"))
 
     def _write(self, data: bytes) -> None:
-        self._stream.write(data)
+        # A table is escaped cell by cell, and has colours of its own.
+        self._stream.write(data if self._table is not None else data_for_stdout(data))
 
     def _encoded(self, lines: Lines) -> Iterator[bytes]:
         """Encode lines; one that the format cannot represent is skipped and reported."""

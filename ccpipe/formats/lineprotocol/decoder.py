@@ -40,7 +40,7 @@ _GRAMMARS: dict[str, Grammar] = {"cc": g.CC, "influx": g.INFLUX}
 
 
 class _Tables(threading.local):
-    """The series tables of one thread, so that no thread waits for another."""
+    """The series tables of one thread, so that threads do not wait for each other."""
 
     def __init__(self) -> None:
         self.of = {name: SeriesTable(grammar) for name, grammar in _GRAMMARS.items()}
@@ -81,7 +81,7 @@ def _finish(
     lenient: bool,
     max_rejected: int | None,
 ) -> Lines:
-    """Read on from the line that the kernel has left to Python."""
+    """Continue from the line that the kernel has left to Python."""
     decoder = _Decoder(lines, precision, lenient, max_rejected)
     decoder.scanner = scanner
     decoder.units = scanner.units
@@ -95,7 +95,7 @@ def decode_in_python(
     lenient: bool,
     max_rejected: int | None = None,
 ) -> Lines:
-    """Decode without the compiled kernel: what it is tested against, and its fallback."""
+    """Decode without the compiled kernel: the reference for its tests, and its fallback."""
     return _Decoder(Lines(payload, table), precision, lenient, max_rejected).run(0)
 
 
@@ -158,14 +158,14 @@ def decode(
     return take(payload, table, precision, lenient, max_rejected)
 
 
-class _Broken(Exception):  # noqa: N818 - a signal inside this module
+class _Broken(Exception):  # noqa: N818 - internal to this module
     def __init__(self, rule: Rule, offset: int) -> None:
         self.rule = rule
         self.offset = offset
 
 
 _REREAD = 4
-"""How many times its size of a payload may be read again after unclosed strings."""
+"""Limit on re-reading after unclosed strings, as a multiple of the payload size."""
 
 
 class _Decoder:
@@ -190,7 +190,7 @@ class _Decoder:
         self.repairing = False
         self.counted, self.line_ends = 0, 0
         self.reread = _REREAD * len(payload)
-        self.mixed = 0  # where lines that are not all plain end
+        self.mixed = 0  # end of the last line that is not plain
 
     def run(self, position: int) -> Lines:
         payload, size = self.payload, len(self.payload)
@@ -213,9 +213,9 @@ class _Decoder:
         return self.lines
 
     def plain_lines(self, position: int) -> int:
-        """Read lines of one float and a known series; return where the first other line is.
+        """Read lines of one float and a known series; return the start of the first other line.
 
-        This is for speed alone: ``line`` would read them the same way.
+        For speed only: ``line`` would give the same result.
         """
         payload, lines = self.payload, self.lines
         while position >= self.mixed:
@@ -301,7 +301,7 @@ class _Decoder:
         return found.end()
 
     def read(self, found: re.Match[bytes], start: int, end: int) -> None:
-        """Add the rows of one grammatical line: all of them, or none where a rule is broken."""
+        """Add the rows of one grammatical line: all of them, or none if it breaks a rule."""
         key, fields, stamp = found.groups()
         series = self.table.codes.get(key)
         if series is None:

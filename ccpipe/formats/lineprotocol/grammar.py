@@ -17,7 +17,7 @@ import re
 
 
 class Rule(enum.StrEnum):
-    """The rules that a line can break, in words for its author."""
+    """The rules that a line can break, worded for its author."""
 
     MEASUREMENT = "the line does not begin with a measurement"
     TAG_KEY = "expected a tag key after the comma"
@@ -42,7 +42,7 @@ class Rule(enum.StrEnum):
 
 
 MAX_KEY = 65535
-"""Bytes that measurement and tags may have together (InfluxDB's own limit for a series key)."""
+"""Maximum length of measurement and tags in bytes (InfluxDB's own limit for a series key)."""
 
 
 _FLOAT = rb"-?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?+"
@@ -101,7 +101,7 @@ class Grammar:
 
     @functools.cached_property
     def plain(self) -> re.Pattern[bytes]:
-        """A line of one float; whether its first word is a series, only a table can tell."""
+        """A line of one float; only a table can tell whether its first word is a valid series."""
         return re.compile(
             rb"([^" + self._bare + rb"\\]++) ++([^" + self._bare + rb",=\\]++)=(" + _FLOAT + rb")"
             rb"(?: ++(-?[0-9]++))?+ *+\r?+(?:\n|\Z)"

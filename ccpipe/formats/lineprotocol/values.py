@@ -21,11 +21,11 @@ class ValueType(enum.IntEnum):
 
 
 IS_NUMBER = [kind in (ValueType.FLOAT, ValueType.INT, ValueType.UINT) for kind in ValueType]
-"""What `is_number` says of the values of each type, by its number."""
+"""Result of `is_number` for each type, by its number."""
 
 
 def is_number(value: Value) -> TypeGuard[float]:
-    """Return whether a value is a number; a boolean is none."""
+    """Return whether a value is a number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

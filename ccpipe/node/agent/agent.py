@@ -1,7 +1,7 @@
-"""The publisher: what runs side by side over one connection, and its reload.
+"""The publisher: its pipes over one connection, and reloading.
 
-There are three pipes, for metrics, Sonar's envelopes and the publisher's own log; besides, control
-requests are answered. The log has its own pipe, so that a broker that rejects log lines does not
+There are three pipes, for metrics, Sonar's envelopes and the publisher's own log; control requests
+are answered as well. The log has its own pipe, so that a broker that rejects log lines does not
 block metrics.
 """
 
@@ -45,13 +45,13 @@ log = logging.getLogger(__name__)
 LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
 
 ONCE_SECONDS = 30.0
-"""How long ``--once`` may take; what the broker did not take by then becomes dead letters."""
+"""Time limit of ``--once``; messages not accepted by then become dead letters."""
 
 _SLACK = 5.0  # seconds that a busy machine may be late before systemd's watchdog is not notified
 
 
 class Agent:
-    """A publisher, built from a configuration that may be reloaded while it runs."""
+    """A publisher, built from a configuration that can be reloaded while it runs."""
 
     def __init__(
         self, read: Callable[[], Site], path: Path | None, *, once: bool, telemetry: Telemetry
@@ -83,7 +83,7 @@ class Agent:
 
     @property
     def site(self) -> Site:
-        """The configuration in force."""
+        """The current configuration."""
         return self.parts.site
 
     def _enable_sonar(self, parts: AgentParts) -> None:
@@ -120,7 +120,7 @@ class Agent:
             stop = await stack.enter_async_context(stop_signals(limit))
             stack.push_async_exit(bus.__aexit__)
             if self.once:
-                await bus.__aenter__()  # without a broker there is no point in sampling
+                await bus.__aenter__()  # without a broker, sampling is pointless
             else:
                 loop = asyncio.get_running_loop()
                 loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
@@ -134,7 +134,7 @@ class Agent:
     async def _begin_service(
         self, stack: contextlib.AsyncExitStack, bus: Connection, stop: asyncio.Event
     ) -> None:
-        """Start what only a long-running publisher does: control, reload, notifications."""
+        """Start what only a long-running publisher needs: control, reload, notifications."""
         if self.site.publish.control.enabled:
             known = controls(
                 site=lambda: self.site,
@@ -153,7 +153,7 @@ class Agent:
             stack.push_async_callback(_end, task)
 
     async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
-        """Run the pipes of metrics and envelopes; where one fails, both end."""
+        """Run the pipes of metrics and envelopes; if one fails, both end."""
         line = LineCodec(precision=self.site.publish.precision)
         lines = NatsSink(codec=line, site=self.site, telemetry=self.telemetry).using(bus)
         async with contextlib.AsyncExitStack() as stack:
@@ -198,7 +198,7 @@ class Agent:
         )
 
     async def _spool(self, stack: contextlib.AsyncExitStack, sink: NatsSink) -> SpoolReplay | None:
-        """Open the spool and begin to replay it; None if there is none."""
+        """Open the spool and start replaying it; None if there is none."""
         options = self.site.publish.spool
         if self.once or not options.enabled:
             return None
@@ -211,7 +211,7 @@ class Agent:
 
     @contextlib.asynccontextmanager
     async def _logging(self, bus: Connection) -> AsyncIterator[None]:
-        """Send our own log to the bus, to its last line."""
+        """Publish our own log, including its last line."""
         end = asyncio.Event()
 
         async def carry() -> None:
@@ -230,7 +230,7 @@ class Agent:
             await asyncio.wait({task})
 
     def _set_log_level(self, level: str) -> None:
-        """Send log lines from `level` on to the bus; stderr stays as it was."""
+        """Publish log lines from `level` on; stderr is not affected."""
         self._log.change(level)
         root = logging.getLogger()
         if level == "debug":
@@ -264,7 +264,7 @@ class Agent:
                 systemd.notify("READY=1")
 
     async def reload(self) -> None:
-        """Read the configuration again and apply it; where it is invalid nothing changes.
+        """Load the configuration again and apply it; if it is invalid nothing changes.
 
         Raises
         ------
@@ -313,7 +313,7 @@ class Agent:
             self._responder.allowed = parts.site.publish.control.put
 
     async def _notify_systemd(self, bus: Connection) -> None:
-        """Notify when everything is ready, and from then on that slots go on."""
+        """Notify systemd when everything is ready, and from then on while sampling continues."""
         await self.metrics.armed.wait()
         systemd.notify("READY=1")
         period = systemd.watchdog()
@@ -366,9 +366,9 @@ _FIXED = (
 
 
 def keep_fixed_settings(read: Site, old: Site) -> tuple[Site, list[str]]:
-    """Return a configuration with what cannot change in a running publisher as it was.
+    """Return a configuration with settings that cannot change at runtime reset to the current ones.
 
-    The second value holds the key paths of the changes that were ignored.
+    The second value contains the key paths of the ignored changes.
     """
     replace = msgspec.structs.replace
     control = replace(read.publish.control, enabled=old.publish.control.enabled)

@@ -1,4 +1,4 @@
-"""What ``ccpipe publish`` answers to control requests."""
+"""The controls that ``ccpipe publish`` provides."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ccpipe.formats.sonar import Envelope
 
 MIN_INTERVAL, MAX_INTERVAL = Interval(0.1), Interval(86400)
-"""Bounds of what may be set over the bus; a configuration may go beyond."""
+"""Bounds of values set over the bus; a configuration may exceed them."""
 
 
 def controls(
@@ -76,7 +76,7 @@ def _topology(envelopes: "Iterable[Envelope]", root: str) -> str:
     """Return the payload of the event ``topology`` and, beside it, cc-node-controller's keys."""
     from ccpipe.formats.sonar import SysinfoAttributes
     from ccpipe.translate.sonar.sonar_to_cc import (
-        topology_payload,  # 2 MB that few nodes are asked for
+        topology_payload,  # 2 MB that few nodes need
     )
 
     errors = []

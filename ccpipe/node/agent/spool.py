@@ -1,11 +1,9 @@
-"""The spool: messages that the broker could not take, in order, in a bounded SQLite file.
+"""The spool: messages that the broker could not accept, in order, in a bounded SQLite file.
 
-Metrics are dropped, the oldest first, when the file is full or they are too old; events never
-are. What was dropped is counted. A message keeps its id, so that the broker recognises one that it
-had stored after all.
-
-The file is there only while it is needed: most publishers never lose their broker, and SQLite would
-be a twentieth of their memory.
+Metrics are dropped, the oldest first, when the file is full or they are too old; events never are.
+Dropped metrics are counted. A message keeps its id, so that the broker detects one that it had
+stored after all. The file exists only while it is needed: most publishers never lose their broker,
+and SQLite would take a twentieth of their memory.
 """
 
 import contextlib
@@ -28,10 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VERSION = 1
-"""Of the file's layout."""
+"""Version of the file's layout."""
 
 OVERHEAD = 200
-"""Bytes of a message in the file besides its subject, payload and id, roughly."""
+"""Approximate overhead per message in the file, in bytes."""
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS message (
@@ -60,7 +58,7 @@ class Spooled:
     """A message in the spool."""
 
     number: int
-    """Its place in the order."""
+    """Its position in the order."""
     message: Outgoing
 
     @property
@@ -71,7 +69,7 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Metrics that had to go."""
+    """Metrics that were dropped."""
 
     messages: int = 0
     lines: int = 0
@@ -89,17 +87,17 @@ class Spool:
         self.size = size
         self.age = age
         self.messages = 0
-        """Messages that it holds."""
+        """Number of messages."""
         self.bytes = 0
-        """Bytes that they take, roughly."""
+        """Their approximate size, in bytes."""
         self._file: sqlite3.Connection | None = None
         self._is_open = False
         self._busy = threading.Lock()
 
     def open(self) -> None:
-        """Open the file if there is one; ``append`` creates it.
+        """Open the file if it exists; ``append`` creates it.
 
-        One that is damaged is set aside under another name; what can be read of it is kept.
+        A damaged file is renamed and kept; messages that are still readable stay in the spool.
 
         Raises
         ------
@@ -191,7 +189,7 @@ class Spool:
         )
 
     def close(self) -> None:
-        """Close the file; what it holds stays, and one that holds nothing is removed."""
+        """Close the file; an empty one is removed."""
         with self._busy:
             self._is_open = False
             if self._file is not None:
@@ -206,9 +204,9 @@ class Spool:
             self._file = None
 
     def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> Dropped:
-        """Add messages, each with whether it is an event; they are on the disk then.
+        """Add messages, each with whether it is an event, durably.
 
-        Returns what had to go to make room.
+        Returns what was dropped to make room.
 
         Raises
         ------
@@ -255,7 +253,7 @@ class Spool:
 
         with self._busy, contextlib.suppress(sqlite3.Error):
             if self._file is not None:
-                # By execute() it would free a single page.
+                # execute() would free a single page only.
                 self._file.executescript("PRAGMA incremental_vacuum")
 
     def _drop_old(self, file: "sqlite3.Connection", now: int) -> Dropped:
@@ -294,7 +292,7 @@ class Spool:
 
     @contextlib.contextmanager
     def _transaction(self) -> "Iterator[sqlite3.Connection]":
-        """Run a transaction; where it fails, everything is as before."""
+        """Run a transaction, which is rolled back on failure."""
         import sqlite3
 
         with self._busy:

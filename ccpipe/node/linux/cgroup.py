@@ -10,7 +10,7 @@ from ccpipe.node.linux import proc
 
 
 def keyed_counters(path: Path, keys: Sequence[str]) -> list[int]:
-    """Return the counters of some lines ``key counter``; nothing where none of them is there.
+    """Parse counters from lines ``key counter``; empty if none of them is present.
 
     Raises
     ------

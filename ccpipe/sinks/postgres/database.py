@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 
 from ccpipe.config import read_secret
+from ccpipe.config.dump import mask
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,
@@ -15,6 +16,7 @@ from ccpipe.errors import (
     RejectedError,
     TimedOutError,
     UnavailableError,
+    system_reason,
 )
 from ccpipe.sinks.postgres.migrations import may_write, migrate
 
@@ -40,7 +42,7 @@ class Database:
         except ValueError:  # the port is not a number
             is_address = False
         if not is_address:
-            raise ConfigError(f"url: {url!r} is not a postgresql:// address")
+            raise ConfigError(f"url: {mask(url, 'url')!r} is not a postgresql:// address")
         if address.password or "password" in parse_qs(address.query):
             raise ConfigError("url: must not contain a password; use password_file")
         self.url = url
@@ -138,7 +140,8 @@ class Database:
         temporary.
         """
         state = getattr(error, "sqlstate", None) or ""
-        reason = f"{self.place}: {str(error) or type(error).__name__}"
+        text = system_reason(error) if isinstance(error, OSError) else str(error)
+        reason = f"{self.place}: {text or type(error).__name__}"
         if state.startswith("28") or state == "42501":  # authorization, privileges
             return DeniedError(reason)
         # not representable in the database's encoding, or times outside a hypertable's range

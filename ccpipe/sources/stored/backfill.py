@@ -6,11 +6,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
 from ccpipe.config import read_secret
-from ccpipe.errors import MissingExtra, UnavailableError
+from ccpipe.errors import DeniedError, MissingExtra, UnavailableError, system_reason
 from ccpipe.formats.lineprotocol.messages import Messages
 from ccpipe.message import Message, Uint, Value
 from ccpipe.pipeline import Batch, Source, wait_for_event
@@ -173,6 +174,8 @@ async def from_postgres(
     ------
     UnavailableError
         if the database cannot be read.
+    DeniedError
+        if the server refuses us.
 
     """
     try:
@@ -212,7 +215,13 @@ async def from_postgres(
         finally:
             await connection.close()
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-        raise UnavailableError(str(error) or type(error).__name__) from None
+        address = urlsplit(url)
+        reason = system_reason(error) if isinstance(error, OSError) else str(error)
+        is_denied = isinstance(error, asyncpg.InvalidAuthorizationSpecificationError)
+        denied_or_down = DeniedError if is_denied else UnavailableError
+        raise denied_or_down(
+            f"{address.hostname or 'postgresql'}{address.path}: {reason or type(error).__name__}"
+        ) from None
 
 
 def _day(nanoseconds: int) -> str:

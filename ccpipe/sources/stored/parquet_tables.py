@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from ccpipe.errors import CcpipeError, MissingExtra
+from ccpipe.errors import MissingExtra, MissingInputError
 
 try:
     import duckdb
@@ -72,19 +72,13 @@ _REPLACED = """
 Answer = TypeVar("Answer")
 
 
-class NoFilesError(CcpipeError):
-    """There is no Parquet file below a folder."""
-
-    exit_code = 66
-
-
 def run_query(folder: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
     """Call `work` with a connection that has the tables; again if files were removed meanwhile.
 
     Raises
     ------
-    NoFilesError
-        if there are none.
+    MissingInputError
+        if there are no files.
 
     """
     for trial in range(TRIES):
@@ -109,10 +103,7 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
     files = {str(path) for path in folder.glob("cluster=*/date=*/*.parquet")}
     joined = sorted(path for path in files if path.endswith("-joined.parquet"))
     if not files:
-        raise NoFilesError(
-            f"{folder}: no Parquet files yet; `ccpipe up` writes one every minute, "
-            "--dir selects another folder"
-        )
+        raise MissingInputError(f"{folder}: no Parquet files")
     if joined:
         replaced = connection.execute(_REPLACED.format(joined=_list(joined))).fetchall()
         files -= {"/".join([*parts, name]).replace("//", "/", 1) for parts, name in replaced}

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 DAY = 86400 * 10**9
 SETTLE = 600 * 10**9
-"""Nanoseconds within which the last records of a deleted job may still come."""
+"""Time in nanoseconds within which the last records of a deleted job may still arrive."""
 
 Key = tuple[int, int]
 """Job number and array task; 0 if there is no array."""
@@ -45,7 +45,7 @@ class JobRecords(msgspec.Struct, frozen=True):
     """The records of one job, or of one task of an array, that has ended."""
 
     last: Accounting
-    """The record with which it ended: that of the master where it was parallel."""
+    """The record with which it ended; the master's if it was parallel."""
     tasks: tuple[Accounting, ...] = ()
     """Records of the PE tasks of its last run."""
     earlier: tuple[Accounting, ...] = ()
@@ -92,7 +92,7 @@ class JobRecords(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Waiting:
-    """What is known of a job that has not ended."""
+    """A job that has not ended."""
 
     runs: list[Accounting] = field(default_factory=list)
     tasks: list[Accounting] = field(default_factory=list)
@@ -115,11 +115,11 @@ class _Waiting:
             self.tasks.append(record)
         else:
             self.runs.append(record)
-            self.tasks.clear()  # they were this run's; the next one has its own
+            self.tasks.clear()  # they belonged to this run; the next one has its own
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """A record that waits, stored as the event that it came as."""
+    """A waiting record, stored as the original event."""
 
     record: Accounting
     seen: int
@@ -180,7 +180,7 @@ class Assembler:
         """The latest time of any record, in nanoseconds."""
 
     def recall(self) -> None:
-        """Continue from what the state holds."""
+        """Continue from the stored state."""
         for place, held in self._records.items():
             waiting = self._waiting.setdefault(place[:2], _Waiting())
             self._waiting.move_to_end(place[:2])
@@ -192,7 +192,7 @@ class Assembler:
         self._reach(max((end for _, end in self._ended.items()), default=0))
 
     def feed(self, records: Iterable[Accounting]) -> Iterator[JobRecords]:
-        """Take records in the order of the file; yield the jobs that have ended."""
+        """Process records in the order of the file; yield the jobs that have ended."""
         for record in records:
             if not self.is_repeated(record.origin):
                 yield from self.add(record)
@@ -215,7 +215,7 @@ class Assembler:
         return False
 
     def add(self, record: Accounting) -> Iterator[JobRecords]:
-        """Take a record that is not repeated; yield the jobs that have ended."""
+        """Add a record that is not repeated; yield the jobs that have ended."""
         if not record.is_intermediate:
             yield from self._add(record)
             self._reach(record.end_time)
@@ -271,7 +271,7 @@ class Assembler:
         self._records.put(place, _Held(record, waiting.seen))
 
     def _let_go(self) -> Iterator[JobRecords]:
-        """Yield the jobs that waited too long or are too many."""
+        """Yield jobs that waited too long or exceed the maximum."""
         while self._waiting:
             key, oldest = next(iter(self._waiting.items()))
             if len(self._waiting) <= self.maximum and self.latest - oldest.seen < self.quiet:
@@ -294,7 +294,7 @@ class Assembler:
         return waiting
 
     def _as_it_is(self, key: Key) -> Iterator[JobRecords]:
-        """Yield a job with the records that it has."""
+        """Yield a job with the records received so far."""
         waiting = self._forget(key)
         if waiting.runs:
             yield JobRecords(waiting.runs[-1], tuple(waiting.tasks), tuple(waiting.runs[:-1]))

@@ -33,7 +33,7 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 def read(
     payload: bytes, *, file: str, offset: int, line: int
 ) -> tuple[list[LoggedEvent], list[RejectedAccountingLine]]:
-    """Read the starts and deletions in a payload, and what of it is broken.
+    """Parse the starts and deletions in a payload; return them and broken lines.
 
     The payload begins at `offset` of a file with its line `line`.
     """

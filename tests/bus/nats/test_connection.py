@@ -6,6 +6,7 @@ from pathlib import Path
 import nats.errors
 import pytest
 
+from ccpipe.bus.nats import connection as module
 from ccpipe.bus.nats.connection import DEFAULT_SERVER, Connection, Delivery, check, servers_of
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Bus, Site
@@ -23,8 +24,11 @@ async def test_wrong_credentials_end_it_at_once(nats_server: NatsServer) -> None
     assert "wrong" not in str(caught.value)
 
 
-async def test_no_server_is_said_when_nobody_waits(unused_port: int) -> None:
+async def test_no_server_is_said_when_nobody_waits(
+    unused_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Commands that cannot wait forever name the address that does not answer."""
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.2)
     bus = Bus(servers=[f"nats://127.0.0.1:{unused_port}"])
     with pytest.raises(UnavailableError, match=str(unused_port)):
         async with Connection(bus, name="t", telemetry=Telemetry(), forever=False):
@@ -44,9 +48,12 @@ async def test_missing_permissions_surface(site: Site, nats_server: NatsServer) 
     assert received[0].payload == b"1"
 
 
-async def test_a_check_connects_and_leaves(site: Site, unused_port: int) -> None:
+async def test_a_check_connects_and_leaves(
+    site: Site, unused_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It returns where the broker answers, and raises where none does."""
     await check(site.bus, Telemetry())
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.2)
     with pytest.raises(UnavailableError, match="no NATS server answers"):
         await check(Bus(servers=[f"nats://127.0.0.1:{unused_port}"]), Telemetry())
 
@@ -64,7 +71,7 @@ async def test_publishing_without_a_connection_is_an_error(site: Site) -> None:
 
 def test_addresses_are_shown_without_secrets() -> None:
     """User and password of a URL appear in no message."""
-    servers = ["nats://user:secret@h1:4222", "h2"]
+    servers = ["nats://user:secret@h1:4222", "h2?token=secret"]
     bus = Connection(Bus(servers=servers), name="t", telemetry=Telemetry())
     assert bus.url == "nats://h1:4222, nats://h2"
 

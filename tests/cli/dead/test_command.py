@@ -14,7 +14,7 @@ from ccpipe.formats.sonar import Envelope, ErrorObject, MetadataObject, encode
 from ccpipe.pipeline import DeadLetter
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import Ended, ccpipe
+from tests.cli.command import Ended, ccpipe, on_terminal
 
 LINE = b"m,cluster=fox.test,hostname=n1,type=node value=%d.0 1740000000"
 GOOD = [DeadLetter(LINE % i, "no such table", "fox%2Etest.metrics.n1") for i in range(3)]
@@ -79,6 +79,11 @@ async def test_letters_of_the_bus_are_listed_and_shown(site: Site) -> None:
     shown = await dead(site, "show", "--id", 2, "--id", 4)
     assert shown.out.encode() == GOOD[1].original + b"\n" + BAD.original + b"\n"
     assert "4: fox%2Etest.metrics: not a line" in shown.err
+    terminal = await asyncio.to_thread(
+        on_terminal, "dead", "show", "--server", site.bus.servers[0], "--cluster", site.cluster
+    )
+    assert r"\x1b[31mbroken" in terminal.out
+    assert "\x1b" not in terminal.out
 
 
 async def test_without_letters_the_list_is_empty(site: Site) -> None:
@@ -161,10 +166,11 @@ async def test_a_letter_of_which_a_part_was_kept_is_not_replayed(site: Site) -> 
 
 
 def test_a_missing_file_and_a_missing_broker_are_named(tmp_path: Path, unused_port: int) -> None:
-    """With the exit codes of a wrong argument and of what is unavailable."""
+    """With the exit codes of missing input and of what is unavailable."""
     missing = ccpipe("dead", "list", tmp_path / "none.lp")
-    assert missing.code == 64
+    assert missing.code == 66
     assert "none.lp: No such file or directory" in missing.err
-    assert ccpipe("dead", "list", "--count", 0, tmp_path).code == 64
+    (tmp_path / "some.lp").touch()
+    assert ccpipe("dead", "list", "--count", 0, tmp_path / "some.lp").code == 64
     away = ccpipe("dead", "list", "--server", f"nats://127.0.0.1:{unused_port}")
     assert away.code == 69

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.cli.dead.dead_letters import FileDeadLetters, Filter
-from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.errors import CreateError, MissingInputError, UsageError
 from ccpipe.formats.dead_letters import StoredDeadLetter, encode
 
 LETTERS = [
@@ -89,11 +89,23 @@ async def test_what_is_damaged_is_reported_and_the_others_are_read(
 
 
 async def test_a_file_that_is_missing_and_a_journal_that_cannot_be_read(tmp_path: Path) -> None:
-    """The first is a wrong argument; without the second, letters would be replayed twice."""
+    """Both are missing input: without the second, letters would be replayed twice."""
     path = tmp_path / "dead.lp"
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(MissingInputError, match="No such file"):
         FileDeadLetters(path)
     write(path, [b"a"])
     (tmp_path / "dead.lp.replayed").mkdir()
-    with pytest.raises(UnavailableError, match="replayed"):
+    with pytest.raises(MissingInputError, match="replayed"):
         FileDeadLetters(path)
+
+
+async def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """As any file that a command cannot write."""
+    path = tmp_path / "dead.lp"
+    write(path, [b"a"])
+    kept = FileDeadLetters(path)
+    [letter] = [letter async for letter in kept.read()]
+    (tmp_path / "dead.lp.replayed").mkdir()
+    with pytest.raises(CreateError, match="replayed: Is a directory"):
+        await kept.remove([letter])
+    kept.close()

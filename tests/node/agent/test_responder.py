@@ -305,11 +305,8 @@ async def test_only_the_node_that_is_named_answers(nats_server: Any, nuc: Respon
     other, site = Node(), site_of(nats_server, hostname="nuc2")
     other.interval = "1s"
     async with connected(site) as bus, responding(bus, site, other):
-        answers = await asked(
-            nats_server,
-            control_request("interval", node="nuc2"),
-            control_request("interval", node="nuc"),
-        )
+        requests = [control_request("interval", node=node) for node in ("nuc2", "nuc")]
+        answers = await asked(nats_server, *requests)
         assert {a.hostname: a.value for a in answers} == {"nuc": "10s", "nuc2": "1s"}
         await put(nats_server, "interval", "30s")
         assert other.interval == "1s"
@@ -383,14 +380,10 @@ async def test_a_subject_of_its_own_keeps_requests_from_other_nodes(
     async with connected(site) as bus, responding(bus, site, node), connected(site) as other:
         await other.subscribe("fox%2Etest.control.nuc.*", received.append)
         await other.flush()
-        answers = await send_requests(
-            other, site, [control_request("interval", node="nuc")], seconds=10
-        )
+        requests = [control_request("interval", node=node) for node in ("nuc", "n2")]
+        answers = await send_requests(other, site, requests[:1], seconds=10)
         assert [answer.value for answer in answers] == ["10s"]
-        assert (
-            await send_requests(other, site, [control_request("interval", node="n2")], seconds=10)
-            == []
-        )
+        assert await send_requests(other, site, requests[1:], seconds=10) == []
         answers = await send_requests(other, site, [control_request("interval")], seconds=0.5)
         assert [answer.hostname for answer in answers] == ["nuc"]
     assert [delivery.subject for delivery in received] == ["fox%2Etest.control.nuc.get"]

@@ -55,8 +55,8 @@ def test_suspended_time_does_not_count() -> None:
         done.set()
 
     timer = PollTimer("test")
-    timer.add(0.3, call)
     begun = time.monotonic()
+    timer.add(0.3, call)
     timer.start()
     timer.suspend()
     ran = time.monotonic() - begun

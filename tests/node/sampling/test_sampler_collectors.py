@@ -255,13 +255,13 @@ async def test_a_collector_that_was_cut_off_takes_part_again(
     slots: list[int] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in sampler:
-            slots += [slot_of(batch)]
+            slots += [message.time for message in batch.records if message.time is not None]
             if any("cut off" in record.message for record in caplog.records):
                 hanging.go_on.set()
             if any("answers again" in record.message for record in caplog.records):
                 sampler.stop()
     assert len(hanging.asked) >= 1
-    assert hanging.asked[0] < slots[-1]
+    assert hanging.asked[0] < max(slots)
     assert hanging.begun >= 2
 
 

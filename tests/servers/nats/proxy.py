@@ -15,6 +15,7 @@ class Proxy:
     def __init__(self, server: NatsServer) -> None:
         self.server = server
         self.clients: list[asyncio.StreamWriter] = []
+        self._open: list[asyncio.StreamWriter] = []
         self.change: Callable[[bytes], bytes] = bytes
         """What becomes of the bytes that the server sends."""
         self.speaks = asyncio.Event()
@@ -30,15 +31,18 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         self._listening.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        tasks = list(self._tasks)
+        self.cut()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def cut(self) -> None:
         """Break all connections; what waits to be spoken is lost."""
         for task in self._tasks:
             task.cancel()
+        for writer in self._open:  # a task that has not begun closes nothing
+            writer.close()
         self._tasks.clear()
+        self._open.clear()
         self.speaks.set()
 
     @property
@@ -51,7 +55,9 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.clients.append(writer)
+        self._open.append(writer)
         theirs, ours = await asyncio.open_connection("127.0.0.1", self.server.port)
+        self._open.append(ours)
         for copying in (self._from_client(reader, ours, writer), self._to_client(theirs, writer)):
             self._tasks.add(asyncio.create_task(copying))
 

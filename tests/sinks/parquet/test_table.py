@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
@@ -45,6 +45,7 @@ def assert_equal(first: DayRows, second: DayRows) -> None:
 
 
 @needs_kernel
+@settings(max_examples=75)
 @given(st.lists(messages_with(cluster=few, hostname=few, **{"type-id": names}), max_size=20))
 def test_kernel_and_twin(messages: list[Message]) -> None:
     """They make the same tables for the same folders, and leave no row out."""
@@ -84,6 +85,7 @@ def test_escapes(payload: bytes) -> None:
 
 
 @needs_kernel
+@settings(max_examples=50)
 @given(
     st.lists(
         st.lists(messages_with(cluster=few, hostname=few), min_size=1, max_size=5), max_size=4

@@ -232,7 +232,7 @@ deaths = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(deaths, st.integers(5, 60))
 def test_a_bridge_that_dies_writes_what_one_does_that_does_not(
     tmp_path_factory: pytest.TempPathFactory, dies: list[tuple[str, int]], size: int

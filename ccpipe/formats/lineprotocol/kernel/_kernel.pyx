@@ -15,6 +15,8 @@ from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from ccpipe.formats.lineprotocol.kernel.scan cimport Row, Seed
+
 import array as arrays
 import os
 
@@ -30,18 +32,6 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
     enum Type:
         TEXT
     ctypedef int32_t (*Resolve)(void* table, What what, const char* raw, size_t size) noexcept
-    struct Seed:
-        uint64_t a
-        uint64_t b
-    struct Row:
-        int64_t start
-        int64_t end
-        int64_t time
-        int64_t exact
-        double number
-        int32_t series
-        int32_t field
-        uint8_t type
     struct Text:
         int64_t start
         int64_t end
@@ -76,9 +66,12 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
     void unescape(const char*, const char*, cbool influx, string& out) except +
 
 
-cdef extern from "write.hpp" namespace "ccpipe" nogil:
+cdef extern from "write.hpp" namespace "ccpipe":
     cdef cppclass Writer:
-        string out
+        void reserve(size_t) except +
+        const char* data()
+        size_t size()
+        void truncate(size_t)
         void raw(const char*, size_t) except +
         void raw(char) except +
         cbool name(const char*, size_t, cbool is_measurement) except +
@@ -100,6 +93,7 @@ cdef extern from "samples.hpp" namespace "ccpipe" nogil:
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int* overflow) except? -1
+    Py_ssize_t PyObject_LengthHint(object, Py_ssize_t default) except -1
 
 
 cdef Py_ssize_t RELEASE = 64 * 1024  # bytes from which the interpreter lock is released

@@ -59,18 +59,18 @@ class _Task:
         self.info = info
         self.cgroup = cgroup
         self.processes: Collection[int] = ()
-        """That belong to it wherever they descend from."""
+        """Processes that belong to it, whatever their parent."""
         self.tree: TreeUsage | None = None
         """As of the last poll."""
         self.joules: int | None = None
-        """Of the node when the task began."""
+        """Of the node, when the task began."""
         self.sampled: tuple[float, int, int, int] | None = None
         """Monotonic seconds, milliseconds of processor time, bytes read and written."""
         self.suspended_since: float | None = None
         """Monotonic seconds."""
 
     def leave_out(self, since: float, now: float) -> None:
-        """Let the time between two polls be without what passed from `since` until `now`."""
+        """Exclude the time from `since` until `now` from the current poll interval."""
         if self.sampled is not None:
             clock, *rest = self.sampled
             self.sampled = (clock + now - max(since, clock), rest[0], rest[1], rest[2])

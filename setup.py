@@ -46,10 +46,10 @@ SHIPPED = (
 """What goes into the wheel beside the code."""
 
 
-def own_library() -> list[str]:
-    """Return the flags by which a kernel has of the C++ library what it uses, where that is there.
+def static_library() -> list[str]:
+    """Return the flags that link the C++ library statically, if the compiler has it so.
 
-    The library as a whole would be a megabyte of each process, and they use little of it.
+    The kernels use little of it; the shared library would be a megabyte of each process.
     """
     if sys.platform != "linux" or FLAGS:
         return []
@@ -74,7 +74,7 @@ def kernel(path: str) -> Extension:
         [f"{source}.pyx"],
         depends=[*headers, *map(str, Path("ccpipe/formats/lineprotocol/kernel").glob("*.hpp"))],
         extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", *FLAGS],
-        extra_link_args=[*own_library(), *FLAGS],
+        extra_link_args=[*static_library(), *FLAGS],
         language="c++",
     )
 

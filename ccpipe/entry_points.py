@@ -45,7 +45,7 @@ def entry_points(group: str) -> dict[str, EntryPoint]:
 
 
 def _lists() -> Iterator[Path]:
-    """Yield the list of each package; of two with one name that one which would be imported."""
+    """Yield the list of each package; of two versions of one package, the one that is imported."""
     seen = set()
     for folder in map(Path, sys.path):
         for path in (path for pattern in LISTS for path in folder.glob(pattern)):

@@ -414,7 +414,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 async def _until_one_fails(
     first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None], stop: asyncio.Event
 ) -> None:
-    """Run two pipes; where one fails, stop the other one and raise its error."""
+    """Run two pipes; if one fails, stop the other one and raise its error."""
     pipes = [asyncio.create_task(first), asyncio.create_task(second)]
     try:
         await asyncio.wait(pipes, return_when=asyncio.FIRST_EXCEPTION)

@@ -1,4 +1,4 @@
-"""The publisher's Sonar envelopes: imported only where some are enabled, since it takes 1 MB."""
+"""The publisher's Sonar envelopes: imported only if some are enabled, since they take 1 MB."""
 
 from collections.abc import Iterator
 from functools import partial

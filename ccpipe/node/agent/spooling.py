@@ -92,7 +92,7 @@ class SpoolingSink(Sink):
 
 
 def spooling(sink: NatsSink, replay: "SpoolReplay | None") -> Sink:
-    """Return what spools for `replay`; the sink itself where there is no spool."""
+    """Return what spools for `replay`; the sink itself if there is no spool."""
     return sink if replay is None else SpoolingSink(sink, replay)
 
 

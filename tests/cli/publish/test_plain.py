@@ -71,7 +71,7 @@ def test_a_publisher_does_without_the_library_of_command_lines() -> None:
 
 
 def test_a_publisher_maps_no_library_of_cpp() -> None:
-    """The kernels hold what they use of it; where ``g++`` has no ``libstdc++.a``, this fails."""
+    """The kernels are linked with it statically, for which ``g++`` needs ``libstdc++.a``."""
     code = "import ccpipe.cli.publish.plain; print(open('/proc/self/maps').read())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "lineprotocol/kernel/_kernel" in done.stdout

@@ -94,6 +94,11 @@ class Spool:
         self._is_open = False
         self._busy = threading.Lock()
 
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a file to open, which takes time."""
+        return self.path.exists()
+
     def open(self) -> None:
         """Open the file if it exists; ``append`` creates it.
 
@@ -110,7 +115,7 @@ class Spool:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"spool: {self.path}: {error}") from None
-        if self.path.exists():
+        if self.has_file:
             self._open_file()
         elif not os.access(folder, os.W_OK | os.X_OK):
             raise ConfigError(f"spool: {self.path}: the folder cannot be written")

@@ -39,7 +39,10 @@ async def open_replay(
     options = sink.site.publish.spool
     spool = Spool(path, size=options.size, age=options.age)
     try:
-        await asyncio.to_thread(spool.open)
+        if spool.has_file:
+            await asyncio.to_thread(spool.open)
+        else:  # the usual case, for which no thread need stay
+            spool.open()
     except ConfigError as error:
         log.warning("%s; without the broker, messages are kept in memory only", error)
         return None
